@@ -1,0 +1,9 @@
+"""Errors that a person can put right."""
+
+
+class UserError(Exception):
+    """Something a person gave or set up does not fit.
+
+    The message says what was found, what was expected and what to do. The command line prints it without a traceback
+    and ends with status 2.
+    """

@@ -1,0 +1,208 @@
+"""A PostgreSQL server on this machine, from the binaries that the pgserver package carries."""
+
+import importlib.util
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psycopg
+
+from headwater.errors import UserError
+from headwater.local.processes import Process, free_port
+
+SETTINGS = {
+    "wal_level": "logical",
+    "max_slot_wal_keep_size": "4GB",
+    "max_wal_senders": "8",
+    "max_replication_slots": "8",
+    "max_connections": "60",
+    "shared_buffers": "64MB",
+    # A commit is handed to the operating system but not awaited on the disk: it outlives kill -9 of the server, though
+    # not of the machine, and thousands of small transactions take a fraction of the time.
+    "fsync": "off",
+    "log_min_messages": "warning",
+    "timezone": "UTC",
+    "password_encryption": "scram-sha-256",
+}
+
+
+class Postgres:
+    """One PostgreSQL server: data, password and log in a folder, on a free port of 127.0.0.1.
+
+    A second `start`, also by another process over the same folder, finds the same data, port and password.
+    """
+
+    host = "127.0.0.1"
+    superuser = "postgres"
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self.data = self.folder / "data"
+        self.port = 0
+        self._process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def password(self) -> str:
+        """The superuser's password, made when the data folder is."""
+        return (self.folder / "password").read_text().strip()
+
+    @property
+    def pid(self) -> int:
+        """The postmaster's process id."""
+        return self._running().pid
+
+    def start(self) -> None:
+        """Create the data folder if there is none, start the server and wait until it answers a query."""
+        binaries = _binaries()
+        account = _account()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not (self.data / "PG_VERSION").exists():
+            self._create(binaries, account)
+        # A port once chosen stays: clients such as a connector find the server again after a restart.
+        port_file = self.folder / "port"
+        if not port_file.exists():
+            port_file.write_text(str(free_port()))
+        self.port = int(port_file.read_text())
+        options = [f"--{name}={value}" for name, value in SETTINGS.items()]
+        self._process = Process(
+            "PostgreSQL",
+            [
+                *_as(account),
+                str(binaries / "postgres"),
+                "-D",
+                str(self.data),
+                "-h",
+                self.host,
+                "-p",
+                str(self.port),
+                "-k",
+                "",
+                *options,
+            ],
+            self.folder / "postgres.log",
+            env=_environment(),
+            ready=self._answers,
+            timeout=60,
+            cwd=self.data if account is None else Path("/"),
+            stop_signal=signal.SIGINT,
+            death_signal=signal.SIGQUIT,
+        )
+        self._process.start()
+
+    def stop(self) -> None:
+        """Shut down in order, ending open sessions."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End it as a crash would; the next `start` recovers from the log."""
+        self._running().kill()
+
+    def check(self) -> None:
+        """Raise `ProcessError` unless it runs."""
+        self._running().check()
+
+    def connect(
+        self, dbname: str = "postgres", user: str | None = None, password: str | None = None
+    ) -> psycopg.Connection:
+        """Open an autocommit connection, as the superuser unless told otherwise."""
+        return psycopg.connect(
+            host=self.host,
+            port=self.port,
+            dbname=dbname,
+            user=user or self.superuser,
+            password=password or self.password,
+            autocommit=True,
+            connect_timeout=10,
+        )
+
+    def _running(self) -> Process:
+        if self._process is None:
+            raise UserError(f"PostgreSQL in {self.folder} is not running: start it first")
+        return self._process
+
+    def _answers(self) -> bool:
+        with self.connect() as connection:
+            return connection.execute("select 1").fetchone() == (1,)
+
+    def _create(self, binaries: Path, account: str | None) -> None:
+        shutil.rmtree(self.data, ignore_errors=True)
+        password_file = self.folder / "password"
+        password_file.write_text(secrets.token_urlsafe(24) + "\n")
+        password_file.chmod(0o600)
+        self.data.mkdir(mode=0o700)
+        if account is not None:
+            entry = pwd.getpwnam(account)
+            os.chown(self.data, entry.pw_uid, entry.pw_gid)
+            os.chown(password_file, entry.pw_uid, entry.pw_gid)
+        command = [
+            *_as(account),
+            str(binaries / "initdb"),
+            f"--pgdata={self.data}",
+            f"--username={self.superuser}",
+            f"--pwfile={password_file}",
+            "--auth=scram-sha-256",
+            "--encoding=UTF8",
+            "--locale=C",
+            "--no-sync",
+        ]
+        done = subprocess.run(command, capture_output=True, text=True, env=_environment(), cwd="/", check=False)
+        if done.returncode != 0:
+            shutil.rmtree(self.data, ignore_errors=True)
+            hint = (
+                f"PostgreSQL refuses to run as root, so it runs as {account}, who needs to be able to enter the folders "
+                f"above {self.data} and {binaries}: look at them with `namei -m`, or check the project out elsewhere."
+                if account is not None
+                else ""
+            )
+            raise UserError(f"PostgreSQL's initdb failed:\n{done.stderr.strip()}\n{hint}")
+
+
+def _binaries() -> Path:
+    # Only the files of the package: importing it has side effects on users and on the modes of folders.
+    spec = importlib.util.find_spec("pgserver")
+    if spec is None or spec.origin is None:
+        raise UserError("The package pgserver, which carries PostgreSQL, is not installed: run `make setup`")
+    return Path(spec.origin).parent / "pginstall" / "bin"
+
+
+def _account() -> str | None:
+    """Return the account to run as when this process is root's, else None."""
+    if os.geteuid() != 0:
+        return None
+    for name in ("postgres", "nobody"):
+        try:
+            pwd.getpwnam(name)
+        except KeyError:
+            continue
+        if shutil.which("setpriv") is None:
+            raise UserError("PostgreSQL refuses to run as root and `setpriv` is missing: install util-linux")
+        return name
+    raise UserError("PostgreSQL refuses to run as root, and there is neither an account postgres nor nobody to run it")
+
+
+def _as(account: str | None) -> list[str]:
+    if account is None:
+        return []
+    entry = pwd.getpwnam(account)
+    return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups", "--"]
+
+
+def _environment() -> dict[str, str]:
+    # Only the path: PGPORT, PGDATA and their like in the caller's environment are meant for another server.
+    return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}

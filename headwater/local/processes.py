@@ -1,0 +1,274 @@
+"""Child processes that are ready when `start` returns and never outlive the process that started them."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import psutil
+from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from headwater.errors import UserError
+
+# Kills the group $1 with signal $2, and for good a little later, when its standard input ends without a word: the
+# kernel closes that pipe however the starting process ends. It works on any Unix, from any thread and across a change
+# of user, where Linux's parent-death signal does not.
+GUARD = 'read -r word && exit; kill -s "$2" -- "-$1"; sleep 2; kill -s KILL -- "-$1" 2>/dev/null'
+TAIL_LINES = 25
+POLL_SECONDS = 0.05
+
+
+class ProcessError(UserError):
+    """A local part did not start, or died. The message holds the end of its log."""
+
+
+class _NotReadyError(Exception):
+    """The process runs, but is not ready yet."""
+
+
+def free_port() -> int:
+    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """Return whether something accepts TCP connections on a port of 127.0.0.1."""
+    with socket.socket() as probe:
+        probe.settimeout(1)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def tail(path: Path, lines: int = TAIL_LINES) -> str:
+    """Return the last lines of a log, or a remark that there are none."""
+    if not path.exists():
+        return "(it wrote no log)"
+    with path.open("rb") as log:
+        log.seek(0, os.SEEK_END)
+        log.seek(max(0, log.tell() - 64 * 1024))
+        text = log.read().decode(errors="replace")
+    return "\n".join(text.splitlines()[-lines:]) or "(its log is empty)"
+
+
+class Process:
+    """One program in a process group of its own, with its output in a log.
+
+    Parameters
+    ----------
+    name
+        What a person calls it; used in errors.
+    argv
+        Program and arguments.
+    log_path
+        Takes standard output and standard error; appended to, so that a restart keeps the first run's words.
+    env
+        The whole environment, or None for this process's own.
+    ready
+        Called until it returns true; an exception it raises counts as "not yet" and is shown if it never comes.
+        None: ready as soon as started.
+    timeout
+        Seconds to wait for readiness.
+    cwd
+        Working directory, or None for this process's own.
+    stop_signal
+        Asks it to end in an orderly way.
+    death_signal
+        Sent to the group when this process itself dies.
+    stdout_path
+        Takes standard output alone, where it is data and not a log; None: it goes to the log.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        log_path: Path,
+        env: Mapping[str, str] | None = None,
+        ready: Callable[[], bool] | None = None,
+        *,
+        timeout: float = 60,
+        cwd: Path | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
+        death_signal: signal.Signals = signal.SIGKILL,
+        stdout_path: Path | None = None,
+    ) -> None:
+        self.name = name
+        self.argv = list(argv)
+        self.log_path = log_path
+        self.env = env
+        self.ready = ready
+        self.timeout = timeout
+        self.cwd = cwd
+        self.stop_signal = stop_signal
+        self.death_signal = death_signal
+        self.stdout_path = stdout_path
+        self._child: subprocess.Popen[bytes] | None = None
+        self._guard: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The program's process id. Raises `ProcessError` when it was not started."""
+        if self._child is None:
+            raise ProcessError(f"{self.name} is not running: start it first")
+        return self._child.pid
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started and has not ended."""
+        return self._child is not None and self._child.poll() is None
+
+    def start(self) -> None:
+        """Start it and wait until it is ready. Raises `ProcessError` when it dies before, or is not ready in time."""
+        if self.running:
+            raise ProcessError(f"{self.name} is running already (process {self.pid})")
+        self.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self.log_path.open("ab") as log, (self.stdout_path or self.log_path).open("ab") as out:
+            self._child = subprocess.Popen(
+                self.argv,
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=log,
+                env=None if self.env is None else dict(self.env),
+                cwd=self.cwd,
+                start_new_session=True,
+            )
+        self._guard = subprocess.Popen(
+            ["/bin/sh", "-c", GUARD, "guard", str(self._child.pid), self.death_signal.name.removeprefix("SIG")],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        try:
+            self._await_ready()
+        except BaseException:
+            self.kill()
+            raise
+
+    def check(self) -> None:
+        """Raise `ProcessError` with the end of the log unless it runs."""
+        if self._child is None:
+            raise ProcessError(f"{self.name} is not running: start it first")
+        code = self._child.poll()
+        if code is not None:
+            raise ProcessError(f"{self.name} ended {_how(code)}. {self._log_tail()}")
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Wait for it to end by itself and return its exit status.
+
+        Raises `ProcessError` when it has not ended after `timeout` seconds.
+        """
+        child = self._child
+        if child is None:
+            raise ProcessError(f"{self.name} is not running: start it first")
+        try:
+            code = child.wait(timeout)
+        except subprocess.TimeoutExpired as error:
+            raise ProcessError(f"{self.name} has not ended after {timeout:.0f} s. {self._log_tail()}") from error
+        self._clear_group()
+        return code
+
+    def stop(self, timeout: float = 20) -> None:
+        """Ask it to end, wait up to `timeout` seconds, then kill what is left of its group. Does nothing if ended."""
+        if self._child is None:
+            return
+        if self._child.poll() is None:
+            self._child.send_signal(self.stop_signal)
+            with suppress(subprocess.TimeoutExpired):
+                self._child.wait(timeout)
+        self._clear_group()
+
+    def kill(self) -> None:
+        """End its whole group by SIGKILL, as a crash would."""
+        if self._child is not None:
+            self._clear_group()
+
+    def _clear_group(self) -> None:
+        child, guard = self._child, self._guard
+        if child is None or guard is None or guard.stdin is None:
+            return
+        # Descendants that left the group, as PostgreSQL's backends do, would end by themselves, but only a little later.
+        descendants = _descendants(child.pid)
+        _signal_group(child.pid, signal.SIGKILL)
+        for descendant in descendants:
+            with suppress(psutil.NoSuchProcess):
+                descendant.kill()
+        child.wait()
+        psutil.wait_procs(descendants, timeout=5)
+        with suppress(BrokenPipeError):
+            guard.stdin.write(b"done\n")
+            guard.stdin.close()
+        guard.wait()
+        self._guard = None
+
+    def _await_ready(self) -> None:
+        ready = self.ready
+        if ready is None:
+            return
+        started = time.monotonic()
+
+        def attempt() -> None:
+            self.check()
+            try:
+                done = ready()
+            except Exception as error:
+                raise _NotReadyError(f"{type(error).__name__}: {error}") from error
+            if not done:
+                raise _NotReadyError("not ready yet")
+
+        try:
+            Retrying(
+                stop=stop_after_delay(self.timeout),
+                wait=wait_fixed(POLL_SECONDS),
+                retry=retry_if_exception_type(_NotReadyError),
+            )(attempt)
+        except RetryError as error:
+            last = error.last_attempt.exception()
+            waited = time.monotonic() - started
+            raise ProcessError(
+                f"{self.name} was not ready after {waited:.0f} s ({last}). {self._log_tail()}"
+            ) from error
+
+    def _log_tail(self) -> str:
+        return f"The end of its log, {self.log_path}:\n{tail(self.log_path)}"
+
+
+def wait_until(what: str, condition: Callable[[], bool], timeout: float = 30, poll: float = 0.1) -> None:
+    """Return once a condition holds. Raises `ProcessError` naming `what` after `timeout` seconds."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        if time.monotonic() > deadline:
+            raise ProcessError(f"waited {timeout:.0f} s in vain for {what}")
+        time.sleep(poll)
+
+
+def _how(code: int) -> str:
+    return f"with exit status {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
+
+
+def _descendants(pid: int) -> list[psutil.Process]:
+    try:
+        return psutil.Process(pid).children(recursive=True)
+    except psutil.NoSuchProcess:
+        return []
+
+
+def _signal_group(group: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(group, number)
