@@ -1,0 +1,452 @@
+"""Contracts: the one description of a lake table, read by CDK, the writers and ``headwater verify``.
+
+This module runs on EMR and Glue as well, so it needs the standard library only (Python 3.9 and later); PyYAML is
+imported when a YAML file is read, which happens on the laptop. The cluster reads the same contract as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Optional
+
+from headwater.errors import UserError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+_SCALARS = ("int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp")
+_KEY_KINDS = ("int", "bigint", "string", "date")
+_MAX_DECIMAL_PRECISION = 38  # Spark's and Hive's limit
+
+
+@dataclass(frozen=True)
+class Type:
+    """A lake type: a scalar kind, ``decimal``, ``array`` or ``struct``."""
+
+    kind: str
+    precision: int = 0
+    scale: int = 0
+    element: Optional[Type] = None
+    fields: tuple[tuple[str, Type], ...] = ()
+
+    def ddl(self) -> str:
+        """The type as Spark's ``simpleString``, e.g. ``array<struct<a:int>>``."""
+        if self.kind == "decimal":
+            return f"decimal({self.precision},{self.scale})"
+        if self.kind == "array" and self.element is not None:
+            return f"array<{self.element.ddl()}>"
+        if self.kind == "struct":
+            return "struct<" + ",".join(f"{name}:{field.ddl()}" for name, field in self.fields) + ">"
+        return self.kind
+
+    def glue(self) -> str:
+        """The type as the Glue Data Catalog spells it; Hive's names are Spark's for all that a contract may hold."""
+        return self.ddl()
+
+
+class _TypeParser:
+    """Recursive descent over a DDL type string."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._tokens = re.findall(r"[a-z0-9_]+|[<>(),:]|\S", text.lower())
+        self._at = 0
+
+    def parse(self) -> Type:
+        parsed = self._type()
+        if self._at != len(self._tokens):
+            raise ValueError(f"unexpected {self._tokens[self._at]!r} in type {self._text!r}")
+        return parsed
+
+    def _next(self, expected: Optional[str] = None) -> str:
+        if self._at >= len(self._tokens):
+            raise ValueError(f"type {self._text!r} ends too early")
+        token = self._tokens[self._at]
+        if expected is not None and token != expected:
+            raise ValueError(f"expected {expected!r} but found {token!r} in type {self._text!r}")
+        self._at += 1
+        return token
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else ""
+
+    def _type(self) -> Type:
+        kind = self._next()
+        if kind in _SCALARS:
+            return Type(kind)
+        if kind == "decimal":
+            self._next("(")
+            precision = self._number()
+            self._next(",")
+            scale = self._number()
+            self._next(")")
+            if not (1 <= precision <= _MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
+                raise ValueError(f"decimal({precision},{scale}) is outside decimal(1..38, 0..precision)")
+            return Type("decimal", precision=precision, scale=scale)
+        if kind == "array":
+            self._next("<")
+            element = self._type()
+            self._next(">")
+            return Type("array", element=element)
+        if kind == "struct":
+            self._next("<")
+            fields: list[tuple[str, Type]] = []
+            while True:
+                name = self._next()
+                if not _NAME.match(name):
+                    raise ValueError(f"field name {name!r} is not lower-case letters, digits and _")
+                if any(name == other for other, _ in fields):
+                    raise ValueError(f"field {name!r} appears twice")
+                self._next(":")
+                fields.append((name, self._type()))
+                if self._peek() != ",":
+                    break
+                self._next(",")
+            self._next(">")
+            return Type("struct", fields=tuple(fields))
+        raise ValueError(
+            f"unknown type {kind!r} in {self._text!r}; known: {', '.join(_SCALARS)}, decimal(p,s), array<>, struct<>"
+        )
+
+    def _number(self) -> int:
+        token = self._next()
+        if not token.isdigit():
+            raise ValueError(f"expected a number but found {token!r} in type {self._text!r}")
+        return int(token)
+
+
+def parse_type(text: str) -> Type:
+    """Parse a Spark DDL type. Raises ValueError that says what was found."""
+    return _TypeParser(text).parse()
+
+
+_TIME_TYPES = re.compile(r"(time|timestamp)( ?\(\d\))?( (with|without) time zone)?\Z|timestamptz\Z|timetz\Z")
+_RANGES = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
+_TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "text", *_RANGES)
+_SYNONYMS = {
+    "int2": "smallint", "int": "integer", "int4": "integer", "int8": "bigint", "bool": "boolean",
+    "float4": "real", "float8": "double precision", "double": "double precision", "decimal": "numeric",
+    "varchar": "character varying", "char": "character", "bpchar": "character",
+    "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone",
+    "time": "time without time zone", "timetz": "time with time zone",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class SourceType:
+    """A PostgreSQL type: its base name without length, and precision and scale where it is a numeric that has them."""
+
+    base: str
+    precision: Optional[int] = None
+    scale: Optional[int] = None
+    array: bool = False
+
+    @staticmethod
+    def parse(text: str) -> SourceType:
+        """Parse a name as PostgreSQL's ``format_type`` prints it, or its usual synonym."""
+        name = " ".join(text.lower().split())
+        array = name.endswith("[]")
+        name = name[:-2].strip() if array else name
+        arguments = re.search(r" ?\(([\d, ]+)\)", name)
+        base = name[: arguments.start()] + name[arguments.end() :] if arguments else name
+        base = _SYNONYMS.get(base, base)
+        if base == "numeric" and arguments:
+            numbers = [int(number) for number in arguments.group(1).split(",")]
+            return SourceType(base, numbers[0], numbers[1] if len(numbers) > 1 else 0, array)
+        return SourceType(base, None, None, array)
+
+
+def check_conversion(source_type: str, target: Type) -> Optional[str]:
+    """Why ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
+
+    Only conversions that keep every value are allowed; a single value that has no counterpart in the target (NaN or
+    an infinity in a decimal or a date) is quarantined when it arrives.
+    """
+    source = SourceType.parse(source_type)
+    if source.array:
+        if source.base in ("json", "jsonb", "bytea", "interval", "enum") or source.base in _RANGES:
+            return f"arrays of {source.base} are not supported"
+        if target.kind != "array" or target.element is None:
+            return f"{source_type} needs an array type"
+        element = SourceType(source.base, source.precision, source.scale)
+        return _check_scalar(element, source_type, target.element)
+    return _check_scalar(source, source_type, target)
+
+
+def _check_scalar(source: SourceType, text: str, target: Type) -> Optional[str]:
+    allowed: tuple[str, ...]
+    if source.base == "numeric":
+        if target.kind == "string":
+            return None
+        if source.precision is None or source.scale is None:
+            return "numeric without precision and scale has no exact decimal: use string"
+        if target.kind != "decimal":
+            return f"{text} needs decimal or string"
+        if target.scale < source.scale or target.precision - target.scale < source.precision - source.scale:
+            return f"{text} does not fit {target.ddl()}"
+        return None
+    if source.base in ("json", "jsonb"):
+        return None if target.kind in ("string", "struct", "array") else f"{text} needs string, struct or array"
+    if source.base in _TEXT_ONLY:
+        allowed = ("string",)
+    elif _TIME_TYPES.match(source.base):
+        allowed = ("string",) if source.base.startswith("time ") else ("timestamp", "string")
+    else:
+        exact: dict[str, tuple[str, ...]] = {
+            "smallint": ("int", "bigint", "string"),
+            "integer": ("int", "bigint", "string"),
+            "bigint": ("bigint", "string"),
+            "real": ("float", "double"),
+            "double precision": ("double",),
+            "boolean": ("boolean",),
+            "date": ("date", "string"),
+            "bytea": ("binary",),
+        }
+        if source.base not in exact:
+            return f"PostgreSQL type {text!r} is not supported"
+        allowed = exact[source.base]
+    return None if target.kind in allowed else f"{text} needs {' or '.join(allowed)}, not {target.ddl()}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table's changes come from: the kind of database and the table's full name in it."""
+
+    database: str
+    table: str
+
+    @property
+    def schema(self) -> str:
+        """The schema of a PostgreSQL table."""
+        return self.table.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The table's name without its schema."""
+        return self.table.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A lake column. ``path`` is (source column,) or (source column, JSON key, …)."""
+
+    name: str
+    type: Type
+    source_type: Optional[str]
+    path: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One lake table. Fields as in the reference, ``docs/reference/contracts.md``."""
+
+    table: str
+    description: str
+    source: Source
+    key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    buckets: int
+    columns: tuple[Column, ...]
+    verify_with: Optional[str] = None
+
+    def column(self, name: str) -> Column:
+        """The column of that name; raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def lake_columns(self) -> list[tuple[str, Type]]:
+        """Name and type of all columns that the writer stores, in order; Hudi's own ``_hoodie_*`` come before them."""
+        own = ("_key", "_op", "_order")
+        return [
+            *((column.name, column.type) for column in self.columns),
+            *((name, Type("string")) for name in own),
+            ("_source_ts", Type("timestamp")),
+            ("_position", Type("string")),
+            ("_deleted", Type("boolean")),
+            ("_rest", Type("string")),
+        ]
+
+    def to_json(self) -> str:
+        """The contract as the JSON that ships to the cluster; ``load`` reads it back to an equal contract."""
+        document: dict[str, Any] = {
+            "table": self.table,
+            "description": self.description,
+            "source": {"database": self.source.database, "table": self.source.table},
+            "key": list(self.key),
+            "partition_by": list(self.partition_by),
+            "buckets": self.buckets,
+            "columns": [_column_document(column) for column in self.columns],
+        }
+        if self.verify_with is not None:
+            document["verify_with"] = self.verify_with
+        return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def _column_document(column: Column) -> dict[str, str]:
+    document = {"name": column.name, "type": column.type.ddl()}
+    if column.source_type is not None:
+        document["source_type"] = column.source_type
+    if column.path != (column.name,):
+        document["from"] = ".".join(column.path)
+    return document
+
+
+class _Reader:
+    """Reads a mapping field by field and reports file, field, found and expected."""
+
+    def __init__(self, where: str, document: Any, known: tuple[str, ...]) -> None:
+        self.where = where
+        if not isinstance(document, Mapping):
+            raise UserError(f"{where}: found {document!r}, expected a mapping with {', '.join(known)}")
+        self._document = document
+        for name in document:
+            if name not in known:
+                raise UserError(f"{where}: unknown field {name!r}, expected one of {', '.join(known)}")
+
+    def fail(self, field: str, expected: str) -> UserError:
+        return UserError(f"{self.where}: {field}: found {self._document.get(field)!r}, expected {expected}")
+
+    def text(self, field: str, default: Optional[str] = None) -> str:
+        value = self._document.get(field, default)
+        if not isinstance(value, str) or not value.strip():
+            raise self.fail(field, "a text")
+        return value
+
+    def has(self, field: str) -> bool:
+        return field in self._document
+
+    def get(self, field: str) -> Any:
+        return self._document.get(field)
+
+    def name(self, field: str) -> str:
+        value = self.text(field)
+        if not _NAME.match(value):
+            raise self.fail(field, "lower-case letters, digits and _, starting with a letter")
+        return value
+
+    def names(self, field: str, known: tuple[str, ...]) -> tuple[str, ...]:
+        value = self._document.get(field)
+        if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
+            raise self.fail(field, "a list of column names")
+        if len(set(value)) != len(value) or any(item not in known for item in value):
+            raise self.fail(field, f"different names out of: {', '.join(known)}")
+        return tuple(value)
+
+
+def parse(document: Any, where: str) -> Contract:
+    """Build a contract from its document; ``where`` names the file in errors. Raises UserError."""
+    reader = _Reader(
+        where,
+        document,
+        ("table", "description", "source", "key", "partition_by", "buckets", "columns", "verify_with"),
+    )
+    source = _Reader(f"{where}: source", reader.get("source"), ("database", "table"))
+    if source.text("database") != "postgresql":
+        raise source.fail("database", "postgresql")
+    if not re.match(r"[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*\Z", source.text("table")):
+        raise source.fail("table", "schema.table")
+    entries = reader.get("columns")
+    if not isinstance(entries, list) or not entries:
+        raise reader.fail("columns", "a list of columns")
+    columns = tuple(_column(entry, f"{where}: columns[{index}]") for index, entry in enumerate(entries))
+    names = tuple(column.name for column in columns)
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"{where}: columns: {name!r} appears twice, expected once")
+    key = reader.names("key", names)
+    if not key:
+        raise reader.fail("key", "at least one column")
+    partition_by = reader.names("partition_by", names)
+    buckets = reader.get("buckets")
+    if not isinstance(buckets, int) or isinstance(buckets, bool) or not 1 <= buckets <= 10_000:
+        raise reader.fail("buckets", "a number from 1 to 10000")
+    contract = Contract(
+        table=reader.name("table"),
+        description=reader.text("description"),
+        source=Source(source.text("database"), source.text("table")),
+        key=key,
+        partition_by=partition_by,
+        buckets=buckets,
+        columns=columns,
+        verify_with=reader.text("verify_with") if reader.has("verify_with") else None,
+    )
+    for field, chosen in (("key", key), ("partition_by", partition_by)):
+        for name in chosen:
+            kind = contract.column(name).type.kind
+            if kind not in _KEY_KINDS:
+                raise UserError(f"{where}: {field}: {name} is {kind}, expected {', '.join(_KEY_KINDS)}")
+            if len(contract.column(name).path) > 1:
+                raise UserError(f"{where}: {field}: {name} comes from inside JSON, expected a column of the source")
+    if len(partition_by) > 1:
+        raise reader.fail("partition_by", "no column or one")
+    return contract
+
+
+def _column(document: Any, where: str) -> Column:
+    reader = _Reader(where, document, ("name", "type", "source_type", "from"))
+    name = reader.name("name")
+    try:
+        type_ = parse_type(reader.text("type"))
+    except ValueError as error:
+        raise UserError(f"{where}: type: {error}") from None
+    path = tuple(reader.text("from").split(".")) if reader.has("from") else (name,)
+    if not all(path):
+        raise reader.fail("from", "a source column, or a path such as payload.customer")
+    if len(path) > 1:
+        if reader.has("source_type"):
+            raise UserError(f"{where}: source_type: found {reader.get('source_type')!r}, expected none beside a path")
+        return Column(name, type_, None, path)
+    source_type = reader.text("source_type")
+    problem = check_conversion(source_type, type_)
+    if problem is not None:
+        raise UserError(f"{where}: type: found {type_.ddl()} from {source_type}, but {problem}")
+    return Column(name, type_, source_type, path)
+
+
+def load(path: Path) -> Contract:
+    """Read one contract, YAML or JSON. Raises UserError naming file, field, found and expected."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    return loads(text, str(path))
+
+
+def loads(text: str, where: str) -> Contract:
+    """Read one contract from text; ``where`` is the file's name or URI and decides by its ending: YAML or JSON."""
+    if where.endswith(".json"):
+        try:
+            return parse(json.loads(text), where)
+        except ValueError as error:
+            raise UserError(f"{where}: not JSON: {error}") from None
+    import yaml
+
+    try:
+        return parse(yaml.safe_load(text), where)
+    except yaml.YAMLError as error:
+        raise UserError(f"{where}: not YAML: {error}") from None
+
+
+def load_all(folder: Path) -> list[Contract]:
+    """All contracts of a folder by table name. Raises UserError on an empty folder or a table described twice."""
+    contracts = sorted(_contracts(folder), key=lambda contract: contract.table)
+    if not contracts:
+        raise UserError(f"{folder}: found no contract, expected at least one .yaml file")
+    for field in ("table", "source"):
+        values = [getattr(contract, field) for contract in contracts]
+        for value in values:
+            if values.count(value) > 1:
+                raise UserError(f"{folder}: {field} {value!r} is described by two contracts, expected one")
+    return contracts
+
+
+def _contracts(folder: Path) -> Iterator[Contract]:
+    for path in sorted(folder.glob("*.yaml")) + sorted(folder.glob("*.json")):
+        contract = load(path)
+        if path.stem != contract.table:
+            raise UserError(f"{path}: table: found {contract.table!r}, expected the file's name {path.stem!r}")
+        yield contract
