@@ -165,7 +165,7 @@ class Postgres:
         if done.returncode != 0:
             shutil.rmtree(self.data, ignore_errors=True)
             hint = (
-                f"PostgreSQL refuses to run as root, so it runs as {account}, who needs to be able to enter the folders "
+                f"PostgreSQL refuses to run as root, so it runs as {account}, who must be able to enter the folders "
                 f"above {self.data} and {binaries}: look at them with `namei -m`, or check the project out elsewhere."
                 if account is not None
                 else ""

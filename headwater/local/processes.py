@@ -19,7 +19,13 @@ from headwater.errors import UserError
 # Kills the group $1 with signal $2, and for good a little later, when its standard input ends without a word: the
 # kernel closes that pipe however the starting process ends. It works on any Unix, from any thread and across a change
 # of user, where Linux's parent-death signal does not.
-GUARD = 'read -r word && exit; kill -s "$2" -- "-$1"; sleep 2; kill -s KILL -- "-$1" 2>/dev/null'
+GUARD = """
+trap '' INT TERM HUP
+read -r word && exit
+kill -s "$2" -- "-$1"
+[ "$2" = KILL ] || sleep 2
+kill -s KILL -- "-$1" 2>/dev/null
+"""
 TAIL_LINES = 25
 POLL_SECONDS = 0.05
 
@@ -203,7 +209,7 @@ class Process:
         child, guard = self._child, self._guard
         if child is None or guard is None or guard.stdin is None:
             return
-        # Descendants that left the group, as PostgreSQL's backends do, would end by themselves, but only a little later.
+        # Descendants that left the group, as PostgreSQL's backends do, would end by themselves, but later.
         descendants = _descendants(child.pid)
         _signal_group(child.pid, signal.SIGKILL)
         for descendant in descendants:

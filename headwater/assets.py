@@ -1,0 +1,75 @@
+"""What goes to S3 as it is: plugin zips, the PySpark package and the rendered contracts, all under build/."""
+
+import hashlib
+import shutil
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from headwater import contract, jars
+from headwater.paths import BUILD, CONTRACTS, ROOT
+
+# The package as EMR and Glue get it: what needs PySpark, boto3 and the standard library only.
+LAKE_PACKAGE = ("__init__.py", "errors.py", "contract.py", "lake/**/*.py")
+CONNECT = ROOT / "connect"
+# ZIP knows no earlier moment; a fixed one makes the same content the same bytes.
+MOMENT = (1980, 1, 1, 0, 0, 0)
+
+
+def build(step: jars.Step, build: Path = BUILD) -> None:
+    """Make all assets under build/, each only when what it is made from has changed.
+
+    Raises `UserError` when Maven fails, or a jar is not the locked one.
+    """
+    jars.fetch(step, build)
+    build_connect(step, build)
+    for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
+        zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
+    package = ROOT / "headwater"
+    zip_files(build / "headwater.zip", ROOT, sorted(path for glob in LAKE_PACKAGE for path in package.glob(glob)))
+    render_contracts(build / "contracts")
+
+
+def build_connect(step: jars.Step, build: Path = BUILD) -> None:
+    """Build the Maven module connect/ into build/plugins/headwater-connect; its tests are run by `make test`."""
+    plugin = build / "plugins" / "headwater-connect"
+    stamp = build / "stamps" / "connect"
+    inputs = tree_digest([CONNECT / "pom.xml", *sorted((CONNECT / "src" / "main").rglob("*"))])
+    if plugin.is_dir() and stamp.exists() and stamp.read_text() == inputs:
+        return
+    with step("Building the sink connector and the config provider (connect/)"):
+        jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
+        shutil.rmtree(plugin, ignore_errors=True)
+        shutil.copytree(CONNECT / "target" / plugin.name, plugin)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(inputs)
+
+
+def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
+    """Write each contract as JSON, since the cluster has no YAML parser. What was there before is removed."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    for one in contract.load_all(contracts):
+        (folder / f"{one.table}.json").write_text(one.to_json())
+
+
+def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:
+    """Write a zip of files, named by their paths below `root`, whose bytes depend on names and content alone."""
+    part = target.with_suffix(".part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for path in files:
+            if path.is_file():
+                entry = zipfile.ZipInfo(str(path.relative_to(root)), MOMENT)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes())
+    part.replace(target)
+
+
+def tree_digest(files: Iterable[Path]) -> str:
+    """Return one SHA-256 over the names and contents of files; folders among them are passed over."""
+    digest = hashlib.sha256()
+    for path in files:
+        if path.is_file():
+            digest.update(f"{path.relative_to(ROOT)}\0{jars.sha256(path)}\n".encode())
+    return digest.hexdigest()

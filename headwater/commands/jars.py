@@ -1,0 +1,28 @@
+"""`headwater jars`: hold the jars under build/ to their lock."""
+
+import typer
+
+from headwater import jars
+from headwater.commands.progress import say, step
+
+app = typer.Typer(help="Jars and plugins: verify them against their lock, or renew it.", no_args_is_help=True)
+
+
+@app.command()
+def verify() -> None:
+    """Check every jar under build/ against assets/jars/jars.lock."""
+    jars.verify()
+    say(f"{len(jars.read_lock()) - 1} jars are as locked")
+
+
+@app.command()
+def fetch() -> None:
+    """Fetch the jars that are missing or not as locked."""
+    jars.fetch(step)
+
+
+@app.command()
+def lock() -> None:
+    """Resolve assets/jars/pom.xml anew and write assets/jars/jars.lock."""
+    jars.write_lock(step)
+    say(f"wrote {jars.LOCK}: review the difference before you commit it")
