@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any
 
 from headwater.errors import UserError
 
@@ -28,7 +28,7 @@ class Type:
     kind: str
     precision: int = 0
     scale: int = 0
-    element: Optional[Type] = None
+    element: Type | None = None
     fields: tuple[tuple[str, Type], ...] = ()
 
     def ddl(self) -> str:
@@ -51,7 +51,7 @@ class _TypeParser:
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens = re.findall(r"[a-z0-9_]+|[<>(),:]|\S", text.lower())
+        self._tokens: list[str] = re.findall(r"[a-z0-9_]+|[<>(),:]|\S", text.lower())
         self._at = 0
 
     def parse(self) -> Type:
@@ -60,7 +60,7 @@ class _TypeParser:
             raise ValueError(f"unexpected {self._tokens[self._at]!r} in type {self._text!r}")
         return parsed
 
-    def _next(self, expected: Optional[str] = None) -> str:
+    def _next(self, expected: str | None = None) -> str:
         if self._at >= len(self._tokens):
             raise ValueError(f"type {self._text!r} ends too early")
         token = self._tokens[self._at]
@@ -139,8 +139,8 @@ class SourceType:
     """A PostgreSQL type: its base name without length, and precision and scale where it is a numeric that has them."""
 
     base: str
-    precision: Optional[int] = None
-    scale: Optional[int] = None
+    precision: int | None = None
+    scale: int | None = None
     array: bool = False
 
     @staticmethod
@@ -158,7 +158,7 @@ class SourceType:
         return SourceType(base, None, None, array)
 
 
-def check_conversion(source_type: str, target: Type) -> Optional[str]:
+def check_conversion(source_type: str, target: Type) -> str | None:
     """Why ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
 
     Only conversions that keep every value are allowed; a single value that has no counterpart in the target (NaN or
@@ -175,7 +175,7 @@ def check_conversion(source_type: str, target: Type) -> Optional[str]:
     return _check_scalar(source, source_type, target)
 
 
-def _check_scalar(source: SourceType, text: str, target: Type) -> Optional[str]:
+def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
     allowed: tuple[str, ...]
     if source.base == "numeric":
         if target.kind == "string":
@@ -234,7 +234,7 @@ class Column:
 
     name: str
     type: Type
-    source_type: Optional[str]
+    source_type: str | None
     path: tuple[str, ...]
 
 
@@ -249,7 +249,7 @@ class Contract:
     partition_by: tuple[str, ...]
     buckets: int
     columns: tuple[Column, ...]
-    verify_with: Optional[str] = None
+    verify_with: str | None = None
 
     def column(self, name: str) -> Column:
         """The column of that name; raises KeyError."""
@@ -310,8 +310,8 @@ class _Reader:
     def fail(self, field: str, expected: str) -> UserError:
         return UserError(f"{self.where}: {field}: found {self._document.get(field)!r}, expected {expected}")
 
-    def text(self, field: str, default: Optional[str] = None) -> str:
-        value = self._document.get(field, default)
+    def text(self, field: str) -> str:
+        value = self._document.get(field)
         if not isinstance(value, str) or not value.strip():
             raise self.fail(field, "a text")
         return value

@@ -1,0 +1,47 @@
+"""The Glue Data Catalog: tables are made from contracts by CDK, the writer only adds partitions that it created."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import unquote
+
+_PARTITIONS_A_CALL = 100  # the limit of BatchCreatePartition
+
+
+class Catalog:
+    """One Glue database. Raises what boto3 raises; a partition that is there already is fine."""
+
+    def __init__(self, glue: Any, database: str) -> None:
+        self._glue = glue
+        self._database = database
+        self._known: dict[str, set[str]] = {}
+
+    def register(self, table: str, paths: list[str]) -> int:
+        """Register the partitions of these paths (``column=value``, relative to the table) that this process has not
+        registered before, and return how many were new to it."""
+        known = self._known.setdefault(table, set())
+        fresh = sorted(path for path in set(paths) - known if path)
+        if not fresh:
+            return 0
+        descriptor = self._glue.get_table(DatabaseName=self._database, Name=table)["Table"]["StorageDescriptor"]
+        location = descriptor["Location"].rstrip("/")
+        for start in range(0, len(fresh), _PARTITIONS_A_CALL):
+            inputs = [
+                {
+                    "Values": [unquote(part.partition("=")[2]) for part in path.split("/")],
+                    "StorageDescriptor": {**descriptor, "Location": f"{location}/{path}"},
+                }
+                for path in fresh[start : start + _PARTITIONS_A_CALL]
+            ]
+            answer = self._glue.batch_create_partition(
+                DatabaseName=self._database, TableName=table, PartitionInputList=inputs
+            )
+            errors = [
+                error
+                for error in answer.get("Errors", ())
+                if error["ErrorDetail"]["ErrorCode"] != "AlreadyExistsException"
+            ]
+            if errors:
+                raise RuntimeError(f"{self._database}.{table}: partitions were refused by the catalog: {errors[:3]}")
+        known.update(fresh)
+        return len(fresh)

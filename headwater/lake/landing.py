@@ -1,0 +1,130 @@
+"""Landing objects: what the S3 sink wrote, in the order of offsets.
+
+``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``, with the offset after the object's last one in its
+metadata as ``next-offset``. The objects of a partition tile its offsets: a gap between two of them is an error.
+"""
+
+from __future__ import annotations
+
+import functools
+import gzip
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any
+
+Cursor = dict[str, int]
+"""The next offset to read of each ``topic/partition``."""
+
+_SUFFIX = ".jsonl.gz"
+_HEADS_AT_ONCE = 16
+
+
+class LandingGap(RuntimeError):
+    """Offsets are missing between two landing objects; going on would lose changes."""
+
+
+@dataclass(frozen=True)
+class LandingObject:
+    """One object: offsets ``first`` (included) to ``next`` (excluded) of ``source``, a ``topic/partition``."""
+
+    bucket: str
+    key: str
+    source: str
+    first: int
+    next: int
+    size: int
+
+
+def split_uri(uri: str) -> tuple[str, str]:
+    """``s3://bucket/prefix`` as bucket and prefix without slashes at its ends. Raises ValueError."""
+    scheme, separator, rest = uri.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if scheme not in ("s3", "s3a") or not separator or not bucket:
+        raise ValueError(f"found {uri!r}, expected s3://bucket/prefix")
+    return bucket, prefix.strip("/")
+
+
+class Landing:
+    """The landing objects of one topic below ``uri`` (``s3://bucket/prefix``)."""
+
+    def __init__(self, s3: Any, uri: str, topic: str) -> None:
+        self._s3 = s3
+        self._bucket, prefix = split_uri(uri)
+        self._topic = topic
+        self._prefix = f"{prefix}/{topic}/" if prefix else f"{topic}/"
+
+    def after(self, cursor: Mapping[str, int], most_bytes: int) -> list[LandingObject]:
+        """The objects after the cursor, of all partitions, until ``most_bytes`` (compressed) are reached in each; at
+        least one object of a partition that has any. Raises LandingGap."""
+        found = [entry for partition in self._partitions() for entry in self._listed(partition, cursor, most_bytes)]
+        with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
+            ends = list(pool.map(self._end, (entry[1] for entry in found)))
+        objects = []
+        expected = dict(cursor)
+        for (source, key, size), end in zip(found, ends):
+            first = int(key.rpartition("/")[2][: -len(_SUFFIX)])
+            if first != expected.get(source, first):
+                raise LandingGap(
+                    f"s3://{self._bucket}/{key}: found {first} as first offset, expected {expected[source]}: "
+                    f"landing objects of {source} are missing. Restore them, or rebuild the table with a raised epoch."
+                )
+            expected[source] = end
+            objects.append(LandingObject(self._bucket, key, source, first, end, size))
+        return objects
+
+    def _partitions(self) -> list[str]:
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=self._prefix, Delimiter="/"
+        )
+        names = (
+            entry["Prefix"].rstrip("/").rpartition("/")[2] for page in pages for entry in page.get("CommonPrefixes", ())
+        )
+        return sorted((name for name in names if name.isdigit()), key=int)
+
+    def _listed(self, partition: str, cursor: Mapping[str, int], most_bytes: int) -> Iterator[tuple[str, str, int]]:
+        """Source, key and size of the objects to read. Starting after the cursor keeps the cost of a listing
+        independent of the history."""
+        source = f"{self._topic}/{partition}"
+        folder = f"{self._prefix}{partition}/"
+        last_read = cursor.get(source, 0) - 1
+        start = f"{folder}{last_read:020d}{_SUFFIX}" if last_read >= 0 else folder
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder, StartAfter=start)
+        total = 0
+        for page in pages:
+            for entry in page.get("Contents", ()):
+                if not entry["Key"].endswith(_SUFFIX):
+                    continue
+                yield source, entry["Key"], entry["Size"]
+                total += entry["Size"]
+                if total >= most_bytes:
+                    return
+
+    def _end(self, key: str) -> int:
+        metadata = self._s3.head_object(Bucket=self._bucket, Key=key)["Metadata"]
+        if not metadata.get("next-offset", "").isdigit():
+            raise LandingGap(f"s3://{self._bucket}/{key}: no next-offset in its metadata: not written by the S3 sink")
+        return int(metadata["next-offset"])
+
+
+def advance(cursor: Mapping[str, int], objects: list[LandingObject]) -> Cursor:
+    """The cursor after these objects."""
+    return {**cursor, **{found.source: found.next for found in objects}}
+
+
+@functools.lru_cache(maxsize=1)
+def _worker_client() -> Any:
+    """One S3 client a Python worker: making one takes longer than reading a small object. Endpoint, region and
+    credentials come from the environment, as everywhere with boto3."""
+    import boto3
+
+    return boto3.client("s3")
+
+
+def read_lines(objects: Iterator[LandingObject], s3: Any | None = None) -> Iterator[tuple[str, str]]:
+    """``topic/partition`` and line of every record of the objects."""
+    client = s3 if s3 is not None else _worker_client()
+    for found in objects:
+        body = client.get_object(Bucket=found.bucket, Key=found.key)["Body"].read()
+        for line in gzip.decompress(body).decode("utf-8").splitlines():
+            yield found.source, line

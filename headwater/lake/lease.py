@@ -1,0 +1,115 @@
+"""One writer a table: a lease object in S3, taken and renewed by conditional writes.
+
+It is taken before any Hudi client exists, because a second client's clean-up would roll back the first one's open
+commit, and checked before every commit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+from headwater.lake.landing import split_uri
+
+
+class LeaseLost(RuntimeError):
+    """Another writer holds the table, or this one let its lease run out."""
+
+
+class Lease:
+    """A lease on ``uri`` (the object's ``s3://`` address). ``ttl`` in seconds; ``clock`` gives epoch seconds and must
+    agree between writers to well within the ttl."""
+
+    def __init__(
+        self, s3: Any, uri: str, owner: str, ttl: float = 30.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._s3 = s3
+        self._uri = uri
+        self._bucket, self._key = split_uri(uri)
+        self._owner = owner
+        self._ttl = ttl
+        self._clock = clock
+        self._etag: str | None = None
+        self._expires = 0.0
+        self._guard = threading.Lock()
+        self._stop = threading.Event()
+        self._renewer: threading.Thread | None = None
+
+    def acquire(self, wait: float) -> None:
+        """Take the lease, waiting at most ``wait`` seconds for another's to run out, and keep it renewed in the
+        background. Raises LeaseLost naming the holder."""
+        deadline = time.monotonic() + wait
+        while True:
+            holder = self._try()
+            if holder is None:
+                break
+            if time.monotonic() >= deadline:
+                raise LeaseLost(
+                    f"{self._uri}: held by {holder}. One writer a table: stop that one, or wait {self._ttl:.0f} s."
+                )
+            time.sleep(0.5)
+        self._renewer = threading.Thread(target=self._renew_until_stopped, name=f"lease {self._key}", daemon=True)
+        self._renewer.start()
+
+    def check(self) -> None:
+        """Renew the lease where less than half of it is left. Raises LeaseLost."""
+        with self._guard:
+            if self._expires - self._clock() < self._ttl / 2:
+                self._put(self._etag)
+
+    def release(self) -> None:
+        """Give the lease back, so that the next writer need not wait."""
+        self._stop.set()
+        if self._renewer is not None:
+            self._renewer.join()
+        with self._guard:
+            if self._etag is not None and self._clock() < self._expires:
+                self._ttl = 0.0
+                with contextlib.suppress(LeaseLost):
+                    self._put(self._etag)
+            self._etag = None
+
+    def _try(self) -> str | None:
+        """None where the lease is ours now, else who holds it."""
+        try:
+            found = self._s3.get_object(Bucket=self._bucket, Key=self._key)
+        except self._s3.exceptions.NoSuchKey:
+            etag, held = None, None
+        else:
+            etag, held = found["ETag"], json.loads(found["Body"].read())
+        if held is not None and held["expires"] > self._clock() and held["owner"] != self._owner:
+            return str(held["owner"])
+        try:
+            with self._guard:
+                self._put(etag)
+        except LeaseLost:
+            return "a writer that was faster"
+        return None
+
+    def _put(self, etag: str | None) -> None:
+        condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
+        expires = self._clock() + self._ttl
+        body = json.dumps({"owner": self._owner, "expires": expires}).encode()
+        try:
+            stored = self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body, **condition)
+        except self._s3.exceptions.ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] in (404, 409, 412):
+                self._etag = None
+                self._expires = 0.0
+                raise LeaseLost(f"{self._uri}: another writer took the table") from None
+            raise
+        self._etag, self._expires = stored["ETag"], expires
+
+    def _renew_until_stopped(self) -> None:
+        while not self._stop.wait(self._ttl / 3):
+            try:
+                with self._guard:
+                    self._put(self._etag)
+            except LeaseLost:
+                return
+            except Exception:  # noqa: S112  # a passing fault: the next round, or check() before a commit, decides
+                continue

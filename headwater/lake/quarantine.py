@@ -1,0 +1,35 @@
+"""Records that cannot be decoded: kept whole with their position and the reason, counted, never in a table's way."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from headwater.lake.landing import split_uri
+
+
+class TooManyBadRecords(RuntimeError):
+    """So many records of a batch cannot be decoded that the contract or the source must be wrong."""
+
+
+def check_share(table: str, bad: int, records: int, most: float) -> None:
+    """Raise TooManyBadRecords where more than ``most`` (a share from 0 to 1) of a batch is bad; a handful is always let
+    pass, since in a small batch one record is a large share."""
+    if bad > 10 and bad > most * records:
+        raise TooManyBadRecords(
+            f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are let pass. Nothing of this "
+            "batch was committed. Look at the quarantine's reasons, mend the contract or the source, and start again."
+        )
+
+
+def store(s3: Any, uri: str, table: str, batch: str, records: Iterable[tuple[str, str]]) -> str:
+    """Write ``(reason, landed line)`` pairs as one object below ``uri`` and return its address. ``batch`` names what
+    the batch began with, so that a repeated batch writes the same object again instead of a second one."""
+    bucket, prefix = split_uri(uri)
+    key = f"{prefix}/{table}/{batch}.jsonl.gz".lstrip("/")
+    lines = [json.dumps({"reason": reason, "record": json.loads(line)}) for reason, line in records]
+    body = gzip.compress("".join(line + "\n" for line in lines).encode("utf-8"), mtime=0)
+    s3.put_object(Bucket=bucket, Key=key, Body=body)
+    return f"s3://{bucket}/{key}"

@@ -1,0 +1,154 @@
+"""A Hudi table: how Headwater writes it, and what it keeps in the commits."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.contract import Contract
+
+_METADATA_PREFIX = "headwater."
+_PROGRESS = _METADATA_PREFIX + "progress"
+
+# Reasons and measurements: docs/decisions/hudi-settings.md.
+_OPTIONS = {
+    "hoodie.datasource.write.operation": "upsert",
+    "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+    "hoodie.datasource.write.recordkey.field": "_key",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.partitionpath.urlencode": "true",
+    "hoodie.datasource.write.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    "hoodie.datasource.write.precombine.field": "_order",
+    "hoodie.payload.ordering.field": "_order",
+    "hoodie.payload.event.time.field": "_order",
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.combine.before.upsert": "false",
+    # Athena reads what Hudi 0.15 reads.
+    "hoodie.write.table.version": "6",
+    "hoodie.write.auto.upgrade": "false",
+    "hoodie.index.type": "BUCKET",
+    "hoodie.index.bucket.engine": "SIMPLE",
+    "hoodie.bucket.index.hash.field": "_key",
+    "hoodie.metadata.enable": "false",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.compact.inline": "true",
+    "hoodie.compact.inline.max.delta.commits": "20",
+    "hoodie.clean.automatic": "true",
+    "hoodie.clean.trigger.strategy": "NUM_COMMITS",
+    "hoodie.clean.max.commits": "20",
+    "hoodie.clean.commits.retained": "30",
+    "hoodie.keep.min.commits": "40",
+    "hoodie.keep.max.commits": "60",
+    "hoodie.parquet.compression.codec": "zstd",
+    "hoodie.datasource.hive_sync.enable": "false",
+    "hoodie.datasource.meta.sync.enable": "false",
+    "hoodie.datasource.write.commitmeta.key.prefix": _METADATA_PREFIX,
+}
+
+
+@dataclass(frozen=True)
+class Progress:
+    """What every commit of Headwater's carries: how far the table has read, below what nothing is alive, and under
+    which epoch it was written. Compaction and cleaning carry none, so the newest instant that holds one counts."""
+
+    cursor: dict[str, int] = field(default_factory=dict)
+    floor: str = ""
+    epoch: int = 1
+
+    def to_json(self) -> str:
+        """The text kept in the commit's metadata."""
+        return json.dumps({"cursor": self.cursor, "floor": self.floor, "epoch": self.epoch}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Progress:
+        """Read back what ``to_json`` wrote."""
+        document = json.loads(text)
+        return Progress(dict(document["cursor"]), document["floor"], document["epoch"])
+
+
+@dataclass(frozen=True)
+class Commit:
+    """A completed commit: its instant and the partitions (``column=value``, "" where there are none) it wrote to."""
+
+    instant: str
+    partitions: list[str]
+    progress: Progress
+
+
+class ProgressMissing(RuntimeError):
+    """A table that has commits but no cursor: going on would read everything again or skip something."""
+
+
+class HudiTable:
+    """The Hudi table of a contract below ``lake`` (``s3://bucket/prefix``)."""
+
+    def __init__(self, spark: SparkSession, contract: Contract, lake: str, parallelism: int) -> None:
+        self._spark = spark
+        self._contract = contract
+        self.uri = f"{lake.rstrip('/')}/{contract.table}"
+        self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
+
+    def exists(self) -> bool:
+        """Whether the table has been created."""
+        return self._meta_client() is not None
+
+    def last_commit(self) -> Commit | None:
+        """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing."""
+        client = self._meta_client()
+        if client is None:
+            return None
+        timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        instants = timeline.getReverseOrderedInstants().iterator()
+        while instants.hasNext():
+            instant = instants.next()
+            metadata = timeline.readCommitMetadata(instant)
+            progress = metadata.getExtraMetadata().get(_PROGRESS)
+            if progress is not None:
+                partitions = [str(path) for path in metadata.getPartitionToWriteStats().keySet()]
+                return Commit(instant.requestedTime(), partitions, Progress.from_json(progress))
+        if timeline.countInstants():
+            raise ProgressMissing(
+                f"{self.uri}: the table has commits but none carries a cursor. Was it written by something else? "
+                "Restore its timeline, or move the table away and start again with a raised epoch."
+            )
+        return None
+
+    def read(self) -> DataFrame:
+        """The newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
+        names = [name for name, _ in self._contract.lake_columns()]
+        return self._spark.read.format("hudi").load(self.uri).select(names)
+
+    def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
+        """Commit rows (at most one a partition and key) together with the progress, as one atomic step."""
+        writer = rows.write.format("hudi").options(**self._options)
+        writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
+        commit = self.last_commit()
+        if commit is None or commit.progress != progress:
+            raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
+        return commit
+
+    def _meta_client(self) -> Any:
+        jvm: Any = self._spark.sparkContext._jvm
+        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+        path = jvm.org.apache.hadoop.fs.Path(f"{self.uri}/.hoodie/hoodie.properties")
+        if not path.getFileSystem(configuration).exists(path):
+            return None
+        storage = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
+        builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        return builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
+
+
+def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:
+    partitioned = bool(contract.partition_by)
+    generator = "SimpleKeyGenerator" if partitioned else "NonpartitionedKeyGenerator"
+    return {
+        "hoodie.table.name": contract.table,
+        "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{generator}",
+        "hoodie.datasource.write.partitionpath.field": ",".join(contract.partition_by),
+        "hoodie.bucket.index.num.buckets": str(contract.buckets),
+        "hoodie.upsert.shuffle.parallelism": str(parallelism),
+    }

@@ -1,0 +1,152 @@
+"""A landing bucket and a writer of one table, for tests that speak in changes."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import itertools
+import json
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from hudi import HudiTableBuilder
+from pyspark.sql import SparkSession
+
+from headwater import contract as contracts
+from headwater.lake.catalog import Catalog
+from headwater.lake.landing import Landing
+from headwater.lake.lease import Lease
+from headwater.lake.table import HudiTable
+from headwater.lake.writer import TableWriter, WriterSettings
+
+BUCKET = "headwater-test"
+
+CONTRACT = """
+table: accounts
+description: A table of the tests.
+source: {database: postgresql, table: shop.accounts}
+key: [id]
+partition_by: [month]
+buckets: 2
+columns:
+  - {name: id, type: int, source_type: integer}
+  - {name: month, type: string, source_type: text}
+  - {name: name, type: string, source_type: text}
+  - {name: balance, type: "decimal(12,2)", source_type: "numeric(12,2)"}
+"""
+
+
+def event(
+    op: str,
+    lsn: int,
+    before: Mapping[str, Any] | None = None,
+    after: Mapping[str, Any] | None = None,
+    snapshot: str = "false",
+) -> dict[str, Any]:
+    """A change event as Debezium writes it without schemas."""
+    source = {"schema": "shop", "table": "accounts", "lsn": lsn, "ts_us": 1_700_000_000_000_000 + lsn}
+    return {"op": op, "before": before, "after": after, "source": {**source, "snapshot": snapshot}}
+
+
+def account(id_: int, name: str = "Ann", month: str = "2024-01", balance: str = "1.50") -> dict[str, Any]:
+    """A row of the source table."""
+    return {"id": id_, "month": month, "name": name, "balance": balance}
+
+
+class Pipeline:
+    """Lands events as the sink would and runs the writer over them."""
+
+    def __init__(self, spark: SparkSession, s3: Any, glue: Any, endpoint: str, prefix: str) -> None:
+        self.spark = spark
+        self.s3 = s3
+        self.glue = glue
+        self.contract = contracts.loads(CONTRACT, "accounts.yaml")
+        self.landing = f"s3://{BUCKET}/{prefix}/landing"
+        self.lake = f"s3://{BUCKET}/{prefix}/lake"
+        self.database = prefix.replace("-", "_")
+        self.events: list[dict[str, Any]] = []
+        self._endpoint = endpoint
+        self._prefix = prefix
+        self._next: dict[int, int] = {}
+        self._owners = itertools.count()
+        glue.create_database(DatabaseInput={"Name": self.database})
+        glue.create_table(
+            DatabaseName=self.database,
+            TableInput={
+                "Name": "accounts",
+                "PartitionKeys": [{"Name": "month", "Type": "string"}],
+                "StorageDescriptor": {"Location": f"{self.lake}/accounts", "Columns": []},
+            },
+        )
+
+    def land(self, *values: Any, partition: int = 0) -> str:
+        """Land values (events, or bytes as they are) as one object of the topic's partition; returns its key."""
+        first = self._next.get(partition, 0)
+        lines = []
+        for offset, value in enumerate(values, first):
+            raw = value if isinstance(value, bytes) else json.dumps(value).encode()
+            encoded = base64.b64encode(raw).decode()
+            lines.append(json.dumps({"offset": offset, "timestamp": 0, "key": None, "value": encoded, "headers": []}))
+        self._next[partition] = first + len(values)
+        key = f"{self._prefix}/landing/headwater.shop.accounts/{partition}/{first:020d}.jsonl.gz"
+        self.s3.put_object(
+            Bucket=BUCKET,
+            Key=key,
+            Body=gzip.compress("".join(line + "\n" for line in lines).encode()),
+            Metadata={"next-offset": str(first + len(values))},
+        )
+        return key
+
+    def writer(self, epoch: int = 1, **settings: Any) -> TableWriter:
+        """A new writer process' state: everything that it knows comes from the lake."""
+        lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", f"test {next(self._owners)}", ttl=0.5)
+        lease.acquire(wait=5)
+        lease.release()
+        lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
+        return TableWriter(
+            self.spark,
+            self.contract,
+            Landing(self.s3, self.landing, "headwater.shop.accounts"),
+            HudiTable(self.spark, self.contract, self.lake, 2),
+            lease,
+            Catalog(self.glue, self.database),
+            self.s3,
+            WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings),
+            self.events.append,
+        )
+
+    def drain(self, **settings: Any) -> None:
+        """Start a writer and let it commit all that has landed."""
+        writer = self.writer(**settings)
+        while writer.step():
+            pass
+
+    def stored(self) -> list[dict[str, Any]]:
+        """All rows of the table with tombstones, read by hudi-rs."""
+        options = {"aws_endpoint": self._endpoint, "aws_allow_http": "true", "aws_region": "us-east-1"}
+        table = HudiTableBuilder.from_base_uri(f"{self.lake}/accounts").with_options(options).build()
+        batches = table.read()
+        rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
+        return sorted(rows, key=lambda row: (row["id"], row["month"]))
+
+    def alive(self) -> list[dict[str, Any]]:
+        """The source's columns of the rows that are not tombstones."""
+        names = ("id", "month", "name", "balance")
+        return [
+            {name: str(row[name]) if name == "balance" else row[name] for name in names}
+            for row in self.stored()
+            if not row["_deleted"]
+        ]
+
+
+def partitions(glue: Any, database: str) -> set[str]:
+    """The partition values that the catalog holds."""
+    pages: Iterable[Any] = glue.get_paginator("get_partitions").paginate(DatabaseName=database, TableName="accounts")
+    return {partition["Values"][0] for page in pages for partition in page["Partitions"]}
+
+
+def jars(folder: Path) -> str:
+    """Jars of a folder as a class path, Hudi first."""
+    return ":".join(str(path) for path in sorted(folder.glob("*.jar"), key=lambda path: "hudi" not in path.name))

@@ -1,0 +1,116 @@
+"""The writer over real Spark, Hudi and an S3 API; every table is read back by hudi-rs."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from pipeline import BUCKET, Pipeline, account, event, partitions
+
+from headwater.lake.landing import LandingGap
+from headwater.lake.quarantine import TooManyBadRecords
+
+
+def test_changes_over_several_commits_give_the_latest_rows(pipeline: Pipeline) -> None:
+    pipeline.land(event("r", 10, after=account(1), snapshot="first"), event("r", 10, after=account(2), snapshot="last"))
+    pipeline.drain()
+    pipeline.land(
+        event("u", 20, before=account(1), after=account(1, name="Bea")),
+        event("d", 30, before=account(2)),
+        event("c", 40, after=account(3, month="2024-02")),
+    )
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, name="Bea"), account(3, month="2024-02")]
+    assert [row["id"] for row in pipeline.stored() if row["_deleted"]] == [2]
+    assert partitions(pipeline.glue, pipeline.database) == {"2024-01", "2024-02"}
+
+
+def test_any_order_and_repetition_of_the_same_changes_gives_the_same_table(pipeline: Pipeline) -> None:
+    changes = [
+        event("c", 20, after=account(1)),
+        event("u", 30, before=account(1), after=account(1, month="2024-02")),
+        event("u", 40, before=account(1, month="2024-02"), after=account(1, name="Cid")),
+        event("d", 50, before=account(1, name="Cid")),
+        event("c", 60, after=account(1, name="Dora", month="2024-03")),
+        event("c", 25, after=account(2)),
+        event("d", 35, before=account(2)),
+    ]
+    disorder = random.Random(7)
+    for _ in range(3):
+        disorder.shuffle(changes)
+        pipeline.land(*changes[:4])
+        pipeline.drain()
+        pipeline.land(*changes[2:], changes[0])
+        pipeline.drain()
+        pipeline.land(*changes)
+        pipeline.drain()
+        assert pipeline.alive() == [account(1, name="Dora", month="2024-03")]
+
+
+def test_truncate_ends_all_rows_before_it_and_late_ones_too(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2)))
+    pipeline.drain()
+    pipeline.land(event("t", 20), event("c", 30, after=account(3)))
+    pipeline.drain()
+    assert pipeline.alive() == [account(3)]
+    pipeline.land(event("c", 12, after=account(4)), event("u", 13, before=account(1), after=account(1, name="late")))
+    pipeline.drain()
+    assert pipeline.alive() == [account(3)]
+
+
+def test_a_second_snapshot_leaves_no_ghosts_of_an_interrupted_one(pipeline: Pipeline) -> None:
+    pipeline.land(event("r", 10, after=account(1), snapshot="first"), event("r", 10, after=account(2), snapshot="true"))
+    pipeline.drain()
+    pipeline.land(event("r", 50, after=account(2), snapshot="first"), event("r", 50, after=account(3), snapshot="last"))
+    pipeline.drain()
+    assert pipeline.alive() == [account(2), account(3)]
+
+
+def test_a_raised_epoch_wins_over_a_history_with_higher_lsns(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 900, after=account(1)), event("c", 901, after=account(2)))
+    pipeline.drain()
+    pipeline.land(event("r", 5, after=account(1, name="rebuilt"), snapshot="last"))
+    pipeline.drain(epoch=2)
+    assert pipeline.alive() == [account(1, name="rebuilt")]
+    with pytest.raises(ValueError, match="An epoch is never lowered"):
+        pipeline.writer(epoch=1)
+
+
+def test_a_restarted_writer_goes_on_where_the_last_commit_ended(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    pipeline.land(event("c", 20, after=account(2)), partition=1)
+    pipeline.drain()
+    pipeline.drain()
+    assert [found["changes"] for found in pipeline.events if found["event"] == "commit"] == [1, 1]
+
+
+def test_a_missing_landing_object_stops_the_writer(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    missing = pipeline.land(event("c", 20, after=account(2)))
+    pipeline.land(event("c", 30, after=account(3)))
+    pipeline.s3.delete_object(Bucket=BUCKET, Key=missing)
+    with pytest.raises(LandingGap, match="found 2 as first offset, expected 1"):
+        pipeline.drain()
+
+
+def test_a_record_that_cannot_be_decoded_is_kept_and_the_rest_is_written(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)), b"no json", event("c", 11, after=account(2, balance="NAN")))
+    pipeline.drain()
+    assert pipeline.alive() == [account(1)]
+    assert [found["records"] for found in pipeline.events if found["event"] == "quarantine"] == [2]
+
+
+def test_too_many_bad_records_stop_the_batch_before_its_commit(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)), *[b"no json"] * 20)
+    with pytest.raises(TooManyBadRecords, match="20 of 21 records"):
+        pipeline.drain()
+    assert not [found for found in pipeline.events if found["event"] == "commit"]
+
+
+def test_the_next_commit_finds_its_cursor_behind_compactions(pipeline: Pipeline) -> None:
+    for number in range(23):
+        pipeline.land(event("u", 100 + number, before=account(1), after=account(1, name=f"n{number}")))
+        pipeline.drain()
+    assert pipeline.alive() == [account(1, name="n22")]
