@@ -1,0 +1,115 @@
+package io.headwater.connect.s3;
+
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.OptionalLong;
+import java.util.regex.Pattern;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.connect.errors.ConnectException;
+
+/** The objects of one partition, {@code PREFIX/TOPIC/PARTITION/FIRST-OFFSET.jsonl.gz}: they tile its offsets. */
+final class LandingFolder {
+    /** User metadata of an object: the offset after its range. */
+    static final String NEXT_OFFSET = "next-offset";
+
+    private static final String SUFFIX = ".jsonl.gz";
+    private static final int DIGITS = 20;
+    private static final Pattern NAME = Pattern.compile("0[0-9]{" + (DIGITS - 1) + "}" + Pattern.quote(SUFFIX));
+
+    private final ObjectStore store;
+    private final String folder;
+
+    LandingFolder(ObjectStore store, String prefix, TopicPartition partition) {
+        this.store = store;
+        this.folder = prefix + "/" + partition.topic() + "/" + partition.partition() + "/";
+    }
+
+    /**
+     * Writes an object unless one begins at the same offset.
+     *
+     * @return false when one does; see {@link #endOf}
+     */
+    boolean put(LandingObject object) {
+        return store.putIfAbsent(
+                key(object.first()), object.body(), Map.of(NEXT_OFFSET, Long.toString(object.next())));
+    }
+
+    /** Returns the offset after the stored object that begins at {@code first}. */
+    long endOf(long first) {
+        String key = key(first);
+        Map<String, String> metadata = store.metadata(key).orElseThrow(() -> new TransientStoreException(
+                key + " is not there, though the store has just named it: is someone deleting landing objects?", null));
+        String next = metadata.get(NEXT_OFFSET);
+        if (next == null || !next.matches("[0-9]{1,19}") || Long.parseLong(next) <= first) {
+            throw new ConnectException(key + " has metadata " + NEXT_OFFSET + " = " + next + ", expected an offset above "
+                    + first + ": this object was not written by the sink. Move it away and restart the task.");
+        }
+        return Long.parseLong(next);
+    }
+
+    /** Returns the offset after everything stored, or empty when nothing is. */
+    OptionalLong end() {
+        OptionalLong newest = newest();
+        return newest.isEmpty() ? newest : OptionalLong.of(endOf(newest.getAsLong()));
+    }
+
+    /**
+     * Returns the first offset of the newest object.
+     *
+     * <p>S3 lists in ascending order only. Names are offsets, so the newest is found by search instead of by reading
+     * the whole history: steps that double until nothing comes after, then halving, until one page reaches the end.
+     */
+    private OptionalLong newest() {
+        Found found = after(folder);
+        if (found.newest < 0) {
+            return OptionalLong.empty();
+        }
+        long low = found.newest; // an object begins here
+        long high = Long.MAX_VALUE; // none begins after this
+        for (long step = 1; !found.last && high == Long.MAX_VALUE && step > 0; step *= 2) {
+            long probe = low > Long.MAX_VALUE - step ? Long.MAX_VALUE : low + step;
+            found = after(key(probe));
+            if (found.newest < 0) {
+                high = probe;
+            } else {
+                low = found.newest;
+            }
+        }
+        while (!found.last || found.newest < 0) {
+            long middle = low + (high - low) / 2;
+            found = after(key(middle));
+            if (found.newest >= 0) {
+                low = found.newest;
+                high = Math.max(high, low); // another task may be writing meanwhile
+            } else if (middle == low) {
+                break;
+            } else {
+                high = middle;
+            }
+        }
+        return OptionalLong.of(low);
+    }
+
+    /**
+     * One page of the folder.
+     *
+     * @param newest first offset of the last object on it, or -1 when it has none
+     * @param last nothing comes after the page
+     */
+    private record Found(long newest, boolean last) {}
+
+    private Found after(String startAfter) {
+        ObjectStore.Page page = store.list(folder, startAfter);
+        List<String> names = page.keys().stream()
+                .map(key -> key.substring(folder.length()))
+                .filter(name -> NAME.matcher(name).matches())
+                .toList();
+        long newest = names.isEmpty() ? -1 : Long.parseLong(names.get(names.size() - 1).substring(0, DIGITS));
+        return new Found(newest, !page.truncated());
+    }
+
+    private String key(long offset) {
+        return folder + String.format(Locale.ROOT, "%0" + DIGITS + "d", offset) + SUFFIX;
+    }
+}

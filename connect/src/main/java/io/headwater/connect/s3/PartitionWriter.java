@@ -1,0 +1,181 @@
+package io.headwater.connect.s3;
+
+import java.util.ArrayDeque;
+import java.util.Deque;
+import java.util.OptionalLong;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.connect.errors.ConnectException;
+import org.apache.kafka.connect.sink.SinkRecord;
+import org.apache.kafka.connect.sink.SinkTaskContext;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Lands one partition: takes its position from the bucket, buffers records, writes objects in order.
+ *
+ * <p>It never believes anyone but the bucket. Each object begins at the end of the one before; when the name is taken,
+ * someone else has written this range (another worker's task, or this one before a crash or a lost answer), so the
+ * stored object counts, the buffer is dropped, and Kafka is read again from the stored object's end.
+ */
+final class PartitionWriter {
+    private static final Logger LOG = LoggerFactory.getLogger(PartitionWriter.class);
+    private static final long UNKNOWN = -1;
+
+    private final TopicPartition partition;
+    private final LandingFolder folder;
+    private final SinkTaskContext context;
+    private final SinkMetrics metrics;
+    private final PartitionMetrics state = new PartitionMetrics();
+    private final int flushRecords;
+    private final int flushBytes;
+    private final long flushInterval;
+
+    private final Deque<LandingObject> sealed = new ArrayDeque<>();
+    private LandingObject.Builder open;
+    private boolean located;
+    private boolean seeking;
+    private long stored = UNKNOWN;
+    private long next = UNKNOWN;
+
+    PartitionWriter(
+            TopicPartition partition,
+            LandingFolder folder,
+            SinkTaskContext context,
+            SinkMetrics metrics,
+            S3SinkConfig config) {
+        this.partition = partition;
+        this.folder = folder;
+        this.context = context;
+        this.metrics = metrics;
+        this.flushRecords = config.getInt(S3SinkConfig.FLUSH_RECORDS);
+        this.flushBytes = config.getInt(S3SinkConfig.FLUSH_BYTES);
+        this.flushInterval = config.getLong(S3SinkConfig.FLUSH_INTERVAL_MS);
+    }
+
+    /** Tells that Connect has carried out the last seek: the records that follow come from there. */
+    void beginBatch() {
+        seeking = false;
+    }
+
+    /**
+     * Buffers a record. Ignores it while Kafka is about to be read again from another offset.
+     *
+     * @throws ConnectException when Kafka gives an offset below the one that it was asked for
+     */
+    void append(SinkRecord record, long now) {
+        if (!located || seeking) {
+            return;
+        }
+        long offset = record.originalKafkaOffset();
+        if (next == UNKNOWN) { // the bucket is empty: the topic's first available record begins the first object
+            next = offset;
+            stored = offset;
+        }
+        if (offset < next) {
+            throw new ConnectException("Kafka gives offset " + offset + " of " + partition + " after it was asked for "
+                    + next + ", where the bucket ends: the topic was created anew or has lost records that are stored. "
+                    + "To land it from its beginning, set another " + S3SinkConfig.PREFIX + ".");
+        }
+        if (offset > next) {
+            LOG.warn("{} has no records at offsets {} to {}: removed by compaction, a transaction or retention",
+                    partition, next, offset - 1);
+            metrics.missingOffsets(offset - next);
+        }
+        if (open == null) {
+            open = new LandingObject.Builder(next, now);
+        }
+        open.add(record);
+        next = offset + 1;
+        if (open.records() >= flushRecords || open.bytes() >= flushBytes) {
+            seal();
+        }
+    }
+
+    /** Closes the open object when its first record has waited long enough. */
+    void sealIfAged(long now) {
+        if (open != null && untilAged(now) <= 0) {
+            seal();
+        }
+    }
+
+    /** Milliseconds until the open object is due, or {@link Long#MAX_VALUE} when nothing is buffered. */
+    long untilAged(long now) {
+        return open == null ? Long.MAX_VALUE : open.openedAt() + flushInterval - now;
+    }
+
+    /** Does the bucket owe this partition something: its position, or the writing of an object? */
+    boolean hasWork() {
+        return !located || !sealed.isEmpty();
+    }
+
+    /**
+     * Finds the position, then writes the objects that are due.
+     *
+     * @throws TransientStoreException to be called again later; what was done stays done
+     */
+    void work() {
+        if (!located) {
+            locate();
+        }
+        while (!sealed.isEmpty()) {
+            store(sealed.element());
+        }
+    }
+
+    /** Returns the offset after all that is stored, or empty when that is not known. */
+    OptionalLong stored() {
+        return stored == UNKNOWN ? OptionalLong.empty() : OptionalLong.of(stored);
+    }
+
+    /** Updates the numbers that JMX shows. */
+    void report(long now) {
+        long records = open == null ? 0 : open.records();
+        long oldest = open == null ? now : open.openedAt();
+        for (LandingObject object : sealed) {
+            records += object.records();
+            oldest = Math.min(oldest, object.openedAt());
+        }
+        state.update(stored, next - stored, records, now - oldest);
+    }
+
+    /** The numbers that JMX shows. */
+    PartitionMetrics metrics() {
+        return state;
+    }
+
+    private void locate() {
+        OptionalLong end = folder.end();
+        next = end.orElse(UNKNOWN);
+        stored = next;
+        located = true;
+        // With nothing stored, ask for 0: if the topic begins later, Kafka goes to its first available record.
+        seek(end.orElse(0));
+        LOG.info("{} begins at {}", partition, end.isPresent() ? next : "its first record: the bucket has none");
+    }
+
+    private void seek(long offset) {
+        context.offset(partition, offset);
+        seeking = true;
+    }
+
+    private void seal() {
+        sealed.add(open.build());
+        open = null;
+    }
+
+    private void store(LandingObject object) {
+        boolean written = metrics.timePut(object, () -> folder.put(object));
+        long end = written ? object.next() : folder.endOf(object.first());
+        stored = end;
+        context.requestCommit();
+        if (end == object.next()) { // ours, or the same range by another hand
+            sealed.remove();
+            return;
+        }
+        LOG.info("{} {} is stored up to {} by another task; reading on from there", partition, object.first(), end);
+        sealed.clear();
+        open = null;
+        next = end;
+        seek(end);
+    }
+}

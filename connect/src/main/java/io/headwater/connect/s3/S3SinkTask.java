@@ -1,0 +1,190 @@
+package io.headwater.connect.s3;
+
+import io.headwater.connect.PluginVersion;
+import java.lang.management.ManagementFactory;
+import java.util.Collection;
+import java.util.HashMap;
+import java.util.LinkedHashMap;
+import java.util.Map;
+import java.util.concurrent.ThreadLocalRandom;
+import java.util.concurrent.TimeUnit;
+import java.util.function.DoubleSupplier;
+import java.util.function.Function;
+import java.util.function.LongSupplier;
+import org.apache.kafka.clients.consumer.OffsetAndMetadata;
+import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.connect.sink.SinkRecord;
+import org.apache.kafka.connect.sink.SinkTask;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+
+/**
+ * Runs the partitions that Connect assigns to it.
+ *
+ * <p>Failures of S3 never block the thread and never make Connect deliver a batch twice: the task keeps its buffers,
+ * pauses its partitions, and tries again when Connect next calls {@link #put}, which a timeout makes sure of. So it goes
+ * on polling Kafka, stays in its group, and holds at most one batch above the flush limits.
+ */
+public final class S3SinkTask extends SinkTask {
+    static final String TASK_ID = "task.id";
+    private static final String CONNECTOR_NAME = "name";
+    private static final Logger LOG = LoggerFactory.getLogger(S3SinkTask.class);
+
+    private final LongSupplier clock;
+    private final DoubleSupplier random;
+    private final Function<S3SinkConfig, ObjectStore> stores;
+    private final Map<TopicPartition, PartitionWriter> partitions = new LinkedHashMap<>();
+    private S3SinkConfig config;
+    private ObjectStore store;
+    private Retry retry;
+    private SinkMetrics metrics;
+    private JmxBeans beans;
+    private boolean paused;
+
+    /** For Connect. */
+    public S3SinkTask() {
+        this(() -> TimeUnit.NANOSECONDS.toMillis(System.nanoTime()),
+                () -> ThreadLocalRandom.current().nextDouble(),
+                S3ObjectStore::of);
+    }
+
+    /**
+     * @param clock monotonic time in milliseconds
+     * @param random gives numbers in [0, 1)
+     * @param stores opens the configured bucket
+     */
+    S3SinkTask(LongSupplier clock, DoubleSupplier random, Function<S3SinkConfig, ObjectStore> stores) {
+        this.clock = clock;
+        this.random = random;
+        this.stores = stores;
+    }
+
+    @Override
+    public void start(Map<String, String> properties) {
+        config = new S3SinkConfig(properties);
+        store = stores.apply(config);
+        retry = new Retry(config, random);
+        metrics = new SinkMetrics(clock);
+        beans = new JmxBeans(ManagementFactory.getPlatformMBeanServer(),
+                properties.getOrDefault(CONNECTOR_NAME, "unnamed"), properties.getOrDefault(TASK_ID, "0"));
+        beans.show(metrics);
+    }
+
+    /** Takes the positions of newly assigned partitions from the bucket. */
+    @Override
+    public void open(Collection<TopicPartition> assigned) {
+        for (TopicPartition partition : assigned) {
+            LandingFolder folder = new LandingFolder(store, config.getString(S3SinkConfig.PREFIX), partition);
+            PartitionWriter writer = new PartitionWriter(partition, folder, context, metrics, config);
+            partitions.put(partition, writer);
+            beans.show(partition, writer.metrics());
+        }
+        work();
+    }
+
+    @Override
+    public void put(Collection<SinkRecord> records) {
+        partitions.values().forEach(PartitionWriter::beginBatch);
+        for (SinkRecord record : records) {
+            // The original place: a transform may have renamed the topic that the record shows.
+            PartitionWriter writer = partitions.get(
+                    new TopicPartition(record.originalTopic(), record.originalKafkaPartition()));
+            writer.append(record, clock.getAsLong());
+            if (writer.hasWork()) {
+                attempt(writer);
+            }
+        }
+        work();
+    }
+
+    /** Returns the offsets up to which everything is in S3; what is only buffered is not committed. */
+    @Override
+    public Map<TopicPartition, OffsetAndMetadata> preCommit(Map<TopicPartition, OffsetAndMetadata> consumed) {
+        Map<TopicPartition, OffsetAndMetadata> offsets = new HashMap<>();
+        partitions.forEach((partition, writer) ->
+                writer.stored().ifPresent(offset -> offsets.put(partition, new OffsetAndMetadata(offset))));
+        return offsets;
+    }
+
+    /** Drops the partitions' buffers: what is not in S3 is read again by whoever gets them. */
+    @Override
+    public void close(Collection<TopicPartition> revoked) {
+        for (TopicPartition partition : revoked) {
+            if (partitions.remove(partition) != null) {
+                beans.hide(partition);
+            }
+        }
+    }
+
+    @Override
+    public void stop() {
+        if (store == null) {
+            return; // start() has refused the configuration
+        }
+        partitions.keySet().forEach(beans::hide);
+        partitions.clear();
+        beans.hide();
+        store.close();
+    }
+
+    @Override
+    public String version() {
+        return PluginVersion.of(S3SinkTask.class);
+    }
+
+    /** Does all that is due in S3, then tells Connect when to call again. */
+    private void work() {
+        long now = clock.getAsLong();
+        boolean done = true;
+        for (PartitionWriter writer : partitions.values()) {
+            writer.sealIfAged(now);
+            done = (!writer.hasWork() || attempt(writer)) && done;
+        }
+        if (done) {
+            retry.succeeded();
+        }
+        pauseWhileFailing();
+        report();
+    }
+
+    /** Does a partition's work unless the task is waiting to try again; returns whether all of it is done. */
+    private boolean attempt(PartitionWriter writer) {
+        if (!retry.mayTry(clock.getAsLong())) {
+            return false;
+        }
+        try {
+            writer.work();
+            return true;
+        } catch (TransientStoreException e) {
+            metrics.retry();
+            long now = clock.getAsLong();
+            retry.failed(now, e);
+            LOG.warn("Trying again in {} ms: {}", retry.untilNextTry(now), e.getMessage());
+            return false;
+        }
+    }
+
+    private void pauseWhileFailing() {
+        TopicPartition[] assigned = partitions.keySet().toArray(TopicPartition[]::new);
+        if (retry.failing()) {
+            context.pause(assigned);
+        } else if (paused) {
+            context.resume(assigned);
+        }
+        paused = retry.failing();
+    }
+
+    private void report() {
+        long now = clock.getAsLong();
+        long wait = retry.failing() ? retry.untilNextTry(now) : Long.MAX_VALUE;
+        for (PartitionWriter writer : partitions.values()) {
+            writer.report(now);
+            wait = Math.min(wait, writer.untilAged(now));
+        }
+        if (wait < Long.MAX_VALUE) {
+            context.timeout(Math.max(1, wait));
+        }
+        metrics.oldestBuffered(partitions.values().stream()
+                .mapToLong(writer -> writer.metrics().getOldestBufferedMillis()).max().orElse(0));
+    }
+}
