@@ -1,0 +1,190 @@
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from headwater import contract as contracts
+from headwater.lake.changes import BadRecord, Decoded, PostgresDecoder, decode_lines, order, record_key
+from headwater.lake.convert import TOAST_PLACEHOLDER
+
+CONTRACT = contracts.loads(
+    """
+table: things
+description: One column of each kind.
+source: {database: postgresql, table: shop.things}
+key: [id]
+partition_by: [month]
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: month, type: string, source_type: text}
+  - {name: amount, type: "decimal(38,10)", source_type: "numeric(38,10)"}
+  - {name: free, type: string, source_type: numeric}
+  - {name: ratio, type: double, source_type: double precision}
+  - {name: day, type: date, source_type: date}
+  - {name: at, type: timestamp, source_type: timestamptz}
+  - {name: hour, type: string, source_type: time without time zone}
+  - {name: raw, type: binary, source_type: bytea}
+  - {name: tags, type: array<string>, source_type: "text[]"}
+  - {name: city, type: string, from: payload.address.city}
+  - {name: lines, type: "array<struct<price:decimal(12,4)>>", from: payload.lines}
+""",
+    "things.yaml",
+)
+NAMES = [name for name, _ in CONTRACT.lake_columns()]
+ROW: dict[str, Any] = {
+    "id": 1, "month": "2024-01", "amount": "1234567890123456789012345678.0123456789", "free": "NAN", "ratio": 0.1,
+    "day": "2024-02-29Z", "at": "2024-01-01T00:30:00.123456+02:00", "hour": "12:05:11.5Z", "raw": "00ff",
+    "tags": ["a", None], "payload": '{"address":{"city":"Köln"},"lines":[{"price":12.5}]}',
+}  # fmt: skip
+
+
+def envelope(op: str, before: Any = None, after: Any = None, lsn: int = 7, snapshot: str = "false") -> bytes:
+    source = {"schema": "shop", "table": "things", "lsn": lsn, "ts_us": 1_700_000_000_123_456, "snapshot": snapshot}
+    return json.dumps({"op": op, "before": before, "after": after, "source": source}).encode()
+
+
+def decode(value: bytes | None) -> Decoded:
+    return PostgresDecoder(CONTRACT).decode(value, "t/0/5")
+
+
+def only(decoded: Decoded) -> dict[str, Any]:
+    (row,) = decoded.rows
+    return dict(zip(NAMES, row, strict=True))
+
+
+def test_every_kind_of_value_arrives_exactly() -> None:
+    row = only(decode(envelope("c", after=ROW)))
+    assert row["amount"] == Decimal("1234567890123456789012345678.0123456789")
+    assert row["free"] == "NaN"
+    assert row["ratio"] == 0.1
+    assert row["day"] == dt.date(2024, 2, 29)
+    assert row["at"] == dt.datetime(2023, 12, 31, 22, 30, 0, 123456, dt.UTC)
+    assert row["hour"] == "12:05:11.5"
+    assert row["raw"] == b"\x00\xff"
+    assert row["tags"] == ["a", None]
+    assert row["city"] == "Köln"
+    assert row["lines"] == [(Decimal("12.5"),)]
+    assert row["_source_ts"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)
+    assert (row["_key"], row["_op"], row["_deleted"], row["_position"]) == ("[1]", "c", False, "t/0/5")
+    assert row["_rest"] is None
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("amount", "NAN", "amount: found"),
+        ("amount", "0.12345678901", "fits decimal"),
+        ("amount", "1e40", "fits decimal"),
+        ("amount", 1.5, "fits decimal"),
+        ("day", "+292278994-08-17Z", "a date from 0001"),
+        ("at", "infinity", "a timestamp from 0001"),
+        ("at", "2024-01-01T00:00:00.1234567Z", "at most microseconds"),
+        ("raw", "xyz", "hexadecimal"),
+        ("tags", "a", "an array"),
+        ("id", None, "key: found null"),
+        ("id", 2**63, "64 bits"),
+        ("id", True, "64 bits"),
+        ("payload", "{", "JSON"),
+        ("payload", '{"lines":[{"price":0.00001}]}', "lines: found"),
+        ("payload", '{"address":{"city":5}}', "city: found 5, expected a text"),
+    ],
+)
+def test_a_value_without_an_exact_counterpart_is_refused(column: str, value: Any, reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        decode(envelope("c", after={**ROW, column: value}))
+
+
+def test_what_no_contract_names_is_kept_with_its_digits() -> None:
+    payload = '{"address":{"city":"Bonn","zip":53111},"lines":[{"price":1,"vat":0.1900}],"note":null}'
+    row = only(decode(envelope("c", after={**ROW, "payload": payload, "colour": "red"})))
+    assert row["_rest"] == (
+        '{"colour":"red","payload.address.zip":53111,"payload.lines.0.vat":0.1900,"payload.note":null}'
+    )
+
+
+def test_a_delete_is_a_tombstone_of_key_and_partition() -> None:
+    row = only(decode(envelope("d", before=ROW)))
+    assert row["_deleted"] is True
+    assert {name for name in NAMES if row[name] is not None} == {
+        "id", "month", "_key", "_op", "_order", "_source_ts", "_position", "_deleted",
+    }  # fmt: skip
+
+
+def test_a_row_that_leaves_its_partition_leaves_a_tombstone_there() -> None:
+    moved = decode(envelope("u", before=ROW, after={**ROW, "month": "2024-02"}))
+    seen = {(row[1], row[NAMES.index("_deleted")]) for row in moved.rows}
+    assert seen == {("2024-02", False), ("2024-01", True)}
+    assert len({row[NAMES.index("_order")] for row in moved.rows}) == 1
+
+
+def test_a_toast_placeholder_is_never_stored() -> None:
+    toasted = {**ROW, "month": TOAST_PLACEHOLDER}
+    assert only(decode(envelope("u", before=ROW, after=toasted)))["month"] == "2024-01"
+    with pytest.raises(BadRecord, match="month: its TOASTed value did not come along"):
+        decode(envelope("u", before=None, after=toasted))
+    with pytest.raises(BadRecord, match="raw: its TOASTed value"):
+        decode(envelope("u", before={**ROW, "raw": None}, after={**ROW, "raw": TOAST_PLACEHOLDER.encode().hex()}))
+
+
+def test_a_genuine_text_like_the_placeholder_can_be_inserted() -> None:
+    assert only(decode(envelope("c", after={**ROW, "month": TOAST_PLACEHOLDER})))["month"] == TOAST_PLACEHOLDER
+
+
+def test_truncate_and_the_end_of_a_snapshot_set_the_floor_below_what_comes_with_them() -> None:
+    truncated = decode(envelope("t", lsn=9))
+    assert truncated.rows == ()
+    assert truncated.floor is not None
+    assert order(1, 8, snapshot=False) < truncated.floor < order(1, 10, snapshot=False)
+    last = decode(envelope("r", after=ROW, lsn=9, snapshot="last"))
+    assert last.floor is not None
+    assert order(1, 8, snapshot=True) < last.floor < order(1, 9, snapshot=True) < order(1, 1, snapshot=False)
+    assert decode(envelope("r", after=ROW, lsn=9, snapshot="true")).floor is None
+
+
+def test_orders_compare_epoch_then_kind_then_lsn() -> None:
+    orders = [order(1, 900, True), order(1, 5, False), order(1, 2**63, False), order(2, 3, True), order(2, 1, False)]
+    assert orders == sorted(orders)
+    assert {len(text) for text in orders} == {26}
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"[]", b"{}", b'{"op":"c"}', envelope("x", after=ROW), envelope("c"), envelope("d"), envelope("u", ROW)],
+)
+def test_a_record_that_is_no_change_of_the_table_is_bad(value: bytes) -> None:
+    with pytest.raises(BadRecord):
+        decode(value)
+
+
+def test_a_record_of_another_table_is_bad() -> None:
+    with pytest.raises(BadRecord, match=r"expected shop\.things"):
+        decode(envelope("c", after=ROW).replace(b'"things"', b'"thongs"'))
+
+
+def test_a_kafka_tombstone_says_nothing() -> None:
+    assert decode(None) == Decoded()
+
+
+def test_no_two_different_keys_share_a_record_key() -> None:
+    keys = [("a,b", "c"), ("a", "b,c"), ("a", "b", "c"), ('a","b', "c"), (1,), ("1",), ("",)]
+    assert len({record_key(key) for key in keys}) == len(keys)
+
+
+def test_a_bad_line_is_kept_whole_beside_the_good_ones() -> None:
+    lines = [
+        json.dumps({"offset": offset, "value": base64.b64encode(value).decode()})
+        for offset, value in enumerate([envelope("c", after=ROW), b"?", envelope("t")])
+    ]
+    good, bad, truncated = decode_lines(
+        iter([("t/0", line) for line in lines]), PostgresDecoder(CONTRACT), base64.b64decode
+    )
+    assert good[NAMES.index("_position")] == "t/0/0"
+    assert bad[-1] == lines[1]
+    assert bad[-2].startswith("not JSON")
+    assert truncated[-3] is not None

@@ -1,0 +1,34 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+from headwater import connectors, contract
+from headwater.connectors import CaptureSettings
+from headwater.paths import CONTRACTS
+
+SETTINGS = CaptureSettings("eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", "landing")
+
+
+def test_every_contract_has_a_topic_that_both_connectors_know() -> None:
+    contracts = contract.load_all(CONTRACTS)
+    names = {connectors.topic(one, SETTINGS) for one in contracts}
+    assert names <= connectors.topics(contracts, SETTINGS).keys()
+    assert set(connectors.sink_connector(contracts, SETTINGS)[1]["topics"].split(",")) == names
+    included = set(connectors.source_connector(contracts, SETTINGS)[1]["table.include.list"].split(","))
+    assert {one.source.table for one in contracts} <= included
+
+
+def test_no_secret_stands_in_a_configuration() -> None:
+    _, config = connectors.source_connector(contract.load_all(CONTRACTS), SETTINGS)
+    assert config["database.user"] == "${secretsmanager:headwater/dev/cdc:username}"
+    assert config["database.password"] == "${secretsmanager:headwater/dev/cdc:password}"
+
+
+def test_only_addresses_differ_on_a_laptop() -> None:
+    contracts = contract.load_all(CONTRACTS)
+    local = replace(SETTINGS, aws_endpoint="http://127.0.0.1:1")
+    for render in (connectors.source_connector, connectors.sink_connector):
+        on_aws, here = render(contracts, SETTINGS)[1], render(contracts, local)[1]
+        assert {name for name in here if here[name] != on_aws.get(name)} <= {"s3.endpoint"}
+    on_aws, here = connectors.worker_properties(SETTINGS), connectors.worker_properties(local)
+    assert set(here) - set(on_aws) == {"config.providers.secretsmanager.param.endpoint"}
