@@ -1,0 +1,57 @@
+-- Roles with the rights that their work needs and no more. Their passwords are set by whoever runs this.
+
+DO $$
+DECLARE
+    name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['headwater_cdc', 'headwater_app', 'headwater_reader'] LOOP
+        IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) THEN
+            EXECUTE format('CREATE ROLE %I LOGIN', name);
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- On RDS and Aurora replication is a role to be granted; elsewhere it is an attribute.
+DO $$
+BEGIN
+    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication') THEN
+        GRANT rds_replication TO headwater_cdc;
+    ELSE
+        ALTER ROLE headwater_cdc REPLICATION;
+    END IF;
+END
+$$;
+
+DO $$
+BEGIN
+    EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());
+    EXECUTE format(
+        'GRANT CONNECT ON DATABASE %I TO headwater_cdc, headwater_app, headwater_reader', current_database()
+    );
+END
+$$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA outbox FROM PUBLIC;
+
+GRANT USAGE ON SCHEMA northwind TO headwater_app, headwater_reader;
+
+-- The application writes the base tables only: the outbox is written by the triggers, with their owner's rights.
+GRANT SELECT, INSERT, UPDATE, DELETE, TRUNCATE ON
+    northwind.region, northwind.territories, northwind.employees, northwind.employee_territories,
+    northwind.categories, northwind.suppliers, northwind.products, northwind.customers, northwind.shippers,
+    northwind.orders, northwind.order_details
+TO headwater_app;
+
+GRANT USAGE ON SCHEMA capture, outbox TO headwater_reader;
+
+GRANT SELECT ON ALL TABLES IN SCHEMA northwind, capture, outbox TO headwater_reader;
+
+ALTER DEFAULT PRIVILEGES IN SCHEMA northwind GRANT SELECT ON TABLES TO headwater_reader;
+
+-- An incremental snapshot opens and closes its windows by rows of the signal table.
+GRANT USAGE ON SCHEMA capture TO headwater_cdc;
+
+GRANT SELECT, UPDATE ON capture.heartbeat TO headwater_cdc;
+
+GRANT SELECT, INSERT, DELETE ON capture.signal TO headwater_cdc;
