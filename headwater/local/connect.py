@@ -1,0 +1,198 @@
+"""A Kafka Connect worker on this machine, with the plugins that MSK Connect gets."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+from urllib.parse import quote
+
+import requests
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
+
+from headwater import jars
+from headwater.errors import UserError
+from headwater.local import aws, java
+from headwater.local.processes import Process, ProcessError, free_port, wait_until
+from headwater.paths import BUILD
+
+HEAP = "384m"
+REQUEST_SECONDS = 30
+REBALANCE_SECONDS = 60
+
+
+class _RebalancingError(Exception):
+    """The worker cannot answer while its group rebalances."""
+
+
+class ConnectWorker:
+    """One distributed worker, alone in its group, on a free port of 127.0.0.1 that stays the same over restarts.
+
+    Parameters
+    ----------
+    folder
+        Takes its configuration and log.
+    bootstrap
+        The broker's address.
+    properties
+        The worker configuration that AWS gets too (`headwater.connectors.worker_properties`). Addresses, plugin path,
+        replication factors and the names of the config and status topics are added, for MSK Connect sets them itself.
+    env
+        The worker's environment; None: the one for the local AWS API.
+    """
+
+    def __init__(
+        self, folder: Path, bootstrap: str, properties: Mapping[str, str], env: Mapping[str, str] | None = None
+    ) -> None:
+        self.folder = folder.resolve()
+        self.bootstrap = bootstrap
+        self.properties = dict(properties)
+        self.env = env
+        self.port = 0
+        self._process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def url(self) -> str:
+        """The address of its REST interface."""
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def pid(self) -> int:
+        """The worker's process id."""
+        return self._running().pid
+
+    def start(self) -> None:
+        """Start the worker and wait until it leads its group."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if not self.port:
+            self.port = free_port()
+        properties = self.folder / "worker.properties"
+        java.write_properties(properties, {**self.properties, **self._own_properties()}.items())
+        self._process = Process(
+            "the Kafka Connect worker",
+            java.argv(
+                "org.apache.kafka.connect.cli.ConnectDistributed",
+                [str(properties)],
+                class_path=jars.class_path("connect-runtime"),
+                heap=HEAP,
+                folder=self.folder,
+            ),
+            self.folder / "connect.log",
+            env=self.env if self.env is not None else aws.environment(),
+            ready=self._answers,
+            timeout=90,
+            cwd=self.folder,
+        )
+        self._process.start()
+
+    def stop(self) -> None:
+        """Shut down in order."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End it as a crash would."""
+        self._running().kill()
+
+    def check(self) -> None:
+        """Raise `ProcessError` unless it runs."""
+        self._running().check()
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        """Create a connector, or give it a new configuration. Raises `UserError` with the worker's words on refusal."""
+        self._request("PUT", f"/connectors/{quote(name)}/config", dict(config))
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Return a connector's status as Connect gives it: `connector` and `tasks`, each with a `state`."""
+        answer: dict[str, Any] = self._request("GET", f"/connectors/{quote(name)}/status")
+        return answer
+
+    def offsets(self, name: str) -> list[dict[str, Any]]:
+        """Return the offsets a connector has committed, as Connect gives them: each a `partition` and an `offset`."""
+        answer: list[dict[str, Any]] = self._request("GET", f"/connectors/{quote(name)}/offsets")["offsets"]
+        return answer
+
+    def delete(self, name: str) -> None:
+        """Delete a connector; its offsets stay."""
+        self._request("DELETE", f"/connectors/{quote(name)}")
+
+    def await_running(self, name: str, timeout: float = 60) -> None:
+        """Wait until a connector and at least one task run. Raises `ProcessError` with the trace when one failed."""
+
+        def runs() -> bool:
+            self.check()
+            try:
+                status = self.status(name)
+            except UserError:  # Unknown until the worker has read its own configuration topic.
+                return False
+            parts = [status["connector"], *status["tasks"]]
+            for part in parts:
+                if part["state"] == "FAILED":
+                    raise ProcessError(f"the connector {name} failed:\n{part.get('trace', '(no trace)')}")
+            return len(parts) > 1 and all(part["state"] == "RUNNING" for part in parts)
+
+        wait_until(f"the connector {name} to run", runs, timeout)
+
+    def _running(self) -> Process:
+        if self._process is None:
+            raise UserError(f"the Kafka Connect worker in {self.folder} is not running: start it first")
+        return self._process
+
+    def _own_properties(self) -> dict[str, str]:
+        group = "headwater-connect"
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "listeners": self.url,
+            "group.id": group,
+            "config.storage.topic": f"{group}-config",
+            "status.storage.topic": f"{group}-status",
+            "config.storage.replication.factor": "1",
+            "offset.storage.replication.factor": "1",
+            "offset.storage.partitions": "1",
+            "status.storage.replication.factor": "1",
+            "status.storage.partitions": "1",
+            "plugin.path": str(BUILD / "plugins"),
+            "plugin.discovery": "service_load",
+            "connector.client.config.override.policy": "All",
+            # A killed worker's place is free soon, and its successor takes the work at once instead of in five minutes.
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "2000",
+            "scheduled.rebalance.max.delay.ms": "0",
+        }
+
+    def _answers(self) -> bool:
+        return requests.get(f"{self.url}/connectors", timeout=5).ok
+
+    def _request(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
+        for attempt in Retrying(
+            retry=retry_if_exception_type((_RebalancingError, requests.Timeout)),
+            stop=stop_after_delay(REBALANCE_SECONDS),
+            wait=wait_fixed(0.3),
+            reraise=True,
+        ):
+            with attempt:
+                self.check()
+                try:
+                    answer = requests.request(method, self.url + path, json=body, timeout=REQUEST_SECONDS)
+                except requests.ConnectionError as error:
+                    raise ProcessError(f"the Kafka Connect worker does not answer: {error}") from error
+                if answer.status_code == requests.codes.conflict:
+                    raise _RebalancingError(answer.text)
+        if not answer.ok:
+            raise UserError(f"Kafka Connect refused {method} {path} with {answer.status_code}: {_message(answer)}")
+        return answer.json() if answer.content else None
+
+
+def _message(answer: requests.Response) -> str:
+    try:
+        return str(answer.json()["message"])
+    except (ValueError, KeyError, TypeError):
+        return answer.text

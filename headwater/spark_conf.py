@@ -1,0 +1,27 @@
+"""The Spark settings that EMR, Glue and the local run share. Imports nothing, so that the CDK app can use it."""
+
+
+def shared() -> dict[str, str]:
+    """Return the settings a Headwater job needs wherever it runs; addresses and sizes are the place's own."""
+    return {
+        "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+        "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+        "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+        "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+        # Compaction runs in a thread of the driver beside the commits.
+        "spark.scheduler.mode": "FAIR",
+        "spark.sql.session.timeZone": "UTC",
+        # Old dates are written as they are, not refused and not shifted to the hybrid calendar.
+        "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
+        "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+        "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
+    }
+
+
+def s3a() -> dict[str, str]:
+    """Return the settings of Hadoop's S3 client; EMR's and Glue's own file systems ignore them."""
+    return {
+        # Keeping directory markers spares the deletes that would follow every new file.
+        "spark.hadoop.fs.s3a.directory.marker.retention": "keep",
+    }
