@@ -1,0 +1,156 @@
+"""`headwater db`: the order database."""
+
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Annotated
+
+import psycopg
+import typer
+from psycopg import sql
+
+from headwater import contract, database, northwind
+from headwater.commands.progress import say
+from headwater.errors import UserError
+from headwater.paths import CONTRACTS
+
+ADMIN_VARIABLE = "HEADWATER_DB_PASSWORD"
+_CONNECT_SECONDS = 10
+_PROGRESS_SECONDS = 2.0
+
+app = typer.Typer(help="The order database: create, load, inspect, drop.", no_args_is_help=True)
+
+Host = Annotated[str, typer.Option(help="The server's host name.")]
+Port = Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")]
+User = Annotated[
+    str, typer.Option(help=f"The administrator to connect as; the password comes from {ADMIN_VARIABLE} or a prompt.")
+]
+Name = Annotated[str, typer.Option("--database", help="The database's name.")]
+
+
+@app.command()
+def create(
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+    name: Name = "northwind",
+    contracts: Annotated[Path, typer.Option(help="The folder of contracts, whose tables are published.")] = CONTRACTS,
+) -> None:
+    """Create the database if it is missing, with tables, outbox, roles and publication, or bring it up to date.
+
+    The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD, or
+    are prompted for; roles that exist get the new ones.
+    """
+    described = contract.load_all(contracts)
+    password = _password(ADMIN_VARIABLE, f"Password of {user}")
+    passwords = {role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in database.ROLES}
+    with _connect(host, port, user, password, "postgres") as maintenance:
+        if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
+            maintenance.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
+    with _connect(host, port, user, password, name) as connection:
+        database.create(connection, passwords, described)
+    say(f"{name} is up to date; published: {', '.join(database.published_tables(described))}")
+
+
+@app.command()
+def load(
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+    name: Name = "northwind",
+    data: Annotated[Path | None, typer.Option(help="A folder of CSV files, one a table.")] = None,
+    scale: Annotated[float | None, typer.Option(help="Generate data instead; 1 has 830 orders.")] = None,
+    seed: Annotated[int, typer.Option(help="Another seed generates other data.")] = 1,
+    replace: Annotated[bool, typer.Option("--replace", help="Delete all rows first.")] = False,
+) -> None:
+    """Load all tables, from CSV files (--data) or generated (--scale), in one transaction."""
+    if (data is None) == (scale is None):
+        found = "neither" if data is None else "both"
+        raise UserError(f"Found {found} of --data DIR and --scale N, expected one of them.")
+    with (
+        _connect(host, port, user, _password(ADMIN_VARIABLE, f"Password of {user}"), name) as connection,
+        tempfile.TemporaryDirectory(prefix="headwater-") as scratch,
+    ):
+        folder = Path(scratch) if data is None else data
+        if scale is not None:
+            say(f"Generating data of scale {scale:g} …")
+            northwind.generate(scale, seed, folder)
+        started = time.monotonic()
+        counts = database.load(connection, folder, _Report(), replace=replace)
+    say(f"Loaded {sum(counts.values()):,} rows in {time.monotonic() - started:.1f} s")
+
+
+@app.command()
+def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
+    """Show rows, publication, replication slot and roles."""
+    with _connect(host, port, user, _password(ADMIN_VARIABLE, f"Password of {user}"), name) as connection:
+        found = database.status(connection)
+    for table, rows in found.rows.items():
+        say(f"{table:<22}{rows:>12,} rows")
+    published = "missing: run `headwater db create`" if found.published is None else ", ".join(found.published)
+    say(f"publication  {published}")
+    if found.slot is None:
+        say("slot         none yet: the connector makes it when it first runs")
+    else:
+        in_use = "in use" if found.slot.active else "not in use"
+        say(f"slot         {in_use}, holds back {found.slot.held_bytes / 2**20:,.1f} MiB of log")
+    say(f"roles        {'missing: ' + ', '.join(found.missing_roles) if found.missing_roles else 'all there'}")
+
+
+@app.command()
+def drop(
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+    name: Name = "northwind",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Drop tables, outbox, publication, slot and roles, with all rows; the empty database stays."""
+    if not yes:
+        if not sys.stdin.isatty():
+            raise UserError("Dropping deletes all rows: confirm with --yes.")
+        typer.confirm(f"Delete all rows of {name} on {host}:{port}?", abort=True)
+    with _connect(host, port, user, _password(ADMIN_VARIABLE, f"Password of {user}"), name) as connection:
+        database.drop(connection)
+    say(f"Dropped the content of {name}")
+
+
+class _Report:
+    """Prints each table when it begins to take long and when it is done."""
+
+    def __init__(self) -> None:
+        self._said = time.monotonic()
+
+    def __call__(self, table: str, done: int, total: int) -> None:
+        now = time.monotonic()
+        if done == total or now - self._said >= _PROGRESS_SECONDS or table == database.OUTBOX:
+            say(f"{table:<22}{done:>12,} of {total:,} rows")
+            self._said = now
+
+
+def _password(variable: str, prompt: str) -> str:
+    value = os.environ.get(variable)
+    if value:
+        return value
+    if not sys.stdin.isatty():
+        raise UserError(f"{prompt}: {variable} is not set, and there is no terminal to ask on: set {variable}.")
+    return str(typer.prompt(prompt, hide_input=True))
+
+
+def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:
+    try:
+        return psycopg.connect(
+            host=host,
+            port=port,
+            user=user,
+            password=password,
+            dbname=name,
+            autocommit=True,
+            connect_timeout=_CONNECT_SECONDS,
+            application_name="headwater db",
+        )
+    except psycopg.OperationalError as error:
+        hint = "Run `headwater db create` first." if "does not exist" in str(error) else "Check --host, --port, --user."
+        raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {error} {hint}") from None
