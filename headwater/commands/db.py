@@ -16,7 +16,7 @@ from headwater.commands.progress import say
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 
-ADMIN_VARIABLE = "HEADWATER_DB_PASSWORD"
+PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - its name
 _CONNECT_SECONDS = 10
 _PROGRESS_SECONDS = 2.0
 
@@ -25,7 +25,7 @@ app = typer.Typer(help="The order database: create, load, inspect, drop.", no_ar
 Host = Annotated[str, typer.Option(help="The server's host name.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")]
 User = Annotated[
-    str, typer.Option(help=f"The administrator to connect as; the password comes from {ADMIN_VARIABLE} or a prompt.")
+    str, typer.Option(help=f"The administrator to connect as; the password comes from {PASSWORD_VARIABLE} or a prompt.")
 ]
 Name = Annotated[str, typer.Option("--database", help="The database's name.")]
 
@@ -44,7 +44,7 @@ def create(
     are prompted for; roles that exist get the new ones.
     """
     described = contract.load_all(contracts)
-    password = _password(ADMIN_VARIABLE, f"Password of {user}")
+    password = _password(PASSWORD_VARIABLE, f"Password of {user}")
     passwords = {role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in database.ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
@@ -70,7 +70,7 @@ def load(
         found = "neither" if data is None else "both"
         raise UserError(f"Found {found} of --data DIR and --scale N, expected one of them.")
     with (
-        _connect(host, port, user, _password(ADMIN_VARIABLE, f"Password of {user}"), name) as connection,
+        _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection,
         tempfile.TemporaryDirectory(prefix="headwater-") as scratch,
     ):
         folder = Path(scratch) if data is None else data
@@ -85,7 +85,7 @@ def load(
 @app.command()
 def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
     """Show rows, publication, replication slot and roles."""
-    with _connect(host, port, user, _password(ADMIN_VARIABLE, f"Password of {user}"), name) as connection:
+    with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
         found = database.status(connection)
     for table, rows in found.rows.items():
         say(f"{table:<22}{rows:>12,} rows")
@@ -112,7 +112,7 @@ def drop(
         if not sys.stdin.isatty():
             raise UserError("Dropping deletes all rows: confirm with --yes.")
         typer.confirm(f"Delete all rows of {name} on {host}:{port}?", abort=True)
-    with _connect(host, port, user, _password(ADMIN_VARIABLE, f"Password of {user}"), name) as connection:
+    with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
         database.drop(connection)
     say(f"Dropped the content of {name}")
 
