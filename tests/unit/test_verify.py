@@ -1,0 +1,344 @@
+"""Comparing a source with its lake table, with rows made by hand."""
+
+import datetime as dt
+import math
+import struct
+from collections.abc import Iterator
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headwater.contract import Contract, parse
+from headwater.errors import UserError
+from headwater.verify import (
+    MAX_EXAMPLES,
+    SourceReader,
+    TableComparison,
+    compare,
+    lake_rows,
+    load_queries,
+    read_lake,
+    read_live_table,
+    s3_options,
+)
+
+UTC = dt.UTC
+
+
+def contract_of(*columns: dict[str, str], key: str = "id", **fields: Any) -> Contract:
+    identity = {"name": "id", "type": "int", "source_type": "integer"}
+    document = {
+        "table": "things",
+        "description": "For tests.",
+        "source": {"database": "postgresql", "table": "northwind.things"},
+        "key": [key],
+        "partition_by": [],
+        "buckets": 1,
+        "columns": [identity, *columns],
+        **fields,
+    }
+    return parse(document, "things.yaml")
+
+
+def one_column(type_: str, source_type: str) -> Contract:
+    return contract_of({"name": "value", "type": type_, "source_type": source_type})
+
+
+def compared(contract: Contract, texts: list[tuple[str | None, ...]], lake: pa.Table | None) -> TableComparison:
+    connection: psycopg.Connection = None  # type: ignore[assignment]  # the rows are given here
+    reader = SourceReader(contract, connection, None)
+    batches = [] if lake is None else lake.to_batches()
+    return compare(contract, lambda: [reader.row(row) for row in texts], batches)
+
+
+def found(table: TableComparison) -> tuple[int, int, int, int, int]:
+    return table.source_rows, table.lake_rows, table.missing, table.extra, table.different
+
+
+NAMES = one_column("string", "text")
+
+
+def names_lake(*rows: tuple[int, str | None, bool | None]) -> pa.Table:
+    ids, values, deleted = zip(*rows, strict=True) if rows else ((), (), ())
+    return pa.table(
+        {
+            "id": pa.array(ids, pa.int32()),
+            "value": pa.array(values, pa.string()),
+            "_deleted": pa.array(deleted, pa.bool_()),
+        }
+    )
+
+
+class TestRows:
+    def test_equal_rows_in_another_order_are_equal(self) -> None:
+        table = compared(NAMES, [("1", "a"), ("2", None)], names_lake((2, None, False), (1, "a", False)))
+        assert found(table) == (2, 2, 0, 0, 0)
+        assert table.equal
+        assert table.examples == ()
+
+    def test_a_key_that_only_the_source_has_is_missing(self) -> None:
+        table = compared(NAMES, [("1", "a"), ("2", "b")], names_lake((1, "a", False)))
+        assert found(table) == (2, 1, 1, 0, 0)
+        assert [(example.kind, example.key) for example in table.examples] == [("missing", {"id": "2"})]
+
+    def test_a_key_that_only_the_lake_has_is_extra(self) -> None:
+        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", False), (2, "b", False)))) == (1, 2, 0, 1, 0)
+
+    def test_other_content_is_different_and_the_example_says_where(self) -> None:
+        table = compared(NAMES, [("1", "a")], names_lake((1, "b", False)))
+        assert found(table) == (1, 1, 0, 0, 1)
+        assert table.examples[0].columns == {"value": ("a", "b")}
+
+    def test_an_empty_text_is_not_null(self) -> None:
+        assert compared(NAMES, [("1", "")], names_lake((1, None, False))).different == 1
+
+    def test_a_text_that_reads_null_is_not_null(self) -> None:
+        assert compared(NAMES, [("1", "None")], names_lake((1, None, False))).different == 1
+
+    def test_a_tombstone_is_no_row(self) -> None:
+        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", None), (2, "b", True)))) == (1, 1, 0, 0, 0)
+
+    def test_a_tombstone_of_a_row_that_the_source_has_leaves_it_missing(self) -> None:
+        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", True)))) == (1, 0, 1, 0, 0)
+
+    def test_a_second_copy_is_extra_even_if_it_is_the_same(self) -> None:
+        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", False), (1, "a", False)))) == (1, 2, 0, 1, 0)
+
+    @pytest.mark.parametrize("order", [("a", "old"), ("old", "a")])
+    def test_a_stale_copy_in_another_partition_is_extra_wherever_it_comes(self, order: tuple[str, str]) -> None:
+        lake = names_lake(*((1, value, False) for value in order))
+        assert found(compared(NAMES, [("1", "a")], lake)) == (1, 2, 0, 1, 0)
+
+    def test_a_table_never_written_has_no_rows(self) -> None:
+        assert found(compared(NAMES, [("1", "a")], None)) == (1, 0, 1, 0, 0)
+
+    def test_examples_are_few(self) -> None:
+        table = compared(NAMES, [(str(number), "a") for number in range(100)], None)
+        assert (table.missing, len(table.examples)) == (100, MAX_EXAMPLES)
+
+    def test_a_key_that_the_source_repeats_is_an_error_that_names_it(self) -> None:
+        with pytest.raises(UserError, match=r"things: the source has id = 7 twice, expected once"):
+            compared(NAMES, [("7", "a"), ("7", "b")], names_lake())
+
+    def test_a_column_that_the_lake_lacks_is_null_there(self) -> None:
+        lake = names_lake((1, "a", False), (2, "a", False)).drop(["value"])
+        assert found(compared(NAMES, [("1", None), ("2", "a")], lake)) == (2, 2, 0, 0, 1)
+
+    @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.booleans()), max_size=12))
+    def test_counts_add_up_whatever_the_lake_holds(self, rows: list[tuple[int, str, bool]]) -> None:
+        table = compared(NAMES, [("1", "a"), ("2", "a"), ("3", "b")], names_lake(*rows))
+        live = [row[:2] for row in rows if not row[2]]
+        keys = {key for key, _ in live}
+        assert table.lake_rows == len(live)
+        assert table.missing == len({1, 2, 3} - keys)
+        assert table.extra == len(live) - len(keys & {1, 2, 3})
+        right = {(1, "a"), (2, "a"), (3, "b")}
+        assert table.different == len((keys & {1, 2, 3}) - {key for key, value in live if (key, value) in right})
+
+
+NAN_WITH_PAYLOAD = struct.unpack("<d", struct.pack("<Q", 0x7FF8000000000123))[0]
+
+
+class TestValues:
+    @pytest.mark.parametrize(
+        ("type_", "source_type", "text", "lake"),
+        [
+            ("int", "smallint", "-5", pa.array([-5], pa.int32())),
+            ("bigint", "bigint", "9223372036854775807", pa.array([2**63 - 1])),
+            ("decimal(12,4)", "numeric(12,4)", "1.50", pa.array([Decimal("1.5000")], pa.decimal128(12, 4))),
+            ("decimal(12,4)", "numeric(12,4)", "-0.0001", pa.array([Decimal("-0.0001")], pa.decimal128(12, 4))),
+            ("decimal(38,0)", "numeric(38,0)", "9" * 38, pa.array([Decimal("9" * 38)], pa.decimal128(38, 0))),
+            ("string", "numeric", "1.50", pa.array(["1.50"])),
+            ("float", "real", "0.1", pa.array([0.1], pa.float32())),
+            ("double", "double precision", "0.1", pa.array([0.1])),
+            ("double", "double precision", "-0", pa.array([-0.0])),
+            ("double", "double precision", "NaN", pa.array([NAN_WITH_PAYLOAD])),
+            ("double", "double precision", "-Infinity", pa.array([-math.inf])),
+            ("boolean", "boolean", "f", pa.array([False])),
+            ("string", "character(5)", "ab   ", pa.array(["ab   "])),
+            ("string", "text", "späß\n\t\\", pa.array(["späß\n\t\\"], pa.large_string())),
+            ("binary", "bytea", "\\x00ff", pa.array([b"\x00\xff"])),
+            ("date", "date", "1996-07-04", pa.array([dt.date(1996, 7, 4)])),
+            ("date", "date", "0044-03-15 BC", pa.array([-735160], pa.int32()).view(pa.date32())),
+            ("string", "date", "1996-07-04", pa.array(["1996-07-04"])),
+            (
+                "timestamp",
+                "timestamp with time zone",
+                "1996-07-04 10:00:00.12+00",
+                pa.array([dt.datetime(1996, 7, 4, 10, 0, 0, 120_000, UTC)]),
+            ),
+            (
+                "timestamp",
+                "timestamp without time zone",
+                "1969-12-31 23:59:59.999999",
+                pa.array([-1000], pa.timestamp("ns")),
+            ),
+            ("string", "timestamp without time zone", "1996-07-04 10:00:00", pa.array(["1996-07-04T10:00:00"])),
+            ("string", "timestamp with time zone", "1996-07-04 10:00:00+00", pa.array(["1996-07-04T10:00:00.000000Z"])),
+            ("string", "time without time zone", "10:00:00.5", pa.array(["10:00:00.500000"])),
+            ("string", "time with time zone", "01:00:00+02", pa.array(["23:00:00Z"])),
+            ("string", "interval", "P1Y2M-3DT4H5M6.7S", pa.array(["P1Y2M-3DT4H5M6.7S"])),
+            ("string", "interval", "PT0S", pa.array(["P0Y0M0DT0H0M0.0S"])),
+            ("string", "uuid", "8c5b0b5e", pa.array(["8c5b0b5e"])),
+            ("string", "text", "a", pa.array(["a"]).dictionary_encode()),
+            ("array<int>", "integer[]", "[1,null,3]", pa.array([[1, None, 3]], pa.list_(pa.int32()))),
+            ("array<double>", "double precision[]", '[-0, "NaN"]', pa.array([[-0.0, math.nan]])),
+            ("array<string>", "text[]", '["a","null",null]', pa.array([["a", "null", None]])),
+            ("array<int>", "integer[]", "[]", pa.array([[]], pa.list_(pa.int32()))),
+        ],
+    )  # fmt: skip
+    def test_the_same_value_is_equal_however_each_side_writes_it(
+        self, type_: str, source_type: str, text: str, lake: pa.Array
+    ) -> None:
+        table = pa.table({"id": pa.array([1], pa.int32()), "value": lake})
+        comparison = compared(one_column(type_, source_type), [("1", text)], table)
+        assert comparison.equal, comparison.examples
+
+    @pytest.mark.parametrize(
+        ("type_", "source_type", "text", "lake"),
+        [
+            ("int", "integer", "5", pa.array(["5"])),
+            ("bigint", "bigint", "9007199254740993", pa.array([9007199254740992])),
+            ("decimal(12,4)", "numeric(12,4)", "1.5000", pa.array([Decimal("1.5001")], pa.decimal128(12, 4))),
+            ("decimal(12,4)", "numeric(12,4)", "NaN", pa.array([Decimal(0)], pa.decimal128(12, 4))),
+            ("decimal(12,4)", "numeric(12,4)", "1.5", pa.array([1.5])),
+            ("string", "numeric", "1.50", pa.array(["1.5"])),
+            ("float", "real", "0.1", pa.array([0.1], pa.float64())),
+            ("double", "double precision", "0", pa.array([-0.0])),
+            ("double", "double precision", "0.1", pa.array([0.1], pa.float32())),
+            ("double", "double precision", "NaN", pa.array([None], pa.float64())),
+            ("boolean", "boolean", "t", pa.array([1])),
+            ("string", "character(5)", "ab   ", pa.array(["ab"])),
+            ("binary", "bytea", "\\x00ff", pa.array([b"\x00"])),
+            ("binary", "bytea", "\\x", pa.array([None], pa.binary())),
+            ("date", "date", "1996-07-04", pa.array([dt.date(1996, 7, 5)])),
+            ("date", "date", "infinity", pa.array([dt.date(9999, 12, 31)])),
+            (
+                "timestamp",
+                "timestamp without time zone",
+                "1996-07-04 10:00:00.000001",
+                pa.array([dt.datetime(1996, 7, 4, 10)]),
+            ),
+            ("timestamp", "timestamp without time zone", "1970-01-01 00:00:00", pa.array([1], pa.timestamp("ns"))),
+            ("string", "interval", "P30D", pa.array(["P1M"])),
+            ("array<int>", "integer[]", "[1]", pa.array([[1, None]], pa.list_(pa.int32()))),
+            ("array<int>", "integer[]", "[]", pa.array([None], pa.list_(pa.int32()))),
+        ],
+    )  # fmt: skip
+    def test_another_value_is_different(self, type_: str, source_type: str, text: str, lake: pa.Array) -> None:
+        table = pa.table({"id": pa.array([1], pa.int32()), "value": lake})
+        assert compared(one_column(type_, source_type), [("1", text)], table).different == 1
+
+    @given(st.dates())
+    def test_dates_are_counted_as_python_counts_them(self, day: dt.date) -> None:
+        table = pa.table({"id": pa.array([1], pa.int32()), "value": pa.array([day])})
+        assert compared(one_column("date", "date"), [("1", day.isoformat())], table).equal
+
+
+DOCUMENT = contract_of(
+    {"name": "customer", "type": "struct<customer_id:string,since:date>", "from": "payload.customer"},
+    {
+        "name": "items",
+        "type": "array<struct<product_id:int,unit_price:decimal(12,4),product:struct<name:string>>>",
+        "from": "payload.items",
+    },
+    {"name": "placed_at", "type": "timestamp", "from": "payload.order.placed_at"},
+)
+PAYLOAD = """{"items": [{"product_id": 1, "unit_price": 14.0000, "product": {"name": "a", "unnamed": 1}},
+ {"product_id": 2, "unit_price": null, "product": null}],
+ "order": {"placed_at": "1996-07-04T12:00:00+02:00"}, "customer": {"since": "1990-01-01", "customer_id": "ALFKI"}}"""
+
+
+def documents(price: str = "14", company: str | None = "ALFKI") -> pa.Table:
+    items = pa.list_(
+        pa.struct(
+            [
+                ("product_id", pa.int32()),
+                ("unit_price", pa.decimal128(12, 4)),
+                ("product", pa.struct([("name", pa.string())])),
+            ]
+        )
+    )
+    row = [
+        {"product_id": 1, "unit_price": Decimal(price), "product": {"name": "a"}},
+        {"product_id": 2, "unit_price": None, "product": None},
+    ]
+    return pa.table(
+        {
+            "id": pa.array([1], pa.int32()),
+            "customer": pa.array([{"customer_id": company, "since": dt.date(1990, 1, 1)}]),
+            "items": pa.array([row], items),
+            "placed_at": pa.array([dt.datetime(1996, 7, 4, 10, tzinfo=UTC)]),
+        }
+    )
+
+
+class TestDocuments:
+    def test_paths_into_json_are_typed_structs(self) -> None:
+        table = compared(DOCUMENT, [("1", PAYLOAD)], documents())
+        assert table.equal, table.examples
+
+    def test_a_nested_value_that_differs_is_shown_readably(self) -> None:
+        table = compared(DOCUMENT, [("1", PAYLOAD)], documents(price="15.5"))
+        assert table.examples[0].columns["items"] == (
+            "[{product_id: 1, unit_price: 14.0000, product: {name: a}}, "
+            "{product_id: 2, unit_price: null, product: null}]",
+            "[{product_id: 1, unit_price: 15.5000, product: {name: a}}, "
+            "{product_id: 2, unit_price: null, product: null}]",
+        )
+
+    def test_a_null_inside_a_struct_differs_from_a_value(self) -> None:
+        assert compared(DOCUMENT, [("1", PAYLOAD)], documents(company=None)).different == 1
+
+    def test_a_null_struct_differs_from_a_struct_of_nulls(self) -> None:
+        nulls = pa.array([{"customer_id": None, "since": None}], documents().schema.field("customer").type)
+        lake = documents().set_column(1, "customer", nulls)
+        assert compared(DOCUMENT, [("1", PAYLOAD.replace('"customer":', '"other":'))], lake).different == 1
+
+    def test_slices_of_nested_arrays_keep_their_rows(self) -> None:
+        rows = pa.concat_tables([documents(price=str(price)) for price in range(4)]).combine_chunks()
+        batch = rows.to_batches()[0]
+        whole = list(lake_rows(DOCUMENT, batch))
+        assert list(lake_rows(DOCUMENT, batch.slice(1, 2))) == whole[1:3]
+
+
+class TestReading:
+    def test_a_table_that_was_never_written_gives_nothing(self, tmp_path: Path) -> None:
+        uri = (tmp_path / "orders").as_uri()
+        assert list(read_lake(uri, {})) == []
+        assert read_live_table(uri, {}) is None
+
+    def test_a_folder_that_is_no_hudi_table_is_an_error(self, tmp_path: Path) -> None:
+        (tmp_path / "orders" / ".hoodie").mkdir(parents=True)
+        (tmp_path / "orders" / ".hoodie" / "hoodie.properties").write_text("nonsense")
+        with pytest.raises(UserError, match="orders cannot be read as a Hudi table"):
+            list(read_lake((tmp_path / "orders").as_uri(), {}))
+
+    def test_batches_stream(self) -> None:
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield from names_lake((1, "a", False)).to_batches()
+            yield from names_lake((2, "a", False)).to_batches()
+
+        assert compare(NAMES, lambda: [(1, "a"), (2, "a")], batches()).equal
+
+    def test_an_s3_endpoint_is_addressed_by_path(self) -> None:
+        assert s3_options("eu-central-1", "http://127.0.0.1:9000") == {
+            "aws_region": "eu-central-1",
+            "aws_endpoint": "http://127.0.0.1:9000",
+            "aws_allow_http": "true",
+            "aws_virtual_hosted_style_request": "false",
+        }
+
+    def test_a_query_that_is_not_there_is_an_error_with_its_path(self, tmp_path: Path) -> None:
+        with pytest.raises(UserError, match=r"things.yaml: verify_with: .*absent.sql cannot be read"):
+            load_queries([contract_of(verify_with="absent.sql")], tmp_path)
+
+    def test_queries_are_found_beside_their_contract(self, tmp_path: Path) -> None:
+        (tmp_path / "things.sql").write_text("SELECT 1")
+        assert load_queries([contract_of(verify_with="things.sql"), NAMES], tmp_path) == {"things": "SELECT 1"}
