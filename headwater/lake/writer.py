@@ -141,6 +141,7 @@ class TableWriter:
                 "instant": commit.instant,
                 "completed_at": completed,
                 "changes": changes,
+                "cursor": commit.progress.cursor,
                 "partitions": registered,
                 "seconds": round(completed - started, 3),
             }

@@ -1,0 +1,308 @@
+"""The relational pipeline on this machine: all its parts, wired as CDK wires them on AWS."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import psutil
+import psycopg
+
+from headwater import connectors, database
+from headwater.connectors import CaptureSettings
+from headwater.contract import Contract
+from headwater.local import aws, spark
+from headwater.local.aws import AwsApi
+from headwater.local.connect import ConnectWorker
+from headwater.local.kafka import Broker
+from headwater.local.postgres import Postgres
+from headwater.local.processes import Process, ProcessError, wait_until
+from headwater.paths import CONTRACTS, ROOT
+from headwater.verify import TableComparison, load_queries, s3_options, verify
+
+DATABASE = "northwind"
+GLUE_DATABASE = "headwater_local"
+LANDING_BUCKET = "headwater-landing"
+LAKE_BUCKET = "headwater-lake"
+SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
+LAKE = f"s3://{LAKE_BUCKET}/lake"
+
+Step = Callable[[str], AbstractContextManager[None]]
+"""Says what begins and, on leaving, that it is done."""
+
+
+class Pipeline:
+    """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
+
+    ``contracts`` are those of ``contract_folder``; ``sql`` runs in the new database before anything else reads it, for
+    tests that bring tables of their own.
+    """
+
+    def __init__(
+        self, folder: Path, contracts: Sequence[Contract], contract_folder: Path = CONTRACTS, sql: str = ""
+    ) -> None:
+        self.folder = folder.resolve()
+        self.contracts = list(contracts)
+        self.contract_folder = contract_folder
+        self.postgres = Postgres(self.folder / "postgres")
+        self.aws = AwsApi(self.folder / "aws")
+        self.broker = Broker(self.folder / "kafka")
+        self.passwords = {role: secrets.token_urlsafe(16) for role in database.ROLES}
+        self.connect: ConnectWorker
+        self.settings: CaptureSettings
+        self.writer: Process
+        self.events = EventLog(self.folder / "spark" / "events.jsonl")
+        self._sql = sql
+        self._running = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.close()
+
+    def start_source(self) -> None:
+        """Start PostgreSQL and create the order database, empty."""
+        self._running.enter_context(self.postgres)
+        with self.postgres.connect() as admin:
+            admin.execute(f"CREATE DATABASE {DATABASE}")
+        with self.postgres.connect(DATABASE) as owner:
+            if self._sql:
+                owner.execute(self._sql.encode())
+            database.create(owner, self.passwords, self.contracts)
+
+    def start_stream(self) -> None:
+        """Start the AWS API and Kafka with all that the connectors expect to find there."""
+        self._running.enter_context(self.aws)
+        s3, glue = self.aws.client("s3"), self.aws.client("glue")
+        for bucket in (LANDING_BUCKET, LAKE_BUCKET):
+            s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
+        secret = {"username": "headwater_cdc", "password": self.passwords["headwater_cdc"]}
+        self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
+        glue.create_database(DatabaseInput={"Name": GLUE_DATABASE})
+        for contract in self.contracts:
+            body = contract.to_json().encode()
+            s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=body)
+            glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=_table_input(contract))
+        self._running.enter_context(self.broker)
+        self.settings = CaptureSettings(
+            region=aws.REGION,
+            database_host=self.postgres.host,
+            database_port=self.postgres.port,
+            database_name=DATABASE,
+            database_secret=SECRET_NAME,
+            landing_bucket=LANDING_BUCKET,
+            aws_endpoint=self.aws.endpoint,
+        )
+        self.broker.create_topics(connectors.topics(self.contracts, self.settings))
+
+    def start_connect(self) -> None:
+        """Start the Connect worker with both connectors."""
+        self.connect = ConnectWorker(
+            self.folder / "connect", self.broker.bootstrap, connectors.worker_properties(self.settings)
+        )
+        self._running.enter_context(self.connect)
+        for render in (connectors.source_connector, connectors.sink_connector):
+            name, config = render(self.contracts, self.settings)
+            self.connect.put(name, config)
+        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+            self.connect.await_running(name)
+
+    def start_writer(self, *arguments: str) -> Process:
+        """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit."""
+        self.writer = self._running.enter_context(self._submit(arguments))
+        return self.writer
+
+    def _submit(self, arguments: Sequence[str]) -> Process:
+        uris = [f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json" for contract in self.contracts]
+        options = {
+            "--landing": f"s3://{LANDING_BUCKET}/{self.settings.landing_prefix}",
+            "--lake": LAKE,
+            "--database": GLUE_DATABASE,
+            "--lease-seconds": "6",
+        }
+        listed = [part for uri in uris for part in ("--contract", uri)]
+        return spark.submit(
+            ROOT / "emr_steps" / "write_hudi.py",
+            [*listed, *(part for pair in options.items() for part in pair), *arguments],
+            self.folder / "spark",
+            endpoint=self.aws.endpoint,
+            name="the Spark writer",
+        )
+
+    def start(self, step: Step, load: Callable[[psycopg.Connection], None]) -> None:
+        """Start everything, with ``load`` filling the database before the first snapshot."""
+        with step("Starting PostgreSQL and creating the order database"):
+            self.start_source()
+        with step("Loading the order database"), self.postgres.connect(DATABASE) as owner:
+            load(owner)
+        with step("Starting the AWS API and Kafka"):
+            self.start_stream()
+        with step("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
+            self.start_writer()
+            self.start_connect()
+
+    def application(self) -> psycopg.Connection:
+        """A connection as the application that changes orders."""
+        return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
+
+    def check(self) -> None:
+        """Raise ProcessError where a part has died or a connector has failed."""
+        for part in (self.postgres, self.aws, self.broker, self.connect, self.writer):
+            part.check()
+        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+            for task in self.connect.status(name)["tasks"]:
+                if task["state"] == "FAILED":
+                    raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
+
+    def drain(self, progress: Callable[[str], None] = lambda text: None, timeout: float = 300) -> None:
+        """Wait until every change committed so far in the source is in the lake. The writer must be running.
+
+        First until Debezium has confirmed the source's log up to now, then until the writer's cursors have reached
+        the ends of the topics.
+        """
+        with self.postgres.connect(DATABASE) as owner:
+            now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
+            # An event behind that position: a connector confirms what it has sent, and silence confirms nothing.
+            owner.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1")
+            confirmed = (
+                "SELECT coalesce(bool_and(confirmed_flush_lsn > %s::pg_lsn), false) FROM pg_replication_slots "
+                "WHERE slot_name = %s"
+            )
+            progress("waiting for Debezium")
+            wait_until(
+                "Debezium to confirm the source's log",
+                lambda: bool(_value(owner, confirmed, (now, connectors.SLOT))) or self._alive(),
+                timeout,
+            )
+        topics = [connectors.topic(contract, self.settings) for contract in self.contracts]
+        ends = {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
+        wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends, progress), timeout, 0.25)
+
+    def _alive(self) -> bool:
+        self.check()
+        return False
+
+    def _reached(self, ends: Mapping[str, int], progress: Callable[[str], None]) -> bool:
+        cursor = self.events.cursor()
+        behind = sum(max(0, end - cursor.get(source, 0)) for source, end in ends.items())
+        if behind:
+            progress(f"{behind:,} changes to go")
+            self.check()
+        return behind == 0
+
+    def verify(self) -> list[TableComparison]:
+        """Compare every table's source with the lake."""
+        queries = load_queries(self.contracts, self.contract_folder)
+        with self.postgres.connect(DATABASE) as reader:
+            return verify(self.contracts, reader, LAKE, self.storage(), queries)
+
+    def storage(self) -> dict[str, str]:
+        """hudi-rs's options to read this lake."""
+        return s3_options(
+            aws.REGION,
+            self.aws.endpoint,
+            aws.CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        )
+
+    def memory_bytes(self) -> dict[str, int]:
+        """Resident memory of each part with its children, now."""
+        pids = {
+            "PostgreSQL": self.postgres.pid,
+            "AWS API": self.aws.pid,
+            "Kafka": self.broker.pid,
+            "Kafka Connect": self.connect.pid,
+            "Spark": self.writer.pid,
+        }
+        return {name: _resident(pid) for name, pid in pids.items()}
+
+    def addresses(self) -> dict[str, str]:
+        """Where a person reaches the parts of a run that is kept."""
+        return {
+            "PostgreSQL": self.postgres.dsn(DATABASE)
+            if hasattr(self.postgres, "dsn")
+            else f"port {self.postgres.port}",
+            "Kafka": self.broker.bootstrap,
+            "Kafka Connect": self.connect.url,
+            "AWS API": self.aws.endpoint,
+            "Lake": LAKE,
+            "Folder": str(self.folder),
+        }
+
+
+class EventLog:
+    """The writer's events, read as they are written; a restarted writer appends."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._read = 0
+        self.events: list[dict[str, Any]] = []
+
+    def update(self) -> list[dict[str, Any]]:
+        """All events so far. A line that is still being written waits for the next call."""
+        if self._path.exists():
+            with self._path.open("rb") as log:
+                log.seek(self._read)
+                for line in log:
+                    if not line.endswith(b"\n"):
+                        break
+                    self._read += len(line)
+                    if line.startswith(b"{"):
+                        self.events.append(json.loads(line))
+        return self.events
+
+    def commits(self) -> list[dict[str, Any]]:
+        """The commits so far."""
+        return [event for event in self.update() if event["event"] == "commit"]
+
+    def cursor(self) -> dict[str, int]:
+        """The next offset of every topic and partition, over all tables."""
+        merged: dict[str, int] = {}
+        for commit in self.commits():
+            merged.update(commit["cursor"])
+        return merged
+
+    def completion(self) -> dict[str, float]:
+        """When each instant of the timeline was readable, in epoch seconds."""
+        return {commit["instant"]: commit["completed_at"] for commit in self.commits()}
+
+
+def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any] = ()) -> Any:
+    row = connection.execute(query.encode(), parameters).fetchone()
+    return None if row is None else row[0]
+
+
+def _resident(pid: int) -> int:
+    total = 0
+    try:
+        process = psutil.Process(pid)
+        for one in [process, *process.children(recursive=True)]:
+            try:
+                # Unique where it can be had: PostgreSQL's and Python's workers share most of their pages.
+                total += one.memory_full_info().uss
+            except (psutil.NoSuchProcess, psutil.AccessDenied):
+                continue
+    except psutil.NoSuchProcess:
+        return 0
+    return total
+
+
+def _table_input(contract: Contract) -> dict[str, Any]:
+    partitions = set(contract.partition_by)
+    columns = [{"Name": name, "Type": type_.glue()} for name, type_ in contract.lake_columns()]
+    return {
+        "Name": contract.table,
+        "PartitionKeys": [column for column in columns if column["Name"] in partitions],
+        "StorageDescriptor": {
+            "Columns": [column for column in columns if column["Name"] not in partitions],
+            "Location": f"{LAKE}/{contract.table}",
+        },
+    }
