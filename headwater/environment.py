@@ -1,0 +1,273 @@
+"""Environments: the typed form of ``config/<name>.yaml``.
+
+An unknown, missing, mistyped or contradictory value is refused with file, field, found and expected. Every field is
+explained in ``docs/reference/stacks.md``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import yaml
+
+from headwater.errors import UserError
+
+INTERFACE_ENDPOINTS = ("ec2messages", "glue", "kms", "logs", "monitoring", "secretsmanager", "ssm", "ssmmessages", "sts")
+# The retentions that CloudWatch Logs offers, in days.
+LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+
+
+@dataclass(frozen=True)
+class Data:
+    """What becomes of data when a stack is deleted: kept, unless ``retain`` is false *and* ``delete_with_stacks_of``
+    names the environment."""
+
+    retain: bool
+    delete_with_stacks_of: str | None
+
+
+@dataclass(frozen=True)
+class Network:
+    """The VPC. ``nat_instance_type`` belongs to ``nat: instance``; one gateway a zone comes with ``nat: gateway``."""
+
+    cidr: str
+    nat: Literal["instance", "gateway"]
+    nat_instance_type: str | None
+    interface_endpoints: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Lake:
+    """``query_scan_limit_gib`` bounds what one Athena query may read."""
+
+    query_scan_limit_gib: int
+    query_result_days: int
+
+
+@dataclass(frozen=True)
+class Database:
+    """Aurora PostgreSQL Serverless v2; capacities in Aurora capacity units (2 GiB of memory each)."""
+
+    engine_version: str
+    capacity_min: float
+    capacity_max: float
+    readers: int
+    backup_days: int
+
+
+@dataclass(frozen=True)
+class Stream:
+    """MSK. ``volume_gib`` a broker; ``retention_hours`` is the time in which a stopped sink can catch up."""
+
+    kafka_version: str
+    broker_type: str
+    brokers_per_zone: int
+    volume_gib: int
+    retention_hours: int
+    partitions: int
+
+
+@dataclass(frozen=True)
+class Connect:
+    """MSK Connect: capacity units (1 vCPU and 4 GiB each) a worker, and the greatest age of an unflushed record."""
+
+    kafka_connect_version: str
+    source_units: int
+    sink_units: int
+    sink_workers: int
+    flush_ms: int
+
+
+@dataclass(frozen=True)
+class Emr:
+    """The cluster of the writer. ``epoch`` is raised when the source's history was cut."""
+
+    release: str
+    primary_type: str
+    core_type: str
+    core_nodes: int
+    volume_gib: int
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Environment:
+    """One environment. ``account`` is None where the credentials at hand decide."""
+
+    name: str
+    account: str | None
+    region: str
+    availability_zones: tuple[str, ...]
+    log_days: int
+    data: Data
+    network: Network
+    lake: Lake
+    database: Database
+    stream: Stream
+    connect: Connect
+    emr: Emr
+
+    @property
+    def deletes_data(self) -> bool:
+        """Whether data goes when its stack goes: both settings say so."""
+        return not self.data.retain and self.data.delete_with_stacks_of == self.name
+
+
+def names(folder: Path) -> list[str]:
+    """The names of the environments in a folder."""
+    return sorted(path.stem for path in folder.glob("*.yaml"))
+
+
+def load(name: str, folder: Path) -> Environment:
+    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, found and expected."""
+    if name not in names(folder):
+        raise UserError(f"environment: found {name!r}, expected one of {', '.join(names(folder)) or 'none'} in {folder}")
+    path = folder / f"{name}.yaml"
+    try:
+        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except yaml.YAMLError as error:
+        raise UserError(f"{path}: not YAML: {error}") from None
+    environment: Environment = _record(Environment, document, str(path), "")
+    _check(environment, path)
+    return environment
+
+
+def _record(kind: Any, document: object, where: str, prefix: str) -> Any:
+    """Build the dataclass ``kind`` from a mapping; ``prefix`` is the path of its fields within the file."""
+    hints = get_type_hints(kind)
+    known = [field.name for field in fields(kind)]
+    if not isinstance(document, Mapping):
+        raise UserError(f"{where}: {prefix or 'content'}: found {document!r}, expected {', '.join(known)}")
+    for key in document:
+        if key not in known:
+            raise UserError(f"{where}: {_dotted(prefix, key)}: found an unknown field, expected {', '.join(known)}")
+    for key in known:
+        if key not in document:
+            raise UserError(f"{where}: {_dotted(prefix, key)}: found nothing, expected {_describe(hints[key])}")
+    return kind(**{key: _value(hints[key], document[key], where, _dotted(prefix, key)) for key in known})
+
+
+def _value(kind: Any, found: object, where: str, field: str) -> Any:
+    if hasattr(kind, "__dataclass_fields__"):
+        return _record(kind, found, where, field)
+    if get_origin(kind) is tuple:
+        if isinstance(found, list) and all(isinstance(item, str) for item in found):
+            return tuple(found)
+    elif get_origin(kind) is Literal:
+        if found in get_args(kind):
+            return found
+    elif get_origin(kind) in (types.UnionType, Union):
+        if found is None or isinstance(found, str):
+            return found
+    elif kind is float and isinstance(found, int | float) and not isinstance(found, bool):
+        return float(found)
+    # bool is a subclass of int, and "retain: 1" is not what was meant.
+    elif type(found) is kind:
+        return found
+    raise UserError(f"{where}: {field}: found {found!r}, expected {_describe(kind)}")
+
+
+def _dotted(prefix: str, key: object) -> str:
+    return f"{prefix}.{key}" if prefix else str(key)
+
+
+def _describe(kind: Any) -> str:
+    if hasattr(kind, "__dataclass_fields__"):
+        return "a mapping with " + ", ".join(field.name for field in fields(kind))
+    if get_origin(kind) is tuple:
+        return "a list of texts"
+    if get_origin(kind) is Literal:
+        return " or ".join(str(value) for value in get_args(kind))
+    if get_origin(kind) in (types.UnionType, Union):
+        return "a text in quotes, or null"
+    return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
+
+
+def _check(environment: Environment, path: Path) -> None:
+    """Refuse values that cannot be, alone or together."""
+    for field, found, good, expected in _rules(environment, path):
+        if not good:
+            raise UserError(f"{path}: {field}: found {found!r}, expected {expected}")
+
+
+def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, bool, str]]:
+    """Field, value, whether it is good, what is."""
+    one = environment
+    zones = one.availability_zones
+    yield "name", one.name, one.name == path.stem, f"{path.stem}, as the file is called"
+    good_account = one.account is None or re.fullmatch(r"\d{12}", one.account) is not None
+    yield "account", one.account, good_account, "12 digits in quotes, or null"
+    yield "region", one.region, re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", one.region) is not None, "such as eu-central-1"
+    good_zones = 2 <= len(set(zones)) == len(zones) <= 3
+    good_zones = good_zones and all(re.fullmatch(re.escape(one.region) + "[a-z]", zone) for zone in zones)
+    yield "availability_zones", list(zones), good_zones, f"two or three different zones of {one.region}"
+    yield "log_days", one.log_days, one.log_days in LOG_DAYS, f"one of {', '.join(map(str, LOG_DAYS))}"
+
+    confirmed = one.data.delete_with_stacks_of
+    yield (
+        "data.delete_with_stacks_of",
+        confirmed,
+        confirmed is None or (confirmed == one.name and not one.data.retain),
+        "null where data.retain is true" if one.data.retain else f"{one.name}, or null",
+    )
+    yield "data.retain", one.data.retain, one.data.retain or one.name != "prod", "true in prod"
+
+    try:
+        network = ipaddress.ip_network(one.network.cidr)
+        good_cidr = network.version == 4 and network.is_private and 16 <= network.prefixlen <= 18
+    except ValueError:
+        good_cidr = False
+    yield "network.cidr", one.network.cidr, good_cidr, "a private IPv4 network of /16 to /18"
+    wants_instance = one.network.nat == "instance"
+    yield (
+        "network.nat_instance_type",
+        one.network.nat_instance_type,
+        (one.network.nat_instance_type is not None) == wants_instance,
+        "an instance type such as t4g.nano" if wants_instance else "null beside network.nat: gateway",
+    )
+    endpoints = one.network.interface_endpoints
+    good_endpoints = len(set(endpoints)) == len(endpoints) and set(endpoints) <= set(INTERFACE_ENDPOINTS)
+    yield "network.interface_endpoints", list(endpoints), good_endpoints, f"some of {', '.join(INTERFACE_ENDPOINTS)}"
+
+    for field, count, least in (
+        ("lake.query_scan_limit_gib", one.lake.query_scan_limit_gib, 1),
+        ("lake.query_result_days", one.lake.query_result_days, 1),
+        ("database.readers", one.database.readers, 0),
+        ("stream.brokers_per_zone", one.stream.brokers_per_zone, 1),
+        ("stream.volume_gib", one.stream.volume_gib, 1),
+        ("stream.retention_hours", one.stream.retention_hours, 1),
+        ("stream.partitions", one.stream.partitions, 1),
+        ("connect.sink_workers", one.connect.sink_workers, 1),
+        ("connect.flush_ms", one.connect.flush_ms, 100),
+        ("emr.core_nodes", one.emr.core_nodes, 1),
+        ("emr.volume_gib", one.emr.volume_gib, 32),
+        ("emr.epoch", one.emr.epoch, 1),
+    ):
+        yield field, count, count >= least, f"{least} or more"
+    for field, units in (("source_units", one.connect.source_units), ("sink_units", one.connect.sink_units)):
+        yield f"connect.{field}", units, units in (1, 2, 4, 8), "1, 2, 4 or 8"
+
+    database = one.database
+    version = database.engine_version
+    yield "database.engine_version", version, re.fullmatch(r"16\.\d+", version) is not None, "PostgreSQL 16, as '16.9'"
+    # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
+    yield "database.capacity_min", database.capacity_min, database.capacity_min >= 0.5, "0.5 or more"
+    yield (
+        "database.capacity_max",
+        database.capacity_max,
+        max(1.0, database.capacity_min) <= database.capacity_max <= 256,
+        f"at least 1 and at least capacity_min ({database.capacity_min}), at most 256",
+    )
+    yield "database.backup_days", database.backup_days, 1 <= database.backup_days <= 35, "1 to 35"
+    kafka = one.stream.kafka_version
+    yield "stream.kafka_version", kafka, kafka.endswith(".kraft"), "a KRaft version such as 3.9.x.kraft"
+    release = one.emr.release
+    yield "emr.release", release, re.fullmatch(r"emr-7\.\d+\.\d+", release) is not None, "a release such as emr-7.13.0"
+    for field, instance in (("primary_type", one.emr.primary_type), ("core_type", one.emr.core_type)):
+        yield f"emr.{field}", instance, re.fullmatch(r"[a-z]\d[a-z]*\.\d*xlarge", instance) is not None, "xlarge or more"

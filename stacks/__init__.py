@@ -1,0 +1,1 @@
+"""The CloudFormation stacks, one module and one class each."""

@@ -1,0 +1,59 @@
+"""The app of one environment: which stacks there are and what each is given."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from constructs import Construct
+
+from headwater import connectors
+from headwater.connectors import CaptureSettings
+from headwater.contract import Contract
+from headwater.environment import Environment
+from stacks.assets import Assets
+from stacks.connect import ConnectStack
+from stacks.database import DATABASE_NAME, PORT, DatabaseStack
+from stacks.emr import EmrStack
+from stacks.lake import LANDING_PREFIX, LakeStack
+from stacks.network import NetworkStack
+from stacks.stream import StreamStack
+
+
+@dataclass(frozen=True)
+class Application:
+    """The stacks, in the order of their deployment."""
+
+    network: NetworkStack
+    lake: LakeStack
+    database: DatabaseStack
+    stream: StreamStack
+    connect: ConnectStack
+    emr: EmrStack
+
+
+def build(scope: Construct, environment: Environment, contracts: Sequence[Contract], assets: Assets) -> Application:
+    """Make all stacks of an environment. Raises UserError where an asset is absent."""
+    network = NetworkStack(scope, environment)
+    lake = LakeStack(scope, environment, contracts)
+    database = DatabaseStack(scope, environment, network)
+    capture = capture_settings(environment, lake, database)
+    stream = StreamStack(scope, environment, network, connectors.topics(contracts, capture))
+    connect = ConnectStack(scope, environment, network, lake, database, stream, contracts, capture, assets)
+    emr = EmrStack(scope, environment, network, lake, contracts, assets)
+    return Application(network, lake, database, stream, connect, emr)
+
+
+def capture_settings(environment: Environment, lake: LakeStack, database: DatabaseStack) -> CaptureSettings:
+    """What the connectors are told about this environment; addresses are CloudFormation's to fill in."""
+    return CaptureSettings(
+        region=environment.region,
+        database_host=database.host,
+        database_port=PORT,
+        database_name=DATABASE_NAME,
+        database_secret=database.secret_name("cdc"),
+        landing_bucket=lake.landing.bucket_name,
+        landing_prefix=LANDING_PREFIX,
+        flush_ms=environment.connect.flush_ms,
+        topic_partitions=environment.stream.partitions,
+    )

@@ -1,0 +1,253 @@
+"""Emr: the cluster and the step that writes the lake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_emr as emr
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
+
+from headwater import spark_conf
+from headwater.contract import Contract
+from headwater.environment import Environment
+from stacks.assets import Assets
+from stacks.base import HeadwaterStack
+from stacks.lake import LakeStack
+from stacks.network import NetworkStack
+
+# Trino is Presto's successor on EMR 7.
+APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino", "Hue", "Livy")
+# What the bastion may open on the primary node.
+WEB_INTERFACES = {
+    "YARN": 8088,
+    "HDFS": 9870,
+    "Spark history": 18080,
+    "Hue": 8888,
+    "Livy": 8998,
+    "Trino": 8889,
+}
+_GLUE_METASTORE = "com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory"
+# AmazonEMRServicePolicy_v2 lets the service act only on what carries this tag.
+_MANAGED_TAG = "for-use-with-amazon-emr-managed-policies"
+_LOGS_PREFIX = "emr"
+
+
+class EmrStack(HeadwaterStack):
+    """One cluster with one running step."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        environment: Environment,
+        network: NetworkStack,
+        lake: LakeStack,
+        contracts: Sequence[Contract],
+        assets: Assets,
+    ) -> None:
+        super().__init__(scope, environment, "emr", "Headwater: EMR cluster and writer step")
+        # The step registers partitions of tables, and reads buckets, that must be there: not only their names.
+        self.add_stack_dependency(lake)
+        self._network = network
+        self._lake = lake
+        settings = environment.emr
+        self._key = kms.Key(
+            self,
+            "Key",
+            alias=f"headwater/{environment.name}/emr",
+            description="EMR volumes; nothing on them outlives the cluster",
+            enable_key_rotation=True,
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        self._service_role = self._make_service_role()
+        self._node_role = iam.Role(
+            self,
+            "NodeRole",
+            description="Headwater's EMR nodes: writer and query engines",
+            assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
+        )
+        self._service_role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[self._node_role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
+            )
+        )
+        profile = iam.InstanceProfile(self, "NodeProfile", role=self._node_role)
+        self._key.grant_encrypt_decrypt(self._node_role)
+        lake.grant_write_tables(self._node_role, contracts)
+        lake.grant_read_catalog(self._node_role)
+        lake.grant_write_logs(self._node_role, _LOGS_PREFIX)
+
+        primary, core, service = self._security_groups()
+        self.cluster = emr.CfnCluster(
+            self,
+            "Cluster",
+            name=f"headwater-{environment.name}",
+            release_label=settings.release,
+            applications=[emr.CfnCluster.ApplicationProperty(name=name) for name in APPLICATIONS],
+            configurations=self._configurations(),
+            instances=emr.CfnCluster.JobFlowInstancesConfigProperty(
+                ec2_subnet_id=network.vpc.select_subnets(subnet_group_name="work").subnet_ids[0],
+                emr_managed_master_security_group=primary.security_group_id,
+                emr_managed_slave_security_group=core.security_group_id,
+                service_access_security_group=service.security_group_id,
+                keep_job_flow_alive_when_no_steps=True,
+                termination_protected=environment.data.retain,
+                master_instance_group=self._nodes("primary", settings.primary_type, 1),
+                core_instance_group=self._nodes("core", settings.core_type, settings.core_nodes),
+            ),
+            job_flow_role=profile.instance_profile_name,
+            service_role=self._service_role.role_arn,
+            security_configuration=self._security_configuration().ref,
+            log_uri=f"s3://{lake.logs.bucket_name}/{_LOGS_PREFIX}/",
+            scale_down_behavior="TERMINATE_AT_TASK_COMPLETION",
+            step_concurrency_level=1,
+            visible_to_all_users=True,
+            tags=[cdk.CfnTag(key=_MANAGED_TAG, value="true")],
+        )
+        # Rights and rules are resources of their own, which the cluster needs before it starts.
+        self.cluster.node.add_dependency(self._service_role, self._node_role, primary, core, service)
+        self._writer_step(contracts, assets)
+
+    def _make_service_role(self) -> iam.Role:
+        role = iam.Role(
+            self,
+            "ServiceRole",
+            description="EMR itself: instances, volumes, interfaces",
+            assumed_by=iam.ServicePrincipal(
+                "elasticmapreduce.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
+            ),
+            managed_policies=[
+                iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonEMRServicePolicy_v2")
+            ],
+        )
+        self._key.grant_encrypt_decrypt(role)
+        # EC2 uses the key on the service's behalf for as long as a volume is attached.
+        self._key.grant(role, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
+        for subnet in self._network.vpc.select_subnets(subnet_group_name="work").subnets:
+            cdk.Tags.of(subnet).add(_MANAGED_TAG, "true")
+        return role
+
+    def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
+        """The groups of primary node, core nodes and service access, with the rules that EMR would add by itself:
+        written here, so that they go when the stack goes."""
+        vpc = self._network.vpc
+        primary = ec2.SecurityGroup(self, "PrimarySecurityGroup", vpc=vpc, description="EMR primary node")
+        core = ec2.SecurityGroup(self, "CoreSecurityGroup", vpc=vpc, description="EMR core nodes")
+        service = ec2.SecurityGroup(
+            self, "ServiceSecurityGroup", vpc=vpc, description="EMR service access", allow_all_outbound=False
+        )
+        within = (ec2.Port.all_tcp(), ec2.Port.all_udp(), ec2.Port.all_icmp())
+        for group in (primary, core):
+            cdk.Tags.of(group).add(_MANAGED_TAG, "true")
+            for port in within:
+                group.connections.allow_internally(port, "within the cluster")
+            service.connections.allow_to(group, ec2.Port.tcp(8443), "EMR service to its agents")
+        for port in within:
+            core.connections.allow_from(primary, port, "within the cluster")
+            primary.connections.allow_from(core, port, "within the cluster")
+        cdk.Tags.of(service).add(_MANAGED_TAG, "true")
+        service.connections.allow_from(primary, ec2.Port.tcp(9443), "EMR agents to their service")
+        for name, port_number in WEB_INTERFACES.items():
+            primary.connections.allow_from(self._network.bastion, ec2.Port.tcp(port_number), f"{name} from the bastion")
+        return primary, core, service
+
+    def _security_configuration(self) -> emr.CfnSecurityConfiguration:
+        """At rest everything is encrypted; in transit EMR wants certificates in S3, see docs/reference/stacks.md."""
+        return emr.CfnSecurityConfiguration(
+            self,
+            "SecurityConfiguration",
+            security_configuration={
+                "EncryptionConfiguration": {
+                    "EnableInTransitEncryption": False,
+                    "EnableAtRestEncryption": True,
+                    "AtRestEncryptionConfiguration": {
+                        "S3EncryptionConfiguration": {
+                            "EncryptionMode": "SSE-KMS",
+                            "AwsKmsKey": self._lake.key.key_arn,
+                        },
+                        "LocalDiskEncryptionConfiguration": {
+                            "EncryptionKeyProviderType": "AwsKms",
+                            "AwsKmsKey": self._key.key_arn,
+                            "EnableEbsEncryption": True,
+                        },
+                    },
+                },
+                "InstanceMetadataServiceConfiguration": {
+                    "MinimumInstanceMetadataServiceVersion": 2,
+                    "HttpPutResponseHopLimit": 1,
+                },
+            },
+        )
+
+    def _configurations(self) -> list[emr.CfnCluster.ConfigurationProperty]:
+        return [
+            _configuration("hive-site", {"hive.metastore.client.factory.class": _GLUE_METASTORE}),
+            _configuration("spark-hive-site", {"hive.metastore.client.factory.class": _GLUE_METASTORE}),
+            _configuration("trino-connector-hive", {"hive.metastore": "glue"}),
+            emr.CfnCluster.ConfigurationProperty(
+                classification="spark-env",
+                # boto3 finds credentials on a node by itself, but no region.
+                configurations=[_configuration("export", {"AWS_DEFAULT_REGION": self.region})],
+            ),
+        ]
+
+    def _nodes(self, name: str, instance_type: str, count: int) -> emr.CfnCluster.InstanceGroupConfigProperty:
+        volume = emr.CfnCluster.VolumeSpecificationProperty(
+            size_in_gb=self.environment_settings.emr.volume_gib, volume_type="gp3"
+        )
+        return emr.CfnCluster.InstanceGroupConfigProperty(
+            name=name,
+            instance_type=instance_type,
+            instance_count=count,
+            market="ON_DEMAND",
+            ebs_configuration=emr.CfnCluster.EbsConfigurationProperty(
+                ebs_block_device_configs=[
+                    emr.CfnCluster.EbsBlockDeviceConfigProperty(volume_specification=volume, volumes_per_instance=1)
+                ]
+            ),
+        )
+
+    def _writer_step(self, contracts: Sequence[Contract], assets: Assets) -> None:
+        script = s3_assets.Asset(self, "WriterScript", path=str(assets.writer_script()))
+        package = s3_assets.Asset(self, "Package", path=str(assets.package()))
+        hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
+        shipped = {
+            contract.table: s3_assets.Asset(
+                self, f"Contract-{contract.table}", path=str(assets.contract(contract.table))
+            )
+            for contract in contracts
+        }
+        for asset in (script, package, hudi, *shipped.values()):
+            asset.grant_read(self._node_role)
+        # The driver runs on the primary node: the step is the process, and cancelling the step ends it.
+        submit = ["spark-submit", "--deploy-mode", "client", "--jars", hudi.s3_object_url]
+        for key, value in sorted(self._spark_settings().items()):
+            submit += ["--conf", f"{key}={value}"]
+        submit += ["--py-files", package.s3_object_url, script.s3_object_url]
+        for asset in shipped.values():
+            submit += ["--contract", asset.s3_object_url]
+        submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
+        submit += ["--database", self._lake.database, "--epoch", str(self.environment_settings.emr.epoch)]
+        emr.CfnStep(
+            self,
+            "Writer",
+            name="headwater-writer",
+            job_flow_id=self.cluster.ref,
+            action_on_failure="CONTINUE",
+            hadoop_jar_step=emr.CfnStep.HadoopJarStepConfigProperty(jar="command-runner.jar", args=submit),
+        )
+
+    def _spark_settings(self) -> Mapping[str, str]:
+        return {**spark_conf.shared(), "spark.executorEnv.AWS_DEFAULT_REGION": self.region}
+
+
+def _configuration(classification: str, properties: Mapping[str, str]) -> emr.CfnCluster.ConfigurationProperty:
+    return emr.CfnCluster.ConfigurationProperty(
+        classification=classification, configuration_properties=dict(properties)
+    )

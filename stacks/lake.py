@@ -1,0 +1,195 @@
+"""Lake: landing and lake buckets, the Glue catalog, Athena."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_athena as athena
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from constructs import Construct
+
+from headwater.contract import Contract
+from headwater.environment import Environment
+from stacks.base import HeadwaterStack
+from stacks.hudi_table import hudi_table, published_view
+
+LANDING_PREFIX = "landing"
+LAKE_PREFIX = "lake"
+
+
+class LakeStack(HeadwaterStack):
+    """Where the data lies and how it is found and queried."""
+
+    def __init__(self, scope: Construct, environment: Environment, contracts: Sequence[Contract]) -> None:
+        super().__init__(scope, environment, "lake", "Headwater: buckets, Glue catalog, Athena")
+        self.key = kms.Key(
+            self,
+            "Key",
+            alias=f"headwater/{environment.name}/lake",
+            description="Landed changes, lake tables and query results",
+            enable_key_rotation=True,
+            removal_policy=self.data_removal,
+        )
+        self.logs = self._log_bucket()
+        # Landing objects never expire: the sink takes its position from them.
+        self.landing = self._bucket("Landing")
+        self.lake = self._bucket("Lake")
+        self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
+
+        self.database = f"headwater_{environment.name}"
+        database = glue.CfnDatabase(
+            self,
+            "Database",
+            catalog_id=self.account,
+            database_input=glue.CfnDatabase.DatabaseInputProperty(
+                name=self.database, description=f"Headwater's tables, {environment.name}"
+            ),
+        )
+        for contract in contracts:
+            table = hudi_table(
+                self,
+                f"Table-{contract.table}",
+                self.account,
+                self.database,
+                contract,
+                f"{self.lake_uri}/{contract.table}",
+            )
+            table.add_resource_dependency(database)
+            view = published_view(self, f"View-{contract.table}", self.account, self.database, contract)
+            view.add_resource_dependency(table)
+        self._workgroup()
+
+    @property
+    def lake_uri(self) -> str:
+        """The folder of the tables, without a slash at its end."""
+        return f"s3://{self.lake.bucket_name}/{LAKE_PREFIX}"
+
+    @property
+    def landing_uri(self) -> str:
+        """The folder of the landing objects, without a slash at its end."""
+        return f"s3://{self.landing.bucket_name}/{LANDING_PREFIX}"
+
+    def grant_land(self, grantee: iam.IGrantable) -> None:
+        """Let a sink write landing objects and read them, which is how it finds its position."""
+        self.landing.grant_put(grantee, f"{LANDING_PREFIX}/*")
+        self.landing.grant_read(grantee, f"{LANDING_PREFIX}/*")
+
+    def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
+        """Let a writer read what landed, write the tables, and register their partitions."""
+        self.landing.grant_read(grantee, f"{LANDING_PREFIX}/*")
+        self.lake.grant_read_write(grantee, f"{LAKE_PREFIX}/*")
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["glue:GetTable", "glue:BatchCreatePartition"],
+            resource_arns=[self._catalog_arn(), *self._table_arns([contract.table for contract in contracts])],
+        )
+
+    def grant_read_catalog(self, grantee: iam.IGrantable) -> None:
+        """Let a query engine with Glue as its metastore find databases, tables and partitions."""
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=[
+                "glue:GetDatabase",
+                "glue:GetDatabases",
+                "glue:GetTable",
+                "glue:GetTables",
+                "glue:GetPartition",
+                "glue:GetPartitions",
+                "glue:BatchGetPartition",
+            ],
+            resource_arns=[
+                self._catalog_arn(),
+                # Spark and Hive look for the database "default" when a session starts.
+                self.format_arn(service="glue", resource="database", resource_name="default"),
+                *self._table_arns(["*"]),
+            ],
+        )
+
+    def grant_write_logs(self, grantee: iam.IGrantable, prefix: str) -> None:
+        """Let a cluster put its logs below ``prefix``."""
+        self.logs.grant_put(grantee, f"{prefix}/*")
+        self.logs.grant_read(grantee, f"{prefix}/*")
+
+    def _catalog_arn(self) -> str:
+        return self.format_arn(service="glue", resource="catalog")
+
+    def _table_arns(self, tables: Sequence[str]) -> list[str]:
+        """The database and these tables of it."""
+        database = self.format_arn(service="glue", resource="database", resource_name=self.database)
+        return [
+            database,
+            *(
+                self.format_arn(service="glue", resource="table", resource_name=f"{self.database}/{table}")
+                for table in tables
+            ),
+        ]
+
+    def _log_bucket(self) -> s3.Bucket:
+        # S3 delivers access logs only into a bucket that is encrypted with S3's own key.
+        return s3.Bucket(
+            self,
+            "Logs",
+            encryption=s3.BucketEncryption.S3_MANAGED,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            lifecycle_rules=[s3.LifecycleRule(expiration=cdk.Duration.days(self.environment_settings.log_days))],
+            removal_policy=self.data_removal,
+            auto_delete_objects=self.environment_settings.deletes_data,
+        )
+
+    def _bucket(self, name: str, expire_days: int | None = None) -> s3.Bucket:
+        versioned = self.environment_settings.data.retain and expire_days is None
+        return s3.Bucket(
+            self,
+            name,
+            encryption=s3.BucketEncryption.KMS,
+            encryption_key=self.key,
+            bucket_key_enabled=True,
+            block_public_access=s3.BlockPublicAccess.BLOCK_ALL,
+            object_ownership=s3.ObjectOwnership.BUCKET_OWNER_ENFORCED,
+            enforce_ssl=True,
+            minimum_tls_version=1.2,
+            versioned=versioned,
+            server_access_logs_bucket=self.logs,
+            server_access_logs_prefix=f"access/{name.lower()}/",
+            lifecycle_rules=[
+                s3.LifecycleRule(
+                    abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
+                    expiration=cdk.Duration.days(expire_days) if expire_days is not None else None,
+                    # Long enough to undo a mistake; Hudi's cleaner deletes files all the time.
+                    noncurrent_version_expiration=cdk.Duration.days(7) if versioned else None,
+                )
+            ],
+            removal_policy=self.data_removal,
+            auto_delete_objects=self.environment_settings.deletes_data,
+        )
+
+    def _workgroup(self) -> None:
+        settings = self.environment_settings.lake
+        athena.CfnWorkGroup(
+            self,
+            "WorkGroup",
+            name=f"headwater-{self.environment_settings.name}",
+            description="Queries of Headwater's tables",
+            recursive_delete_option=self.environment_settings.deletes_data,
+            work_group_configuration=athena.CfnWorkGroup.WorkGroupConfigurationProperty(
+                enforce_work_group_configuration=True,
+                publish_cloud_watch_metrics_enabled=True,
+                bytes_scanned_cutoff_per_query=settings.query_scan_limit_gib * 1024**3,
+                engine_version=athena.CfnWorkGroup.EngineVersionProperty(
+                    selected_engine_version="Athena engine version 3"
+                ),
+                result_configuration=athena.CfnWorkGroup.ResultConfigurationProperty(
+                    output_location=f"s3://{self.results.bucket_name}/results/",
+                    encryption_configuration=athena.CfnWorkGroup.EncryptionConfigurationProperty(
+                        encryption_option="SSE_KMS", kms_key=self.key.key_arn
+                    ),
+                ),
+            ),
+        )

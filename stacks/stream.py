@@ -1,0 +1,181 @@
+"""Stream: MSK with KRaft, IAM over TLS only, every topic a resource."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Iterable, Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_msk as msk
+from aws_cdk import custom_resources as custom
+from constructs import Construct
+
+from headwater.connectors import OFFSET_TOPIC
+from headwater.environment import Environment
+from stacks.base import HeadwaterStack
+from stacks.network import NetworkStack
+
+IAM_PORT = 9098
+# As many as Kafka Connect gives the topic when it makes one itself.
+_OFFSET_PARTITIONS = 25
+# Topics and groups that MSK Connect makes for each connector.
+_CONNECT_INTERNAL = "__amazon_msk_connect_*"
+
+
+class StreamStack(HeadwaterStack):
+    """The Kafka cluster between the connectors."""
+
+    def __init__(
+        self, scope: Construct, environment: Environment, network: NetworkStack, topics: Mapping[str, int]
+    ) -> None:
+        super().__init__(scope, environment, "stream", "Headwater: MSK")
+        settings = environment.stream
+        zones = len(environment.availability_zones)
+        self._copies = zones
+        key = kms.Key(
+            self,
+            "Key",
+            alias=f"headwater/{environment.name}/stream",
+            description="MSK volumes",
+            enable_key_rotation=True,
+            removal_policy=self.data_removal,
+        )
+        self.security_group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=network.vpc, description="MSK brokers", allow_all_outbound=False
+        )
+        configuration = msk.CfnConfiguration(
+            self,
+            "Configuration",
+            name=f"headwater-{environment.name}",
+            kafka_versions_list=[settings.kafka_version],
+            server_properties=_properties(
+                {
+                    "auto.create.topics.enable": "false",
+                    "default.replication.factor": str(zones),
+                    "min.insync.replicas": str(zones - 1),
+                    "log.retention.hours": str(settings.retention_hours),
+                }
+            ),
+        )
+        self.cluster = msk.CfnCluster(
+            self,
+            "Cluster",
+            cluster_name=f"headwater-{environment.name}",
+            kafka_version=settings.kafka_version,
+            number_of_broker_nodes=settings.brokers_per_zone * zones,
+            broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
+                client_subnets=network.vpc.select_subnets(subnet_group_name="data").subnet_ids,
+                instance_type=settings.broker_type,
+                security_groups=[self.security_group.security_group_id],
+                storage_info=msk.CfnCluster.StorageInfoProperty(
+                    ebs_storage_info=msk.CfnCluster.EBSStorageInfoProperty(volume_size=settings.volume_gib)
+                ),
+            ),
+            configuration_info=msk.CfnCluster.ConfigurationInfoProperty(
+                arn=configuration.attr_arn,
+                revision=cdk.Token.as_number(configuration.get_att("LatestRevision.Revision")),
+            ),
+            client_authentication=msk.CfnCluster.ClientAuthenticationProperty(
+                sasl=msk.CfnCluster.SaslProperty(iam=msk.CfnCluster.IamProperty(enabled=True)),
+                unauthenticated=msk.CfnCluster.UnauthenticatedProperty(enabled=False),
+            ),
+            encryption_info=msk.CfnCluster.EncryptionInfoProperty(
+                encryption_at_rest=msk.CfnCluster.EncryptionAtRestProperty(data_volume_kms_key_id=key.key_arn),
+                encryption_in_transit=msk.CfnCluster.EncryptionInTransitProperty(client_broker="TLS", in_cluster=True),
+            ),
+            enhanced_monitoring="PER_TOPIC_PER_BROKER",
+            logging_info=msk.CfnCluster.LoggingInfoProperty(
+                broker_logs=msk.CfnCluster.BrokerLogsProperty(
+                    cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(
+                        enabled=True, log_group=self.log_group(self, "Logs", "brokers").log_group_name
+                    )
+                )
+            ),
+        )
+        self.cluster.apply_removal_policy(self.data_removal)
+        # A sink that stopped for longer than the retention has lost changes: topics keep theirs for the whole of it.
+        kept = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_hours * 3_600_000)}
+        self._topics = {name: self._topic(name, partitions, kept) for name, partitions in topics.items()}
+        self._topics[OFFSET_TOPIC] = self._topic(OFFSET_TOPIC, _OFFSET_PARTITIONS, {"cleanup.policy": "compact"})
+        self.bootstrap_servers = self._look_up_brokers()
+
+    def grant_connect(self, client: ec2.IConnectable) -> None:
+        """Let a client of a later stack reach the brokers' IAM port."""
+        client.connections.allow_to(self.security_group, ec2.Port.tcp(IAM_PORT), "Kafka with IAM over TLS")
+
+    def grant_write(self, grantee: iam.IGrantable, topics: Iterable[str]) -> None:
+        """Let a principal write these topics."""
+        self._grant(grantee, ["WriteData", "DescribeTopic"], [self._topics[name].ref for name in topics])
+
+    def grant_read(self, grantee: iam.IGrantable, topics: Iterable[str], group: str) -> None:
+        """Let a principal read these topics as a member of one consumer group."""
+        self._grant(grantee, ["ReadData", "DescribeTopic"], [self._topics[name].ref for name in topics])
+        self._grant(grantee, ["AlterGroup", "DescribeGroup"], [self._part_arn("group", group)])
+
+    def grant_run_connector(self, grantee: iam.IGrantable) -> None:
+        """Let a connector join the cluster and keep its own state: MSK Connect's internal topics and groups, and the
+        offset topic."""
+        self._grant(grantee, ["Connect", "DescribeCluster", "WriteDataIdempotently"], [self.cluster.attr_arn])
+        self._grant(
+            grantee,
+            ["CreateTopic", "DescribeTopic", "ReadData", "WriteData"],
+            [self._part_arn("topic", _CONNECT_INTERNAL)],
+        )
+        self._grant(grantee, ["DescribeTopic", "ReadData", "WriteData"], [self._topics[OFFSET_TOPIC].ref])
+        self._grant(grantee, ["AlterGroup", "DescribeGroup"], [self._part_arn("group", _CONNECT_INTERNAL)])
+
+    def _grant(self, grantee: iam.IGrantable, actions: Sequence[str], arns: Sequence[str]) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee, actions=[f"kafka-cluster:{action}" for action in actions], resource_arns=list(arns)
+        )
+
+    def _part_arn(self, kind: str, name: str) -> str:
+        """The ARN of a topic or group: the cluster's, with its kind in place of ``cluster`` and the name appended."""
+        parts = cdk.Fn.split("/", self.cluster.attr_arn, assumed_length=3)
+        return self.format_arn(
+            service="kafka",
+            resource=kind,
+            resource_name=cdk.Fn.join("/", [cdk.Fn.select(1, parts), cdk.Fn.select(2, parts), name]),
+        )
+
+    def _topic(self, name: str, partitions: int, config: Mapping[str, str]) -> msk.CfnTopic:
+        topic = msk.CfnTopic(
+            self,
+            f"Topic-{name}",
+            cluster_arn=self.cluster.attr_arn,
+            topic_name=name,
+            partition_count=partitions,
+            replication_factor=self._copies,
+            configs=base64.b64encode(_properties(config).encode()).decode(),
+        )
+        topic.apply_removal_policy(self.data_removal)
+        return topic
+
+    def _look_up_brokers(self) -> str:
+        """The bootstrap addresses, which AWS::MSK::Cluster does not return."""
+        look_up = custom.AwsSdkCall(
+            service="kafka",
+            action="getBootstrapBrokers",
+            parameters={"ClusterArn": self.cluster.attr_arn},
+            physical_resource_id=custom.PhysicalResourceId.of("bootstrap-brokers"),
+            output_paths=["BootstrapBrokerStringSaslIam"],
+        )
+        resource = custom.AwsCustomResource(
+            self,
+            "BootstrapBrokers",
+            on_create=look_up,
+            on_update=look_up,
+            install_latest_aws_sdk=False,
+            log_group=self.log_group(self, "BootstrapBrokersLogs", "bootstrap-brokers"),
+            policy=custom.AwsCustomResourcePolicy.from_statements(
+                [iam.PolicyStatement(actions=["kafka:GetBootstrapBrokers"], resources=[self.cluster.attr_arn])]
+            ),
+        )
+        return resource.get_response_field("BootstrapBrokerStringSaslIam")
+
+
+def _properties(values: Mapping[str, str]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in sorted(values.items()))
