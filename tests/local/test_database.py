@@ -1,0 +1,686 @@
+"""The order database on a real PostgreSQL: its outbox equals the base tables whatever happens, and at once."""
+
+import random
+import shutil
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import count
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headwater import contract, database, northwind
+from headwater.errors import UserError
+from headwater.local.postgres import Postgres
+from headwater.paths import CONTRACTS
+
+PASSWORDS = {role: f"secret ' \\ é of {role}" for role in database.ROLES}
+ORDERS_VERIFY = (CONTRACTS / "orders.verify.sql").read_text()
+RETRIED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
+# A transaction may also be refused, and is then rolled back: rows that it refers to are gone, or taken.
+REFUSED = (psycopg.errors.ForeignKeyViolation, psycopg.errors.UniqueViolation)
+
+# Six orders of two customers, two employees with territories and one without, two shippers and none, three products.
+SMALL = """
+TRUNCATE northwind.region, northwind.territories, northwind.employees, northwind.employee_territories,
+    northwind.categories, northwind.suppliers, northwind.products, northwind.customers, northwind.shippers,
+    northwind.orders, northwind.order_details;
+INSERT INTO northwind.region VALUES (1, 'East'), (2, 'West');
+INSERT INTO northwind.territories VALUES ('T1', 'Town', 1), ('T2', 'Tarn', 2), ('T3', 'Tor', 2);
+INSERT INTO northwind.employees (employee_id, last_name, first_name, reports_to)
+    VALUES (1, 'Abel', 'Ada', NULL), (2, 'Brandt', 'Björn', 1), (3, 'Castro', 'Carla', 1);
+INSERT INTO northwind.employee_territories VALUES (1, 'T1'), (1, 'T3'), (2, 'T2');
+INSERT INTO northwind.categories (category_id, category_name) VALUES (1, 'Drinks'), (2, 'Sauces');
+INSERT INTO northwind.suppliers (supplier_id, company_name) VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
+INSERT INTO northwind.products (product_id, product_name, supplier_id, category_id, unit_price)
+    VALUES (1, 'Tea', 1, 1, 10), (2, 'Oil', 2, 2, 20), (3, 'Salt', 1, 2, 30), (4, 'Loose', NULL, NULL, 1);
+INSERT INTO northwind.customers (customer_id, company_name) VALUES ('AAAAA', 'A'), ('BBBBB', 'B'), ('CCCCC', 'C');
+INSERT INTO northwind.shippers VALUES (1, 'Swift'), (2, 'Comet');
+INSERT INTO northwind.orders (order_id, customer_id, employee_id, order_date, ship_via, freight) VALUES
+    (1, 'AAAAA', 1, '2024-01-05', 1, 1), (2, 'AAAAA', 2, '2024-01-06', 2, 2), (3, 'BBBBB', 1, '2024-02-07', 1, 3),
+    (4, 'BBBBB', 3, NULL, NULL, 4), (5, NULL, NULL, '2024-03-01', 1, 5), (6, 'AAAAA', 1, '2024-03-02', 2, 6);
+INSERT INTO northwind.order_details VALUES
+    (1, 1, 10, 1, 0), (1, 2, 20, 2, 0.05), (2, 1, 10, 3, 0), (3, 2, 20, 4, 0), (3, 3, 30, 5, 0.1), (4, 4, 1, 6, 0),
+    (5, 1, 10, 7, 0);
+"""
+
+# Everything that an application may do, on the rows of SMALL. Each name says what happens.
+CHANGES_OF_ORDERS = {
+    "an item is added": "INSERT INTO northwind.order_details VALUES (1, 3, 30, 1, 0)",
+    "another item is added": "INSERT INTO northwind.order_details VALUES (1, 4, 1, 1, 0)",
+    "an item is changed": (
+        "UPDATE northwind.order_details SET quantity = quantity + 1 WHERE (order_id, product_id) = (1, 1)"
+    ),
+    "an item is deleted": "DELETE FROM northwind.order_details WHERE (order_id, product_id) = (1, 2)",
+    "an item becomes another product": (
+        "UPDATE northwind.order_details SET product_id = 3 WHERE (order_id, product_id) = (1, 2)"
+    ),
+    "an item moves to another order": (
+        "UPDATE northwind.order_details SET order_id = 6 WHERE (order_id, product_id) = (1, 2)"
+    ),
+    "an order is added": (
+        "INSERT INTO northwind.orders (order_id, customer_id, employee_id, order_date, ship_via)"
+        " VALUES (9, 'AAAAA', 1, '2024-04-01', 1); INSERT INTO northwind.order_details VALUES (9, 1, 10, 1, 0)"
+    ),
+    "an order is changed": "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id = 1",
+    "an order moves to another month": "UPDATE northwind.orders SET order_date = '2024-05-01' WHERE order_id = 1",
+    "an order gets other parents": (
+        "UPDATE northwind.orders SET customer_id = 'BBBBB', employee_id = 2, ship_via = 2 WHERE order_id = 1"
+    ),
+    "an order loses its parents": (
+        "UPDATE northwind.orders SET customer_id = NULL, employee_id = NULL, ship_via = NULL WHERE order_id = 1"
+    ),
+    "an order gets another key": "UPDATE northwind.orders SET order_id = 101 WHERE order_id = 1",
+    "two orders exchange their keys": (
+        "UPDATE northwind.orders SET order_id = 100 WHERE order_id = 1;"
+        " UPDATE northwind.orders SET order_id = 1 WHERE order_id = 2;"
+        " UPDATE northwind.orders SET order_id = 2 WHERE order_id = 100"
+    ),
+    "an order is deleted": "DELETE FROM northwind.orders WHERE order_id = 1",
+    "an order is replaced": (
+        "DELETE FROM northwind.orders WHERE order_id = 1;"
+        " INSERT INTO northwind.orders (order_id, customer_id) VALUES (1, 'BBBBB')"
+    ),
+}
+CHANGES_OF_PARENTS = {
+    "a customer is changed": "UPDATE northwind.customers SET fax = '1' WHERE customer_id = 'AAAAA'",
+    "all customers are changed": "UPDATE northwind.customers SET fax = '2'",
+    "a customer gets another key": "UPDATE northwind.customers SET customer_id = 'DDDDD' WHERE customer_id = 'AAAAA'",
+    "an employee is changed": "UPDATE northwind.employees SET title = 'Boss' WHERE employee_id = 1",
+    "another employee is changed": "UPDATE northwind.employees SET title = 'Boss' WHERE employee_id = 2",
+    "an employee gets another key": "UPDATE northwind.employees SET employee_id = 11 WHERE employee_id = 1",
+    "a shipper is changed": "UPDATE northwind.shippers SET phone = '1'",
+    "a shipper gets another key": "UPDATE northwind.shippers SET shipper_id = 11 WHERE shipper_id = 1",
+    "a product is changed": "UPDATE northwind.products SET unit_price = unit_price + 1 WHERE product_id = 1",
+    "another product is changed": "UPDATE northwind.products SET product_name = 'Sea salt' WHERE product_id = 3",
+    "a product gets other parents": (
+        "UPDATE northwind.products SET supplier_id = 3, category_id = 2 WHERE product_id = 1"
+    ),
+    "a product loses its parents": (
+        "UPDATE northwind.products SET supplier_id = NULL, category_id = NULL WHERE product_id = 3"
+    ),
+    "a product gets another key": "UPDATE northwind.products SET product_id = 11 WHERE product_id = 1",
+    "a supplier is changed": "UPDATE northwind.suppliers SET phone = '1' WHERE supplier_id = 1",
+    "another supplier is changed": "UPDATE northwind.suppliers SET phone = '1' WHERE supplier_id = 3",
+    "a supplier gets another key": "UPDATE northwind.suppliers SET supplier_id = 11 WHERE supplier_id = 1",
+    "a category is changed": "UPDATE northwind.categories SET description = 'x' WHERE category_id = 2",
+    "a category gets another key": "UPDATE northwind.categories SET category_id = 11 WHERE category_id = 2",
+    "a territory is changed": "UPDATE northwind.territories SET territory_description = 'x' WHERE territory_id = 'T1'",
+    "another territory is changed": (
+        "UPDATE northwind.territories SET territory_description = 'x' WHERE territory_id = 'T2'"
+    ),
+    "a territory gets another region": "UPDATE northwind.territories SET region_id = 2 WHERE territory_id = 'T1'",
+    "a territory gets another key": "UPDATE northwind.territories SET territory_id = 'T9' WHERE territory_id = 'T1'",
+    "a territory is deleted": "DELETE FROM northwind.territories WHERE territory_id = 'T1'",
+    "a region is changed": "UPDATE northwind.region SET region_description = 'x' WHERE region_id = 2",
+    "a region gets another key": "UPDATE northwind.region SET region_id = 11 WHERE region_id = 1",
+    "an employee gets a territory": "INSERT INTO northwind.employee_territories VALUES (1, 'T2')",
+    "an employee loses a territory": (
+        "DELETE FROM northwind.employee_territories WHERE (employee_id, territory_id) = (1, 'T1')"
+    ),
+    "a territory goes to another employee": (
+        "UPDATE northwind.employee_territories SET employee_id = 2 WHERE (employee_id, territory_id) = (1, 'T1')"
+    ),
+    "all items are truncated": "TRUNCATE northwind.order_details",
+    "all memberships are truncated": "TRUNCATE northwind.employee_territories",
+}
+TRUNCATES_OF_ORDERS = {
+    "all orders are truncated": "TRUNCATE northwind.orders CASCADE",
+    "all customers are truncated": "TRUNCATE northwind.customers CASCADE",
+    "orders are truncated and one is added": (
+        "UPDATE northwind.orders SET freight = 0; TRUNCATE northwind.orders, northwind.order_details;"
+        " INSERT INTO northwind.orders (order_id) VALUES (1)"
+    ),
+}
+CHANGES = {**CHANGES_OF_ORDERS, **CHANGES_OF_PARENTS, **TRUNCATES_OF_ORDERS}
+# The changes by which an order comes to show a row that it did not show before.
+NEW_REFERENCES = (
+    "an item is added",
+    "an item becomes another product",
+    "an order is added",
+    "an order gets other parents",
+    "an order gets another key",
+    "an order is replaced",
+    "a product gets other parents",
+    "a territory gets another region",
+    "an employee gets a territory",
+)
+WRONG_ORDERS = f"""
+SELECT coalesce(array_agg(coalesce(expected.order_id, stored.order_id)), '{{}}')
+FROM ({ORDERS_VERIFY}) AS expected FULL JOIN northwind.order_events AS stored USING (order_id)
+WHERE (expected.order_month, expected.payload) IS DISTINCT FROM (stored.order_month, stored.payload)
+"""
+
+
+def wrong_orders(connection: psycopg.Connection) -> list[int]:
+    """The orders whose outbox row is not what the base tables say."""
+    row = connection.execute(WRONG_ORDERS.encode()).fetchone()
+    assert row is not None
+    return list(row[0])
+
+
+def leftovers(connection: psycopg.Connection) -> int:
+    """Rows of the outbox's work tables, which live within one transaction only."""
+    row = connection.execute(
+        "SELECT (SELECT count(*) FROM outbox.noted) + (SELECT count(*) FROM outbox.open_transactions)"
+    ).fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Postgres]:
+    # Not pytest's own folder: PostgreSQL, run by another account than root, has to be able to enter it.
+    folder = Path(tempfile.mkdtemp(prefix="headwater-"))
+    folder.chmod(0o755)
+    try:
+        with Postgres(folder) as running:
+            with running.connect() as connection:
+                connection.execute("CREATE DATABASE template_northwind")
+            with running.connect("template_northwind") as connection:
+                database.create(connection, PASSWORDS, contract.load_all(CONTRACTS))
+                connection.execute(SMALL.encode())
+            yield running
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+_numbers = count(1)
+Connect = Callable[..., psycopg.Connection]
+
+
+@pytest.fixture
+def connect(server: Postgres) -> Iterator[Connect]:
+    """Open connections to a database of the test's own, which holds SMALL."""
+    name = f"northwind_{next(_numbers)}"
+    with server.connect() as maintenance:
+        maintenance.execute(f"CREATE DATABASE {name} TEMPLATE template_northwind".encode())
+    opened: list[psycopg.Connection] = []
+
+    def open_one(user: str | None = None) -> psycopg.Connection:
+        connection = server.connect(name, user, PASSWORDS[user] if user else None)
+        if user is None:
+            connection.execute("SET deadlock_timeout = '20ms'")
+        opened.append(connection)
+        return connection
+
+    yield open_one
+    for connection in opened:
+        connection.close()
+    with server.connect() as maintenance:
+        maintenance.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
+
+
+@pytest.fixture
+def northwind_db(connect: Connect) -> psycopg.Connection:
+    return connect()
+
+
+# One transaction ------------------------------------------------------------------------------------------------------
+
+
+# No order shows the third supplier until a product gets it.
+@pytest.mark.parametrize("change", [change for change in CHANGES if change != "another supplier is changed"])
+def test_the_outbox_follows(northwind_db: psycopg.Connection, change: str) -> None:
+    before = northwind_db.execute("SELECT order_id, payload FROM northwind.order_events ORDER BY 1").fetchall()
+    with northwind_db.transaction():
+        northwind_db.execute(CHANGES[change].encode())
+    after = northwind_db.execute("SELECT order_id, payload FROM northwind.order_events ORDER BY 1").fetchall()
+    assert after != before
+    assert wrong_orders(northwind_db) == []
+    assert leftovers(northwind_db) == 0
+
+
+def _count_events(connection: psycopg.Connection) -> None:
+    connection.execute(
+        """CREATE TABLE public.event (order_id integer, what text);
+        CREATE FUNCTION public.count_event() RETURNS trigger LANGUAGE plpgsql AS $$
+        BEGIN
+            INSERT INTO public.event VALUES (coalesce(NEW.order_id, OLD.order_id), TG_OP);
+            RETURN NULL;
+        END $$;
+        CREATE TRIGGER count_event AFTER INSERT OR UPDATE OR DELETE ON northwind.order_events
+        FOR EACH ROW EXECUTE FUNCTION public.count_event()"""
+    )
+
+
+def _events(connection: psycopg.Connection) -> list[tuple[int, str]]:
+    return [
+        (int(row[0]), str(row[1]))
+        for row in connection.execute("DELETE FROM public.event RETURNING order_id, what").fetchall()
+    ]
+
+
+def test_a_transaction_makes_one_event_an_order(northwind_db: psycopg.Connection) -> None:
+    _count_events(northwind_db)
+    with northwind_db.transaction():
+        northwind_db.execute("INSERT INTO northwind.orders (order_id, customer_id) VALUES (7, 'CCCCC')")
+        for product in (1, 2, 3):
+            northwind_db.execute("INSERT INTO northwind.order_details VALUES (7, %s, 1, 1, 0)", (product,))
+        northwind_db.execute("UPDATE northwind.customers SET city = 'X' WHERE customer_id = 'CCCCC'")
+        northwind_db.execute("UPDATE northwind.orders SET freight = 7 WHERE order_id = 7")
+        assert _events(northwind_db) == []
+    assert _events(northwind_db) == [(7, "INSERT")]
+
+
+def test_an_order_deleted_and_added_again_is_one_update(northwind_db: psycopg.Connection) -> None:
+    _count_events(northwind_db)
+    with northwind_db.transaction():
+        northwind_db.execute(CHANGES["an order is replaced"].encode())
+    assert _events(northwind_db) == [(1, "UPDATE")]
+
+
+def test_an_order_added_and_deleted_makes_no_event(northwind_db: psycopg.Connection) -> None:
+    _count_events(northwind_db)
+    with northwind_db.transaction():
+        northwind_db.execute(CHANGES["an order is added"].encode())
+        northwind_db.execute("DELETE FROM northwind.orders WHERE order_id = 9")
+    assert _events(northwind_db) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE northwind.orders SET freight = freight",
+        "UPDATE northwind.customers SET city = city",
+        "UPDATE northwind.employees SET notes = 'x', photo = 'x'",
+        "UPDATE northwind.categories SET picture = 'x'",
+        "UPDATE northwind.order_details SET unit_price = unit_price + 1;"
+        " UPDATE northwind.order_details SET unit_price = unit_price - 1",
+        "INSERT INTO northwind.customers (customer_id, company_name) VALUES ('ZZZZZ', 'Z')",
+    ],
+)
+def test_what_shows_in_no_order_makes_no_event(northwind_db: psycopg.Connection, change: str) -> None:
+    _count_events(northwind_db)
+    with northwind_db.transaction():
+        northwind_db.execute(change.encode())
+    assert _events(northwind_db) == []
+
+
+def test_rolled_back_changes_leave_no_trace(northwind_db: psycopg.Connection) -> None:
+    _count_events(northwind_db)
+    with northwind_db.transaction():
+        northwind_db.execute("UPDATE northwind.orders SET freight = 50 WHERE order_id = 1")
+        with northwind_db.transaction(force_rollback=True):
+            northwind_db.execute("UPDATE northwind.orders SET freight = 60 WHERE order_id IN (1, 2)")
+            northwind_db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+    assert _events(northwind_db) == [(1, "UPDATE")]
+    assert wrong_orders(northwind_db) == []
+
+
+def test_constraints_made_immediate_write_at_each_statement(northwind_db: psycopg.Connection) -> None:
+    with northwind_db.transaction():
+        northwind_db.execute("UPDATE northwind.orders SET freight = 50 WHERE order_id = 1")
+        northwind_db.execute("SET CONSTRAINTS ALL IMMEDIATE")
+        assert wrong_orders(northwind_db) == []
+        northwind_db.execute("UPDATE northwind.orders SET freight = 60 WHERE order_id IN (1, 2)")
+        assert wrong_orders(northwind_db) == []
+
+
+# Transactions at once -------------------------------------------------------------------------------------------------
+
+
+def _race(connect: Connect, pairs: int) -> int:
+    """Add two items to one order from each of two connections, committing together; returns the orders left wrong."""
+    connections = [connect(), connect()]
+    gate = threading.Barrier(2)
+    with connections[0].transaction():
+        connections[0].execute(
+            "INSERT INTO northwind.orders (order_id) SELECT generate_series(1001, %s)", (1000 + pairs,)
+        )
+    products = [(1, 2), (3, 4)]
+
+    def work(at: int) -> None:
+        for order in range(1001, 1001 + pairs):
+            with connections[at].transaction():
+                for product in products[at]:
+                    connections[at].execute(
+                        "INSERT INTO northwind.order_details VALUES (%s, %s, 1, 1, 0)", (order, product)
+                    )
+                gate.wait(30)
+
+    with ThreadPoolExecutor(2) as pool:
+        for future in [pool.submit(work, at) for at in range(2)]:
+            future.result()
+    return len(wrong_orders(connections[0]))
+
+
+def test_a_deferred_trigger_alone_loses_concurrent_items(connect: Connect) -> None:
+    connect().execute("CREATE OR REPLACE FUNCTION outbox.take_locks() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$")
+    assert _race(connect, 60) > 0
+
+
+def test_locking_first_keeps_concurrent_items(connect: Connect) -> None:
+    assert _race(connect, 60) == 0
+
+
+class Session:
+    """A connection whose statements run in a thread, so that one that waits for a lock can be left waiting."""
+
+    def __init__(self, connection: psycopg.Connection, observer: psycopg.Connection) -> None:
+        self._connection = connection
+        self._observer = observer
+        self._pool = ThreadPoolExecutor(1)
+        self._running: Future[None] | None = None
+        self.error: psycopg.Error | None = None
+
+    def _execute(self, statement: str) -> None:
+        if self.error is None:
+            try:
+                self._connection.execute(statement.encode())
+            except psycopg.Error as error:
+                self.error = error
+                self._connection.rollback()
+
+    def run(self, statement: str) -> None:
+        """Start a statement after those before it; return when it ended or waits for a lock."""
+        self._running = self._pool.submit(self._execute, statement)
+        pid = self._connection.info.backend_pid
+        deadline = time.monotonic() + 30
+        while not self._running.done():
+            row = self._observer.execute("SELECT cardinality(pg_blocking_pids(%s))", (pid,)).fetchone()
+            assert row is not None
+            if row[0] > 0:
+                return
+            assert time.monotonic() < deadline
+            time.sleep(0.0005)
+
+    def finish(self) -> None:
+        self._pool.shutdown(wait=True)
+
+
+def _overlap(
+    connections: list[psycopg.Connection], observer: psycopg.Connection, changes: list[str], first_commits_first: bool
+) -> list[psycopg.Error]:
+    """Run two changes in transactions that overlap; returns the errors that ended one of them."""
+    sessions = [Session(connection, observer) for connection in connections]
+    for session in sessions:
+        session.run("BEGIN")
+        # Above READ COMMITTED this is the moment that the transaction sees.
+        session.run("SELECT 1")
+    for session, change in zip(sessions, changes, strict=True):
+        session.run(CHANGES[change])
+    for session in sessions if first_commits_first else reversed(sessions):
+        session.run("COMMIT")
+    for session in sessions:
+        session.finish()
+    return [session.error for session in sessions if session.error is not None]
+
+
+def _overlap_with_all(connect: Connect, first: str, level: str) -> None:
+    observer = connect()
+    connections = [connect(), connect()]
+    for connection in connections:
+        connection.execute(f"SET default_transaction_isolation = '{level}'".encode())
+    expected = (*RETRIED, *REFUSED, psycopg.errors.FeatureNotSupported)
+    wrong = []
+    for second in CHANGES:
+        for first_commits_first in (True, False):
+            observer.execute(SMALL.encode())
+            errors = _overlap(connections, observer, [first, second], first_commits_first)
+            assert all(isinstance(error, expected) for error in errors), (second, errors)
+            if level == "read committed":
+                assert len(errors) < 2, (second, errors)
+            if wrong_orders(observer):
+                wrong.append((second, first_commits_first))
+            assert leftovers(observer) == 0
+    assert wrong == []
+
+
+@pytest.mark.parametrize("first", NEW_REFERENCES)
+def test_two_transactions_that_overlap_leave_every_order_right(connect: Connect, first: str) -> None:
+    _overlap_with_all(connect, first, "read committed")
+
+
+@pytest.mark.parametrize("first", ["an order is added", "an order gets other parents", "an item is added"])
+def test_at_a_higher_isolation_level_a_transaction_is_right_or_fails(connect: Connect, first: str) -> None:
+    _overlap_with_all(connect, first, "repeatable read")
+
+
+def test_at_a_higher_isolation_level_a_change_of_a_parent_is_refused(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute("SET default_transaction_isolation = 'serializable'")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"northwind\.customers needs .* READ COMMITTED"):
+        northwind_db.execute("UPDATE northwind.customers SET city = 'X'")
+
+
+def test_many_transactions_at_once_leave_every_order_right(connect: Connect) -> None:
+    observer = connect()
+    changes = [*CHANGES_OF_ORDERS.values(), *CHANGES_OF_PARENTS.values()]
+    stop = time.monotonic() + 6
+
+    def work(seed: int) -> int:
+        chosen = random.Random(seed)
+        connection = connect()
+        committed = 0
+        while time.monotonic() < stop:
+            try:
+                with connection.transaction():
+                    for _ in range(chosen.choice((1, 1, 2, 3))):
+                        # Any order, product and parent instead of always the first ones.
+                        connection.execute(_elsewhere(chosen, chosen.choice(changes)).encode())
+                        if chosen.random() < 0.1:
+                            time.sleep(0.02)
+                committed += 1
+            except (*RETRIED, *REFUSED):
+                continue
+        return committed
+
+    with ThreadPoolExecutor(6) as pool:
+        committed = sum(pool.map(work, range(6)))
+    assert wrong_orders(observer) == []
+    assert leftovers(observer) == 0
+    assert committed > 200
+
+
+def _elsewhere(chosen: random.Random, change: str) -> str:
+    if "TRUNCATE" in change and chosen.random() < 0.9:
+        return "SELECT 1"
+    order, product = chosen.randint(1, 6), chosen.randint(1, 4)
+    return (
+        change.replace("order_id = 1", f"order_id = {order}")
+        .replace("= (1, 1)", f"= ({order}, {product})")
+        .replace("VALUES (1, 3,", f"VALUES ({order}, {product},")
+    )
+
+
+# Loading, rights, publication -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("generated")
+    northwind.generate(0.1, 1, folder)
+    return folder
+
+
+def test_a_load_fills_all_tables_and_the_outbox(northwind_db: psycopg.Connection, generated: Path) -> None:
+    seen: dict[str, tuple[int, int]] = {}
+    counts = database.load(
+        northwind_db, generated, lambda table, done, total: seen.update({table: (done, total)}), replace=True
+    )
+    assert counts["orders"] == counts["order_events"] == 83
+    assert database.status(northwind_db).rows == counts
+    assert seen == {table: (rows, rows) for table, rows in counts.items()}
+    assert wrong_orders(northwind_db) == []
+    assert leftovers(northwind_db) == 0
+
+
+def test_a_load_refuses_tables_that_hold_rows(northwind_db: psycopg.Connection, generated: Path) -> None:
+    with pytest.raises(UserError, match="--replace"):
+        database.load(northwind_db, generated)
+    assert database.status(northwind_db).rows["orders"] == 6
+
+
+def test_a_load_rounds_to_the_columns_scale(northwind_db: psycopg.Connection, generated: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(generated, tmp_path / "data")
+    (folder / "order_details.csv").write_text(
+        "order_id,product_id,unit_price,quantity,discount\n10001,1,9.80000019,1,0.0500000007\n"
+    )
+    database.load(northwind_db, folder, replace=True)
+    row = northwind_db.execute("SELECT unit_price::text, discount::text FROM northwind.order_details").fetchone()
+    assert row == ("9.8000", "0.0500")
+
+
+@pytest.mark.parametrize(
+    ("table", "text", "message"),
+    [
+        ("orders", "order_id,colour\n1,red\n", r"orders\.csv: header: found colour, expected .*order_id"),
+        ("orders", "", r"orders\.csv: header: found none"),
+        ("orders", "order_id,freight\n1,2\n2,dear\n", r"orders\.csv: .*\"dear\".*line 3"),
+        ("orders", "order_id,customer_id\n1,NOONE\n", r"orders\.csv: .*orders_customer_id_fkey"),
+        ("shippers", "shipper_id,company_name\n1,\xe9\n", r"shippers\.csv: .*UTF-8"),
+    ],
+)
+def test_a_load_names_what_does_not_fit(
+    northwind_db: psycopg.Connection, generated: Path, tmp_path: Path, table: str, text: str, message: str
+) -> None:
+    folder = shutil.copytree(generated, tmp_path / "data")
+    (folder / f"{table}.csv").write_bytes(text.encode("latin-1"))
+    with pytest.raises(UserError, match=message):
+        database.load(northwind_db, folder, replace=True)
+    assert database.status(northwind_db).rows["orders"] == 6
+
+
+def test_a_load_names_missing_files(northwind_db: psycopg.Connection, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"region\.csv"):
+        database.load(northwind_db, tmp_path)
+
+
+def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute("UPDATE northwind.order_events SET payload = '{}' WHERE order_id = 1")
+    northwind_db.execute("DELETE FROM northwind.order_events WHERE order_id = 2")
+    northwind_db.execute("INSERT INTO northwind.order_events VALUES (999, 'unknown', '{}')")
+    assert sorted(wrong_orders(northwind_db)) == [1, 2, 999]
+    database.create(northwind_db, PASSWORDS, contract.load_all(CONTRACTS))
+    assert wrong_orders(northwind_db) == []
+    assert database.status(northwind_db).rows["orders"] == 6
+
+
+def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Connection) -> None:
+    contracts = contract.load_all(CONTRACTS)
+    tables = {described.source.table for described in contracts} | {"capture.heartbeat", "capture.signal"}
+    found = database.status(northwind_db)
+    assert set(found.published or ()) == tables
+    assert found.missing_roles == []
+    assert found.slot is None
+    identities = northwind_db.execute(
+        "SELECT DISTINCT relreplident::text FROM pg_class WHERE oid = ANY(%s::text[]::regclass[])", (list(tables),)
+    ).fetchall()
+    assert identities == [("f",)]
+    publishes = northwind_db.execute(
+        "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = 'headwater'"
+    ).fetchone()
+    assert publishes == (True, True, True, True)
+
+
+def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connection) -> None:
+    described = contract.loads(
+        "{table: x, description: x, source: {database: postgresql, table: northwind.nowhere}, key: [a],"
+        " partition_by: [], buckets: 1, columns: [{name: a, type: int, source_type: integer}]}",
+        "x.yaml",
+    )
+    with pytest.raises(UserError, match=r"northwind\.nowhere"):
+        database.create(northwind_db, PASSWORDS, [described])
+
+
+def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> None:
+    for described in contract.load_all(CONTRACTS):
+        rows = northwind_db.execute(
+            "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
+            " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",
+            (described.source.table,),
+        )
+        actual = {str(name): str(type_name) for name, type_name in rows}
+        named = {column.path[0]: column.source_type for column in described.columns}
+        assert set(named) == set(actual), described.table
+        for name, source_type in named.items():
+            assert source_type in (None, actual[name]), (described.table, name)
+
+
+def test_the_application_changes_base_tables_and_the_outbox_follows(connect: Connect) -> None:
+    app, observer = connect(database.APP_ROLE), connect()
+    for change in CHANGES.values():
+        observer.execute(SMALL.encode())
+        with app.transaction():
+            app.execute(change.encode())
+        assert wrong_orders(observer) == []
+
+
+@pytest.mark.parametrize(
+    ("role", "statement"),
+    [
+        (database.APP_ROLE, "SELECT FROM northwind.order_events"),
+        (database.APP_ROLE, "DELETE FROM northwind.order_events"),
+        (database.APP_ROLE, "INSERT INTO outbox.noted (kind, key) VALUES ('order', '1')"),
+        (database.APP_ROLE, "SELECT FROM capture.signal"),
+        (database.APP_ROLE, "CREATE TABLE northwind.mine (a integer)"),
+        (database.READER_ROLE, "UPDATE northwind.orders SET freight = 0"),
+        (database.READER_ROLE, "TRUNCATE northwind.order_events"),
+        (database.READER_ROLE, "SELECT outbox.take_locks()"),
+        (database.CDC_ROLE, "SELECT FROM northwind.orders"),
+        (database.CDC_ROLE, "UPDATE northwind.order_events SET order_month = 'x'"),
+        (database.CDC_ROLE, "UPDATE capture.signal SET data = 'x'"),
+        (database.CDC_ROLE, "CREATE PUBLICATION mine FOR TABLE northwind.order_events"),
+    ],
+)
+def test_a_role_may_not(connect: Connect, role: str, statement: str) -> None:
+    with pytest.raises(psycopg.errors.InsufficientPrivilege):
+        connect(role).execute(statement.encode())
+
+
+def test_roles_may_do_their_work(connect: Connect) -> None:
+    reader = connect(database.READER_ROLE)
+    assert wrong_orders(reader) == []
+    for table in (*database.TABLES, "order_events"):
+        reader.execute(f"SELECT FROM northwind.{table}".encode())
+    cdc = connect(database.CDC_ROLE)
+    for statement in (
+        "SELECT FROM northwind.order_events",
+        "SELECT FROM northwind.customers",
+        "SELECT FROM northwind.products",
+        "UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1",
+        "INSERT INTO capture.signal VALUES ('window', 'snapshot-window-open', NULL)",
+        "DELETE FROM capture.signal WHERE id = 'window'",
+        "SELECT pg_create_logical_replication_slot('headwater_rights', 'pgoutput')",
+        "SELECT pg_drop_replication_slot('headwater_rights')",
+    ):
+        cdc.execute(statement.encode())
+
+
+def test_dropping_takes_all_but_the_database_and_creating_brings_it_back() -> None:
+    # A server of its own, since roles belong to the server and its other databases need them.
+    folder = Path(tempfile.mkdtemp(prefix="headwater-"))
+    folder.chmod(0o755)
+    contracts = contract.load_all(CONTRACTS)
+    try:
+        with Postgres(folder) as own, own.connect() as connection:
+            with pytest.raises(UserError, match="headwater db create"):
+                database.status(connection)
+            for _ in range(2):
+                database.create(connection, PASSWORDS, contracts)
+                connection.execute(SMALL.encode())
+                connection.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
+                slot = database.status(connection).slot
+                assert slot is not None
+                assert not slot.active
+                database.drop(connection)
+                database.drop(connection)
+                remains = connection.execute(
+                    """SELECT nspname::text FROM pg_namespace WHERE nspname IN ('northwind', 'outbox', 'capture')
+                    UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'headwater%'
+                    UNION ALL SELECT pubname FROM pg_publication
+                    UNION ALL SELECT slot_name FROM pg_replication_slots"""
+                ).fetchall()
+                assert remains == []
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def test_a_drop_is_refused_while_another_database_needs_the_roles(northwind_db: psycopg.Connection) -> None:
+    with pytest.raises(UserError, match="other database"):
+        database.drop(northwind_db)
+    assert database.status(northwind_db).rows["orders"] == 6
