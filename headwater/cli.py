@@ -6,6 +6,7 @@ import sys
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from headwater.errors import UserError
 
@@ -39,7 +40,7 @@ def main() -> None:
     try:
         compose()()
     except UserError as error:
-        Console(stderr=True, highlight=False).print(f"[bold red]Error:[/] {error}", markup=True)
+        Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}")
         sys.exit(2)
     except KeyboardInterrupt:
         sys.stderr.write("\nStopped.\n")

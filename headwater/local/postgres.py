@@ -16,6 +16,8 @@ import psycopg
 from headwater.errors import UserError
 from headwater.local.processes import Process, free_port
 
+# Its number in Linux's capability sets, see capabilities(7).
+CAP_DAC_OVERRIDE = 1
 SETTINGS = {
     "wal_level": "logical",
     "max_slot_wal_keep_size": "4GB",
@@ -200,7 +202,19 @@ def _as(account: str | None) -> list[str]:
     if account is None:
         return []
     entry = pwd.getpwnam(account)
-    return ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups", "--"]
+    command = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
+    if _may_pass_closed_folders():
+        # A checkout of root's often lies below a folder that is closed to others, such as /root.
+        command += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+    return [*command, "--"]
+
+
+def _may_pass_closed_folders() -> bool:
+    status = Path("/proc/self/status")
+    if not status.exists():
+        return False
+    (permitted,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("CapPrm:"))
+    return bool(int(permitted, 16) & 1 << CAP_DAC_OVERRIDE)
 
 
 def _environment() -> dict[str, str]:

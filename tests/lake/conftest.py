@@ -9,8 +9,9 @@ from typing import Any
 import boto3
 import pytest
 from moto.server import ThreadedMotoServer
-from pipeline import BUCKET, Pipeline, jars
 from pyspark.sql import SparkSession
+
+from tests.lake.pipeline import BUCKET, Pipeline, jars
 
 ROOT = Path(__file__).parents[2]
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 
 import pytest
-from pipeline import BUCKET, Pipeline, account, event, partitions
 
 from headwater.lake.landing import LandingGap
 from headwater.lake.quarantine import TooManyBadRecords
+from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
 
 
 def test_changes_over_several_commits_give_the_latest_rows(pipeline: Pipeline) -> None:

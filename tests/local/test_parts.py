@@ -1,0 +1,63 @@
+"""The local parts start, keep what they must over a crash, and are reached at the same address after it."""
+
+from pathlib import Path
+
+import pytest
+import requests
+
+from headwater.errors import UserError
+from headwater.local.aws import AwsApi
+from headwater.local.connect import ConnectWorker
+from headwater.local.kafka import Broker
+from headwater.local.postgres import Postgres
+
+WORKER = {
+    "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "value.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
+    "offset.storage.topic": "test-offsets",
+}
+
+
+def test_postgres_keeps_commits_over_a_crash_at_the_same_port(postgres: Postgres) -> None:
+    with postgres.connect() as connection:
+        connection.execute("create table crash (id int)")
+        connection.execute("insert into crash values (1)")
+        port, pid = postgres.port, postgres.pid
+        postgres.kill()
+    postgres.start()
+    assert (postgres.port, postgres.pid != pid) == (port, True)
+    with postgres.connect() as connection:
+        assert connection.execute("select id from crash").fetchall() == [(1,)]
+        assert connection.execute("show wal_level").fetchone() == ("logical",)
+        connection.execute("drop table crash")
+
+
+def test_a_broker_and_its_worker_survive_a_crash_of_each(broker: Broker, tmp_path: Path) -> None:
+    broker.create_topics({"crash": 2})
+    broker.create_topics({"crash": 2})
+    with ConnectWorker(tmp_path, broker.bootstrap, WORKER) as worker:
+        plugins = {plugin["class"] for plugin in requests.get(f"{worker.url}/connector-plugins", timeout=10).json()}
+        assert "io.debezium.connector.postgresql.PostgresConnector" in plugins
+        assert "io.headwater.connect.s3.S3SinkConnector" in plugins
+        with pytest.raises(UserError, match=r"refused PUT /connectors/wrong/config with .*NoSuchConnector"):
+            worker.put("wrong", {"connector.class": "NoSuchConnector"})
+
+        url, bootstrap = worker.url, broker.bootstrap
+        worker.kill()
+        broker.kill()
+        broker.start()
+        worker.start()
+        assert (worker.url, broker.bootstrap) == (url, bootstrap)
+        assert requests.get(f"{worker.url}/connectors", timeout=10).json() == []
+    assert broker.ends(["crash"]) == {("crash", 0): 0, ("crash", 1): 0}
+
+
+def test_the_aws_api_answers_again_at_the_same_address(aws_api: AwsApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the developer's own")
+    endpoint = aws_api.endpoint
+    aws_api.kill()
+    aws_api.start()
+    assert aws_api.endpoint == endpoint
+    bucket = "parts-of-a-test"
+    aws_api.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
+    assert bucket in {found["Name"] for found in aws_api.client("s3").list_buckets()["Buckets"]}

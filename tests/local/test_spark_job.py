@@ -1,0 +1,40 @@
+"""A job submitted here runs with the shipped package and commits to Hudi over the local S3."""
+
+import json
+from pathlib import Path
+
+from headwater.local import spark
+from headwater.local.aws import REGION, AwsApi
+
+JOB = """
+import json, sys
+import headwater.lake
+from pyspark.sql import SparkSession
+
+session = SparkSession.builder.getOrCreate()
+options = {
+    "hoodie.table.name": "t",
+    "hoodie.datasource.write.recordkey.field": "id",
+    "hoodie.datasource.write.precombine.field": "id",
+    "hoodie.metadata.enable": "false",
+    "hoodie.write.table.version": "6",
+}
+session.range(10).write.format("hudi").options(**options).mode("append").save(sys.argv[1])
+rows = session.read.format("hudi").load(sys.argv[1]).count()
+print(json.dumps({"rows": rows, "package": headwater.lake.__file__}), flush=True)
+"""
+
+
+def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp_path: Path) -> None:
+    aws_api.client("s3").create_bucket(Bucket="job", CreateBucketConfiguration={"LocationConstraint": REGION})
+    script = tmp_path / "job.py"
+    script.write_text(JOB)
+    job = spark.submit(script, ["s3://job/t"], tmp_path / "run", endpoint=aws_api.endpoint)
+    job.start()
+    try:
+        assert job.wait(120) == 0, job.log_path.read_text()[-4000:]
+    finally:
+        job.stop()
+    (event,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
+    assert event["rows"] == 10
+    assert "headwater.zip" in event["package"]

@@ -1,0 +1,125 @@
+"""Child processes are ready when started and gone with the process that started them."""
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headwater.local.processes import Process, ProcessError, free_port, listens, wait_until
+
+
+def python(tmp_path: Path, program: str, **options: object) -> Process:
+    argv = [sys.executable, "-c", textwrap.dedent(program)]
+    return Process("the test's child", argv, tmp_path / "child.log", **options)  # type: ignore[arg-type]
+
+
+def alive(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def test_start_returns_when_it_is_ready(tmp_path: Path) -> None:
+    port = free_port()
+    program = f"""
+        import socket, time
+        time.sleep(0.3)
+        server = socket.create_server(("127.0.0.1", {port}))
+        time.sleep(60)
+    """
+    with python(tmp_path, program, ready=lambda: listens(port)) as child:
+        assert listens(port)
+        assert child.running
+    assert not listens(port)
+
+
+def test_one_that_dies_at_its_start_shows_the_end_of_its_log(tmp_path: Path) -> None:
+    child = python(tmp_path, "print('no such option'); raise SystemExit(3)", ready=lambda: False)
+    with pytest.raises(
+        ProcessError, match=r"(?s)the test's child ended with exit status 3.*child\.log:\nno such option"
+    ):
+        child.start()
+
+
+def test_one_that_never_gets_ready_is_stopped_and_says_why(tmp_path: Path) -> None:
+    def refused() -> bool:
+        raise ConnectionRefusedError("nobody listens")
+
+    child = python(tmp_path, "import time; time.sleep(60)", ready=refused, timeout=0.5)
+    with pytest.raises(ProcessError, match=r"was not ready after .* s \(ConnectionRefusedError: nobody listens"):
+        child.start()
+    assert not child.running
+
+
+def test_check_tells_that_it_was_killed(tmp_path: Path) -> None:
+    child = python(tmp_path, "import time; time.sleep(60)")
+    child.start()
+    child.check()
+    child.kill()
+    with pytest.raises(ProcessError, match="ended by SIGKILL"):
+        child.check()
+
+
+def test_one_that_ignores_the_request_is_killed_with_its_own_children(tmp_path: Path) -> None:
+    program = f"""
+        import pathlib, signal, subprocess, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        grandchild = subprocess.Popen(["sleep", "60"], start_new_session=True)
+        pathlib.Path({str(tmp_path / "grandchild")!r}).write_text(str(grandchild.pid))
+        time.sleep(60)
+    """
+    child = python(tmp_path, program, ready=lambda: bool((tmp_path / "grandchild").read_text()))
+    child.start()
+    grandchild = int((tmp_path / "grandchild").read_text())
+    child.stop(timeout=0.2)
+    assert not alive(child.pid)
+    assert not alive(grandchild)
+
+
+def test_it_can_be_started_again(tmp_path: Path) -> None:
+    child = python(tmp_path, "import time; time.sleep(60)")
+    child.start()
+    first = child.pid
+    child.stop()
+    child.start()
+    assert child.pid != first
+    child.stop()
+
+
+@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, None])
+def test_nothing_outlives_the_parent(tmp_path: Path, end: signal.Signals | None) -> None:
+    program = f"""
+        import pathlib, sys, time
+        from headwater.local.processes import Process
+        log = pathlib.Path({str(tmp_path)!r}) / "child.log"
+        child = Process("child", ["/bin/sh", "-c", "trap '' TERM INT; sleep 60 & echo $!; wait"], log)
+        child.start()
+        while not log.read_text():
+            time.sleep(0.01)
+        print(child.pid, log.read_text(), flush=True)
+        {"time.sleep(60)" if end else "sys.exit(0)"}
+    """
+    parent = subprocess.Popen([sys.executable, "-c", textwrap.dedent(program)], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    pids = [int(word) for word in (parent.stdout.readline()).split()]
+    assert len(pids) == 2
+    assert end is None or all(alive(pid) for pid in pids)
+    if end is not None:
+        os.kill(parent.pid, end)
+    parent.wait(10)
+    parent.stdout.close()
+    wait_until("the children's end", lambda: not any(alive(pid) for pid in pids), timeout=5)
+
+
+def test_wait_until_names_what_it_waited_for() -> None:
+    started = time.monotonic()
+    with pytest.raises(ProcessError, match="in vain for the moon"):
+        wait_until("the moon", lambda: False, timeout=0.2)
+    assert time.monotonic() - started < 2
