@@ -20,9 +20,7 @@ def main() -> int:
         name = app.node.try_get_context("env")
         if name is None:
             raise UserError(f"context env: found nothing, expected -c env={'|'.join(environment.names(CONFIG))}")
-        application.build(
-            app, environment.load(str(name), CONFIG), contract.load_all(CONTRACTS), Assets(ROOT, BUILD)
-        )
+        application.build(app, environment.load(str(name), CONFIG), contract.load_all(CONTRACTS), Assets(ROOT, BUILD))
     except UserError as error:
         sys.stderr.write(f"Error: {error}\n")
         return 2

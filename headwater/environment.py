@@ -18,7 +18,17 @@ import yaml
 
 from headwater.errors import UserError
 
-INTERFACE_ENDPOINTS = ("ec2messages", "glue", "kms", "logs", "monitoring", "secretsmanager", "ssm", "ssmmessages", "sts")
+INTERFACE_ENDPOINTS = (
+    "ec2messages",
+    "glue",
+    "kms",
+    "logs",
+    "monitoring",
+    "secretsmanager",
+    "ssm",
+    "ssmmessages",
+    "sts",
+)
 # The retentions that CloudWatch Logs offers, in days.
 LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 
@@ -127,7 +137,8 @@ def names(folder: Path) -> list[str]:
 def load(name: str, folder: Path) -> Environment:
     """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, found and expected."""
     if name not in names(folder):
-        raise UserError(f"environment: found {name!r}, expected one of {', '.join(names(folder)) or 'none'} in {folder}")
+        known = ", ".join(names(folder)) or "none"
+        raise UserError(f"environment: found {name!r}, expected one of {known}, a file in {folder}")
     path = folder / f"{name}.yaml"
     try:
         document = yaml.safe_load(path.read_text(encoding="utf-8"))
@@ -270,4 +281,9 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
     release = one.emr.release
     yield "emr.release", release, re.fullmatch(r"emr-7\.\d+\.\d+", release) is not None, "a release such as emr-7.13.0"
     for field, instance in (("primary_type", one.emr.primary_type), ("core_type", one.emr.core_type)):
-        yield f"emr.{field}", instance, re.fullmatch(r"[a-z]\d[a-z]*\.\d*xlarge", instance) is not None, "xlarge or more"
+        yield (
+            f"emr.{field}",
+            instance,
+            re.fullmatch(r"[a-z]\d[a-z]*\.\d*xlarge", instance) is not None,
+            "xlarge or more",
+        )

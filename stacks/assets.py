@@ -39,7 +39,9 @@ class Assets:
     def connect_plugin(self) -> Path:
         """All plugins in one zip, each in its own folder: MSK Connect takes one plugin a connector, and the source
         needs Debezium and the config provider both. The zip's bytes depend on the plugins' bytes alone."""
-        parts = [_present(self.build / "plugins" / f"{name}.zip") for name in ("debezium-postgres", "headwater-connect")]
+        parts = [
+            _present(self.build / "plugins" / f"{name}.zip") for name in ("debezium-postgres", "headwater-connect")
+        ]
         whole = self.build / "plugins" / "headwater-msk-connect.zip"
         unfinished = whole.with_suffix(".part")
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as target:

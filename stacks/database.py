@@ -92,6 +92,7 @@ class DatabaseStack(HeadwaterStack):
         )
         self._secrets = {part: self._role_secret(part, role) for part, role in ROLES.items()}
         self.cluster.connections.allow_from(network.bastion, ec2.Port.tcp(PORT), "bastion")
+        cdk.CfnOutput(self, "Host", value=self.host)
 
     @property
     def host(self) -> str:

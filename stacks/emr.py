@@ -18,7 +18,7 @@ from headwater.environment import Environment
 from stacks.assets import Assets
 from stacks.base import HeadwaterStack
 from stacks.lake import LakeStack
-from stacks.network import NetworkStack
+from stacks.network import EMR_TAG, NetworkStack
 
 # Trino is Presto's successor on EMR 7.
 APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino", "Hue", "Livy")
@@ -32,8 +32,6 @@ WEB_INTERFACES = {
     "Trino": 8889,
 }
 _GLUE_METASTORE = "com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory"
-# AmazonEMRServicePolicy_v2 lets the service act only on what carries this tag.
-_MANAGED_TAG = "for-use-with-amazon-emr-managed-policies"
 _LOGS_PREFIX = "emr"
 
 
@@ -108,11 +106,12 @@ class EmrStack(HeadwaterStack):
             scale_down_behavior="TERMINATE_AT_TASK_COMPLETION",
             step_concurrency_level=1,
             visible_to_all_users=True,
-            tags=[cdk.CfnTag(key=_MANAGED_TAG, value="true")],
+            tags=[cdk.CfnTag(key=EMR_TAG, value="true")],
         )
         # Rights and rules are resources of their own, which the cluster needs before it starts.
         self.cluster.node.add_dependency(self._service_role, self._node_role, primary, core, service)
         self._writer_step(contracts, assets)
+        cdk.CfnOutput(self, "ClusterId", value=self.cluster.ref)
 
     def _make_service_role(self) -> iam.Role:
         role = iam.Role(
@@ -122,15 +121,11 @@ class EmrStack(HeadwaterStack):
             assumed_by=iam.ServicePrincipal(
                 "elasticmapreduce.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
             ),
-            managed_policies=[
-                iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonEMRServicePolicy_v2")
-            ],
+            managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonEMRServicePolicy_v2")],
         )
         self._key.grant_encrypt_decrypt(role)
         # EC2 uses the key on the service's behalf for as long as a volume is attached.
         self._key.grant(role, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
-        for subnet in self._network.vpc.select_subnets(subnet_group_name="work").subnets:
-            cdk.Tags.of(subnet).add(_MANAGED_TAG, "true")
         return role
 
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
@@ -144,15 +139,15 @@ class EmrStack(HeadwaterStack):
         )
         within = (ec2.Port.all_tcp(), ec2.Port.all_udp(), ec2.Port.all_icmp())
         for group in (primary, core):
-            cdk.Tags.of(group).add(_MANAGED_TAG, "true")
+            cdk.Tags.of(group).add(EMR_TAG, "true")
             for port in within:
-                group.connections.allow_internally(port, "within the cluster")
+                group.add_ingress_rule(group, port, "within the cluster")
             service.connections.allow_to(group, ec2.Port.tcp(8443), "EMR service to its agents")
         for port in within:
-            core.connections.allow_from(primary, port, "within the cluster")
-            primary.connections.allow_from(core, port, "within the cluster")
-        cdk.Tags.of(service).add(_MANAGED_TAG, "true")
-        service.connections.allow_from(primary, ec2.Port.tcp(9443), "EMR agents to their service")
+            core.add_ingress_rule(primary, port, "within the cluster")
+            primary.add_ingress_rule(core, port, "within the cluster")
+        cdk.Tags.of(service).add(EMR_TAG, "true")
+        service.add_ingress_rule(primary, ec2.Port.tcp(9443), "EMR agents to their service")
         for name, port_number in WEB_INTERFACES.items():
             primary.connections.allow_from(self._network.bastion, ec2.Port.tcp(port_number), f"{name} from the bastion")
         return primary, core, service

@@ -81,7 +81,8 @@ class LakeStack(HeadwaterStack):
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
         """Let a writer read what landed, write the tables, and register their partitions."""
         self.landing.grant_read(grantee, f"{LANDING_PREFIX}/*")
-        self.lake.grant_read_write(grantee, f"{LAKE_PREFIX}/*")
+        # The whole bucket: EMR's file system marks the folder of the tables itself with an object beside it.
+        self.lake.grant_read_write(grantee)
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["glue:GetTable", "glue:BatchCreatePartition"],

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from constructs import Construct
 
 from headwater.environment import Environment
 from stacks.base import HeadwaterStack
 
+# AmazonEMRServicePolicy_v2 lets EMR act only on what carries this tag with the value "true".
+EMR_TAG = "for-use-with-amazon-emr-managed-policies"
 _ENDPOINTS = {
     "ec2messages": ec2.InterfaceVpcEndpointAwsService.EC2_MESSAGES,
     "glue": ec2.InterfaceVpcEndpointAwsService.GLUE,
@@ -32,6 +35,7 @@ class NetworkStack(HeadwaterStack):
         if settings.nat_instance_type is not None:
             nat = ec2.NatProvider.instance_v2(
                 instance_type=ec2.InstanceType(settings.nat_instance_type),
+                associate_public_ip_address=True,
                 # The default lets the world in; the VPC's own traffic is let in below.
                 default_allowed_traffic=ec2.NatTrafficDirection.OUTBOUND_ONLY,
             )
@@ -68,7 +72,10 @@ class NetworkStack(HeadwaterStack):
                 service=_ENDPOINTS[name],
                 subnets=ec2.SubnetSelection(subnet_group_name="work"),
             )
+        for subnet in self.vpc.select_subnets(subnet_group_name="work").subnets:
+            cdk.Tags.of(subnet).add(EMR_TAG, "true")
         self.bastion = self._bastion()
+        cdk.CfnOutput(self, "BastionInstance", value=self.bastion.instance_id)
 
     @property
     def work(self) -> ec2.SubnetSelection:

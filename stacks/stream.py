@@ -134,7 +134,7 @@ class StreamStack(HeadwaterStack):
 
     def _part_arn(self, kind: str, name: str) -> str:
         """The ARN of a topic or group: the cluster's, with its kind in place of ``cluster`` and the name appended."""
-        parts = cdk.Fn.split("/", self.cluster.attr_arn, assumed_length=3)
+        parts = cdk.Fn.split("/", self.cluster.attr_arn)
         return self.format_arn(
             service="kafka",
             resource=kind,

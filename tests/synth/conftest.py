@@ -1,0 +1,112 @@
+"""Synthesized environments. Assets are placeholders here: only their places matter to a template."""
+
+import json
+import os
+import sys
+import zipfile
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk.assertions import Template
+
+from headwater import contract, environment
+from headwater.contract import Contract
+from headwater.environment import Environment
+from headwater.paths import CONTRACTS, ROOT
+from stacks import application
+from stacks.assets import HUDI_JAR, Assets
+
+CONFIG = ROOT / "config"
+
+
+class Synthesized:
+    """One environment's templates, by stack."""
+
+    def __init__(self, app: cdk.App, settings: Environment, contracts: list[Contract], assets: Assets) -> None:
+        self.environment = settings
+        self.contracts = contracts
+        self.stacks = application.build(app, settings, contracts, assets)
+        self.capture = application.capture_settings(settings, self.stacks.lake, self.stacks.database)
+        self._templates: dict[str, dict[str, Any]] = {}
+
+    def template(self, part: str) -> dict[str, Any]:
+        """The template of a stack, ``part`` being its field in ``Application``."""
+        if part not in self._templates:
+            self._templates[part] = dict(Template.from_stack(getattr(self.stacks, part)).to_json())
+        return self._templates[part]
+
+    def parts(self) -> list[str]:
+        """The names of all stacks, in the order of deployment."""
+        return [field.name for field in fields(self.stacks)]
+
+    def resources(self, type_: str, *parts: str) -> dict[str, dict[str, Any]]:
+        """Resources of a type by logical id, of these stacks or of all."""
+        return {
+            f"{part}/{name}": resource
+            for part in parts or self.parts()
+            for name, resource in self.template(part)["Resources"].items()
+            if resource["Type"] == type_
+        }
+
+
+@pytest.fixture(scope="session")
+def node_from_venv() -> None:
+    """jsii starts `node`: the one of the virtual environment, whatever the machine has."""
+    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="session")
+def contracts() -> list[Contract]:
+    return contract.load_all(CONTRACTS)
+
+
+@pytest.fixture(scope="session")
+def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) -> Assets:
+    build = tmp_path_factory.mktemp("build")
+    for name in ("debezium-postgres", "headwater-connect"):
+        place = build / "plugins" / f"{name}.zip"
+        place.parent.mkdir(exist_ok=True)
+        with zipfile.ZipFile(place, "w") as archive:
+            archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
+    for relative in (f"jars/{HUDI_JAR}", "headwater.zip", *(f"contracts/{one.table}.json" for one in contracts)):
+        place = build / relative
+        place.parent.mkdir(exist_ok=True)
+        place.write_text(relative)
+    return Assets(ROOT, build)
+
+
+@pytest.fixture(scope="session")
+def new_app(tmp_path_factory: pytest.TempPathFactory, node_from_venv: None) -> Callable[[], cdk.App]:
+    """Makes apps with the feature flags of cdk.json, each with a folder of its own."""
+    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    return lambda: cdk.App(outdir=str(tmp_path_factory.mktemp("cdk.out")), context=context)
+
+
+@pytest.fixture(scope="session")
+def synthesize(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> Callable[[str], Synthesized]:
+    """Synthesizes each environment once."""
+    done: dict[str, Synthesized] = {}
+
+    def one(name: str) -> Synthesized:
+        if name not in done:
+            done[name] = Synthesized(new_app(), environment.load(name, CONFIG), contracts, assets)
+        return done[name]
+
+    return one
+
+
+@pytest.fixture(scope="session", params=environment.names(CONFIG))
+def every(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
+    """Each environment in turn."""
+    return synthesize(request.param)
+
+
+@pytest.fixture(scope="session")
+def dev(synthesize: Callable[[str], Synthesized]) -> Synthesized:
+    return synthesize("dev")

@@ -1,0 +1,306 @@
+"""What the templates of every environment promise."""
+
+import base64
+import json
+import re
+import zipfile
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+
+from headwater import connectors, environment
+from headwater.connectors import OFFSET_TOPIC
+from headwater.contract import Contract, parse_type
+from headwater.errors import UserError
+from headwater.paths import ROOT
+from headwater.views import published_view_name, published_view_sql
+from stacks import application
+from stacks.assets import Assets
+from stacks.hudi_table import HUDI_COLUMNS
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+WORLD = ("0.0.0.0/0", "::/0")
+DATA_TYPES = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::RDS::DBCluster", "AWS::MSK::Cluster", "AWS::MSK::Topic")
+
+
+def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
+    assert every.parts() == ["network", "lake", "database", "stream", "connect", "emr"]
+    for part in every.parts():
+        assert every.template(part)["Resources"]
+
+
+def test_no_security_group_lets_the_world_in(every: "Synthesized") -> None:
+    rules = [rule["Properties"] for rule in every.resources("AWS::EC2::SecurityGroupIngress").values()]
+    for group in every.resources("AWS::EC2::SecurityGroup").values():
+        rules += group["Properties"].get("SecurityGroupIngress", [])
+    assert rules
+    assert [rule for rule in rules if rule.get("CidrIp") in WORLD or rule.get("CidrIpv6") in WORLD] == []
+
+
+def test_the_bastion_has_no_inbound_rule(every: "Synthesized") -> None:
+    groups = every.resources("AWS::EC2::SecurityGroup", "network")
+    (bastion,) = [name for name in groups if name.startswith("network/Bastion")]
+    assert "SecurityGroupIngress" not in groups[bastion]["Properties"]
+    for rule in every.resources("AWS::EC2::SecurityGroupIngress").values():
+        assert bastion.partition("/")[2] not in json.dumps(rule["Properties"]["GroupId"])
+
+
+def test_zones_are_those_of_the_environments_file(every: "Synthesized") -> None:
+    zones = {subnet["Properties"]["AvailabilityZone"] for subnet in every.resources("AWS::EC2::Subnet").values()}
+    assert zones == set(every.environment.availability_zones)
+
+
+def test_nat_follows_the_environment(every: "Synthesized") -> None:
+    gateways = every.resources("AWS::EC2::NatGateway")
+    if every.environment.network.nat == "instance":
+        assert not gateways
+        (instance,) = [name for name in every.resources("AWS::EC2::Instance") if "NatInstance" in name]
+        assert every.resources("AWS::EC2::Instance")[instance]["Properties"]["NetworkInterfaces"][0][
+            "AssociatePublicIpAddress"
+        ]
+    else:
+        assert len(gateways) == len(every.environment.availability_zones)
+
+
+@pytest.mark.parametrize("part", ["Source", "Sink"])
+def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", part: str) -> None:
+    render = {"Source": connectors.source_connector, "Sink": connectors.sink_connector}[part]
+    # Addresses that CloudFormation fills in are told apart by what stands for them in the template.
+    settings = replace(every.capture, database_host="HOST", landing_bucket="BUCKET")
+    name, config = render(every.contracts, settings)
+    properties = every.template("connect")["Resources"][f"{part}Connector"]["Properties"]
+    assert properties["ConnectorName"] == name
+    rendered = dict(properties["ConnectorConfiguration"])
+    for key, placeholder in (("database.hostname", "HOST"), ("s3.bucket", "BUCKET")):
+        if key in rendered:
+            assert "Fn::ImportValue" in rendered[key]
+            rendered[key] = placeholder
+    assert rendered == config
+
+
+def test_the_worker_is_configured_as_in_the_local_run(every: "Synthesized") -> None:
+    (worker,) = every.resources("AWS::KafkaConnect::WorkerConfiguration").values()
+    content = base64.b64decode(worker["Properties"]["PropertiesFileContent"]).decode()
+    properties = dict(line.split("=", 1) for line in content.splitlines())
+    assert properties == connectors.worker_properties(every.capture)
+
+
+def test_plugin_and_worker_are_named_by_content_and_connectors_are_not(every: "Synthesized") -> None:
+    for type_ in ("AWS::KafkaConnect::CustomPlugin", "AWS::KafkaConnect::WorkerConfiguration"):
+        (resource,) = every.resources(type_).values()
+        assert re.fullmatch(rf"headwater-{every.environment.name}-[0-9a-f]{{12}}", resource["Properties"]["Name"])
+    names = {one["Properties"]["ConnectorName"] for one in every.resources("AWS::KafkaConnect::Connector").values()}
+    assert names == {"headwater-postgres", "headwater-landing"}
+
+
+def test_a_changed_worker_gets_another_name(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    names = set()
+    for region in ("eu-central-1", "eu-west-1"):
+        settings = environment.load("dev", ROOT / "config")
+        moved = replace(settings, region=region, availability_zones=(f"{region}a", f"{region}b"))
+        stack = application.build(new_app(), moved, contracts, assets).connect
+        names.add(cdk.assertions.Template.from_stack(stack).to_json()["Resources"]["Worker"]["Properties"]["Name"])
+    assert len(names) == 2
+
+
+def test_no_template_holds_a_password(every: "Synthesized") -> None:
+    for part in every.parts():
+        for path, value in _leaves(every.template(part)["Resources"]):
+            if re.search(r"password(?!_?length)", path.rpartition("/")[2], re.IGNORECASE) and isinstance(value, str):
+                # Only by reference: to Connect's config provider, or resolved by CloudFormation from the secret.
+                assert value.startswith("${secretsmanager:") or "{{resolve:secretsmanager:" in value, path
+
+
+def test_each_topic_is_a_resource_of_the_stream(every: "Synthesized") -> None:
+    topics = {
+        one["Properties"]["TopicName"]: one["Properties"]["PartitionCount"]
+        for one in every.resources("AWS::MSK::Topic", "stream").values()
+    }
+    assert topics == {**connectors.topics(every.contracts, every.capture), OFFSET_TOPIC: 25}
+
+
+def test_the_offset_topic_is_compacted(dev: "Synthesized") -> None:
+    (topic,) = [
+        one["Properties"]
+        for one in dev.resources("AWS::MSK::Topic").values()
+        if one["Properties"]["TopicName"] == OFFSET_TOPIC
+    ]
+    assert base64.b64decode(topic["Configs"]).decode() == "cleanup.policy=compact\n"
+
+
+def test_kafka_takes_iam_over_tls_only(every: "Synthesized") -> None:
+    (cluster,) = every.resources("AWS::MSK::Cluster").values()
+    assert cluster["Properties"]["ClientAuthentication"] == {
+        "Sasl": {"Iam": {"Enabled": True}},
+        "Unauthenticated": {"Enabled": False},
+    }
+    assert cluster["Properties"]["EncryptionInfo"]["EncryptionInTransit"] == {"ClientBroker": "TLS", "InCluster": True}
+
+
+def test_glue_columns_are_the_contracts(every: "Synthesized") -> None:
+    tables = _glue_tables(every)
+    for contract in every.contracts:
+        table = tables[contract.table]
+        columns = [(column["Name"], column["Type"]) for column in table["StorageDescriptor"]["Columns"]]
+        partitions = [(column["Name"], column["Type"]) for column in table["PartitionKeys"]]
+        expected = {name: type_.glue() for name, type_ in contract.lake_columns()}
+        assert [name for name, _ in columns[: len(HUDI_COLUMNS)]] == list(HUDI_COLUMNS)
+        assert dict(columns[len(HUDI_COLUMNS) :] + partitions) == expected
+        assert tuple(name for name, _ in partitions) == contract.partition_by
+
+
+def test_spark_finds_the_same_schema_in_the_tables_properties(dev: "Synthesized") -> None:
+    for contract in dev.contracts:
+        table = _glue_tables(dev)[contract.table]
+        properties = table["Parameters"]
+        count = int(properties["spark.sql.sources.schema.numParts"])
+        text = "".join(properties[f"spark.sql.sources.schema.part.{index}"] for index in range(count))
+        schema = {field["name"]: _ddl(field["type"]) for field in json.loads(text)["fields"]}
+        glue = table["StorageDescriptor"]["Columns"] + table["PartitionKeys"]
+        assert schema == {column["Name"]: parse_type(column["Type"]).ddl() for column in glue}
+        assert list(schema) == [column["Name"] for column in glue]
+
+
+def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
+    tables = _glue_tables(dev)
+    for contract in dev.contracts:
+        view = tables[published_view_name(contract)]
+        encoded = re.fullmatch(r"/\* Presto View: (\S+) \*/", view["ViewOriginalText"])
+        assert encoded is not None
+        definition = json.loads(base64.b64decode(encoded.group(1)))
+        assert definition["originalSql"] == published_view_sql(contract, "headwater_dev")
+        assert [one["name"] for one in definition["columns"]] == [
+            one["Name"] for one in view["StorageDescriptor"]["Columns"]
+        ]
+
+
+def test_the_step_writes_every_contract_with_the_deployed_files(every: "Synthesized") -> None:
+    (step,) = every.resources("AWS::EMR::Step").values()
+    arguments = step["Properties"]["HadoopJarStep"]["Args"]
+    assert arguments[:3] == ["spark-submit", "--deploy-mode", "client"]
+    assert arguments.count("--contract") == len(every.contracts)
+    assert arguments[arguments.index("--database") + 1] == f"headwater_{every.environment.name}"
+    assert json.dumps(arguments[arguments.index("--jars") + 1]).endswith('.jar"}')
+
+
+def test_connectors_start_after_their_topics_rights_and_rules(every: "Synthesized") -> None:
+    assert every.stacks.stream in every.stacks.connect.dependencies
+    needed = every.template("connect")["Resources"]["SourceConnector"]["DependsOn"]
+    assert [name for name in needed if name.startswith("SourceRoleDefaultPolicy")]
+    assert len([name for name in needed if name.startswith("SourceSecurityGroup")]) == 5
+
+
+def test_the_connector_roles_have_no_right_of_the_other(dev: "Synthesized") -> None:
+    policies = dev.resources("AWS::IAM::Policy", "connect")
+    (source,) = [json.dumps(one) for name, one in policies.items() if "SourceRole" in name]
+    (sink,) = [json.dumps(one) for name, one in policies.items() if "SinkRole" in name]
+    assert "secretsmanager:GetSecretValue" in source
+    assert "secretsmanager" not in sink
+    assert "s3:PutObject" in sink
+    assert "s3:" not in source
+
+
+def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") -> None:
+    (database,) = every.resources("AWS::RDS::DBCluster").values()
+    assert database["Properties"]["StorageEncrypted"] is True
+    assert "KmsKeyId" in database["Properties"]
+    for name, bucket in every.resources("AWS::S3::Bucket").items():
+        (rule,) = bucket["Properties"]["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+        algorithm = "AES256" if "Logs" in name else "aws:kms"
+        assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == algorithm
+        assert all(bucket["Properties"]["PublicAccessBlockConfiguration"].values())
+
+
+def test_aurora_replicates_logically_and_takes_tls_only(every: "Synthesized") -> None:
+    (group,) = every.resources("AWS::RDS::DBClusterParameterGroup").values()
+    assert group["Properties"]["Family"] == "aurora-postgresql16"
+    assert group["Properties"]["Parameters"] == {"rds.logical_replication": "1", "rds.force_ssl": "1"}
+
+
+def test_each_role_has_a_secret_with_its_name(every: "Synthesized") -> None:
+    prefix = f"headwater/{every.environment.name}"
+    secrets = {
+        one["Properties"]["Name"]: json.loads(one["Properties"]["GenerateSecretString"]["SecretStringTemplate"])
+        for one in every.resources("AWS::SecretsManager::Secret").values()
+    }
+    assert secrets == {
+        f"{prefix}/owner": {"username": "headwater_owner"},
+        f"{prefix}/cdc": {"username": "headwater_cdc"},
+        f"{prefix}/app": {"username": "headwater_app"},
+        f"{prefix}/reader": {"username": "headwater_reader"},
+    }
+
+
+def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synthesized") -> None:
+    policies = {
+        resource["DeletionPolicy"]
+        for type_ in DATA_TYPES
+        for name, resource in every.resources(type_).items()
+        if name.partition("/")[0] != "emr"
+    }
+    assert policies == ({"Delete"} if every.environment.deletes_data else {"Retain", "Snapshot"})
+
+
+def test_one_setting_alone_deletes_nothing(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = environment.load("dev", ROOT / "config")
+    half = replace(settings, data=replace(settings.data, delete_with_stacks_of=None))
+    lake = application.build(new_app(), half, contracts, assets).lake
+    resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
+    assert {one["DeletionPolicy"] for one in resources if one["Type"] == "AWS::S3::Bucket"} == {"Retain"}
+
+
+@pytest.mark.parametrize("missing", ["headwater.zip", "contracts/orders.json", "plugins/headwater-connect.zip"])
+def test_an_absent_asset_is_named(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], tmp_path: Path, missing: str
+) -> None:
+    build = tmp_path / "build"
+    for path in assets.build.rglob("*"):
+        relative = path.relative_to(assets.build)
+        if path.is_file() and str(relative) != missing:
+            (build / relative).parent.mkdir(parents=True, exist_ok=True)
+            (build / relative).write_bytes(path.read_bytes())
+    settings = environment.load("dev", ROOT / "config")
+    with pytest.raises(UserError, match=rf"{re.escape(missing)}: found no file.*make assets"):
+        application.build(new_app(), settings, contracts, Assets(ROOT, build))
+
+
+def test_the_plugin_of_msk_connect_has_both_plugins_unchanged(assets: Assets) -> None:
+    whole = assets.connect_plugin()
+    first = whole.read_bytes()
+    with zipfile.ZipFile(whole) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {
+            f"{name}/{name}.jar": f"jar of {name}".encode() for name in ("debezium-postgres", "headwater-connect")
+        }
+    assert assets.connect_plugin().read_bytes() == first
+
+
+def _glue_tables(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
+    inputs = [one["Properties"]["TableInput"] for one in synthesized.resources("AWS::Glue::Table", "lake").values()]
+    return {one["Name"]: one for one in inputs}
+
+
+def _ddl(spark: Any) -> str:
+    """A type of Spark's JSON schemas as DDL."""
+    if isinstance(spark, str):
+        return {"integer": "int", "long": "bigint"}.get(spark, spark)
+    if spark["type"] == "array":
+        return f"array<{_ddl(spark['elementType'])}>"
+    return "struct<" + ",".join(f"{field['name']}:{_ddl(field['type'])}" for field in spark["fields"]) + ">"
+
+
+def _leaves(node: Any, path: str = "") -> list[tuple[str, Any]]:
+    if isinstance(node, dict):
+        return [leaf for key, value in node.items() for leaf in _leaves(value, f"{path}/{key}")]
+    if isinstance(node, list):
+        return [leaf for value in node for leaf in _leaves(value, path)]
+    return [(path, node)]

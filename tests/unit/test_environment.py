@@ -1,0 +1,109 @@
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headwater import environment
+from headwater.errors import UserError
+from headwater.paths import ROOT
+
+CONFIG = ROOT / "config"
+
+
+def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:
+    """Write environment `name` into `folder` with one field (``part.field``) changed; returns the folder."""
+    document = yaml.safe_load((CONFIG / f"{name}.yaml").read_text())
+    *parts, last = field.split(".")
+    target = document
+    for part in parts:
+        target = target[part]
+    target[last] = value
+    (folder / f"{name}.yaml").write_text(yaml.safe_dump(document))
+    return folder
+
+
+@pytest.mark.parametrize("name", ["dev", "prod", "stage"])
+def test_the_projects_environments_load(name: str) -> None:
+    assert environment.load(name, CONFIG).name == name
+    assert name in environment.names(CONFIG)
+
+
+def test_only_dev_deletes_its_data() -> None:
+    deleting = [name for name in environment.names(CONFIG) if environment.load(name, CONFIG).deletes_data]
+    assert deleting == ["dev"]
+
+
+def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
+    with pytest.raises(UserError, match="found 'test', expected one of dev, prod, stage"):
+        environment.load("test", CONFIG)
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("sizee", 1, r"dev\.yaml: sizee: found an unknown field, expected name, account,"),
+        ("emr.cores", 1, r"dev\.yaml: emr\.cores: found an unknown field, expected release,"),
+        ("emr", "big", r"emr: found 'big', expected release, "),
+        ("name", "prod", r"name: found 'prod', expected dev"),
+        ("account", 123456789012, r"account: found 123456789012, expected a text in quotes, or null"),
+        ("account", "1234", r"account: found '1234', expected 12 digits"),
+        ("region", "Frankfurt", r"region: found 'Frankfurt', expected such as eu-central-1"),
+        ("availability_zones", ["eu-central-1a"], r"availability_zones: .* expected two or three different zones"),
+        (
+            "availability_zones",
+            ["eu-central-1a", "us-east-1a"],
+            r"expected two or three different zones of eu-central-1",
+        ),
+        ("availability_zones", ["eu-central-1a", "eu-central-1a"], r"expected two or three different zones"),
+        ("log_days", 8, r"log_days: found 8, expected one of 1, 3"),
+        ("data.retain", 1, r"data\.retain: found 1, expected true or false"),
+        ("data.retain", True, r"delete_with_stacks_of: found 'dev', expected null where data\.retain is true"),
+        ("data.delete_with_stacks_of", "prod", r"delete_with_stacks_of: found 'prod', expected dev, or null"),
+        ("network.cidr", "8.8.0.0/16", r"network\.cidr: found '8\.8\.0\.0/16', expected a private IPv4 network"),
+        ("network.cidr", "10.0.0.0/24", r"network\.cidr: .* of /16 to /18"),
+        ("network.nat", "none", r"network\.nat: found 'none', expected instance or gateway"),
+        ("network.nat", "gateway", r"nat_instance_type: found 't4g\.nano', expected null beside network\.nat: gateway"),
+        ("network.nat_instance_type", None, r"nat_instance_type: found None, expected an instance type"),
+        ("network.interface_endpoints", ["s3"], r"interface_endpoints: found \['s3'\], expected some of ec2messages"),
+        ("database.engine_version", "15.4", r"engine_version: found '15\.4', expected PostgreSQL 16"),
+        ("database.engine_version", 16.9, r"engine_version: found 16\.9, expected a text"),
+        ("database.capacity_min", 0, r"capacity_min: found 0\.0, expected 0\.5 or more"),
+        (
+            "database.capacity_min",
+            8,
+            r"capacity_max: found 4\.0, expected at least 1 and at least capacity_min \(8\.0\)",
+        ),
+        ("database.backup_days", 0, r"backup_days: found 0, expected 1 to 35"),
+        ("stream.kafka_version", "3.9.x", r"kafka_version: found '3\.9\.x', expected a KRaft version"),
+        ("stream.partitions", 0, r"stream\.partitions: found 0, expected 1 or more"),
+        ("connect.source_units", 3, r"connect\.source_units: found 3, expected 1, 2, 4 or 8"),
+        ("emr.release", "emr-6.15.0", r"emr\.release: found 'emr-6\.15\.0', expected a release such as emr-7\.13\.0"),
+        ("emr.core_type", "m5.large", r"emr\.core_type: found 'm5\.large', expected xlarge or more"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_file_field_found_and_expected(
+    tmp_path: Path, field: str, value: Any, message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        environment.load("dev", changed(tmp_path, field, value))
+
+
+def test_a_missing_field_is_named(tmp_path: Path) -> None:
+    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    del document["stream"]["broker_type"]
+    (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(UserError, match=r"stream\.broker_type: found nothing, expected a text"):
+        environment.load("dev", tmp_path)
+
+
+def test_prod_may_not_give_up_its_data(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"data\.retain: found False, expected true in prod"):
+        environment.load("prod", changed(tmp_path, "data.retain", False, "prod"))
+
+
+@pytest.mark.parametrize("content", ["", "- dev", "name: [dev"])
+def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> None:
+    (tmp_path / "dev.yaml").write_text(content)
+    with pytest.raises(UserError, match=r"dev\.yaml: (content: found|not YAML)"):
+        environment.load("dev", tmp_path)

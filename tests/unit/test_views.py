@@ -1,0 +1,64 @@
+import duckdb
+import pytest
+import sqlglot
+
+from headwater import contract
+from headwater.contract import Contract, parse_type
+from headwater.paths import CONTRACTS
+from headwater.views import athena_type, published_columns, published_view_sql
+
+CONTRACT_TEXT = """
+table: things
+description: Things
+source: {database: postgresql, table: northwind.things}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: int, source_type: integer}
+  - {name: order, type: string, source_type: text}
+"""
+
+
+@pytest.fixture
+def things() -> Contract:
+    return contract.loads(CONTRACT_TEXT, "things.yaml")
+
+
+def test_the_view_hides_tombstones_and_nothing_else(things: Contract) -> None:
+    connection = duckdb.connect()
+    connection.execute("CREATE SCHEMA lake")
+    columns = ", ".join(f'"{name}" {type_.ddl()}' for name, type_ in things.lake_columns())
+    connection.execute(f"CREATE TABLE lake.things ({columns})")
+    connection.execute("""INSERT INTO lake.things (id, "order", _deleted) VALUES
+        (1, 'kept', false), (2, null, true), (3, 'no mark', null)""")
+    sql = sqlglot.transpile(published_view_sql(things, "lake"), read="athena", write="duckdb")[0]
+    rows = connection.execute(f'SELECT id, "order" FROM ({sql}) ORDER BY id').fetchall()
+    assert rows == [(1, "kept"), (3, "no mark")]
+
+
+def test_the_view_has_the_contracts_columns_the_source_time_and_the_rest(things: Contract) -> None:
+    assert [name for name, _ in published_columns(things)] == ["id", "order", "_source_ts", "_rest"]
+
+
+@pytest.mark.parametrize("one", contract.load_all(CONTRACTS), ids=lambda one: one.table)
+def test_the_projects_views_parse_as_athenas_sql(one: Contract) -> None:
+    parsed = sqlglot.parse_one(published_view_sql(one, "headwater_dev"), read="athena")
+    assert isinstance(parsed, sqlglot.exp.Select)
+    assert parsed.named_selects == [name for name, _ in published_columns(one)]
+
+
+@pytest.mark.parametrize(
+    ("ddl", "athena"),
+    [
+        ("int", "integer"),
+        ("bigint", "bigint"),
+        ("string", "varchar"),
+        ("float", "real"),
+        ("decimal(12,4)", "decimal(12,4)"),
+        ("timestamp", "timestamp(3)"),
+        ("array<struct<a:int,b:string>>", 'array(row("a" integer, "b" varchar))'),
+    ],
+)
+def test_lake_types_in_athenas_words(ddl: str, athena: str) -> None:
+    assert athena_type(parse_type(ddl)) == athena
