@@ -85,10 +85,11 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         # The full envelope: a flattened stream loses TRUNCATE and the before image.
         "tombstones.on.delete": "false",
         "skipped.operations": "none",
-        # Exact values: no doubles for numerics, no epoch numbers for dates, no base64 (it turns a TOAST placeholder
-        # into null).
+        # Exact values: no doubles for numerics, no ISO text for times (24:00 would become 00:00), no base64 (it turns a
+        # TOAST placeholder into null), and no null in place of what cannot be converted.
+        "event.converting.failure.handling.mode": "fail",
         "decimal.handling.mode": "string",
-        "time.precision.mode": "isostring",
+        "time.precision.mode": "adaptive_time_microseconds",
         "interval.handling.mode": "string",
         "binary.handling.mode": "hex",
         "hstore.handling.mode": "json",

@@ -124,6 +124,10 @@ def parse_type(text: str) -> Type:
 
 _TIME_TYPES = re.compile(r"(time|timestamp)( ?\(\d\))?( (with|without) time zone)?\Z|timestamptz\Z|timetz\Z")
 _RANGES = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
+_ARRAY_ELEMENTS = (
+    "smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "character", "character varying",
+    "text", "uuid", "date", "timestamp with time zone",
+)  # fmt: skip
 _TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "text", *_RANGES)
 _SYNONYMS = {
     "int2": "smallint", "int": "integer", "int4": "integer", "int8": "bigint", "bool": "boolean",
@@ -136,7 +140,8 @@ _SYNONYMS = {
 
 @dataclass(frozen=True)
 class SourceType:
-    """A PostgreSQL type: its base name without length, and precision and scale where it is a numeric that has them."""
+    """A PostgreSQL type: its base name without length, precision and scale of a numeric that has them, and the digits
+    after the second of a timestamp that tells them as its precision."""
 
     base: str
     precision: int | None = None
@@ -152,6 +157,8 @@ class SourceType:
         arguments = re.search(r" ?\(([\d, ]+)\)", name)
         base = name[: arguments.start()] + name[arguments.end() :] if arguments else name
         base = _SYNONYMS.get(base, base)
+        if arguments and base.startswith("timestamp"):
+            return SourceType(base, int(arguments.group(1)), None, array)
         if base == "numeric" and arguments:
             numbers = [int(number) for number in arguments.group(1).split(",")]
             return SourceType(base, numbers[0], numbers[1] if len(numbers) > 1 else 0, array)
@@ -166,7 +173,7 @@ def check_conversion(source_type: str, target: Type) -> str | None:
     """
     source = SourceType.parse(source_type)
     if source.array:
-        if source.base in ("json", "jsonb", "bytea", "interval", "enum") or source.base in _RANGES:
+        if source.base not in _ARRAY_ELEMENTS:
             return f"arrays of {source.base} are not supported"
         if target.kind != "array" or target.element is None:
             return f"{source_type} needs an array type"
@@ -191,6 +198,9 @@ def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
         return None if target.kind in ("string", "struct", "array") else f"{text} needs string, struct or array"
     if source.base in _TEXT_ONLY:
         allowed = ("string",)
+    elif source.base == "time with time zone":
+        # Debezium brings it to UTC and loses its offset.
+        return f"PostgreSQL type {text!r} does not arrive as it was"
     elif _TIME_TYPES.match(source.base):
         allowed = ("string",) if source.base.startswith("time ") else ("timestamp", "string")
     else:

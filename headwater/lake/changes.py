@@ -24,6 +24,7 @@ from headwater.lake.convert import (
 )
 
 _MAX_EPOCH = 9999
+_AFTER_SNAPSHOTS = 10**20 - 1
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -68,7 +69,7 @@ class PostgresDecoder:
         self._key_at = [names.index(name) for name in contract.key]
         self._partition_at = [names.index(name) for name in contract.partition_by]
         self._kept_at = sorted({*self._key_at, *self._partition_at})
-        self._whole: list[tuple[int, str, str, Converter]] = []
+        self._whole: list[tuple[int, str, str, Converter, Converter]] = []
         self._inside: dict[str, list[tuple[int, tuple[str, ...], Any]]] = {}
         self._placeholders: dict[str, Any] = {}
         for at, column in enumerate(contract.columns):
@@ -78,15 +79,16 @@ class PostgresDecoder:
             elif column.type.kind in ("struct", "array") and not SourceType.parse(column.source_type or "").array:
                 self._inside.setdefault(source, []).append((at, (), json_converter(column.type)))
             else:
-                self._whole.append((at, source, column.name, column_converter(column)))
+                streamed, queried = column_converter(column, snapshot=False), column_converter(column, snapshot=True)
+                self._whole.append((at, source, column.name, streamed, queried))
             self._placeholders[source] = _placeholder(column.source_type)
         self._known = set(self._placeholders)
         self._decode_row_of = {name: self._whole_of(name) for name in {*contract.key, *contract.partition_by}}
 
     def _whole_of(self, name: str) -> tuple[str, Converter]:
-        for _, source, column, converter in self._whole:
+        for _, source, column, streamed, _ in self._whole:
             if column == name:
-                return source, converter
+                return source, streamed
         raise KeyError(name)
 
     def decode(self, value: bytes | None, position: str) -> Decoded:
@@ -113,6 +115,9 @@ class PostgresDecoder:
             )
         op = event.get("op")
         lsn = source.get("lsn")
+        if op == "r" and source.get("snapshot") == "incremental":
+            # It has no LSN of its own. It was read later than any first snapshot, and every change is newer.
+            lsn = _AFTER_SNAPSHOTS
         if type(lsn) is not int or lsn < 0:
             raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
         order_ = order(self._epoch, lsn, snapshot=op == "r")
@@ -130,7 +135,7 @@ class PostgresDecoder:
             raise BadRecord(f"op {op} without its after image")
         if op == "u":
             after = self._without_placeholders(after, before)
-        row = self._row(after, tail)
+        row = self._row(after, tail, queried=op == "r")
         rows = [row]
         if op == "u" and self._partition_at:
             if not isinstance(before, dict):
@@ -156,13 +161,13 @@ class PostgresDecoder:
                 raise BadRecord(f"{name}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected")
         return {**after, **{name: before[name] for name in found}} if found else after
 
-    def _row(self, image: Mapping[str, Any], tail: tuple[Any, ...]) -> tuple[Any, ...]:
+    def _row(self, image: Mapping[str, Any], tail: tuple[Any, ...], *, queried: bool) -> tuple[Any, ...]:
         values: list[Any] = [None] * len(self._contract.columns)
         rest: dict[str, Any] = {name: image[name] for name in image.keys() - self._known}
-        for at, source, name, converter in self._whole:
+        for at, source, name, streamed, read in self._whole:
             if source not in image:
                 raise BadRecord(f"{name}: the source has no column {source}")
-            values[at] = _convert(image[source], converter, name)
+            values[at] = _convert(image[source], read if queried else streamed, name)
         for source, targets in self._inside.items():
             if source not in image:
                 raise BadRecord(f"{targets[0][1]}: the source has no column {source}")

@@ -23,13 +23,19 @@ Converter = Callable[[Any], Any]
 # Debezium's default marker for a TOASTed value that an update did not touch.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
 
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)Z?\Z")
+_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?\Z"
 )
 _INT32 = 2**31
 _INT64 = 2**63
 _UTC = dt.timezone.utc
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
+_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+_LAST_DAY = dt.date.max.toordinal() - _EPOCH_DAY
+_DAY_MICROS = 86_400_000_000
+_GREGORIAN = dt.date(1582, 10, 15)
+_MILLI_DIGITS = 3  # Debezium counts timestamps of at most that many digits in milliseconds, others in microseconds
 _WIDE = Context(prec=2000)  # the default context would round or refuse beyond 28 digits
 
 
@@ -168,20 +174,72 @@ def _bytes_from_hex(value: Any) -> bytes:
         raise _unfit(value, "bytes in hexadecimal") from None
 
 
-# PostgreSQL's infinities as Debezium writes them: the ends of the driver's own calendar.
-_INFINITE = re.compile(r"([+-])\d{5,}-")
+def _days(first: dt.date) -> Converter:
+    """Days since 1970-01-01, Debezium's form of a date; its infinities and years beyond the calendar's are far off."""
+    lowest = first.toordinal() - _EPOCH_DAY
+
+    def convert(value: Any) -> dt.date:
+        if type(value) is not int or not lowest <= value <= _LAST_DAY:
+            raise _unfit(value, f"the days from 1970-01-01 to a date from {first} to 9999-12-31")
+        return dt.date.fromordinal(value + _EPOCH_DAY)
+
+    return convert
 
 
-def _calendar_text(suffix: str) -> Converter:
-    """A date or time as text: without the ``Z`` that Debezium's ISO form adds to types that know no zone, and with
-    PostgreSQL's word for an infinity."""
+def _moment(first: dt.date, unit: int) -> Converter:
+    """A timestamp without time zone, in units of ``unit`` microseconds since 1970-01-01; taken as UTC."""
+    lowest = (first.toordinal() - _EPOCH_DAY) * _DAY_MICROS
+    highest = (_LAST_DAY + 1) * _DAY_MICROS
+
+    def convert(value: Any) -> dt.datetime:
+        if type(value) is not int or not lowest <= value * unit < highest:
+            raise _unfit(value, f"the time from 1970-01-01 to a timestamp from {first} to 9999-12-31")
+        return _EPOCH + dt.timedelta(microseconds=value * unit)
+
+    return convert
+
+
+def _instant(first: dt.date) -> Converter:
+    """A timestamp with time zone, which Debezium writes as text in UTC."""
+
+    def convert(value: Any) -> dt.datetime:
+        moment = _timestamp(value)
+        if moment.date() < first:
+            raise _unfit(value, f"a timestamp from {first} to 9999-12-31")
+        return moment
+
+    return convert
+
+
+def _instant_text(first: dt.date) -> Converter:
+    check = _instant(first)
 
     def convert(value: Any) -> str:
-        text = _text(value)
-        found = _INFINITE.match(text)
-        if found is not None:
-            raise _unfit(value, "a date or time of the years 1 to 9999")
-        return text[: -len(suffix)] if suffix and text.endswith(suffix) else text
+        if value not in ("infinity", "-infinity"):
+            check(value)
+        return _text(value)
+
+    return convert
+
+
+def _time_text(value: Any) -> str:
+    """Microseconds since midnight as PostgreSQL prints a time; 24:00:00 is one of its times."""
+    if type(value) is not int or not 0 <= value <= _DAY_MICROS:
+        raise _unfit(value, "the microseconds of a day")
+    seconds, micros = divmod(value, 1_000_000)
+    fraction = f".{micros:06d}".rstrip("0") if micros else ""
+    return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
+
+
+def _then_text(converter: Converter) -> Converter:
+    """A date or timestamp as PostgreSQL prints it."""
+
+    def convert(value: Any) -> str:
+        known = converter(value)
+        if isinstance(known, dt.datetime):
+            text = known.replace(tzinfo=None).isoformat(" ")
+            return text.rstrip("0") if known.microsecond else text
+        return str(known.isoformat())
 
     return convert
 
@@ -273,23 +331,32 @@ def dump_json(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def column_converter(column: Column) -> Converter:
-    """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted)."""
+def column_converter(column: Column, snapshot: bool) -> Converter:
+    """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted).
+
+    ``snapshot``: for rows that Debezium read by a query. Those, and arrays always, come through the JDBC driver, which
+    loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.3.2), so such dates
+    are refused there; in streamed changes they are right.
+    """
     source = SourceType.parse(column.source_type or "")
+    first = _GREGORIAN if snapshot or source.array else dt.date.min
     if source.array and column.type.element is not None:
-        return _array(_envelope_converter(source.base, column.type.element))
-    return _envelope_converter(source.base, column.type)
+        return _array(_envelope_converter(source, column.type.element, first))
+    return _envelope_converter(source, column.type, first)
 
 
-def _envelope_converter(base: str, target: Type) -> Converter:
-    if target.kind == "string":
-        if base in ("smallint", "integer", "bigint"):
-            return _integer_text
-        if base == "numeric":
-            return _numeric_text
-        if base == "date" or base.endswith("without time zone"):
-            return _calendar_text("Z")
-        if base.endswith("with time zone"):
-            return _calendar_text("")
-        return _text
+def _envelope_converter(source: SourceType, target: Type, first: dt.date) -> Converter:
+    base = source.base
+    if base in ("smallint", "integer", "bigint") and target.kind == "string":
+        return _integer_text
+    if base == "numeric" and target.kind == "string":
+        return _numeric_text
+    if base == "time without time zone":
+        return _time_text
+    if base == "timestamp with time zone":
+        return _instant_text(first) if target.kind == "string" else _instant(first)
+    if base in ("date", "timestamp without time zone"):
+        short = source.precision is not None and source.precision <= _MILLI_DIGITS
+        known = _days(first) if base == "date" else _moment(first, 1000 if short else 1)
+        return _then_text(known) if target.kind == "string" else known
     return _scalar(target)

@@ -39,7 +39,7 @@ columns:
 NAMES = [name for name, _ in CONTRACT.lake_columns()]
 ROW: dict[str, Any] = {
     "id": 1, "month": "2024-01", "amount": "1234567890123456789012345678.0123456789", "free": "NAN", "ratio": 0.1,
-    "day": "2024-02-29Z", "at": "2024-01-01T00:30:00.123456+02:00", "hour": "12:05:11.5Z", "raw": "00ff",
+    "day": 19782, "at": "2024-01-01T00:30:00.123456+02:00", "hour": 43511500000, "raw": "00ff",
     "tags": ["a", None], "payload": '{"address":{"city":"Köln"},"lines":[{"price":12.5}]}',
 }  # fmt: skip
 
@@ -82,7 +82,9 @@ def test_every_kind_of_value_arrives_exactly() -> None:
         ("amount", "0.12345678901", "fits decimal"),
         ("amount", "1e40", "fits decimal"),
         ("amount", 1.5, "fits decimal"),
-        ("day", "+292278994-08-17Z", "a date from 0001"),
+        ("day", -2147472692, "a date from 0001"),
+        ("day", "2024-02-29Z", "a date from 0001"),
+        ("hour", 86400000001, "microseconds of a day"),
         ("at", "infinity", "a timestamp from 0001"),
         ("at", "2024-01-01T00:00:00.1234567Z", "at most microseconds"),
         ("raw", "xyz", "hexadecimal"),
@@ -98,6 +100,27 @@ def test_every_kind_of_value_arrives_exactly() -> None:
 def test_a_value_without_an_exact_counterpart_is_refused(column: str, value: Any, reason: str) -> None:
     with pytest.raises(BadRecord, match=reason):
         decode(envelope("c", after={**ROW, column: value}))
+
+
+def test_midnight_at_the_days_end_is_not_its_beginning() -> None:
+    assert only(decode(envelope("c", after={**ROW, "hour": 86_400_000_000})))["hour"] == "24:00:00"
+    assert only(decode(envelope("c", after={**ROW, "hour": 0})))["hour"] == "00:00:00"
+
+
+@pytest.mark.parametrize(("column", "value"), [("day", -141428), ("at", "1500-03-09T12:00:00.000000Z")])
+def test_a_date_before_the_gregorian_calendar_is_taken_from_a_change_but_not_from_a_snapshot(
+    column: str, value: Any
+) -> None:
+    assert only(decode(envelope("c", after={**ROW, column: value})))[column].year < 1583
+    with pytest.raises(BadRecord, match="1582-10-15"):
+        decode(envelope("r", after={**ROW, column: value}, snapshot="true"))
+
+
+def test_an_incremental_snapshots_row_is_newer_than_a_first_ones_and_older_than_any_change() -> None:
+    event = json.loads(envelope("r", after=ROW, snapshot="incremental"))
+    event["source"]["lsn"] = None
+    read = only(decode(json.dumps(event).encode()))["_order"]
+    assert order(1, 2**63, snapshot=True) < read < order(1, 0, snapshot=False)
 
 
 def test_what_no_contract_names_is_kept_with_its_digits() -> None:

@@ -106,6 +106,8 @@ def test_conversions_that_keep_every_value_are_allowed(source: str, target: str)
         ("interval", "bigint"),
         ("bytea", "string"),
         ("integer[]", "int"),
+        ("time with time zone", "string"),
+        ("time[]", "array<string>"),
         ("money", "decimal(12,2)"),
         ("point", "string"),
         ("hstore", "string"),
