@@ -41,8 +41,6 @@ class ConnectStack(HeadwaterStack):
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment, "connect", "Headwater: MSK Connect")
-        # The topics themselves, not only the cluster's ARN: CloudFormation cannot see that connectors need them.
-        self.add_stack_dependency(stream)
         self._network = network
         self._stream = stream
         self._plugin = self._custom_plugin(assets)

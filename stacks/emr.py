@@ -48,8 +48,6 @@ class EmrStack(HeadwaterStack):
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment, "emr", "Headwater: EMR cluster and writer step")
-        # The step registers partitions of tables, and reads buckets, that must be there: not only their names.
-        self.add_stack_dependency(lake)
         self._network = network
         self._lake = lake
         settings = environment.emr
