@@ -16,8 +16,9 @@ import psycopg
 from headwater.errors import UserError
 from headwater.local.processes import Process, free_port
 
-# Its number in Linux's capability sets, see capabilities(7).
+# Numbers of Linux's capabilities, see capabilities(7).
 CAP_DAC_OVERRIDE = 1
+CAP_SETPCAP = 8
 SETTINGS = {
     "wal_level": "logical",
     "max_slot_wal_keep_size": "4GB",
@@ -204,8 +205,9 @@ def _as(account: str | None) -> list[str]:
     entry = pwd.getpwnam(account)
     command = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
     if _may_pass_closed_folders():
-        # A checkout of root's often lies below a folder that is closed to others, such as /root.
-        command += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override"]
+        # A checkout of root's often lies below a folder that is closed to others, such as /root. The secure bit lets
+        # access(2) see the capability, by which initdb looks for its companions.
+        command += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
     return [*command, "--"]
 
 
@@ -214,7 +216,7 @@ def _may_pass_closed_folders() -> bool:
     if not status.exists():
         return False
     (permitted,) = (line.split()[1] for line in status.read_text().splitlines() if line.startswith("CapPrm:"))
-    return bool(int(permitted, 16) & 1 << CAP_DAC_OVERRIDE)
+    return all(int(permitted, 16) & 1 << number for number in (CAP_DAC_OVERRIDE, CAP_SETPCAP))
 
 
 def _environment() -> dict[str, str]:
