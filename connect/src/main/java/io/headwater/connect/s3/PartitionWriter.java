@@ -77,8 +77,10 @@ final class PartitionWriter {
                     + "To land it from its beginning, set another " + S3SinkConfig.PREFIX + ".");
         }
         if (offset > next) {
-            LOG.warn("{} has no records at offsets {} to {}: removed by compaction, a transaction or retention",
-                    partition, next, offset - 1);
+            if (offset > next + 1) { // a single one is the mark of a transaction's end: too common to log
+                LOG.warn("{} has no records at offsets {} to {}: compaction, an aborted transaction or retention",
+                        partition, next, offset - 1);
+            }
             metrics.missingOffsets(offset - next);
         }
         if (open == null) {
