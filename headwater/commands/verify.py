@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
@@ -61,13 +62,15 @@ def verify(
     if as_json:
         sys.stdout.write(json.dumps({"tables": [asdict(table) for table in tables]}, indent=1) + "\n")
     else:
-        print_comparison(tables, Console())
+        console = Console()
+        console.print(comparison_table(tables))
+        _print_examples(tables, console)
     if not all(table.equal for table in tables):
         raise typer.Exit(1)
 
 
-def print_comparison(tables: list[TableComparison], console: Console) -> None:
-    """Print the table of counts and, where something differs, examples of it."""
+def comparison_table(tables: Sequence[TableComparison]) -> Table:
+    """The counts of a comparison as a table for the terminal."""
     grid = Table("table", title="Source and lake", title_justify="left")
     for heading in ("source rows", "lake rows", "missing", "extra", "different"):
         grid.add_column(heading, justify="right")
@@ -75,17 +78,16 @@ def print_comparison(tables: list[TableComparison], console: Console) -> None:
         found = (table.missing, table.extra, table.different)
         counts = [f"[bold red]{count:,}[/]" if count else "0" for count in found]
         grid.add_row(table.name, f"{table.source_rows:,}", f"{table.lake_rows:,}", *counts)
-    console.print(grid)
+    return grid
+
+
+def _print_examples(tables: Sequence[TableComparison], console: Console) -> None:
     for table in tables:
         for example in table.examples:
             key = ", ".join(f"{name} = {value}" for name, value in example.key.items())
             console.print(f"{table.name} {key}: {example.kind}", markup=False, highlight=False)
             for name, (theirs, ours) in example.columns.items():
                 console.print(f"  {name}: source {theirs} | lake {ours}", markup=False, highlight=False)
-    equal = all(table.equal for table in tables)
-    console.print(
-        "[green]The lake equals its source.[/]" if equal else "[bold red]The lake differs from its source.[/]"
-    )
 
 
 def _connect(url: str, host: str, port: int, database: str, user: str) -> psycopg.Connection:
