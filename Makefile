@@ -17,7 +17,7 @@ setup: ## Set up .venv and node_modules
 assets: setup ## Make what goes to S3: jars, plugins, the PySpark package, the contracts (under build/)
 	@$(BIN)/headwater assets
 
-demo: assets ## Run the pipeline on this machine and prove it (DATA=DIR SCALE=1 SECONDS=N KEEP=1)
+demo: setup ## Run the pipeline on this machine and prove it (DATA=DIR SCALE=1 SECONDS=N KEEP=1)
 	@$(BIN)/headwater demo $(if $(DATA),--data "$(DATA)") $(if $(SCALE),--scale $(SCALE)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(KEEP),--keep)
 

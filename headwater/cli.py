@@ -1,7 +1,6 @@
 """The `headwater` command."""
 
 import importlib
-import importlib.util
 import sys
 
 import typer
@@ -10,24 +9,26 @@ from rich.markup import escape
 
 from headwater.errors import UserError
 
-GROUPS = ("db", "verify", "demo", "jars", "assets", "bench")
+# A module of headwater.commands each: with an `app` of several verbs, or a function of its own name.
+GROUPS = ("demo", "verify", "db", "assets", "jars")
 
 app = typer.Typer(
     name="headwater",
-    help="Keep an Apache Hudi lake in step with operational databases.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
 )
 
 
-def compose() -> typer.Typer:
-    """Add each group's commands: a module has an `app` (several verbs) or a function of its own name (one verb)."""
-    for name in GROUPS:
-        qualified = f"headwater.commands.{name}"
-        if importlib.util.find_spec(qualified) is None:
-            continue
-        module = importlib.import_module(qualified)
+@app.callback()
+def headwater() -> None:
+    """Keep an Apache Hudi lake in step with operational databases."""
+
+
+def compose(arguments: list[str]) -> typer.Typer:
+    """Add the group that the arguments ask for, or all: the others need not be loaded, and some are slow to."""
+    for name in [argument for argument in arguments[:1] if argument in GROUPS] or GROUPS:
+        module = importlib.import_module(f"headwater.commands.{name}")
         if hasattr(module, "app"):
             app.add_typer(module.app, name=name)
         else:
@@ -38,7 +39,7 @@ def compose() -> typer.Typer:
 def main() -> None:
     """Run the command line; a `UserError` is printed as it is and ends with status 2, Ctrl-C with 130."""
     try:
-        compose()()
+        compose(sys.argv[1:])()
     except UserError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}")
         sys.exit(2)
