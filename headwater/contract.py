@@ -403,6 +403,9 @@ def _column(document: Any, where: str) -> Column:
         type_ = parse_type(reader.text("type"))
     except ValueError as error:
         raise UserError(f"{where}: type: {error}") from None
+    if type_.kind != "timestamp" and _holds_timestamp(type_):
+        # hudi-rs 0.5 cannot reconcile such a column between a base and a log file.
+        raise UserError(f"{where}: type: found a timestamp inside {type_.ddl()}, expected string in its place")
     path = tuple(reader.text("from").split(".")) if reader.has("from") else (name,)
     if not all(path):
         raise reader.fail("from", "a source column, or a path such as payload.customer")
@@ -415,6 +418,11 @@ def _column(document: Any, where: str) -> Column:
     if problem is not None:
         raise UserError(f"{where}: type: found {type_.ddl()} from {source_type}, but {problem}")
     return Column(name, type_, source_type, path)
+
+
+def _holds_timestamp(type_: Type) -> bool:
+    inner = [field for _, field in type_.fields] + ([type_.element] if type_.element is not None else [])
+    return type_.kind == "timestamp" or any(_holds_timestamp(part) for part in inner)
 
 
 def load(path: Path) -> Contract:

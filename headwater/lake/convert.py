@@ -34,7 +34,7 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _LAST_DAY = dt.date.max.toordinal() - _EPOCH_DAY
 _DAY_MICROS = 86_400_000_000
-_GREGORIAN = dt.date(1582, 10, 15)
+_UNSHIFTED = dt.date(1582, 10, 26)  # what the Julian calendar shifts by ten days ends before it, in every time zone
 _MILLI_DIGITS = 3  # Debezium counts timestamps of at most that many digits in milliseconds, others in microseconds
 _WIDE = Context(prec=2000)  # the default context would round or refuse beyond 28 digits
 
@@ -335,11 +335,11 @@ def column_converter(column: Column, snapshot: bool) -> Converter:
     """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted).
 
     ``snapshot``: for rows that Debezium read by a query. Those, and arrays always, come through the JDBC driver, which
-    loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.3.2), so such dates
-    are refused there; in streamed changes they are right.
+    loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.3.2), so dates that
+    may have been shifted are refused there; in streamed changes they are right.
     """
     source = SourceType.parse(column.source_type or "")
-    first = _GREGORIAN if snapshot or source.array else dt.date.min
+    first = _UNSHIFTED if snapshot or source.array else dt.date.min
     if source.array and column.type.element is not None:
         return _array(_envelope_converter(source, column.type.element, first))
     return _envelope_converter(source, column.type, first)

@@ -137,7 +137,7 @@ class Pipeline:
             name="the Spark writer",
         )
 
-    def start(self, step: Step, load: Callable[[psycopg.Connection], None]) -> None:
+    def start(self, step: Step, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
         with step("Starting PostgreSQL and creating the order database"):
             self.start_source()
@@ -146,7 +146,7 @@ class Pipeline:
         with step("Starting the AWS API and Kafka"):
             self.start_stream()
         with step("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
-            self.start_writer()
+            self.start_writer(*writer_arguments)
             self.start_connect()
 
     def application(self) -> psycopg.Connection:

@@ -7,11 +7,9 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
 from headwater import contract as contracts
@@ -20,6 +18,8 @@ from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.verify import read_lake, s3_options
 
 BUCKET = "headwater-test"
 
@@ -58,16 +58,16 @@ def account(id_: int, name: str = "Ann", month: str = "2024-01", balance: str = 
 class Pipeline:
     """Lands events as the sink would and runs the writer over them."""
 
-    def __init__(self, spark: SparkSession, s3: Any, glue: Any, endpoint: str, prefix: str) -> None:
+    def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str) -> None:
         self.spark = spark
-        self.s3 = s3
-        self.glue = glue
+        self.s3 = aws.client("s3")
+        glue = self.glue = aws.client("glue")
         self.contract = contracts.loads(CONTRACT, "accounts.yaml")
         self.landing = f"s3://{BUCKET}/{prefix}/landing"
         self.lake = f"s3://{BUCKET}/{prefix}/lake"
         self.database = prefix.replace("-", "_")
         self.events: list[dict[str, Any]] = []
-        self._endpoint = endpoint
+        self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
         self._prefix = prefix
         self._next: dict[int, int] = {}
         self._owners = itertools.count()
@@ -125,9 +125,7 @@ class Pipeline:
 
     def stored(self) -> list[dict[str, Any]]:
         """All rows of the table with tombstones, read by hudi-rs."""
-        options = {"aws_endpoint": self._endpoint, "aws_allow_http": "true", "aws_region": "us-east-1"}
-        table = HudiTableBuilder.from_base_uri(f"{self.lake}/accounts").with_options(options).build()
-        batches = table.read()
+        batches = list(read_lake(f"{self.lake}/accounts", self._storage))
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
         return sorted(rows, key=lambda row: (row["id"], row["month"]))
 
@@ -145,8 +143,3 @@ def partitions(glue: Any, database: str) -> set[str]:
     """The partition values that the catalog holds."""
     pages: Iterable[Any] = glue.get_paginator("get_partitions").paginate(DatabaseName=database, TableName="accounts")
     return {partition["Values"][0] for page in pages for partition in page["Partitions"]}
-
-
-def jars(folder: Path) -> str:
-    """Jars of a folder as a class path, Hudi first."""
-    return ":".join(str(path) for path in sorted(folder.glob("*.jar"), key=lambda path: "hudi" not in path.name))

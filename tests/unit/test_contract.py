@@ -47,6 +47,7 @@ def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
         ("type: int, source_type: integer", "type: int", "source_type: found None, expected a text"),
         ("array<struct<product_id:int", "array<struct<product_id:number", "unknown type 'number'"),
         ("decimal(12,4)>>", "decimal(12,4)>", "ends too early"),
+        ("decimal(12,4)", "timestamp", "expected string in its place"),
         ("decimal(12,4)", "decimal(39,4)", "outside decimal(1..38"),
         ("partition_by: [month]", "partition_by: [id, month]", "expected no column or one"),
         ("name: month", "name: id", "'id' appears twice"),

@@ -1,0 +1,126 @@
+"""Parts of a running pipeline are killed with work provably in flight; nothing is lost and nothing doubled."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+
+import pytest
+
+from headwater import connectors, contract, database, northwind, workload
+from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from headwater.local.processes import wait_until
+from headwater.paths import CONTRACTS
+from headwater.workload import WorkloadSummary
+
+TRANSACTIONS = 900
+SECONDS = 30.0
+
+
+@pytest.fixture(scope="module")
+def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
+    folder = tmp_path_factory.mktemp("pipeline")
+    northwind.generate(0.3, 1, folder / "data")
+    with Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
+        pipeline.start(lambda text: nullcontext(), lambda owner: _load(owner, folder / "data"))
+        pipeline.drain()
+        yield pipeline
+
+
+def _load(owner: object, folder: Path) -> None:
+    database.load(owner, folder)  # type: ignore[arg-type]
+
+
+class Changes:
+    """A workload in the background."""
+
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self._results: list[WorkloadSummary | BaseException] = []
+        self._thread = threading.Thread(target=self._run, args=(pipeline, seed))
+
+    def _run(self, pipeline: Pipeline, seed: int) -> None:
+        try:
+            self._results.append(workload.run(pipeline.application, SECONDS, TRANSACTIONS, 4, seed))
+        except BaseException as error:
+            self._results.append(error)
+
+    def __enter__(self) -> Changes:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._thread.join()
+        (result,) = self._results
+        assert isinstance(result, WorkloadSummary), result
+        assert result.transactions >= TRANSACTIONS
+
+
+def unconfirmed(pipeline: Pipeline) -> int:
+    """Bytes of the source's log that Debezium has not confirmed yet."""
+    with pipeline.postgres.connect(DATABASE) as owner:
+        row = owner.execute(
+            "SELECT pg_wal_lsn_diff(pg_current_wal_lsn(), confirmed_flush_lsn) FROM pg_replication_slots"
+            " WHERE slot_name = %s",
+            (connectors.SLOT,),
+        ).fetchone()
+    return int(row[0]) if row and row[0] is not None else 0
+
+
+def landed(pipeline: Pipeline) -> int:
+    """How many landing objects there are."""
+    pages = pipeline.aws.client("s3").get_paginator("list_objects_v2").paginate(Bucket=LANDING_BUCKET)
+    return sum(len(page.get("Contents", ())) for page in pages)
+
+
+def open_commits(pipeline: Pipeline) -> set[str]:
+    """Instants of the orders' timeline that are in flight."""
+    found = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/orders/.hoodie/")
+    names = [entry["Key"].rpartition("/")[2] for entry in found.get("Contents", ())]
+    done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(".deltacommit")}
+    return {name.partition(".")[0] for name in names if name.endswith(".deltacommit.inflight")} - done
+
+
+def while_landing(pipeline: Pipeline) -> None:
+    """Return when the sink has just put an object and more changes wait behind it."""
+    before = landed(pipeline)
+    wait_until("objects to land", lambda: landed(pipeline) > before, timeout=60, poll=0.02)
+    wait_until("changes that Debezium has not confirmed", lambda: unconfirmed(pipeline) > 0, timeout=60, poll=0.02)
+
+
+def kill_connect(pipeline: Pipeline) -> None:
+    while_landing(pipeline)
+    pipeline.connect.kill()
+    assert unconfirmed(pipeline) > 0
+    time.sleep(2)
+    pipeline.connect.start()
+
+
+def kill_broker(pipeline: Pipeline) -> None:
+    while_landing(pipeline)
+    pipeline.broker.kill()
+    assert unconfirmed(pipeline) > 0
+    time.sleep(2)
+    pipeline.broker.start()
+
+
+def kill_writer(pipeline: Pipeline) -> None:
+    wait_until("a commit in flight", lambda: bool(open_commits(pipeline)), timeout=60, poll=0.02)
+    pipeline.writer.kill()
+    assert open_commits(pipeline), "the commit was over before the kill"
+    pipeline.start_writer()
+
+
+@pytest.mark.parametrize("kill", [kill_connect, kill_broker, kill_writer])
+def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: Callable[[Pipeline], None]) -> None:
+    with Changes(pipeline, seed=len(kill.__name__)):
+        time.sleep(3)
+        kill(pipeline)
+        time.sleep(5)
+        kill(pipeline)
+    for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+        pipeline.connect.await_running(name, timeout=120)
+    pipeline.drain()
+    assert [table for table in pipeline.verify() if not table.equal] == []
