@@ -1,8 +1,8 @@
 """The order database on a real PostgreSQL: its outbox equals the base tables whatever happens, and at once."""
 
+import contextlib
 import random
 import shutil
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -173,20 +173,14 @@ def leftovers(connection: psycopg.Connection) -> int:
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    # Not pytest's own folder: PostgreSQL, run by another account than root, has to be able to enter it.
-    folder = Path(tempfile.mkdtemp(prefix="headwater-"))
-    folder.chmod(0o755)
-    try:
-        with Postgres(folder) as running:
-            with running.connect() as connection:
-                connection.execute("CREATE DATABASE template_northwind")
-            with running.connect("template_northwind") as connection:
-                database.create(connection, PASSWORDS, contract.load_all(CONTRACTS))
-                connection.execute(SMALL.encode())
-            yield running
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
+    with Postgres(tmp_path_factory.mktemp("postgres")) as running:
+        with running.connect() as connection:
+            connection.execute("CREATE DATABASE template_northwind")
+        with running.connect("template_northwind") as connection:
+            database.create(connection, PASSWORDS, contract.load_all(CONTRACTS))
+            connection.execute(SMALL.encode())
+        yield running
 
 
 _numbers = count(1)
@@ -441,6 +435,23 @@ def test_at_a_higher_isolation_level_a_transaction_is_right_or_fails(connect: Co
     _overlap_with_all(connect, first, "repeatable read")
 
 
+@pytest.mark.parametrize("late", CHANGES_OF_ORDERS)
+def test_a_transaction_with_an_old_view_is_right_or_fails(connect: Connect, late: str) -> None:
+    observer, old, current = connect(), connect(), connect()
+    old.execute("SET default_transaction_isolation = 'repeatable read'")
+    wrong = []
+    for early in CHANGES:
+        observer.execute(SMALL.encode())
+        with contextlib.suppress(*RETRIED, *REFUSED), old.transaction():
+            old.execute("SELECT 1")
+            with current.transaction():
+                current.execute(CHANGES[early].encode())
+            old.execute(CHANGES[late].encode())
+        if wrong_orders(observer):
+            wrong.append(early)
+    assert wrong == []
+
+
 def test_at_a_higher_isolation_level_a_change_of_a_parent_is_refused(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute("SET default_transaction_isolation = 'serializable'")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"northwind\.customers needs .* READ COMMITTED"):
@@ -651,33 +662,28 @@ def test_roles_may_do_their_work(connect: Connect) -> None:
         cdc.execute(statement.encode())
 
 
-def test_dropping_takes_all_but_the_database_and_creating_brings_it_back() -> None:
+def test_dropping_takes_all_but_the_database_and_creating_brings_it_back(tmp_path: Path) -> None:
     # A server of its own, since roles belong to the server and its other databases need them.
-    folder = Path(tempfile.mkdtemp(prefix="headwater-"))
-    folder.chmod(0o755)
     contracts = contract.load_all(CONTRACTS)
-    try:
-        with Postgres(folder) as own, own.connect() as connection:
-            with pytest.raises(UserError, match="headwater db create"):
-                database.status(connection)
-            for _ in range(2):
-                database.create(connection, PASSWORDS, contracts)
-                connection.execute(SMALL.encode())
-                connection.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
-                slot = database.status(connection).slot
-                assert slot is not None
-                assert not slot.active
-                database.drop(connection)
-                database.drop(connection)
-                remains = connection.execute(
-                    """SELECT nspname::text FROM pg_namespace WHERE nspname IN ('northwind', 'outbox', 'capture')
-                    UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'headwater%'
-                    UNION ALL SELECT pubname FROM pg_publication
-                    UNION ALL SELECT slot_name FROM pg_replication_slots"""
-                ).fetchall()
-                assert remains == []
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
+    with Postgres(tmp_path) as own, own.connect() as connection:
+        with pytest.raises(UserError, match="headwater db create"):
+            database.status(connection)
+        for _ in range(2):
+            database.create(connection, PASSWORDS, contracts)
+            connection.execute(SMALL.encode())
+            connection.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
+            slot = database.status(connection).slot
+            assert slot is not None
+            assert not slot.active
+            database.drop(connection)
+            database.drop(connection)
+            remains = connection.execute(
+                """SELECT nspname::text FROM pg_namespace WHERE nspname IN ('northwind', 'outbox', 'capture')
+                UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'headwater%'
+                UNION ALL SELECT pubname FROM pg_publication
+                UNION ALL SELECT slot_name FROM pg_replication_slots"""
+            ).fetchall()
+            assert remains == []
 
 
 def test_a_drop_is_refused_while_another_database_needs_the_roles(northwind_db: psycopg.Connection) -> None:
