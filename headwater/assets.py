@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from headwater import contract, jars
+from headwater.claims import claim
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
 # The package as EMR and Glue get it: what needs PySpark, boto3 and the standard library only.
@@ -21,13 +22,14 @@ def build(step: jars.Step, build: Path = BUILD) -> None:
 
     Raises `UserError` when Maven fails, or a jar is not the locked one.
     """
-    jars.fetch(step, build)
-    build_connect(step, build)
-    for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
-        zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
-    package = ROOT / "headwater"
-    zip_files(build / "headwater.zip", ROOT, sorted(path for glob in LAKE_PACKAGE for path in package.glob(glob)))
-    render_contracts(build / "contracts")
+    with claim(build / "assets", "another run", wait=True):
+        jars.fetch(step, build)
+        build_connect(step, build)
+        for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
+            zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
+        package = ROOT / "headwater"
+        zip_files(build / "headwater.zip", ROOT, sorted(path for glob in LAKE_PACKAGE for path in package.glob(glob)))
+        render_contracts(build / "contracts")
 
 
 def build_connect(step: jars.Step, build: Path = BUILD) -> None:
