@@ -152,5 +152,9 @@ def _connect(host: str, port: int, user: str, password: str, name: str) -> psyco
             application_name="headwater db",
         )
     except psycopg.OperationalError as error:
-        hint = "Run `headwater db create` first." if "does not exist" in str(error) else "Check --host, --port, --user."
-        raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {error} {hint}") from None
+        found = str(error).strip()
+        if f'database "{name}" does not exist' in found:
+            hint = "Run `headwater db create` first."
+        else:
+            hint = f"Check --host, --port, --user and {PASSWORD_VARIABLE}."
+        raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {found}. {hint}") from None
