@@ -134,8 +134,8 @@ def build(
     }
     charts = {
         "freshness": _freshness_chart(freshness) if freshness else None,
-        "revenue": _revenue_chart(customers),
-        "customers": _customers_chart(customers),
+        "revenue": _revenue_chart(customers) if customers else None,
+        "customers": _customers_chart(customers) if customers else None,
         "seconds": _bars(seconds, " s", _ACCENT),
         "memory": _bars({name: size / 2**20 for name, size in (memory_bytes or {}).items()}, " MiB", _WARM),
         "kinds": _bars(_named_kinds(workload), "", _ACCENT) if workload else None,
@@ -155,7 +155,7 @@ def build(
         leaders=[customer.customer_id for customer in customers[:3]],
         shown_customers=PIE_CUSTOMERS,
         plotly=get_plotlyjs(),
-        charts={name: _html(chart, name) for name, chart in charts.items() if chart is not None},
+        charts={name: _json(chart) for name, chart in charts.items() if chart is not None},
     )
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "report.html").write_text(page, encoding="utf-8")
@@ -167,13 +167,9 @@ def _named_kinds(workload: WorkloadSummary) -> dict[str, float]:
     return {kind.replace("_", " "): count for kind, count in ranked}
 
 
-def _html(chart: go.Figure, name: str) -> str:
-    return str(
-        chart.to_html(
-            full_html=False, include_plotlyjs=False, div_id=f"chart-{name}",
-            config={"displaylogo": False, "responsive": True, "modeBarButtonsToRemove": ["select2d", "lasso2d"]},
-        )
-    )  # fmt: skip
+def _json(chart: go.Figure) -> str:
+    # Inside a script element, the text </script> would end it.
+    return str(chart.to_json()).replace("<", "\\u003c")
 
 
 def _styled(chart: go.Figure, height: int) -> go.Figure:

@@ -446,16 +446,21 @@ def _text_form(base: str) -> ToForm:
     if base.startswith("timestamp"):
         return _micros
     if base.startswith("time"):
-        return _time_of_day
+        return _clock
     if base == "interval":
         return _interval
-    return _plain_text
+    return _number_text if base in ("smallint", "integer", "bigint", "numeric") else _plain_text
 
 
 def _plain_text(value: Any) -> str:
     if not isinstance(value, str):
         raise ValueError(value)
     return value
+
+
+def _number_text(value: Any) -> str:
+    """A number as PostgreSQL prints it; in an array it comes as a JSON number."""
+    return format(value, "f") if isinstance(value, Decimal) else str(value)
 
 
 def _unscaled(value: Decimal, scale: int) -> Form:
@@ -488,7 +493,7 @@ _MOMENT = re.compile(
     r"(?P<date>\d{4,}-\d\d-\d\d)[T ](?P<time>\d\d:\d\d(?::\d\d(?:\.\d{1,9})?)?)"
     r"(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?(?P<era> BC)?\Z"
 )
-_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?P<zone>Z|[+-]\d\d(?::?\d\d(?::?\d\d)?)?)?\Z")
+_TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?\Z")
 _INTERVAL = re.compile(
     r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d*\.?\d+)S)?)?\Z"
 )
@@ -526,24 +531,15 @@ def _micros(value: Any) -> Form:
     return days * _DAY_MICROS + _clock(found["time"]) - _offset(found["zone"])
 
 
-def _time_of_day(value: Any) -> Form:
-    """A time as microseconds since midnight; one with a zone is brought to UTC."""
+def _clock(value: Any) -> int:
+    """A time of day as microseconds since midnight."""
     found = _TIME.match(value)
     if found is None:
         raise ValueError(value)
-    zone = found["zone"]
-    micros = _clock(value.removesuffix(zone) if zone else value)
-    return (micros - _offset(zone)) % _DAY_MICROS if zone not in (None, "Z") else micros
-
-
-def _clock(text: str) -> int:
-    found = _TIME.match(text)
-    if found is None:
-        raise ValueError(text)
-    hour, minute, second, fraction = found.groups()[:4]
+    hour, minute, second, fraction = found.groups()
     digits = (fraction or "").ljust(6, "0")
     if digits[6:].strip("0"):
-        raise ValueError(text)
+        raise ValueError(value)
     return ((int(hour) * 60 + int(minute)) * 60 + int(second or 0)) * 1_000_000 + int(digits[:6])
 
 
@@ -618,7 +614,7 @@ def _lake_forms(array: pa.Array, type_: Type, base: str) -> list[Form]:
     values = array.to_pylist()
     if type_.kind == "string":
         to_text = _text_form(base)
-        if to_text is _plain_text:
+        if to_text in (_plain_text, _number_text):
             return list(values)
         guarded = _guarded(to_text)
         return [None if value is None else guarded(value) for value in values]
