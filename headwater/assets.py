@@ -36,7 +36,8 @@ def build_connect(step: jars.Step, build: Path = BUILD) -> None:
     """Build the Maven module connect/ into build/plugins/headwater-connect; its tests are run by `make test`."""
     plugin = build / "plugins" / "headwater-connect"
     stamp = build / "stamps" / "connect"
-    inputs = tree_digest([CONNECT / "pom.xml", *sorted((CONNECT / "src" / "main").rglob("*"))])
+    sources = (path for part in ("main", "assembly") for path in sorted((CONNECT / "src" / part).rglob("*")))
+    inputs = tree_digest([CONNECT / "pom.xml", *sources])
     if plugin.is_dir() and stamp.exists() and stamp.read_text() == inputs:
         return
     with step("Building the sink connector and the config provider (connect/)"):
@@ -48,11 +49,13 @@ def build_connect(step: jars.Step, build: Path = BUILD) -> None:
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
-    """Write each contract as JSON, since the cluster has no YAML parser. What was there before is removed."""
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    for one in contract.load_all(contracts):
-        (folder / f"{one.table}.json").write_text(one.to_json())
+    """Write each contract as JSON, since the cluster has no YAML parser. Files of contracts that are gone are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rendered = {f"{one.table}.json": one.to_json() for one in contract.load_all(contracts)}
+    for name, text in rendered.items():
+        (folder / name).write_text(text)
+    for gone in {path.name for path in folder.iterdir()} - rendered.keys():
+        (folder / gone).unlink()
 
 
 def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:

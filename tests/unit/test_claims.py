@@ -12,9 +12,9 @@ from headwater.errors import UserError
 
 def test_a_second_claim_is_refused_and_a_later_one_is_not(tmp_path: Path) -> None:
     folder = tmp_path / "run" / "demo"
-    with claim(folder, "the demo"):
-        with pytest.raises(UserError, match=r"run/demo is in use: the demo runs already"), claim(folder, "the demo"):
-            pass
+    refused = pytest.raises(UserError, match=r"run/demo is in use: the demo runs already")
+    with claim(folder, "the demo"), refused, claim(folder, "the demo"):
+        pass
     with claim(folder, "the demo"):
         pass
 
