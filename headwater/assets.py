@@ -49,7 +49,7 @@ def build_connect(step: jars.Step, build: Path = BUILD) -> None:
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
-    """Write each contract as JSON, since the cluster has no YAML parser. Files of contracts that are gone are removed."""
+    """Write each contract as JSON, since the cluster has no YAML parser. Those of contracts gone are removed."""
     folder.mkdir(parents=True, exist_ok=True)
     rendered = {f"{one.table}.json": one.to_json() for one in contract.load_all(contracts)}
     for name, text in rendered.items():
