@@ -153,21 +153,9 @@ class Pipeline:
         """A connection as the application that changes orders."""
         return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
 
-    def check(self) -> None:
-        """Raise ProcessError where a part has died or a connector has failed."""
-        for part in (self.postgres, self.aws, self.broker, self.connect, self.writer):
-            part.check()
-        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
-            for task in self.connect.status(name)["tasks"]:
-                if task["state"] == "FAILED":
-                    raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
-
-    def drain(self, progress: Callable[[str], None] = lambda text: None, timeout: float = 300) -> None:
-        """Wait until every change committed so far in the source is in the lake. The writer must be running.
-
-        First until Debezium has confirmed the source's log up to now, then until the writer's cursors have reached
-        the ends of the topics.
-        """
+    def await_captured(self, timeout: float = 300) -> dict[str, int]:
+        """Wait until Debezium has confirmed every change committed so far in the source; returns the next offset of
+        every ``topic/partition`` of the tables."""
         with self.postgres.connect(DATABASE) as owner:
             now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
             # An event behind that position: a connector confirms what it has sent, and silence confirms nothing.
@@ -176,18 +164,26 @@ class Pipeline:
                 "SELECT coalesce(bool_and(confirmed_flush_lsn > %s::pg_lsn), false) FROM pg_replication_slots "
                 "WHERE slot_name = %s"
             )
-            progress("waiting for Debezium")
             wait_until(
                 "Debezium to confirm the source's log",
                 lambda: bool(_value(owner, confirmed, (now, connectors.SLOT))) or self._alive(),
                 timeout,
             )
         topics = [connectors.topic(contract, self.settings) for contract in self.contracts]
-        ends = {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
+        return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
+
+    def drain(self, progress: Callable[[str], None] = lambda text: None, timeout: float = 300) -> None:
+        """Wait until every change committed so far in the source is in the lake. The writer must be running."""
+        ends = self.await_captured(timeout)
         wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends, progress), timeout, 0.25)
 
     def _alive(self) -> bool:
-        self.check()
+        for part in (self.postgres, self.aws, self.broker, self.connect):
+            part.check()
+        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+            for task in self.connect.status(name)["tasks"]:
+                if task["state"] == "FAILED":
+                    raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
         return False
 
     def _reached(self, ends: Mapping[str, int], progress: Callable[[str], None]) -> bool:
@@ -195,7 +191,8 @@ class Pipeline:
         behind = sum(max(0, end - cursor.get(source, 0)) for source, end in ends.items())
         if behind:
             progress(f"{behind:,} changes to go")
-            self.check()
+            self.writer.check()
+            self._alive()
         return behind == 0
 
     def verify(self) -> list[TableComparison]:

@@ -1,0 +1,119 @@
+"""Measurements: how many landed changes a second the writer drains, and how fresh the lake is when little happens."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import psycopg
+
+from headwater import contract, database, northwind
+from headwater.demo import MemoryWatch, freshness
+from headwater.local.pipeline import DATABASE, Pipeline
+from headwater.local.processes import wait_until
+from headwater.paths import BUILD, CONTRACTS, RUN
+
+SEED = 1996
+
+Step = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured, in seconds, changes a second and bytes. Freshness: from source commit to readable in the lake."""
+
+    changes: int
+    drain_seconds: float
+    changes_per_second: float
+    idle_transactions: int
+    idle_freshness_p50: float
+    idle_freshness_p95: float
+    idle_freshness_max: float
+    peak_memory_bytes: int
+
+
+def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "bench") -> Figures:
+    """Measure on this machine and write ``build/bench/report.json``.
+
+    The changes are real: a database of ``scale`` times Northwind's size is snapshotted by Debezium, then every order is
+    updated once, all of it lands, and only then the writer starts. The clock runs from the writer's start of work to
+    its last commit, so the first commit's warming-up counts. Then ``idle_transactions`` of one change each follow at one a
+    second.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    with Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
+        with step(f"Creating and loading a database of {scale:g} times Northwind's size"):
+            pipeline.start_source()
+            with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:
+                northwind.generate(scale, SEED, Path(data))
+                database.load(owner, Path(data))
+        with step("Landing a snapshot and an update of every order"):
+            pipeline.start_stream()
+            pipeline.start_connect()
+            _await_landed(pipeline)
+            with pipeline.application() as application:
+                application.execute("UPDATE northwind.orders SET freight = freight + 1")
+            _await_landed(pipeline)
+        with step("Draining with the writer"):
+            pipeline.start_writer()
+            pipeline.drain(timeout=900)
+        commits = pipeline.events.commits()
+        changes = sum(commit["changes"] for commit in commits)
+        began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
+        seconds = max(commit["completed_at"] for commit in commits) - began
+        with MemoryWatch(pipeline) as memory, step(f"Measuring freshness over {idle_transactions} lone transactions"):
+            since = time.time()
+            with pipeline.application() as application:
+                for _ in range(idle_transactions):
+                    _change(application)
+                    time.sleep(1)
+            pipeline.drain()
+        idle = freshness(pipeline, pipeline.contracts, since)
+    if idle is None:
+        raise AssertionError("the transactions changed nothing")
+    figures = Figures(
+        changes=changes,
+        drain_seconds=round(seconds, 2),
+        changes_per_second=round(changes / seconds, 1),
+        idle_transactions=idle_transactions,
+        idle_freshness_p50=round(idle.percentile(50), 2),
+        idle_freshness_p95=round(idle.percentile(95), 2),
+        idle_freshness_max=round(idle.percentile(100), 2),
+        peak_memory_bytes=sum(memory.peak.values()),
+    )
+    output = BUILD / "bench"
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "report.json").write_text(json.dumps(asdict(figures), indent=1) + "\n")
+    return figures
+
+
+def _change(application: psycopg.Connection) -> None:
+    application.execute(
+        "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id ="
+        " (SELECT order_id FROM northwind.orders ORDER BY random() LIMIT 1)"
+    )
+
+
+def _await_landed(pipeline: Pipeline) -> None:
+    """Wait until every change committed so far in the source is in the landing bucket."""
+    ends = pipeline.await_captured(timeout=600)
+    s3 = pipeline.aws.client("s3")
+    bucket = pipeline.settings.landing_bucket
+
+    def landed() -> bool:
+        pipeline.connect.check()
+        for source, end in ends.items():
+            prefix = f"{pipeline.settings.landing_prefix}/{source}/"
+            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+            keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+            if not keys or int(s3.head_object(Bucket=bucket, Key=keys[-1])["Metadata"]["next-offset"]) < end:
+                return False
+        return True
+
+    wait_until("the changes to land", landed, timeout=600, poll=0.5)
