@@ -333,7 +333,7 @@ class SourceReader:
             with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
                 for texts in copy.rows():
                     yield self.row(texts)
-        except (psycopg.errors.SyntaxErrorOrAccessRuleViolation, psycopg.errors.DataException) as error:
+        except psycopg.Error as error:
             what = self.contract.verify_with or self.contract.source.table
             raise UserError(
                 f"{self.contract.table}: reading {what} failed: {error}. The contract's columns must exist there, and "
