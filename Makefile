@@ -48,7 +48,7 @@ bench: assets ## Measure how many changes a second the writer drains
 	@$(BIN)/headwater bench
 
 drills: assets ## Kill the parts of a running pipeline and see that nothing is lost
-	@$(BIN)/pytest tests/local -k kill
+	@$(BIN)/pytest tests/local/test_kills.py
 
 lock: ## Lock requirements.in, package.json and the jars anew
 	@tools/setup
