@@ -393,7 +393,7 @@ class _Worker:
             order,
             self._pick("products", "product_id"),
             self._money(80),
-            self._rng.randint(1, 120),
+            self._rng.randint(1, 40),
             self._rng.choice([Decimal(0), Decimal("0.05"), Decimal("0.1500"), Decimal("0.3333")]),
         )
 
@@ -405,7 +405,7 @@ class _Worker:
         self._execute(
             """UPDATE northwind.order_details SET quantity = %s, unit_price = %s
                WHERE order_id = %s AND product_id = %s""",
-            self._rng.randint(1, 120),
+            self._rng.randint(1, 40),
             self._money(80),
             order,
             product,
