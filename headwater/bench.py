@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -14,7 +13,8 @@ from pathlib import Path
 import psycopg
 
 from headwater import contract, database, northwind
-from headwater.demo import MemoryWatch, freshness
+from headwater.claims import claim
+from headwater.demo import MemoryWatch, emptied, freshness
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
 from headwater.paths import BUILD, CONTRACTS, RUN
@@ -26,7 +26,7 @@ Step = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured, in seconds, changes a second and bytes. Freshness: from source commit to readable in the lake."""
+    """What was measured, in seconds and bytes. Freshness: from source commit to readable in the lake."""
 
     changes: int
     drain_seconds: float
@@ -43,11 +43,10 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
 
     The changes are real: a database of ``scale`` times Northwind's size is snapshotted by Debezium, then every order is
     updated once, all of it lands, and only then the writer starts. The clock runs from the writer's start of work to
-    its last commit, so the first commit's warming-up counts. Then ``idle_transactions`` of one change each follow at one a
-    second.
+    its last commit, so the first commit's warming-up counts. Then ``idle_transactions`` of one change each
+    follow at one a second.
     """
-    shutil.rmtree(folder, ignore_errors=True)
-    with Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
+    with claim(folder, "the benchmark"), emptied(folder), Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
         with step(f"Creating and loading a database of {scale:g} times Northwind's size"):
             pipeline.start_source()
             with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:

@@ -16,6 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater import contract, database, northwind, report, workload
+from headwater.claims import claim
 from headwater.contract import Contract
 from headwater.local.pipeline import LAKE, EventLog, Pipeline
 from headwater.paths import BUILD, CONTRACTS, RUN
@@ -94,9 +95,8 @@ def run(
     Raises UserError where a part is missing, dies or does not drain.
     """
     contracts = contract.load_all(CONTRACTS)
-    shutil.rmtree(folder, ignore_errors=True)
     phases = Phases()
-    with Pipeline(folder, contracts) as pipeline:
+    with claim(folder, "the demo"), emptied(folder), Pipeline(folder, contracts) as pipeline:
         with phases.measure("start"):
             pipeline.start(step, lambda owner: _load(owner, data, scale))
         with MemoryWatch(pipeline) as memory:
@@ -130,6 +130,13 @@ def run(
         if keep is not None:
             keep(pipeline)
     return tables
+
+
+@contextmanager
+def emptied(folder: Path) -> Iterator[None]:
+    """Remove a run's folder with what an earlier run left there."""
+    shutil.rmtree(folder, ignore_errors=True)
+    yield
 
 
 def _load(owner: psycopg.Connection, data: Path | None, scale: float) -> None:

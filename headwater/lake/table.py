@@ -12,6 +12,7 @@ from headwater.contract import Contract
 
 _METADATA_PREFIX = "headwater."
 _PROGRESS = _METADATA_PREFIX + "progress"
+_ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
 _OPTIONS = {
@@ -39,7 +40,7 @@ _OPTIONS = {
     "hoodie.compact.inline.max.delta.commits": "20",
     "hoodie.clean.automatic": "true",
     "hoodie.clean.trigger.strategy": "NUM_COMMITS",
-    "hoodie.clean.max.commits": "20",
+    "hoodie.clean.trigger.max.commits": "20",
     "hoodie.clean.commits.retained": "30",
     "hoodie.keep.min.commits": "40",
     "hoodie.keep.max.commits": "60",
@@ -101,6 +102,7 @@ class HudiTable:
         client = self._meta_client()
         if client is None:
             return None
+        self._declare_ordering(client)
         timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         instants = timeline.getReverseOrderedInstants().iterator()
         while instants.hasNext():
@@ -130,6 +132,17 @@ class HudiTable:
         if commit is None or commit.progress != progress:
             raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
         return commit
+
+    def _declare_ordering(self, client: Any) -> None:
+        """Name the ordering field as Hudi 0.15 looks for it: 1.1.1 writes only its own newer name, and Athena would
+        then take the order of log files for the order of changes."""
+        jvm: Any = self._spark.sparkContext._jvm
+        if client.getTableConfig().getProps().getProperty(_ORDERING_IN_015) == "_order":
+            return
+        properties = jvm.java.util.Properties()
+        properties.setProperty(_ORDERING_IN_015, "_order")
+        config = jvm.org.apache.hudi.common.table.HoodieTableConfig
+        config.update(client.getStorage(), client.getMetaPath(), properties)
 
     def _meta_client(self) -> Any:
         jvm: Any = self._spark.sparkContext._jvm

@@ -16,14 +16,14 @@ from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
 from headwater.workload import WorkloadSummary
 
-TRANSACTIONS = 900
-SECONDS = 30.0
+TRANSACTIONS = 500
+SECONDS = 18.0
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("pipeline")
-    northwind.generate(0.3, 1, folder / "data")
+    northwind.generate(0.1, 1, folder / "data")
     with Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: _load(owner, folder / "data"))
         pipeline.drain()
@@ -118,7 +118,7 @@ def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: C
     with Changes(pipeline, seed=len(kill.__name__)):
         time.sleep(3)
         kill(pipeline)
-        time.sleep(5)
+        time.sleep(3)
         kill(pipeline)
     for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
         pipeline.connect.await_running(name, timeout=120)
