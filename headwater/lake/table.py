@@ -38,6 +38,9 @@ _OPTIONS = {
     "hoodie.write.markers.type": "DIRECT",
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "20",
+    # Only file groups with that many log files, so that a compaction stays as small as what has changed.
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy",
+    "hoodie.compaction.logfile.num.threshold": "10",
     "hoodie.clean.automatic": "true",
     "hoodie.clean.trigger.strategy": "NUM_COMMITS",
     "hoodie.clean.trigger.max.commits": "20",

@@ -13,7 +13,7 @@ from headwater.local.processes import Process
 from headwater.paths import BUILD
 
 CORES = 2
-DRIVER_MEMORY = "1g"
+DRIVER_MEMORY = "2g"
 # Spark's and Hudi's own words are many; a job's events go to standard output.
 LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
@@ -52,7 +52,7 @@ def configuration(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
-        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseSerialGC",
+        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseParallelGC",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),

@@ -114,3 +114,7 @@ def test_the_next_commit_finds_its_cursor_behind_compactions(pipeline: Pipeline)
         pipeline.land(event("u", 100 + number, before=account(1), after=account(1, name=f"n{number}")))
         pipeline.drain()
     assert pipeline.alive() == [account(1, name="n22")]
+    timeline = pipeline.s3.list_objects_v2(
+        Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
+    )
+    assert [entry for entry in timeline["Contents"] if entry["Key"].endswith(".commit")], "no compaction took place"
