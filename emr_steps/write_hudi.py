@@ -52,6 +52,7 @@ def main(argv: list[str]) -> int:
         signal.signal(number, lambda *_: stop.set())
     s3 = boto3.client("s3")
     leases: list[Lease] = []
+    spark: SparkSession | None = None
     try:
         loaded = []
         for uri in options.contract:
@@ -88,13 +89,15 @@ def main(argv: list[str]) -> int:
         print_event({"event": "started", "tables": [contract.table for contract in loaded]})
         run(writers, spark, [contract.table for contract in loaded], options.once, options.idle_seconds, stop)
         print_event({"event": "stopped"})
-        spark.stop()
         return 0
     except (UserError, LandingGap, LeaseLost, ProgressMissing, TooManyBadRecords, ValueError) as error:
         print_event({"event": "error", "error": type(error).__name__, "message": str(error)})
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
         return 1
     finally:
+        # A failed job's tasks may still be writing: they end before the next writer may begin.
+        if spark is not None:
+            spark.stop()
         for lease in leases:
             lease.release()
 

@@ -208,7 +208,7 @@ def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
             "smallint": ("int", "bigint", "string"),
             "integer": ("int", "bigint", "string"),
             "bigint": ("bigint", "string"),
-            "real": ("float", "double"),
+            "real": ("float",),
             "double precision": ("double",),
             "boolean": ("boolean",),
             "date": ("date", "string"),
@@ -403,12 +403,15 @@ def _column(document: Any, where: str) -> Column:
         type_ = parse_type(reader.text("type"))
     except ValueError as error:
         raise UserError(f"{where}: type: {error}") from None
-    if type_.kind != "timestamp" and _holds_timestamp(type_):
+    if type_.kind != "timestamp" and _holds(type_, "timestamp"):
         # hudi-rs 0.5 cannot reconcile such a column between a base and a log file.
         raise UserError(f"{where}: type: found a timestamp inside {type_.ddl()}, expected string in its place")
     path = tuple(reader.text("from").split(".")) if reader.has("from") else (name,)
     if not all(path):
         raise reader.fail("from", "a source column, or a path such as payload.customer")
+    in_json = len(path) > 1 or SourceType.parse(str(reader.get("source_type"))).base in ("json", "jsonb")
+    if in_json and _holds(type_, "float"):
+        raise UserError(f"{where}: type: found a float inside JSON in {type_.ddl()}, expected double or decimal")
     if len(path) > 1:
         if reader.has("source_type"):
             raise UserError(f"{where}: source_type: found {reader.get('source_type')!r}, expected none beside a path")
@@ -420,9 +423,9 @@ def _column(document: Any, where: str) -> Column:
     return Column(name, type_, source_type, path)
 
 
-def _holds_timestamp(type_: Type) -> bool:
+def _holds(type_: Type, kind: str) -> bool:
     inner = [field for _, field in type_.fields] + ([type_.element] if type_.element is not None else [])
-    return type_.kind == "timestamp" or any(_holds_timestamp(part) for part in inner)
+    return type_.kind == kind or any(_holds(part, kind) for part in inner)
 
 
 def load(path: Path) -> Contract:

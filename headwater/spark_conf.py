@@ -8,7 +8,7 @@ def shared() -> dict[str, str]:
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-        # Compaction runs in a thread of the driver beside the commits.
+        # One thread a table commits in the same driver; none waits for another's whole job.
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
         # Hudi's Parquet writer otherwise fails on an array with a null element.

@@ -1,7 +1,7 @@
 """Debezium's change events to rows of a lake table.
 
 One landed record gives no row, one, or two (a row that left its partition leaves a tombstone there), or raises
-``BadRecord``. Nothing here knows Spark; ``headwater.lake.batch`` runs it on the executors.
+``BadRecord``. Nothing here knows Spark; ``headwater.lake.writer`` runs it on the executors.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from headwater.lake.convert import (
     Converter,
     Unfit,
     column_converter,
+    dotted,
     dump_json,
     json_converter,
     parse_json,
@@ -29,7 +30,12 @@ _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 class BadRecord(ValueError):
-    """A record that cannot be decoded; the text is the reason that quarantine keeps."""
+    """A record that cannot be decoded; the text is the reason that quarantine keeps. ``floor`` is what it still says of
+    the records before it: the last row of a snapshot ends the snapshot even where its values are unfit."""
+
+    def __init__(self, reason: str, floor: str | None = None) -> None:
+        super().__init__(reason)
+        self.floor = floor
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class PostgresDecoder:
     """Decodes the records of one table's topic. An operator raises ``epoch`` when the source's history was cut."""
 
     def __init__(self, contract: Contract, epoch: int = 1) -> None:
+        self.width = len(contract.lake_columns())
         self._contract = contract
         self._epoch = epoch
         self._table = (contract.source.schema, contract.source.name)
@@ -101,9 +108,19 @@ class PostgresDecoder:
             raise BadRecord(f"not JSON: {error}") from None
         try:
             return self._decode(event, position)
-        except (Unfit, KeyError, TypeError, AttributeError) as error:
-            text = f"{type(error).__name__}: {error}" if not isinstance(error, Unfit) else str(error)
-            raise BadRecord(text) from None
+        except (BadRecord, Unfit) as error:
+            raise BadRecord(str(error), self._snapshot_floor(event)) from None
+        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
+            raise BadRecord(f"{type(error).__name__}: {error}", self._snapshot_floor(event)) from None
+
+    def _snapshot_floor(self, event: Any) -> str | None:
+        """The floor that the last row of a snapshot sets, None for any other event."""
+        source = event.get("source") if isinstance(event, dict) else None
+        if not isinstance(source, dict) or event.get("op") != "r" or type(source.get("lsn")) is not int:
+            return None
+        if source.get("snapshot") not in ("last", "last_in_data_collection"):
+            return None
+        return _floor_below(order(self._epoch, source["lsn"], snapshot=True))
 
     def _decode(self, event: Any, position: str) -> Decoded:
         if not isinstance(event, dict) or not isinstance(event.get("source"), dict):
@@ -116,7 +133,7 @@ class PostgresDecoder:
         op = event.get("op")
         lsn = source.get("lsn")
         if op == "r" and source.get("snapshot") == "incremental":
-            # It has no LSN of its own. It was read later than any first snapshot, and every change is newer.
+            # It has no LSN of its own: it counts as newer than any first snapshot and older than any change.
             lsn = _AFTER_SNAPSHOTS
         if type(lsn) is not int or lsn < 0:
             raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
@@ -143,10 +160,10 @@ class PostgresDecoder:
                     "an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected"
                 )
             old = self._identity(before)
-            if any(old[at] != row[at] for at in self._partition_at):
+            # A row that had no partition was refused, so there is no copy of it to bury.
+            if any(old[at] != row[at] for at in self._partition_at) and all(old[at] for at in self._partition_at):
                 rows.append(self._tombstone(old, tail))
-        snapshot_ends = op == "r" and source.get("snapshot") in ("last", "last_in_data_collection")
-        return Decoded(rows=tuple(rows), floor=_floor_below(order_) if snapshot_ends else None)
+        return Decoded(rows=tuple(rows), floor=self._snapshot_floor(event))
 
     def _without_placeholders(self, after: dict[str, Any], before: Any) -> dict[str, Any]:
         """An update's after image with the untouched TOASTed values taken from the before image."""
@@ -218,6 +235,11 @@ class PostgresDecoder:
         key = tuple(values[at] for at in self._key_at)
         if any(part is None for part in key):
             raise BadRecord(f"key: found null in {', '.join(self._contract.key)}, expected values")
+        for at in self._partition_at:
+            if values[at] is None or values[at] == "":
+                # Hudi has one partition for both, and Athena cannot tell them apart.
+                name = self._contract.columns[at].name
+                raise BadRecord(f"{name}: found {values[at]!r} as partition, expected a value")
         op, order_, source_time, position = tail
         return (*values, record_key(key), op, order_, source_time, position, deleted, rest)
 
@@ -261,7 +283,7 @@ def _leftovers(
         for name in value:
             _leftovers(value[name], (*path, name), taken, source, rest)
     else:
-        rest[".".join((source, *path))] = value
+        rest[dotted((source, *path))] = value
 
 
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
@@ -275,15 +297,14 @@ def decode_lines(
 ) -> Iterator[tuple[Any, ...]]:
     """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; the
     raw line of a bad record is kept as it is."""
-    width = len(decoder._contract.lake_columns())
-    nothing = (None,) * width
+    nothing = (None,) * decoder.width
     for where, line in lines:
         try:
             record = json.loads(line)
             value = record["value"]
             decoded = decoder.decode(None if value is None else decode_base64(value), f"{where}/{record['offset']}")
         except BadRecord as bad:
-            yield (*nothing, None, str(bad), line)
+            yield (*nothing, bad.floor, str(bad), line)
             continue
         for row in decoded.rows:
             yield (*row, None, None, None)

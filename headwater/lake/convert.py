@@ -12,7 +12,7 @@ import json
 import math
 import re
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Context, Decimal
 from typing import Any
 
@@ -280,7 +280,7 @@ def json_converter(target: Type) -> Callable[[Any, list[str], dict[str, Any]], A
             if not isinstance(value, Mapping):
                 raise _unfit(value, "an object")
             for name in value.keys() - known:
-                rest[".".join([*path, name])] = value[name]
+                rest[dotted([*path, name])] = value[name]
             return tuple(
                 None if value.get(name) is None else convert(value[name], [*path, name], rest)
                 for name, convert in fields
@@ -298,7 +298,7 @@ def json_converter(target: Type) -> Callable[[Any, list[str], dict[str, Any]], A
             ]
 
         return convert_array
-    scalar = _json_double if target.kind in ("double", "float") else _scalar(target)
+    scalar = _json_double if target.kind == "double" else _scalar(target)
     return lambda value, path, rest: scalar(value)
 
 
@@ -310,6 +310,11 @@ def _json_double(value: Any) -> float:
     if Decimal(repr(number)) != Decimal(value):
         raise _unfit(value, "a number that a double holds exactly")
     return number
+
+
+def dotted(path: Sequence[str]) -> str:
+    """A path as text; a name that holds a dot or a quote is written as a JSON string: no two are alike."""
+    return ".".join(json.dumps(name) if "." in name or '"' in name else name for name in path)
 
 
 def parse_json(text: str) -> Any:

@@ -67,7 +67,8 @@ class Landing:
             if first != expected.get(source, first):
                 raise LandingGap(
                     f"s3://{self._bucket}/{key}: found {first} as first offset, expected {expected[source]}: "
-                    f"landing objects of {source} are missing. Restore them, or rebuild the table with a raised epoch."
+                    f"landing objects of {source} are missing. Restore them; or move the table away, take a new "
+                    "landing prefix and a new snapshot, and raise the epoch."
                 )
             expected[source] = end
             objects.append(LandingObject(self._bucket, key, source, first, end, size))

@@ -14,14 +14,23 @@ class TooManyBadRecords(RuntimeError):
     """So many records of a batch cannot be decoded that the contract or the source must be wrong."""
 
 
-def check_share(table: str, bad: int, records: int, most: float) -> None:
-    """Raise TooManyBadRecords where more than ``most`` (a share from 0 to 1) of a batch is bad; a handful is always let
-    pass, since in a small batch one record is a large share."""
-    if bad > 10 and bad > most * records:
-        raise TooManyBadRecords(
-            f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are let pass. Nothing of this "
-            "batch was committed. Look at the quarantine's reasons, mend the contract or the source, and start again."
-        )
+_ALWAYS_LET_PASS = 10
+SAMPLE = 100
+"""How many bad records of a refused batch are shown."""
+
+
+def exceeds(bad: int, records: int, most: float) -> bool:
+    """Whether more than ``most`` (a share from 0 to 1) of a batch is bad; a handful always pass, since in a small batch
+    one record is a large share."""
+    return bad > _ALWAYS_LET_PASS and bad > most * records
+
+
+def refusal(table: str, bad: int, records: int, most: float, sample: str) -> TooManyBadRecords:
+    """The error for a batch that ``exceeds``; ``sample`` is the address of some of its bad records."""
+    return TooManyBadRecords(
+        f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are let pass. Nothing of this "
+        f"batch was committed. Look at the reasons in {sample}, mend the contract or the source, and start again."
+    )
 
 
 def store(s3: Any, uri: str, table: str, batch: str, records: Iterable[tuple[str, str]]) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
 
 from headwater.contract import Contract
 
@@ -56,22 +57,23 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Progress:
-    """What every commit of Headwater's carries: how far the table has read, below what nothing is alive, and under
-    which epoch it was written. Compaction and cleaning carry none, so the newest instant that holds one counts."""
+    """What every commit of Headwater's carries: how far the table has read, below what nothing is alive, under which
+    epoch and in which layout (key, partitioning, buckets) it was written. Compaction and cleaning carry none, so the
+    newest instant that holds one counts."""
 
     cursor: dict[str, int] = field(default_factory=dict)
     floor: str = ""
     epoch: int = 1
+    layout: str = ""
 
     def to_json(self) -> str:
         """The text kept in the commit's metadata."""
-        return json.dumps({"cursor": self.cursor, "floor": self.floor, "epoch": self.epoch}, sort_keys=True)
+        return json.dumps(asdict(self), sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Progress:
         """Read back what ``to_json`` wrote."""
-        document = json.loads(text)
-        return Progress(dict(document["cursor"]), document["floor"], document["epoch"])
+        return Progress(**json.loads(text))
 
 
 @dataclass(frozen=True)
@@ -95,10 +97,6 @@ class HudiTable:
         self._contract = contract
         self.uri = f"{lake.rstrip('/')}/{contract.table}"
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
-
-    def exists(self) -> bool:
-        """Whether the table has been created."""
-        return self._meta_client() is not None
 
     def last_commit(self) -> Commit | None:
         """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing."""
@@ -124,8 +122,13 @@ class HudiTable:
 
     def read(self) -> DataFrame:
         """The newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
-        names = [name for name, _ in self._contract.lake_columns()]
-        return self._spark.read.format("hudi").load(self.uri).select(names)
+        stored = self._spark.read.format("hudi").load(self.uri)
+        return stored.select(
+            [
+                F.col(name) if name in stored.columns else F.lit(None).cast(type_.ddl()).alias(name)
+                for name, type_ in self._contract.lake_columns()
+            ]
+        )
 
     def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
         """Commit rows (at most one a partition and key) together with the progress, as one atomic step."""
@@ -156,6 +159,12 @@ class HudiTable:
         storage = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
         builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         return builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
+
+
+def layout(contract: Contract) -> str:
+    """What of a contract cannot change under rows that are stored already: it decides which file holds a row."""
+    parts = {"key": contract.key, "partition_by": contract.partition_by, "buckets": contract.buckets}
+    return json.dumps(parts, sort_keys=True)
 
 
 def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:

@@ -21,7 +21,7 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.changes import PostgresDecoder, columns_tagged, decode_lines
 from headwater.lake.landing import Landing, LandingObject, advance, read_lines
 from headwater.lake.lease import Lease
-from headwater.lake.table import Commit, HudiTable, Progress
+from headwater.lake.table import Commit, HudiTable, Progress, layout
 
 Report = Callable[[dict[str, Any]], None]
 """Receives one event (a JSON document) at a time."""
@@ -69,13 +69,27 @@ class TableWriter:
         """Take up the last commit's progress, and register its partitions: a crash may have come between the two."""
         last = self._table.last_commit()
         if last is None:
-            return Progress(epoch=self._settings.epoch)
+            return Progress(epoch=self._settings.epoch, layout=layout(self._contract))
         if last.progress.epoch > self._settings.epoch:
             raise ValueError(
                 f"{self._contract.table}: epoch: found {self._settings.epoch}, expected at least "
                 f"{last.progress.epoch}, which the table was written with. An epoch is never lowered."
             )
+        if last.progress.layout != layout(self._contract):
+            raise ValueError(
+                f"{self._contract.table}: key, partition_by, buckets: found {layout(self._contract)}, expected "
+                f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
+            )
         self._catalog.register(self._contract.table, last.partitions)
+        # Its own event may have been lost in a crash.
+        self._report(
+            {
+                "event": "resumed",
+                "table": self._contract.table,
+                "instant": last.instant,
+                "cursor": last.progress.cursor,
+            }
+        )
         return replace(last.progress, epoch=self._settings.epoch)
 
     def step(self) -> bool:
@@ -107,22 +121,22 @@ class TableWriter:
         counts = (F.count(F.when(is_row, 1)), F.count(F.when(is_bad, 1)), F.max("_floor"))
         (counted,) = batch.agg(*(count.alias(name) for name, count in zip(("rows", "bad", "floor"), counts))).collect()
         table = self._contract.table
-        quarantined = None
         if counted["bad"]:
-            records = [
-                (row["_reason"], row["_raw"]) for row in batch.filter(is_bad).select("_reason", "_raw").collect()
-            ]
-            name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
-            quarantined = quarantine.store(self._s3, self._settings.quarantine, table, name, records)
-            self._report({"event": "quarantine", "table": table, "records": counted["bad"], "object": quarantined})
-            quarantine.check_share(
-                table, counted["bad"], counted["rows"] + counted["bad"], self._settings.max_bad_share
-            )
+            share = (counted["bad"], counted["rows"] + counted["bad"], self._settings.max_bad_share)
+            refused = quarantine.exceeds(*share)
+            bad = batch.filter(is_bad).select("_reason", "_raw")
+            sample = bad.limit(quarantine.SAMPLE) if refused else bad
+            records = [(row["_reason"], row["_raw"]) for row in sample.collect()]
+            name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}" + ("-refused" if refused else "")
+            stored = quarantine.store(self._s3, self._settings.quarantine, table, name, records)
+            if refused:
+                raise quarantine.refusal(table, *share, sample=stored)
+            self._report({"event": "quarantine", "table": table, "records": counted["bad"], "object": stored})
         floor = max(self._progress.floor, counted["floor"] or "")
         progress = replace(self._progress, cursor=advance(self._progress.cursor, objects), floor=floor)
         names = [name for name, _ in self._contract.lake_columns()]
         rows = batch.filter(is_row).select(names)
-        if floor > self._progress.floor and self._table.exists():
+        if floor > self._progress.floor and self._progress.cursor:
             alive = (F.col("_order") < floor) & ~F.col("_deleted")
             rows = rows.unionByName(self._table.read().filter(alive))
         rows = latest(buried(rows, self._contract, floor), self._contract)

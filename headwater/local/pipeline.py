@@ -224,9 +224,8 @@ class Pipeline:
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts of a run that is kept."""
         return {
-            "PostgreSQL": self.postgres.dsn(DATABASE)
-            if hasattr(self.postgres, "dsn")
-            else f"port {self.postgres.port}",
+            "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
+            f"user={self.postgres.superuser} password={self.postgres.password}",
             "Kafka": self.broker.bootstrap,
             "Kafka Connect": self.connect.url,
             "AWS API": self.aws.endpoint,
@@ -263,13 +262,17 @@ class EventLog:
     def cursor(self) -> dict[str, int]:
         """The next offset of every topic and partition, over all tables."""
         merged: dict[str, int] = {}
-        for commit in self.commits():
-            merged.update(commit["cursor"])
+        for event in self._known():
+            merged.update(event["cursor"])
         return merged
 
     def completion(self) -> dict[str, float]:
-        """When each instant of the timeline was readable, in epoch seconds."""
-        return {commit["instant"]: commit["completed_at"] for commit in self.commits()}
+        """When each instant of the timeline was readable at the latest, in epoch seconds."""
+        return {event["instant"]: event["at"] for event in reversed(self._known())}
+
+    def _known(self) -> list[dict[str, Any]]:
+        """Commits, and what a restarted writer found committed."""
+        return [event for event in self.update() if event["event"] in ("commit", "resumed")]
 
 
 def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any] = ()) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -26,17 +27,17 @@ def test_changes_over_several_commits_give_the_latest_rows(pipeline: Pipeline) -
 
 
 def test_any_order_and_repetition_of_the_same_changes_gives_the_same_table(pipeline: Pipeline) -> None:
-    changes = [
-        event("c", 20, after=account(1)),
-        event("u", 30, before=account(1), after=account(1, month="2024-02")),
-        event("u", 40, before=account(1, month="2024-02"), after=account(1, name="Cid")),
-        event("d", 50, before=account(1, name="Cid")),
-        event("c", 60, after=account(1, name="Dora", month="2024-03")),
-        event("c", 25, after=account(2)),
-        event("d", 35, before=account(2)),
-    ]
     disorder = random.Random(7)
-    for _ in range(3):
+    for id_ in (1, 11, 21):
+        changes = [
+            event("c", 20, after=account(id_)),
+            event("u", 30, before=account(id_), after=account(id_, month="2024-02")),
+            event("u", 40, before=account(id_, month="2024-02"), after=account(id_, name="Cid")),
+            event("d", 50, before=account(id_, name="Cid")),
+            event("c", 60, after=account(id_, name="Dora", month="2024-03")),
+            event("c", 25, after=account(id_ + 1)),
+            event("d", 35, before=account(id_ + 1)),
+        ]
         disorder.shuffle(changes)
         pipeline.land(*changes[:4])
         pipeline.drain()
@@ -44,7 +45,8 @@ def test_any_order_and_repetition_of_the_same_changes_gives_the_same_table(pipel
         pipeline.drain()
         pipeline.land(*changes)
         pipeline.drain()
-        assert pipeline.alive() == [account(1, name="Dora", month="2024-03")]
+        assert pipeline.alive()[-1] == account(id_, name="Dora", month="2024-03")
+    assert [row["id"] for row in pipeline.alive()] == [1, 11, 21]
 
 
 def test_truncate_ends_all_rows_before_it_and_late_ones_too(pipeline: Pipeline) -> None:
@@ -64,6 +66,22 @@ def test_a_second_snapshot_leaves_no_ghosts_of_an_interrupted_one(pipeline: Pipe
     pipeline.land(event("r", 50, after=account(2), snapshot="first"), event("r", 50, after=account(3), snapshot="last"))
     pipeline.drain()
     assert pipeline.alive() == [account(2), account(3)]
+
+
+def test_an_unfit_last_row_of_a_snapshot_still_ends_it(pipeline: Pipeline) -> None:
+    pipeline.land(event("r", 10, after=account(1), snapshot="first"), event("r", 10, after=account(2), snapshot="true"))
+    pipeline.drain()
+    pipeline.land(event("r", 50, after=account(2)), event("r", 50, after=account(3, balance="NAN"), snapshot="last"))
+    pipeline.drain()
+    assert pipeline.alive() == [account(2)]
+
+
+def test_a_changed_layout_is_refused(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    pipeline.contract = replace(pipeline.contract, buckets=4)
+    with pytest.raises(ValueError, match="describe a new table"):
+        pipeline.writer()
 
 
 def test_a_raised_epoch_wins_over_a_history_with_higher_lsns(pipeline: Pipeline) -> None:

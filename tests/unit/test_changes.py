@@ -176,6 +176,25 @@ def test_orders_compare_epoch_then_kind_then_lsn() -> None:
     assert {len(text) for text in orders} == {26}
 
 
+def test_the_last_row_of_a_snapshot_ends_it_even_if_it_is_unfit() -> None:
+    with pytest.raises(BadRecord) as bad:
+        decode(envelope("r", after={**ROW, "amount": "NAN"}, lsn=9, snapshot="last"))
+    assert bad.value.floor == decode(envelope("r", after=ROW, lsn=9, snapshot="last")).floor
+
+
+def test_a_row_without_a_partition_is_bad_and_leaves_nothing_to_bury() -> None:
+    with pytest.raises(BadRecord, match="month: found ''"):
+        decode(envelope("c", after={**ROW, "month": ""}))
+    assert len(decode(envelope("u", before={**ROW, "month": None}, after=ROW)).rows) == 1
+
+
+def test_names_with_dots_keep_apart_in_the_rest() -> None:
+    payload = '{"address":{"city":"Bonn","a.b":1,"a":{"b":2}},"lines":null}'
+    assert only(decode(envelope("c", after={**ROW, "payload": payload})))["_rest"] == (
+        '{"payload.address.\\"a.b\\"":1,"payload.address.a":{"b":2}}'
+    )
+
+
 @pytest.mark.parametrize(
     "value",
     [b"", b"[]", b"{}", b'{"op":"c"}', envelope("x", after=ROW), envelope("c"), envelope("d"), envelope("u", ROW)],
