@@ -159,7 +159,8 @@ def s3_options(
     }
     if endpoint is not None:
         options |= {
-            "aws_endpoint": endpoint,
+            # The name that the environment's AWS_ENDPOINT_URL becomes: another one would lose to it now and then.
+            "aws_endpoint_url": endpoint,
             "aws_allow_http": "true",
             "aws_virtual_hosted_style_request": "false",
         }

@@ -16,8 +16,10 @@ from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
 from headwater.workload import WorkloadSummary
 
-TRANSACTIONS = 500
-SECONDS = 18.0
+# Thirty a second, for longer than any kill takes: the workload is stopped once the kills are over.
+TRANSACTIONS = 6000
+SECONDS = 200.0
+LEAST_TRANSACTIONS = 100
 
 
 @pytest.fixture(scope="module")
@@ -39,11 +41,12 @@ class Changes:
 
     def __init__(self, pipeline: Pipeline, seed: int) -> None:
         self._results: list[WorkloadSummary | BaseException] = []
+        self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(pipeline, seed))
 
     def _run(self, pipeline: Pipeline, seed: int) -> None:
         try:
-            self._results.append(workload.run(pipeline.application, SECONDS, TRANSACTIONS, 4, seed))
+            self._results.append(workload.run(pipeline.application, SECONDS, TRANSACTIONS, 4, seed, stop=self._stop))
         except BaseException as error:
             self._results.append(error)
 
@@ -52,10 +55,11 @@ class Changes:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._stop.set()
         self._thread.join()
         (result,) = self._results
         assert isinstance(result, WorkloadSummary), result
-        assert result.transactions >= TRANSACTIONS
+        assert result.transactions >= LEAST_TRANSACTIONS
 
 
 def unconfirmed(pipeline: Pipeline) -> int:
@@ -120,6 +124,7 @@ def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: C
         kill(pipeline)
         time.sleep(3)
         kill(pipeline)
+        time.sleep(2)
     for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
         pipeline.connect.await_running(name, timeout=120)
     pipeline.drain()

@@ -330,7 +330,7 @@ class TestReading:
     def test_an_s3_endpoint_is_addressed_by_path(self) -> None:
         assert s3_options("eu-central-1", "http://127.0.0.1:9000") == {
             "aws_region": "eu-central-1",
-            "aws_endpoint": "http://127.0.0.1:9000",
+            "aws_endpoint_url": "http://127.0.0.1:9000",
             "aws_allow_http": "true",
             "aws_virtual_hosted_style_request": "false",
         }
