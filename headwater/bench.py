@@ -73,7 +73,7 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
                     _change(application)
                     time.sleep(1)
             pipeline.drain()
-        idle = freshness(pipeline, pipeline.contracts, since)
+        idle = freshness(pipeline, since)
     if idle is None:
         raise AssertionError("the transactions changed nothing")
     figures = Figures(

@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from headwater import contract, database, northwind, report, workload
 from headwater.claims import claim
-from headwater.contract import Contract
 from headwater.local.pipeline import LAKE, EventLog, Pipeline
 from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.verify import TableComparison, read_lake, read_live_table
@@ -94,9 +93,8 @@ def run(
 
     Raises UserError where a part is missing, dies or does not drain.
     """
-    contracts = contract.load_all(CONTRACTS)
     phases = Phases()
-    with claim(folder, "the demo"), emptied(folder), Pipeline(folder, contracts) as pipeline:
+    with claim(folder, "the demo"), emptied(folder), Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
         with phases.measure("start"):
             pipeline.start(step, lambda owner: _load(owner, data, scale))
         with MemoryWatch(pipeline) as memory:
@@ -120,7 +118,7 @@ def run(
             report.build(
                 output,
                 tables,
-                freshness(pipeline, contracts, since=workload_began),
+                freshness(pipeline, since=workload_began),
                 phases.seconds,
                 _orders(pipeline),
                 memory_bytes=memory.peak,
@@ -181,12 +179,12 @@ def _top(customers: Sequence[report.CustomerRevenue]) -> str:
     return ", ".join(customer.customer_id for customer in customers[:3])
 
 
-def freshness(pipeline: Pipeline, contracts: Sequence[Contract], since: float) -> report.Freshness | None:
+def freshness(pipeline: Pipeline, since: float) -> report.Freshness | None:
     """Seconds from commit in the source to readable in the lake, of the last change of every row (deleted ones too)
     that was changed after ``since``, in epoch seconds."""
     completed = pipeline.events.completion()
     seconds: list[float] = []
-    for one in contracts:
+    for one in pipeline.contracts:
         for batch in read_lake(f"{LAKE}/{one.table}", pipeline.storage()):
             instants = batch.column("_hoodie_commit_time").to_pylist()
             micros = pc.cast(batch.column("_source_ts"), pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()

@@ -172,10 +172,10 @@ class Pipeline:
         topics = [connectors.topic(contract, self.settings) for contract in self.contracts]
         return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
 
-    def drain(self, progress: Callable[[str], None] = lambda text: None, timeout: float = 300) -> None:
+    def drain(self, timeout: float = 300) -> None:
         """Wait until every change committed so far in the source is in the lake. The writer must be running."""
         ends = self.await_captured(timeout)
-        wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends, progress), timeout, 0.25)
+        wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends), timeout, 0.25)
 
     def _alive(self) -> bool:
         for part in (self.postgres, self.aws, self.broker, self.connect):
@@ -186,11 +186,10 @@ class Pipeline:
                     raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
         return False
 
-    def _reached(self, ends: Mapping[str, int], progress: Callable[[str], None]) -> bool:
+    def _reached(self, ends: Mapping[str, int]) -> bool:
         cursor = self.events.cursor()
         behind = sum(max(0, end - cursor.get(source, 0)) for source, end in ends.items())
         if behind:
-            progress(f"{behind:,} changes to go")
             self.writer.check()
             self._alive()
         return behind == 0
