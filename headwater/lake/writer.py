@@ -18,7 +18,8 @@ from pyspark.storagelevel import StorageLevel
 from headwater.contract import Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
-from headwater.lake.changes import PostgresDecoder, columns_tagged, decode_lines
+from headwater.lake.changes import columns_tagged
+from headwater.lake.postgresql import PostgresDecoder, decode_lines
 from headwater.lake.landing import Landing, LandingObject, advance, read_lines
 from headwater.lake.lease import Lease
 from headwater.lake.table import Commit, HudiTable, Progress, layout

@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from headwater import contract as contracts
-from headwater.lake.changes import BadRecord, Decoded, PostgresDecoder, decode_lines, order, record_key
+from headwater.lake.changes import BadRecord, Decoded, record_key
 from headwater.lake.convert import TOAST_PLACEHOLDER
+from headwater.lake.postgresql import PostgresDecoder, decode_lines, order
 
 CONTRACT = contracts.loads(
     """
