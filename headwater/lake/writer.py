@@ -19,9 +19,9 @@ from headwater.contract import Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
 from headwater.lake.changes import columns_tagged
-from headwater.lake.postgresql import PostgresDecoder, decode_lines
 from headwater.lake.landing import Landing, LandingObject, advance, read_lines
 from headwater.lake.lease import Lease
+from headwater.lake.postgresql import PostgresDecoder, decode_lines
 from headwater.lake.table import Commit, HudiTable, Progress, layout
 
 Report = Callable[[dict[str, Any]], None]
