@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.contract import Contract
+from headwater.contract import POSTGRESQL, Contract, of_database
 
 SOURCE_NAME = "headwater-postgres"
 SINK_NAME = "headwater-landing"
@@ -51,16 +51,21 @@ def heartbeat_topic(settings: CaptureSettings) -> str:
     return f"__debezium-heartbeat.{settings.topic_prefix}"
 
 
+def table_topics(contracts: Iterable[Contract], settings: CaptureSettings) -> list[str]:
+    """The topics of the PostgreSQL tables among the contracts' sources, sorted."""
+    return sorted(topic(contract, settings) for contract in of_database(contracts, POSTGRESQL))
+
+
 def topics(contracts: Iterable[Contract], settings: CaptureSettings) -> dict[str, int]:
     """Every topic that the connectors write, with its number of partitions."""
-    tables = {topic(contract, settings): settings.topic_partitions for contract in contracts}
+    tables = dict.fromkeys(table_topics(contracts, settings), settings.topic_partitions)
     capture = {f"{settings.topic_prefix}.{table}": 1 for table in (HEARTBEAT_TABLE, SIGNAL_TABLE)}
     return {**tables, **capture, heartbeat_topic(settings): 1}
 
 
 def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
     """Name and configuration of the Debezium connector."""
-    tables = sorted(contract.source.table for contract in contracts)
+    tables = sorted(contract.source.table for contract in of_database(contracts, POSTGRESQL))
     secret = settings.database_secret
     return SOURCE_NAME, {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
@@ -107,11 +112,10 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
 
 def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
     """Name and configuration of the S3 sink; its consumer group is ``connect-`` + the name."""
-    names = sorted(topic(contract, settings) for contract in contracts)
     config = {
         "connector.class": "io.headwater.connect.s3.S3SinkConnector",
         "tasks.max": "1",
-        "topics": ",".join(names),
+        "topics": ",".join(table_topics(contracts, settings)),
         "s3.bucket": settings.landing_bucket,
         "s3.prefix": settings.landing_prefix,
         "s3.region": settings.region,

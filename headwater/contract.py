@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,19 @@ from headwater.errors import UserError
 
 _NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
 _SCALARS = ("int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp")
-_KEY_KINDS = ("int", "bigint", "string", "date")
 _MAX_DECIMAL_PRECISION = 38  # Spark's and Hive's limit
+
+POSTGRESQL = "postgresql"
+DYNAMODB = "dynamodb"
+UNKNOWN_MONTH = "unknown"
+"""What ``transform: month`` gives for an item without the attribute."""
+
+_PARTITION_KINDS = ("int", "bigint", "string", "date")
+_KEY_KINDS = {POSTGRESQL: _PARTITION_KINDS, DYNAMODB: (*_PARTITION_KINDS, "decimal", "binary")}
+_SOURCE_TABLES = {
+    POSTGRESQL: (re.compile(r"[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*\Z"), "schema.table"),
+    DYNAMODB: (re.compile(r"[a-zA-Z0-9_.-]{3,255}\Z"), "a DynamoDB table's name"),
+}
 
 
 @dataclass(frozen=True)
@@ -220,6 +231,41 @@ def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
     return None if target.kind in allowed else f"{text} needs {' or '.join(allowed)}, not {target.ddl()}"
 
 
+_NUMBERS = ("decimal", "int", "bigint")
+_DYNAMODB_TARGETS = {
+    "S": ("string", "date", "timestamp"),
+    "N": (*_NUMBERS, "string"),
+    "B": ("binary",),
+    "BOOL": ("boolean",),
+    "M": ("struct", "string"),
+    "L": ("array", "string"),
+    "SS": ("array",),
+    "NS": ("array",),
+    "BS": ("array",),
+}
+_DYNAMODB_ELEMENTS = {"SS": ("string",), "NS": (*_NUMBERS, "string"), "BS": ("binary",)}
+_DYNAMODB_KEYS = ("S", "N", "B")
+
+
+def check_dynamodb_conversion(source_type: str, target: Type) -> str | None:
+    """Why DynamoDB's ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
+
+    A number that needs more digits than the target has, and a text that is no date, are quarantined when they arrive.
+    """
+    allowed = _DYNAMODB_TARGETS.get(source_type)
+    if allowed is None:
+        return f"DynamoDB type {source_type!r} is not supported, expected one of {', '.join(_DYNAMODB_TARGETS)}"
+    if target.kind not in allowed:
+        return f"{source_type} needs {' or '.join(allowed)}"
+    if target.element is not None and source_type in _DYNAMODB_ELEMENTS:
+        elements = _DYNAMODB_ELEMENTS[source_type]
+        if target.element.kind not in elements:
+            return f"{source_type} needs an array of {' or '.join(elements)}"
+    if _holds(target, "float") or _holds(target, "double"):
+        return "DynamoDB's numbers are decimal: a float or a double does not hold them exactly"
+    return None
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a table's changes come from: the kind of database and the table's full name in it."""
@@ -240,12 +286,14 @@ class Source:
 
 @dataclass(frozen=True)
 class Column:
-    """A lake column. ``path`` is (source column,) or (source column, JSON key, …)."""
+    """A lake column. ``path`` is (source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or
+    (attribute, key of its map, …). ``transform`` is None or ``month``."""
 
     name: str
     type: Type
     source_type: str | None
     path: tuple[str, ...]
+    transform: str | None = None
 
 
 @dataclass(frozen=True)
@@ -271,12 +319,14 @@ class Contract:
     def lake_columns(self) -> list[tuple[str, Type]]:
         """Name and type of all columns that the writer stores, in order; Hudi's own ``_hoodie_*`` come before them."""
         own = ("_key", "_op", "_order")
+        deleted_by = [("_deleted_by", Type("string"))] if self.source.database == DYNAMODB else []
         return [
             *((column.name, column.type) for column in self.columns),
             *((name, Type("string")) for name in own),
             ("_source_ts", Type("timestamp")),
             ("_position", Type("string")),
             ("_deleted", Type("boolean")),
+            *deleted_by,
             ("_rest", Type("string")),
         ]
 
@@ -296,12 +346,15 @@ class Contract:
         return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
-def _column_document(column: Column) -> dict[str, str]:
-    document = {"name": column.name, "type": column.type.ddl()}
+def _column_document(column: Column) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": column.name, "type": column.type.ddl()}
     if column.source_type is not None:
         document["source_type"] = column.source_type
     if column.path != (column.name,):
-        document["from"] = ".".join(column.path)
+        dots = any("." in name for name in column.path)
+        document["from"] = list(column.path) if dots else ".".join(column.path)
+    if column.transform is not None:
+        document["transform"] = column.transform
     return document
 
 
@@ -355,14 +408,19 @@ def parse(document: Any, where: str) -> Contract:
         ("table", "description", "source", "key", "partition_by", "buckets", "columns", "verify_with"),
     )
     source = _Reader(f"{where}: source", reader.get("source"), ("database", "table"))
-    if source.text("database") != "postgresql":
-        raise source.fail("database", "postgresql")
-    if not re.match(r"[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*\Z", source.text("table")):
-        raise source.fail("table", "schema.table")
+    database = source.text("database")
+    if database not in _SOURCE_TABLES:
+        raise source.fail("database", " or ".join(_SOURCE_TABLES))
+    pattern, expected = _SOURCE_TABLES[database]
+    if not pattern.match(source.text("table")):
+        raise source.fail("table", expected)
+    if database == DYNAMODB and reader.has("verify_with"):
+        raise reader.fail("verify_with", "none: DynamoDB answers no SQL")
     entries = reader.get("columns")
     if not isinstance(entries, list) or not entries:
         raise reader.fail("columns", "a list of columns")
-    columns = tuple(_column(entry, f"{where}: columns[{index}]") for index, entry in enumerate(entries))
+    read_column = _dynamodb_column if database == DYNAMODB else _postgresql_column
+    columns = tuple(read_column(entry, f"{where}: columns[{index}]") for index, entry in enumerate(entries))
     names = tuple(column.name for column in columns)
     for name in names:
         if names.count(name) > 1:
@@ -377,35 +435,38 @@ def parse(document: Any, where: str) -> Contract:
     contract = Contract(
         table=reader.name("table"),
         description=reader.text("description"),
-        source=Source(source.text("database"), source.text("table")),
+        source=Source(database, source.text("table")),
         key=key,
         partition_by=partition_by,
         buckets=buckets,
         columns=columns,
         verify_with=reader.text("verify_with") if reader.has("verify_with") else None,
     )
-    for field, chosen in (("key", key), ("partition_by", partition_by)):
+    for field, chosen, kinds in (("key", key, _KEY_KINDS[database]), ("partition_by", partition_by, _PARTITION_KINDS)):
         for name in chosen:
-            kind = contract.column(name).type.kind
-            if kind not in _KEY_KINDS:
-                raise UserError(f"{where}: {field}: {name} is {kind}, expected {', '.join(_KEY_KINDS)}")
-            if len(contract.column(name).path) > 1:
-                raise UserError(f"{where}: {field}: {name} comes from inside JSON, expected a column of the source")
+            _check_identity(contract.column(name), kinds, database, f"{where}: {field}: {name}")
+    for name in key:
+        if contract.column(name).transform is not None:
+            raise UserError(f"{where}: key: {name} has a transform, expected the attribute as it is")
     if len(partition_by) > 1:
         raise reader.fail("partition_by", "no column or one")
     return contract
 
 
-def _column(document: Any, where: str) -> Column:
+def _check_identity(column: Column, kinds: tuple[str, ...], database: str, where: str) -> None:
+    """Refuse a column that cannot be part of a key or a partition. ``where`` names file, field and column."""
+    if column.type.kind not in kinds:
+        raise UserError(f"{where} is {column.type.kind}, expected {', '.join(kinds)}")
+    if database == DYNAMODB and column.source_type not in _DYNAMODB_KEYS:
+        raise UserError(f"{where} has source_type {column.source_type}, expected {', '.join(_DYNAMODB_KEYS)}")
+    if len(column.path) > 1:
+        inside, whole = ("a map", "an attribute") if database == DYNAMODB else ("JSON", "a column")
+        raise UserError(f"{where} comes from inside {inside}, expected {whole} of the source")
+
+
+def _postgresql_column(document: Any, where: str) -> Column:
     reader = _Reader(where, document, ("name", "type", "source_type", "from"))
-    name = reader.name("name")
-    try:
-        type_ = parse_type(reader.text("type"))
-    except ValueError as error:
-        raise UserError(f"{where}: type: {error}") from None
-    if type_.kind != "timestamp" and _holds(type_, "timestamp"):
-        # hudi-rs 0.5 cannot reconcile such a column between a base and a log file.
-        raise UserError(f"{where}: type: found a timestamp inside {type_.ddl()}, expected string in its place")
+    name, type_ = reader.name("name"), _column_type(reader)
     path = tuple(reader.text("from").split(".")) if reader.has("from") else (name,)
     if not all(path):
         raise reader.fail("from", "a source column, or a path such as payload.customer")
@@ -421,6 +482,38 @@ def _column(document: Any, where: str) -> Column:
     if problem is not None:
         raise UserError(f"{where}: type: found {type_.ddl()} from {source_type}, but {problem}")
     return Column(name, type_, source_type, path)
+
+
+def _dynamodb_column(document: Any, where: str) -> Column:
+    reader = _Reader(where, document, ("name", "type", "source_type", "from", "transform"))
+    name, type_ = reader.name("name"), _column_type(reader)
+    given = reader.get("from") if reader.has("from") else [name]
+    path = given.split(".") if isinstance(given, str) else given
+    if not isinstance(path, list) or not path or not all(isinstance(part, str) and part for part in path):
+        raise reader.fail("from", "an attribute, a path such as address.city, or a list of names that may hold dots")
+    source_type = reader.text("source_type")
+    problem = check_dynamodb_conversion(source_type, type_)
+    if problem is not None:
+        raise UserError(f"{where}: type: found {type_.ddl()} from {source_type}, but {problem}")
+    transform = None
+    if reader.has("transform"):
+        transform = reader.text("transform")
+        if transform != "month":
+            raise reader.fail("transform", "month")
+        if (source_type, type_.kind) != ("S", "string"):
+            raise reader.fail("transform", f"none on {type_.ddl()} from {source_type}: month makes a string of an S")
+    return Column(name, type_, source_type, tuple(path), transform)
+
+
+def _column_type(reader: _Reader) -> Type:
+    try:
+        type_ = parse_type(reader.text("type"))
+    except ValueError as error:
+        raise UserError(f"{reader.where}: type: {error}") from None
+    if type_.kind != "timestamp" and _holds(type_, "timestamp"):
+        # hudi-rs 0.5 cannot reconcile such a column between a base and a log file.
+        raise UserError(f"{reader.where}: type: found a timestamp inside {type_.ddl()}, expected string in its place")
+    return type_
 
 
 def _holds(type_: Type, kind: str) -> bool:
@@ -463,6 +556,11 @@ def load_all(folder: Path) -> list[Contract]:
             if values.count(value) > 1:
                 raise UserError(f"{folder}: {field} {value!r} is described by two contracts, expected one")
     return contracts
+
+
+def of_database(contracts: Iterable[Contract], database: str) -> list[Contract]:
+    """Those contracts whose source is a database of that kind (``POSTGRESQL`` or ``DYNAMODB``), in their order."""
+    return [contract for contract in contracts if contract.source.database == database]
 
 
 def _contracts(folder: Path) -> Iterator[Contract]:

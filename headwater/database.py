@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 
 from headwater.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE, SLOT
-from headwater.contract import Contract
+from headwater.contract import POSTGRESQL, Contract, of_database
 from headwater.errors import UserError
 from headwater.paths import ROOT
 
@@ -42,9 +42,20 @@ TABLES = (
     "order_details",
 )
 
+# The least and the greatest order that there is, both null where there is none.
+ORDERS_SPAN = """SELECT min(order_id), max(order_id)
+FROM (SELECT order_id FROM northwind.orders UNION ALL SELECT order_id FROM northwind.order_events) AS known"""
+# The form of ``repair_statement``, with {first} and {last} in it.
+REPAIR = """INSERT INTO outbox.noted (kind, key)
+SELECT 'order', coalesce(built.order_id, stored.order_id)::text
+FROM (SELECT * FROM outbox.current_orders WHERE order_id BETWEEN {first} AND {last}) AS built
+FULL JOIN (SELECT * FROM northwind.order_events WHERE order_id BETWEEN {first} AND {last}) AS stored USING (order_id)
+WHERE (built.order_month, built.payload) IS DISTINCT FROM (stored.order_month, stored.payload)"""
+
 Progress = Callable[[str, int, int], None]
 """Called with a table's name, its rows done and its rows in total."""
 
+_LEAST_ORDER, _GREATEST_ORDER = -(1 << 31), (1 << 31) - 1
 _COPY_CHARACTERS = 1 << 18
 
 _TOKEN = re.compile(
@@ -74,8 +85,9 @@ def split(script: str) -> list[str]:
 
 
 def published_tables(contracts: Iterable[Contract]) -> list[str]:
-    """The tables of the publication: those that the contracts name, the heartbeat and the signals."""
-    return [*sorted({contract.source.table for contract in contracts}), HEARTBEAT_TABLE, SIGNAL_TABLE]
+    """The tables of the publication: those that the contracts of PostgreSQL name, the heartbeat and the signals."""
+    named = {contract.source.table for contract in of_database(contracts, POSTGRESQL)}
+    return [*sorted(named), HEARTBEAT_TABLE, SIGNAL_TABLE]
 
 
 def statements(contracts: Iterable[Contract]) -> list[str]:
@@ -83,15 +95,18 @@ def statements(contracts: Iterable[Contract]) -> list[str]:
 
     They hold no password: the roles get theirs by ``ALTER ROLE``.
     """
-    return [*_content(), *_publication(published_tables(contracts))]
+    return [*content_statements(), *publication_statements(contracts)]
 
 
-def _content() -> list[str]:
+def content_statements() -> list[str]:
+    """The statements of ``database/``: schema, outbox, capture tables and roles."""
     scripts = sorted(SQL_FOLDER.glob("*.sql"))
     return [statement for script in scripts for statement in split(script.read_text(encoding="utf-8"))]
 
 
-def _publication(tables: Sequence[str]) -> list[str]:
+def publication_statements(contracts: Iterable[Contract]) -> list[str]:
+    """The statements that publish the contracts' tables and let the connector's role read them."""
+    tables = published_tables(contracts)
     # Contracts allow lower-case letters, digits and _ in these names, which need no quotes.
     listed = ", ".join(tables)
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
@@ -114,6 +129,15 @@ $$""",
     ]
 
 
+def repair_statement(first: int, last: int) -> str:
+    """The statement that puts right the outbox rows of the orders ``first`` to ``last``, both included.
+
+    Rows are wrong that were there before the outbox, or before a change of how payloads are built. Rows that are as
+    they should be are not written.
+    """
+    return REPAIR.format(first=first, last=last)
+
+
 def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: Iterable[Contract]) -> None:
     """Create schema, outbox, capture tables, roles and publication, or bring them up to date, in one transaction.
 
@@ -130,18 +154,18 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
             f"The server has wal_level = {level}, expected logical: set it (on Aurora rds.logical_replication = 1 in "
             "the cluster's parameter group) and restart the server."
         )
-    published = published_tables(contracts)
+    contracts = list(contracts)
     try:
         with conn.transaction():
-            for statement in _content():
+            for statement in content_statements():
                 conn.execute(statement.encode())
-            for table in published:
+            for table in published_tables(contracts):
                 if _one(conn, "SELECT to_regclass(%s)", (table,)) is None:
                     raise UserError(
                         f"A contract names the source table {table}, and there is none: correct `source.table` in the "
                         "contract, or create the table first."
                     )
-            for statement in _publication(published):
+            for statement in publication_statements(contracts):
                 conn.execute(statement.encode())
             for role in ROLES:
                 # Hashed here, so that no log of the server ever shows the password.
@@ -149,24 +173,12 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
                 conn.execute(
                     sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(secret.decode()))
                 )
-            _rebuild_outbox(conn)
+            conn.execute(repair_statement(_LEAST_ORDER, _GREATEST_ORDER).encode())
     except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
             f"{conn.info.user} may not create the database's content: {_text(error)}. Connect as the server's "
             "administrator (--user)."
         ) from None
-
-
-def _rebuild_outbox(conn: psycopg.Connection) -> None:
-    # For orders that were there before the outbox, or before a change of how payloads are built. Rows that are as they
-    # should be are not written.
-    conn.execute(
-        """INSERT INTO outbox.noted (kind, key)
-           SELECT 'order', coalesce(built.order_id, stored.order_id)::text
-           FROM outbox.current_orders AS built
-           FULL JOIN northwind.order_events AS stored USING (order_id)
-           WHERE (built.order_month, built.payload) IS DISTINCT FROM (stored.order_month, stored.payload)"""
-    )
 
 
 def load(

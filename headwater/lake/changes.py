@@ -6,11 +6,16 @@ One source record gives no row, one, or two (a row that left its partition leave
 
 from __future__ import annotations
 
-import json
-from dataclasses import dataclass
-from typing import Any
+import base64
+from collections.abc import Sequence
+from decimal import Decimal
+from json.encoder import encode_basestring
+from typing import Any, NamedTuple
 
 from headwater.contract import Contract
+
+_MAX_EPOCH = 9999
+_NO_PARTITION = (None, "")  # Hudi has one partition for both, and Athena cannot tell them apart
 
 
 class BadRecord(ValueError):
@@ -22,8 +27,7 @@ class BadRecord(ValueError):
         self.floor = floor
 
 
-@dataclass(frozen=True)
-class Decoded:
+class Decoded(NamedTuple):
     """What one record says: rows in the order of ``Contract.lake_columns`` and, where it ends all that came before it
     (TRUNCATE, a completed snapshot), the table's new floor."""
 
@@ -31,9 +35,63 @@ class Decoded:
     floor: str | None = None
 
 
-def record_key(values: tuple[Any, ...]) -> str:
-    """The Hudi record key of key values: a JSON array, so that no two different keys share a text."""
-    return json.dumps(values, ensure_ascii=False, separators=(",", ":"), default=str)
+class Identity:
+    """Where a contract's key and partition stand among its columns."""
+
+    def __init__(self, contract: Contract) -> None:
+        names = [column.name for column in contract.columns]
+        self.key_at = [names.index(name) for name in contract.key]
+        self.partition_at = [names.index(name) for name in contract.partition_by]
+        self.kept_at = sorted({*self.key_at, *self.partition_at})
+        self._names = names
+
+    def record_key(self, values: Sequence[Any]) -> str:
+        """The record key of a row's values, in the order of the columns. Raises BadRecord where a part of the key is
+        null or the row has no partition."""
+        key = [values[at] for at in self.key_at]
+        if None in key:
+            names = ", ".join(self._names[at] for at in self.key_at)
+            raise BadRecord(f"key: found null in {names}, expected values")
+        for at in self.partition_at:
+            if values[at] in _NO_PARTITION:
+                raise BadRecord(f"{self._names[at]}: found {values[at]!r} as partition, expected a value")
+        return record_key(key)
+
+    def leaves_copy(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
+        """Whether the change from ``old`` to ``new`` leaves a copy of the row in the partition of ``old``. A row that
+        had no partition was refused, so there is no copy of it."""
+        return any(old[at] != new[at] and old[at] not in _NO_PARTITION for at in self.partition_at)
+
+
+def epoch_digits(epoch: int) -> str:
+    """The epoch as ``_order`` begins with it, in 4 digits. Raises ValueError."""
+    if not 0 <= epoch <= _MAX_EPOCH:
+        raise ValueError(f"epoch: found {epoch}, expected 0 to {_MAX_EPOCH}")
+    return f"{epoch:04d}"
+
+
+def record_key(values: Sequence[Any]) -> str:
+    """The Hudi record key of key values: a JSON array, so that no two different keys share a text. A decimal is
+    written in plain digits, whatever its exponent; bytes as base64; a date as text."""
+    return "[" + ",".join([_key_part(value) for value in values]) + "]"
+
+
+def _key_part(value: Any) -> str:
+    if isinstance(value, str):
+        return encode_basestring(value)
+    if isinstance(value, int):
+        return str(value)
+    if isinstance(value, Decimal):
+        return encode_basestring(plain_digits(value))
+    if isinstance(value, bytes):
+        return encode_basestring(base64.b64encode(value).decode())
+    return encode_basestring(str(value))
+
+
+def plain_digits(number: Decimal) -> str:
+    """A number in digits alone, without an exponent or needless zeros: one text for one number."""
+    text = format(number, "f") if number else "0"  # not normalize(), which rounds
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:

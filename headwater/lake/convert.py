@@ -23,10 +23,12 @@ Converter = Callable[[Any], Any]
 # Debezium's default marker for a TOASTed value that an update did not touch.
 TOAST_PLACEHOLDER = "__debezium_unavailable_value"
 
-_DATE = re.compile(r"(\d{4})-(\d\d)-(\d\d)\Z")
+_DATE_LENGTH = len("2024-02-29")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?\Z"
 )
+# What Python 3.9's fromisoformat takes, with a Z in place of the offset: several times as fast.
+_USUAL_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z\Z", re.ASCII).match
 _INT32 = 2**31
 _INT64 = 2**63
 _UTC = dt.timezone.utc
@@ -43,7 +45,8 @@ class Unfit(ValueError):
     """A value that the contract's type cannot hold exactly; the text says what was found and what was expected."""
 
 
-def _unfit(value: Any, expected: str) -> Unfit:
+def unfit(value: Any, expected: str) -> Unfit:
+    """The refusal of a value; ``expected`` says what it should have been."""
     shown = json.dumps(value, default=str)
     return Unfit(f"found {shown if len(shown) <= 80 else shown[:77] + '...'}, expected {expected}")
 
@@ -51,7 +54,7 @@ def _unfit(value: Any, expected: str) -> Unfit:
 def _integer(limit: int) -> Converter:
     def convert(value: Any) -> int:
         if type(value) is not int or not -limit <= value < limit:
-            raise _unfit(value, f"an integer of {limit.bit_length()} bits")
+            raise unfit(value, f"an integer of {limit.bit_length()} bits")
         return value
 
     return convert
@@ -62,7 +65,7 @@ def _float(value: Any) -> float:
         return float(value)
     if isinstance(value, str) and value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
-    raise _unfit(value, "a floating-point number")
+    raise unfit(value, "a floating-point number")
 
 
 def _float32(value: Any) -> float:
@@ -71,25 +74,25 @@ def _float32(value: Any) -> float:
         try:
             return float(struct.unpack("f", struct.pack("f", number))[0])
         except OverflowError:
-            raise _unfit(value, "a single-precision number") from None
+            raise unfit(value, "a single-precision number") from None
     return number
 
 
 def _boolean(value: Any) -> bool:
     if type(value) is not bool:
-        raise _unfit(value, "true or false")
+        raise unfit(value, "true or false")
     return value
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise _unfit(value, "a text")
+        raise unfit(value, "a text")
     return value
 
 
 def _integer_text(value: Any) -> str:
     if type(value) is not int:
-        raise _unfit(value, "an integer")
+        raise unfit(value, "an integer")
     return str(value)
 
 
@@ -102,7 +105,7 @@ def _numeric_text(value: Any) -> str:
     try:
         return format(Decimal(text), "f")
     except ArithmeticError:
-        raise _unfit(value, "a numeric") from None
+        raise unfit(value, "a numeric") from None
 
 
 def _decimal(precision: int, scale: int) -> Converter:
@@ -112,51 +115,56 @@ def _decimal(precision: int, scale: int) -> Converter:
 
     def convert(value: Any) -> Decimal:
         if type(value) is bool or not isinstance(value, (str, int, Decimal)):
-            raise _unfit(value, expected)
+            raise unfit(value, expected)
         try:
             number = Decimal(value)
         except ArithmeticError:
-            raise _unfit(value, expected) from None
+            raise unfit(value, expected) from None
         if not number.is_finite() or number.copy_abs() >= largest:
-            raise _unfit(value, expected)
+            raise unfit(value, expected)
         exponent = number.as_tuple().exponent
         if isinstance(exponent, int) and exponent >= -scale:
             return number
         # More digits than the scale are fine only where they are zeros.
         trimmed = number.quantize(quantum, context=_WIDE)
         if trimmed != number:
-            raise _unfit(value, expected)
+            raise unfit(value, expected)
         return trimmed
 
     return convert
 
 
 def _date(value: Any) -> dt.date:
-    found = _DATE.match(value) if isinstance(value, str) else None
-    try:
-        if found is not None:
-            return dt.date(*(int(part) for part in found.groups()))
-    except ValueError:
-        pass
-    raise _unfit(value, "a date from 0001-01-01 to 9999-12-31")
+    # From Python 3.11 on fromisoformat takes other forms of a date too, but none with dashes at these places.
+    if isinstance(value, str) and len(value) == _DATE_LENGTH and value[4] == value[7] == "-":
+        try:
+            return dt.date.fromisoformat(value)
+        except ValueError:
+            pass
+    raise unfit(value, "a date from 0001-01-01 to 9999-12-31")
 
 
 def _timestamp(value: Any) -> dt.datetime:
     expected = "a timestamp from 0001-01-01 to 9999-12-31 of at most microseconds"
+    if isinstance(value, str) and _USUAL_TIMESTAMP(value):
+        try:
+            return dt.datetime.fromisoformat(value[:-1] + "+00:00")
+        except ValueError:
+            raise unfit(value, expected) from None
     found = _TIMESTAMP.match(value) if isinstance(value, str) else None
     if found is None:
-        raise _unfit(value, expected)
+        raise unfit(value, expected)
     year, month, day, hour, minute, second, fraction, zone = found.groups()
     digits = (fraction or "").ljust(6, "0")
     if digits[6:].strip("0"):
-        raise _unfit(value, expected)
+        raise unfit(value, expected)
     try:
         moment = dt.datetime(
             int(year), int(month), int(day), int(hour), int(minute), int(second or 0), int(digits[:6]), _UTC
         )
         return moment - _offset(zone)
     except (ValueError, OverflowError):
-        raise _unfit(value, expected) from None
+        raise unfit(value, expected) from None
 
 
 def _offset(zone: str | None) -> dt.timedelta:
@@ -171,7 +179,7 @@ def _bytes_from_hex(value: Any) -> bytes:
     try:
         return bytes.fromhex(_text(value))
     except ValueError:
-        raise _unfit(value, "bytes in hexadecimal") from None
+        raise unfit(value, "bytes in hexadecimal") from None
 
 
 def _days(first: dt.date) -> Converter:
@@ -180,7 +188,7 @@ def _days(first: dt.date) -> Converter:
 
     def convert(value: Any) -> dt.date:
         if type(value) is not int or not lowest <= value <= _LAST_DAY:
-            raise _unfit(value, f"the days from 1970-01-01 to a date from {first} to 9999-12-31")
+            raise unfit(value, f"the days from 1970-01-01 to a date from {first} to 9999-12-31")
         return dt.date.fromordinal(value + _EPOCH_DAY)
 
     return convert
@@ -193,7 +201,7 @@ def _moment(first: dt.date, unit: int) -> Converter:
 
     def convert(value: Any) -> dt.datetime:
         if type(value) is not int or not lowest <= value * unit < highest:
-            raise _unfit(value, f"the time from 1970-01-01 to a timestamp from {first} to 9999-12-31")
+            raise unfit(value, f"the time from 1970-01-01 to a timestamp from {first} to 9999-12-31")
         return _EPOCH + dt.timedelta(microseconds=value * unit)
 
     return convert
@@ -205,7 +213,7 @@ def _instant(first: dt.date) -> Converter:
     def convert(value: Any) -> dt.datetime:
         moment = _timestamp(value)
         if moment.date() < first:
-            raise _unfit(value, f"a timestamp from {first} to 9999-12-31")
+            raise unfit(value, f"a timestamp from {first} to 9999-12-31")
         return moment
 
     return convert
@@ -225,7 +233,7 @@ def _instant_text(first: dt.date) -> Converter:
 def _time_text(value: Any) -> str:
     """Microseconds since midnight as PostgreSQL prints a time; 24:00:00 is one of its times."""
     if type(value) is not int or not 0 <= value <= _DAY_MICROS:
-        raise _unfit(value, "the microseconds of a day")
+        raise unfit(value, "the microseconds of a day")
     seconds, micros = divmod(value, 1_000_000)
     fraction = f".{micros:06d}".rstrip("0") if micros else ""
     return f"{seconds // 3600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}{fraction}"
@@ -247,13 +255,14 @@ def _then_text(converter: Converter) -> Converter:
 def _array(element: Converter) -> Converter:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, list):
-            raise _unfit(value, "an array")
+            raise unfit(value, "an array")
         return [None if item is None else element(item) for item in value]
 
     return convert
 
 
-def _scalar(kind: Type) -> Converter:
+def scalar_converter(kind: Type) -> Converter:
+    """A converter of JSON values, and of decimals as text, to a scalar type."""
     if kind.kind == "decimal":
         return _decimal(kind.precision, kind.scale)
     return {
@@ -269,46 +278,67 @@ def _scalar(kind: Type) -> Converter:
     }[kind.kind]
 
 
-def json_converter(target: Type) -> Callable[[Any, list[str], dict[str, Any]], Any]:
+def json_converter(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, Any]], Any]:
     """A converter for values inside json: ``(value, path, rest)``. Keys of objects that the type does not name are put
     into ``rest`` under their dotted path, so that nothing is lost."""
     if target.kind == "struct":
-        fields = [(name, json_converter(field)) for name, field in target.fields]
-        known = {name for name, _ in target.fields}
-
-        def convert_struct(value: Any, path: list[str], rest: dict[str, Any]) -> Any:
-            if not isinstance(value, Mapping):
-                raise _unfit(value, "an object")
-            for name in value.keys() - known:
-                rest[dotted([*path, name])] = value[name]
-            return tuple(
-                None if value.get(name) is None else convert(value[name], [*path, name], rest)
-                for name, convert in fields
-            )
-
-        return convert_struct
+        return _json_struct(target)
     if target.kind == "array" and target.element is not None:
         element = json_converter(target.element)
 
-        def convert_array(value: Any, path: list[str], rest: dict[str, Any]) -> Any:
+        def convert_array(value: Any, path: tuple[str, ...], rest: dict[str, Any]) -> Any:
             if not isinstance(value, list):
-                raise _unfit(value, "an array")
+                raise unfit(value, "an array")
             return [
-                None if item is None else element(item, [*path, str(index)], rest) for index, item in enumerate(value)
+                None if item is None else element(item, (*path, str(index)), rest) for index, item in enumerate(value)
             ]
 
         return convert_array
-    scalar = _json_double if target.kind == "double" else _scalar(target)
+    scalar = _json_scalar(target)
     return lambda value, path, rest: scalar(value)
+
+
+def _json_struct(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, Any]], Any]:
+    # Most of an outbox's time is spent here: scalars go without a path, and leftovers are looked for only where the
+    # object has a key too many.
+    known = frozenset(name for name, _ in target.fields)
+    fields = [
+        (name, json_converter(field), None) if field.kind in ("struct", "array") else (name, None, _json_scalar(field))
+        for name, field in target.fields
+    ]
+
+    def convert_struct(value: Any, path: tuple[str, ...], rest: dict[str, Any]) -> Any:
+        if not isinstance(value, dict):
+            raise unfit(value, "an object")
+        if not value.keys() <= known:
+            for name in value.keys() - known:
+                rest[dotted([*path, name])] = value[name]
+        found = value.get
+        row: list[Any] = []
+        for name, nested, scalar in fields:
+            item = found(name)
+            if item is None:
+                row.append(None)
+            elif scalar is not None:
+                row.append(scalar(item))
+            elif nested is not None:
+                row.append(nested(item, (*path, name), rest))
+        return tuple(row)
+
+    return convert_struct
+
+
+def _json_scalar(target: Type) -> Converter:
+    return _json_double if target.kind == "double" else scalar_converter(target)
 
 
 def _json_double(value: Any) -> float:
     """A JSON number as a double; json numbers are decimals, so the nearest double is taken only if it prints back."""
     if type(value) is bool or not isinstance(value, (int, Decimal)):
-        raise _unfit(value, "a number")
+        raise unfit(value, "a number")
     number = float(value)
     if Decimal(repr(number)) != Decimal(value):
-        raise _unfit(value, "a number that a double holds exactly")
+        raise unfit(value, "a number that a double holds exactly")
     return number
 
 
@@ -322,7 +352,7 @@ def parse_json(text: str) -> Any:
     try:
         return json.loads(text, parse_float=Decimal)
     except ValueError:
-        raise _unfit(text, "JSON") from None
+        raise unfit(text, "JSON") from None
 
 
 def dump_json(value: Any) -> str:
@@ -364,4 +394,4 @@ def _envelope_converter(source: SourceType, target: Type, first: dt.date) -> Con
         short = source.precision is not None and source.precision <= _MILLI_DIGITS
         known = _days(first) if base == "date" else _moment(first, 1000 if short else 1)
         return _then_text(known) if target.kind == "string" else known
-    return _scalar(target)
+    return scalar_converter(target)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from headwater.contract import Contract, SourceType
-from headwater.lake.changes import BadRecord, Decoded, record_key
+from headwater.lake.changes import BadRecord, Decoded, Identity, epoch_digits
 from headwater.lake.convert import (
     TOAST_PLACEHOLDER,
     Converter,
@@ -20,7 +20,6 @@ from headwater.lake.convert import (
     parse_json,
 )
 
-_MAX_EPOCH = 9999
 _AFTER_SNAPSHOTS = 10**20 - 1
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
@@ -28,9 +27,7 @@ _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 def order(epoch: int, lsn: int, snapshot: bool) -> str:
     """The text that compares two changes of one key: epoch, then 0 for a snapshot's row or 1 for a change, the LSN,
     and a last digit that puts a floor below the rows that it was taken with. 26 characters."""
-    if not 0 <= epoch <= _MAX_EPOCH:
-        raise ValueError(f"epoch: found {epoch}, expected 0 to {_MAX_EPOCH}")
-    return f"{epoch:04d}{0 if snapshot else 1}{lsn:020d}1"
+    return f"{epoch_digits(epoch)}{0 if snapshot else 1}{lsn:020d}1"
 
 
 def _floor_below(order_: str) -> str:
@@ -45,10 +42,7 @@ class PostgresDecoder:
         self._contract = contract
         self._epoch = epoch
         self._table = (contract.source.schema, contract.source.name)
-        names = [column.name for column in contract.columns]
-        self._key_at = [names.index(name) for name in contract.key]
-        self._partition_at = [names.index(name) for name in contract.partition_by]
-        self._kept_at = sorted({*self._key_at, *self._partition_at})
+        self._identity_of = Identity(contract)
         self._whole: list[tuple[int, str, str, Converter, Converter]] = []
         self._inside: dict[str, list[tuple[int, tuple[str, ...], Any]]] = {}
         self._placeholders: dict[str, Any] = {}
@@ -127,14 +121,13 @@ class PostgresDecoder:
             after = self._without_placeholders(after, before)
         row = self._row(after, tail, queried=op == "r")
         rows = [row]
-        if op == "u" and self._partition_at:
+        if op == "u" and self._identity_of.partition_at:
             if not isinstance(before, dict):
                 raise BadRecord(
                     "an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected"
                 )
             old = self._identity(before)
-            # A row that had no partition was refused, so there is no copy of it to bury.
-            if any(old[at] != row[at] for at in self._partition_at) and all(old[at] for at in self._partition_at):
+            if self._identity_of.leaves_copy(old, row):
                 rows.append(self._tombstone(old, tail))
         return Decoded(rows=tuple(rows), floor=self._snapshot_floor(event))
 
@@ -184,7 +177,7 @@ class PostgresDecoder:
                 value = None if value is None else value.get(name)
             if value is not None:
                 try:
-                    values[at] = converter(value, [source, *path], rest)
+                    values[at] = converter(value, (source, *path), rest)
                 except Unfit as error:
                     raise Unfit(f"{self._contract.columns[at].name}: {error}") from None
         if () not in taken:
@@ -193,7 +186,7 @@ class PostgresDecoder:
     def _identity(self, image: Mapping[str, Any]) -> list[Any]:
         """Key and partition values of an image, all else None."""
         values: list[Any] = [None] * len(self._contract.columns)
-        for at in self._kept_at:
+        for at in self._identity_of.kept_at:
             name = self._contract.columns[at].name
             source, converter = self._decode_row_of[name]
             if source not in image:
@@ -205,16 +198,8 @@ class PostgresDecoder:
         return self._finish(values, tail, deleted=True, rest=None)
 
     def _finish(self, values: list[Any], tail: tuple[Any, ...], *, deleted: bool, rest: str | None) -> tuple[Any, ...]:
-        key = tuple(values[at] for at in self._key_at)
-        if any(part is None for part in key):
-            raise BadRecord(f"key: found null in {', '.join(self._contract.key)}, expected values")
-        for at in self._partition_at:
-            if values[at] is None or values[at] == "":
-                # Hudi has one partition for both, and Athena cannot tell them apart.
-                name = self._contract.columns[at].name
-                raise BadRecord(f"{name}: found {values[at]!r} as partition, expected a value")
         op, order_, source_time, position = tail
-        return (*values, record_key(key), op, order_, source_time, position, deleted, rest)
+        return (*values, self._identity_of.record_key(values), op, order_, source_time, position, deleted, rest)
 
 
 def _convert(value: Any, converter: Converter, name: str) -> Any:

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from headwater import contract as contracts
-from headwater.contract import SourceType, check_conversion, parse_type
+from headwater.contract import DYNAMODB, POSTGRESQL, SourceType, check_conversion, check_dynamodb_conversion, parse_type
 from headwater.errors import UserError
+from headwater.paths import CONTRACTS
 
 GOOD = """
 table: orders
@@ -21,10 +22,49 @@ columns:
   - {name: items, type: "array<struct<product_id:int,price:decimal(12,4)>>", from: payload.items}
 """
 
+KEY_VALUE = """
+table: people
+description: People.
+source: {database: dynamodb, table: shop-People.v2}
+key: [id, nr]
+partition_by: [month]
+buckets: 4
+columns:
+  - {name: id, type: binary, source_type: B}
+  - {name: nr, type: "decimal(38,0)", source_type: N, from: custNr}
+  - {name: month, type: string, source_type: S, from: since, transform: month}
+  - {name: since, type: date, source_type: S}
+  - {name: city, type: string, source_type: S, from: address.city}
+  - {name: nick, type: string, source_type: S, from: [nick.name]}
+  - {name: street, type: string, source_type: S, from: [address, "street.1"]}
+"""
 
-def test_a_contract_survives_the_way_to_the_cluster() -> None:
-    loaded = contracts.loads(GOOD, "orders.yaml")
+
+@pytest.mark.parametrize("text", [GOOD, KEY_VALUE, (CONTRACTS / "accounts.yaml").read_text()])
+def test_a_contract_survives_the_way_to_the_cluster(text: str) -> None:
+    loaded = contracts.loads(text, "orders.yaml")
     assert contracts.loads(loaded.to_json(), "orders.json") == loaded
+
+
+def test_a_path_is_text_with_dots_or_a_list_of_names_that_hold_them() -> None:
+    people = contracts.loads(KEY_VALUE, "people.yaml")
+    paths = {column.name: column.path for column in people.columns}
+    assert paths["nr"] == ("custNr",)
+    assert paths["city"] == ("address", "city")
+    assert paths["nick"] == ("nick.name",)
+    assert paths["street"] == ("address", "street.1")
+    assert [column.transform for column in people.columns].count("month") == 1
+
+
+def test_a_table_of_dynamodb_has_a_column_that_says_who_deleted() -> None:
+    names = [name for name, _ in contracts.loads(KEY_VALUE, "people.yaml").lake_columns()]
+    assert names[-3:] == ["_deleted", "_deleted_by", "_rest"]
+
+
+def test_contracts_are_told_apart_by_their_database() -> None:
+    both = [contracts.loads(KEY_VALUE, "people.yaml"), contracts.loads(GOOD, "orders.yaml")]
+    assert [one.table for one in contracts.of_database(both, POSTGRESQL)] == ["orders"]
+    assert [one.table for one in contracts.of_database(both, DYNAMODB)] == ["people"]
 
 
 def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
@@ -41,7 +81,9 @@ def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
         ("key: [id]", "key: [nr]", "key: found ['nr'], expected different names out of: id, month, items"),
         ("key: [id]", "key: [items]", "key: items is array, expected int"),
         ("key: [id]", "key: []", "key: found [], expected at least one column"),
-        ("postgresql", "oracle", "source: database: found 'oracle', expected postgresql"),
+        ("postgresql", "oracle", "source: database: found 'oracle', expected postgresql or dynamodb"),
+        ("source_type: text", "source_type: text, transform: month", "unknown field 'transform'"),
+        ("from: payload.items", "from: [payload, items]", "from: found ['payload', 'items'], expected a text"),
         ("shop.orders", "orders", "source: table: found 'orders', expected schema.table"),
         ("type: int, source_type: integer", "type: int, source_type: bigint", "bigint needs bigint or string"),
         ("type: int, source_type: integer", "type: int", "source_type: found None, expected a text"),
@@ -63,6 +105,84 @@ def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
         contracts.loads(GOOD.replace(found, replacement, 1), "orders.yaml")
     assert complaint in str(refused.value)
     assert "orders.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("found", "replacement", "complaint"),
+    [
+        ("shop-People.v2", "no table", "source: table: found 'no table', expected a DynamoDB table's name"),
+        ("shop-People.v2", "ab", "source: table: found 'ab'"),
+        ("buckets: 4", "buckets: 4\nverify_with: a.sql", "verify_with: found 'a.sql', expected none"),
+        ("source_type: N, ", "", "columns[1]: source_type: found None, expected a text"),
+        ("source_type: S, from: address.city", "from: address.city", "columns[4]: source_type: found None"),
+        ("source_type: B", "source_type: bytea", "DynamoDB type 'bytea' is not supported, expected one of S, N"),
+        ('"decimal(38,0)"', "double", "columns[1]: type: found double from N, but N needs decimal or int"),
+        ("type: date", "type: double", "S needs string or date or timestamp"),
+        ("from: custNr", "from: nr.nr", "key: nr comes from inside a map, expected an attribute of the source"),
+        ("type: binary, source_type: B", "type: string, source_type: M", "key: id has source_type M, expected S, N, B"),
+        ("type: binary, source_type: B", "type: boolean, source_type: BOOL", "key: id is boolean, expected int"),
+        ("key: [id, nr]", "key: [id, month]", "key: month has a transform, expected the attribute as it is"),
+        ("partition_by: [month]", "partition_by: [nr]", "partition_by: nr is decimal, expected int, bigint"),
+        ("transform: month", "transform: year", "transform: found 'year', expected month"),
+        ("type: date, source_type: S", "type: date, source_type: S, transform: month", "found 'month', expected none"),
+        ("from: address.city", "from: address..city", "from: found 'address..city', expected an attribute"),
+        ("from: [nick.name]", "from: []", "from: found [], expected an attribute"),
+        ("from: [nick.name]", "from: [nick, 1]", "from: found ['nick', 1], expected an attribute"),
+        ("from: [nick.name]", "from: {}", "from: found {}, expected an attribute"),
+    ],
+)
+def test_a_wrong_contract_of_dynamodb_is_refused(found: str, replacement: str, complaint: str) -> None:
+    assert found in KEY_VALUE
+    with pytest.raises(UserError) as refused:
+        contracts.loads(KEY_VALUE.replace(found, replacement, 1), "people.yaml")
+    assert complaint in str(refused.value)
+    assert "people.yaml" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("source", "targets"),
+    [
+        ("S", ["string", "date", "timestamp"]),
+        ("N", ["decimal(38,10)", "int", "bigint", "string"]),
+        ("B", ["binary"]),
+        ("BOOL", ["boolean"]),
+        ("M", ["struct<a:int,b:struct<c:array<string>>>", "string"]),
+        ("L", ["array<struct<a:decimal(3,2)>>", "array<date>", "string"]),
+        ("SS", ["array<string>"]),
+        ("NS", ["array<decimal(38,0)>", "array<bigint>", "array<int>", "array<string>"]),
+        ("BS", ["array<binary>"]),
+    ],
+)
+def test_dynamodbs_types_have_exact_counterparts(source: str, targets: list[str]) -> None:
+    assert [check_dynamodb_conversion(source, parse_type(target)) for target in targets] == [None] * len(targets)
+
+
+@pytest.mark.parametrize(
+    ("source", "target"),
+    [
+        ("S", "binary"),
+        ("S", "int"),
+        ("N", "float"),
+        ("N", "double"),
+        ("N", "date"),
+        ("B", "string"),
+        ("BOOL", "string"),
+        ("BOOL", "int"),
+        ("M", "array<string>"),
+        ("M", "struct<a:struct<b:double>>"),
+        ("L", "array<float>"),
+        ("L", "struct<a:int>"),
+        ("SS", "string"),
+        ("SS", "array<int>"),
+        ("NS", "array<double>"),
+        ("NS", "array<binary>"),
+        ("BS", "array<string>"),
+        ("NULL", "string"),
+        ("s", "string"),
+    ],
+)
+def test_conversions_from_dynamodb_that_could_change_a_value_are_refused(source: str, target: str) -> None:
+    assert check_dynamodb_conversion(source, parse_type(target)) is not None
 
 
 @pytest.mark.parametrize(
