@@ -35,8 +35,8 @@ _OPTIONS = {
     "hoodie.index.bucket.engine": "SIMPLE",
     "hoodie.bucket.index.hash.field": "_key",
     "hoodie.metadata.enable": "false",
-    "hoodie.embed.timeline.server": "false",
-    "hoodie.write.markers.type": "DIRECT",
+    "hoodie.embed.timeline.server": "true",
+    "hoodie.write.markers.type": "TIMELINE_SERVER_BASED",
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "20",
     # Only file groups with that many log files, so that a compaction stays as small as what has changed.
@@ -58,13 +58,16 @@ _OPTIONS = {
 @dataclass(frozen=True)
 class Progress:
     """What every commit of Headwater's carries: how far the table has read, below what nothing is alive, under which
-    epoch and in which layout (key, partitioning, buckets) it was written. Compaction and cleaning carry none, so the
-    newest instant that holds one counts."""
+    epoch and in which layout (key, partitioning, buckets) it was written; for a stream also since when all its changes
+    are read (microseconds since 1970, 0: not known), and of each export how many data files are in the table.
+    Compaction and cleaning carry none, so the newest instant that holds one counts."""
 
     cursor: dict[str, int] = field(default_factory=dict)
     floor: str = ""
     epoch: int = 1
     layout: str = ""
+    since: int = 0
+    exports: dict[str, int] = field(default_factory=dict)
 
     def to_json(self) -> str:
         """The text kept in the commit's metadata."""

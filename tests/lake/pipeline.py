@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 
 from headwater import contract as contracts
 from headwater.lake.catalog import Catalog
+from headwater.lake.landed import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
 from headwater.lake.table import HudiTable
@@ -99,28 +100,29 @@ class Pipeline:
         )
         return key
 
-    def writer(self, epoch: int = 1, **settings: Any) -> TableWriter:
+    def writer(self, epoch: int = 1, **settings: Any) -> LandedChanges:
         """A new writer process' state: everything that it knows comes from the lake."""
         lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", f"test {next(self._owners)}", ttl=0.5)
         lease.acquire(wait=5)
         lease.release()
         lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
-        return TableWriter(
-            self.spark,
+        chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings)
+        writer = TableWriter(
             self.contract,
-            Landing(self.s3, self.landing, "headwater.shop.accounts"),
             HudiTable(self.spark, self.contract, self.lake, 2),
             lease,
             Catalog(self.glue, self.database),
             self.s3,
-            WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings),
+            chosen,
             self.events.append,
         )
+        landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
+        return LandedChanges(self.spark, self.contract, landing, writer, chosen)
 
     def drain(self, **settings: Any) -> None:
         """Start a writer and let it commit all that has landed."""
-        writer = self.writer(**settings)
-        while writer.step():
+        changes = self.writer(**settings)
+        while changes.step():
             pass
 
     def stored(self) -> list[dict[str, Any]]:

@@ -1,0 +1,113 @@
+"""A Kinesis stream read through its API, shard by shard, for where Glue's own source is not at hand.
+
+A shard is read to its end before the shards that it was split or merged into, so that the changes of one key keep the
+order of the stream across a reshard. How far each is read is the caller's to keep, in the commit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+Cursor = Mapping[str, int]
+"""The sequence number of the last record read of each ``stream/shard``, or ``READ_TO_END`` or ``NOTHING_READ``."""
+
+READ_TO_END = -1
+"""Of a closed shard: nothing more will come of it."""
+NOTHING_READ = 0
+"""Of a shard that was found but held no record yet."""
+_RECORDS_A_CALL = 10_000
+TRIM_HORIZON = "TRIM_HORIZON"
+LATEST = "LATEST"
+
+
+@dataclass(frozen=True)
+class Record:
+    """One record; ``sequence`` is its sequence number in decimal digits."""
+
+    data: bytes
+    sequence: str
+    shard: str
+
+
+class KinesisStream:
+    """The open end of a stream. ``start`` (TRIM_HORIZON or LATEST) is for the shards that are there when it is first
+    read; shards that come of resharding later are always read from their beginning."""
+
+    def __init__(self, kinesis: Any, arn: str, start: str) -> None:
+        self._kinesis = kinesis
+        self._arn = arn
+        self._name = arn.rpartition("/")[2]
+        self._start = start
+        self._iterators: dict[str, str] = {}
+
+    def read(self, cursor: Cursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
+        """Records after the cursor, of every shard whose parents are read to their end, until ``most_bytes`` are
+        reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped."""
+        shards = {shard["ShardId"]: shard for shard in self._shards()}
+        reached = {self._source(name): cursor[self._source(name)] for name in shards if self._source(name) in cursor}
+        first = not cursor
+        records: list[Record] = []
+        total = 0
+        for name in _parents_first(shards):
+            source = self._source(name)
+            if reached.get(source) == READ_TO_END or not self._is_due(shards[name], shards, reached):
+                continue
+            if total >= most_bytes:
+                break
+            found, end = self._records(name, reached.get(source), first)
+            total += sum(len(record.data) for record in found)
+            records += found
+            if found or source not in reached:
+                reached[source] = int(found[-1].sequence) if found else NOTHING_READ
+            if end:
+                reached[source] = READ_TO_END
+        return records, reached
+
+    def _source(self, shard: str) -> str:
+        return f"{self._name}/{shard}"
+
+    def _shards(self) -> Iterator[dict[str, Any]]:
+        request: dict[str, Any] = {"StreamARN": self._arn}
+        while True:
+            answer = self._kinesis.list_shards(**request)
+            yield from answer["Shards"]
+            if not answer.get("NextToken"):
+                return
+            request = {"NextToken": answer["NextToken"]}
+
+    def _is_due(self, shard: Mapping[str, Any], shards: Mapping[str, Any], reached: Cursor) -> bool:
+        """Whether the shard's parents are read to their end, or older than the stream's retention."""
+        parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
+        return all(
+            parent is None or parent not in shards or reached.get(self._source(parent)) == READ_TO_END
+            for parent in parents
+        )
+
+    def _records(self, shard: str, last: int | None, first: bool) -> tuple[list[Record], bool]:
+        """Some records of a shard, and whether it is closed and read to its end."""
+        iterator = self._iterators.pop(shard, None) or self._iterator(shard, last, first)
+        try:
+            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_A_CALL)
+        except self._kinesis.exceptions.ExpiredIteratorException:
+            iterator = self._iterator(shard, last, first)
+            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_A_CALL)
+        following = answer.get("NextShardIterator")
+        if following:
+            self._iterators[shard] = following
+        found = [Record(record["Data"], record["SequenceNumber"], shard) for record in answer["Records"]]
+        return found, not following
+
+    def _iterator(self, shard: str, last: int | None, first: bool) -> str:
+        request: dict[str, Any] = {"StreamARN": self._arn, "ShardId": shard}
+        if last:
+            request |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(last)}
+        else:
+            request |= {"ShardIteratorType": self._start if first else TRIM_HORIZON}
+        return str(self._kinesis.get_shard_iterator(**request)["ShardIterator"])
+
+
+def _parents_first(shards: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Shard ids grow with time, so parents come before the shards that they became."""
+    return sorted(shards)

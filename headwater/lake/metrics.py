@@ -1,0 +1,145 @@
+"""What the writers tell CloudWatch: the names of metrics, which the alarms read too, and the report that sends them."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+Report = Callable[[dict[str, Any]], None]
+
+NAMESPACE = "Headwater"
+DATABASE = "Database"
+"""The first dimension of every metric: the Glue database, which tells the environments of one account apart."""
+TABLE = "Table"
+"""The second and last dimension."""
+
+CHANGES = "Changes"
+"""How many changes were committed. A writer that had nothing to do sends 0, so that silence means it does not run."""
+FRESHNESS = "Freshness"
+"""Seconds from the oldest change of a batch in its source to the batch's commit."""
+COMMIT_SECONDS = "CommitSeconds"
+"""How long a batch took to decode and to commit."""
+QUARANTINED = "QuarantinedRecords"
+"""How many records could not be decoded and were put aside."""
+
+_UNITS = {CHANGES: "Count", QUARANTINED: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
+_VALUES_A_DATUM = 150  # PutMetricData's limit
+
+
+@dataclass
+class _Pending:
+    """What one table has to tell: sums, and values of which the distribution counts."""
+
+    sums: dict[str, int] = field(default_factory=lambda: {CHANGES: 0, QUARANTINED: 0})
+    values: dict[str, Counter[float]] = field(default_factory=dict)
+
+    def add(self, name: str, value: float) -> None:
+        self.values.setdefault(name, Counter())[round(value, 1)] += 1
+
+
+class CloudWatchReport:
+    """Receives a writer's events and sends what they mean, once in ``every`` seconds, from the thread of the event that
+    is due. A request that fails never reaches the writer: its counts go with the next one, its values are dropped.
+
+    Events, of which others are ignored: ``commit`` (``changes``, ``seconds``, ``completed_at`` and
+    ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time), ``quarantine``
+    (``records``) and ``idle``, each with its ``table``. Any number of threads may report.
+    """
+
+    def __init__(
+        self,
+        cloudwatch: Any,
+        database: str,
+        every: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cloudwatch = cloudwatch
+        self._database = database
+        self._every = every
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._pending: dict[str, _Pending] = {}
+        self._due = clock() + every
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take one event in, and send where it is time to."""
+        kind = event["event"]
+        if kind not in ("commit", "quarantine", "idle"):
+            return
+        with self._lock:
+            pending = self._pending.setdefault(event["table"], _Pending())
+            if kind == "quarantine":
+                pending.sums[QUARANTINED] += event["records"]
+            elif kind == "commit":
+                pending.sums[CHANGES] += event["changes"]
+                pending.add(COMMIT_SECONDS, event["seconds"])
+                if event["oldest_source_at"] is not None:
+                    pending.add(FRESHNESS, max(event["completed_at"] - event["oldest_source_at"], 0.0))
+            if self._clock() < self._due:
+                return
+        self.flush()
+
+    def flush(self) -> None:
+        """Send what has come in since the last time. Call it when the writer ends."""
+        with self._lock:
+            self._due = self._clock() + self._every
+            pending, self._pending = self._pending, {}
+        data = [datum for table, one in pending.items() for datum in self._data(table, one)]
+        if not data:
+            return
+        try:
+            self._cloudwatch.put_metric_data(Namespace=NAMESPACE, MetricData=data)
+        except Exception as error:
+            # Whatever is wrong with CloudWatch, the lake goes on; missing metrics raise their own alarm.
+            sys.stderr.write(f"CloudWatch took no metrics: {type(error).__name__}: {error}\n")
+            with self._lock:
+                for table, one in pending.items():
+                    sums = self._pending.setdefault(table, _Pending()).sums
+                    for name, value in one.sums.items():
+                        sums[name] += value
+
+    def _data(self, table: str, pending: _Pending) -> list[dict[str, Any]]:
+        dimensions = [{"Name": DATABASE, "Value": self._database}, {"Name": TABLE, "Value": table}]
+        data: list[dict[str, Any]] = [
+            {"MetricName": name, "Dimensions": dimensions, "Unit": _UNITS[name], "Value": float(value)}
+            for name, value in pending.sums.items()
+        ]
+        for name, values in pending.values.items():
+            counted = sorted(values.items())
+            for start in range(0, len(counted), _VALUES_A_DATUM):
+                part = counted[start : start + _VALUES_A_DATUM]
+                data.append(
+                    {
+                        "MetricName": name,
+                        "Dimensions": dimensions,
+                        "Unit": _UNITS[name],
+                        "Values": [value for value, _ in part],
+                        "Counts": [float(count) for _, count in part],
+                    }
+                )
+        return data
+
+
+def impatient_client() -> Any:
+    """A CloudWatch client that gives up after a few seconds, since a writer waits for it."""
+    import boto3
+    from botocore.config import Config
+
+    return boto3.client(
+        "cloudwatch", config=Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1})
+    )
+
+
+def to_all(*reports: Report) -> Report:
+    """A report that hands each event to all of these, in order."""
+
+    def report(event: dict[str, Any]) -> None:
+        for one in reports:
+            one(event)
+
+    return report
