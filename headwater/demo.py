@@ -117,12 +117,10 @@ def run(
         with phases.measure("report"), step("Writing the report"):
             report.build(
                 output,
-                tables,
-                freshness(pipeline, since=workload_began),
+                [report.PipelineRun("relational", tables, freshness(pipeline, since=workload_began), summary)],
                 phases.seconds,
                 _orders(pipeline),
                 memory_bytes=memory.peak,
-                workload=summary,
                 top_customers_before=[customer.customer_id for customer in baseline[:3]],
             )
         if keep is not None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any, ClassVar, Protocol
 
 import duckdb
 import jinja2
@@ -16,10 +17,10 @@ import pyarrow as pa
 from plotly.offline import get_plotlyjs
 
 from headwater.verify import TableComparison
-from headwater.workload import WorkloadSummary
 
 PIE_CUSTOMERS = 20
 _NAMED_DOTS = 8
+_BINS = 50
 _TEMPLATES = Path(__file__).parent / "templates"
 
 _INK = "#1d2b36"
@@ -59,6 +60,42 @@ class Freshness:
             "p95": round(self.percentile(95), 3),
             "max": round(self.seconds[-1], 3),
         }
+
+
+class Workload(Protocol):
+    """What a pipeline's workload did: a dataclass, whose fields a report keeps as they are."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+
+    @property
+    def by_kind(self) -> Mapping[str, int]:
+        """How often it did what."""
+
+    def counted(self) -> tuple[int, str]:
+        """How much it did and of what, e.g. 2400 and ``transactions``."""
+
+    def remark(self) -> str:
+        """What else there is to say of it, a sentence or more."""
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """What a run showed of one pipeline. ``name`` is its key in ``report.json``, e.g. ``key_value``, ``tables`` are its
+    tables' comparisons, and ``freshness`` is None where nothing changed."""
+
+    name: str
+    tables: Sequence[TableComparison]
+    freshness: Freshness | None = None
+    workload: Workload | None = None
+
+    @property
+    def title(self) -> str:
+        """The name for readers, e.g. ``key-value``."""
+        return self.name.replace("_", "-")
 
 
 @dataclass(frozen=True)
@@ -108,13 +145,11 @@ def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
 
 def build(
     folder: Path,
-    tables: Sequence[TableComparison],
-    freshness: Freshness | None,
+    pipelines: Sequence[PipelineRun],
     seconds: Mapping[str, float],
     lake_orders: pa.Table,
     *,
     memory_bytes: Mapping[str, int] | None = None,
-    workload: WorkloadSummary | None = None,
     top_customers_before: Sequence[str] = (),
 ) -> None:
     """Write ``report.html`` and ``report.json`` into a folder, which is made if need be.
@@ -122,33 +157,43 @@ def build(
     ``seconds`` is the time that each phase took, ``lake_orders`` the live rows of the lake's orders, ``memory_bytes``
     the largest resident memory of each part, and ``top_customers_before`` who led by revenue before the workload.
     """
+    tables = [table for pipeline in pipelines for table in pipeline.tables]
+    fresh = [pipeline.freshness for pipeline in pipelines if pipeline.freshness is not None]
+    overall = Freshness.of([second for freshness in fresh for second in freshness.seconds])
     customers = revenue_by_customer(lake_orders)
     document = {
         "tables": [table.counts() for table in tables],
-        "freshness_seconds": freshness.figures() if freshness else None,
+        "freshness_seconds": overall.figures() if overall else None,
+        "freshness_seconds_by_pipeline": {
+            pipeline.name: pipeline.freshness.figures() if pipeline.freshness else None for pipeline in pipelines
+        },
         "seconds": dict(seconds),
         "memory_bytes": dict(memory_bytes or {}),
-        "workload": asdict(workload) if workload else None,
+        "workloads": {
+            pipeline.name: asdict(pipeline.workload) if pipeline.workload else None for pipeline in pipelines
+        },
         "top_customers": [asdict(customer) for customer in customers[:PIE_CUSTOMERS]],
         "top_customers_before_workload": list(top_customers_before),
     }
     charts = {
-        "freshness": _freshness_chart(freshness) if freshness else None,
         "revenue": _revenue_chart(customers) if customers else None,
         "customers": _customers_chart(customers) if customers else None,
         "seconds": _bars(seconds, " s", _ACCENT),
         "memory": _bars({name: size / 2**20 for name, size in (memory_bytes or {}).items()}, " MiB", _WARM),
-        "kinds": _bars(_named_kinds(workload), "", _ACCENT) if workload else None,
     }
+    for pipeline in pipelines:
+        if pipeline.freshness and overall:
+            charts[f"freshness-{pipeline.title}"] = _freshness_chart(pipeline.freshness, overall.seconds[-1])
+        if pipeline.workload:
+            charts[f"workload-{pipeline.title}"] = _bars(_ranked(pipeline.workload.by_kind), "", _ACCENT)
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
     )
     page = environment.get_template("report.html.j2").render(
+        pipelines=pipelines,
         tables=tables,
         equal=all(table.equal for table in tables),
-        freshness=document["freshness_seconds"],
-        samples=len(freshness.seconds) if freshness else 0,
-        workload=workload,
+        workloads=[pipeline.workload for pipeline in pipelines if pipeline.workload],
         memory=sum((memory_bytes or {}).values()),
         seconds=sum(seconds.values()),
         leaders_before=top_customers_before,
@@ -162,9 +207,8 @@ def build(
     (folder / "report.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
-def _named_kinds(workload: WorkloadSummary) -> dict[str, float]:
-    ranked = sorted(workload.by_kind.items(), key=lambda item: -item[1])
-    return {kind.replace("_", " "): count for kind, count in ranked}
+def _ranked(by_kind: Mapping[str, int]) -> dict[str, float]:
+    return {kind.replace("_", " "): count for kind, count in sorted(by_kind.items(), key=lambda item: -item[1])}
 
 
 def _json(chart: go.Figure) -> str:
@@ -188,25 +232,32 @@ def _styled(chart: go.Figure, height: int) -> go.Figure:
     return chart
 
 
-def _freshness_chart(freshness: Freshness) -> go.Figure:
+def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
+    """How many changes took how long, on an axis up to ``longest`` seconds, which all pipelines' charts share."""
     chart = go.Figure(
         go.Histogram(
             x=freshness.seconds,
-            nbinsx=50,
+            xbins={"start": 0, "size": longest / _BINS or 1},
             marker={"color": _ACCENT, "line": {"color": "white", "width": 1}},
             hovertemplate="%{x} s: %{y:,} changes<extra></extra>",
         )
     )
-    for percent, color in ((50, _INK), (95, _WARM)):
+    for percent, color, side in ((50, _INK, "right"), (95, _WARM, "left")):
         at = freshness.percentile(percent)
         chart.add_vline(
             x=at,
             line={"color": color, "width": 2, "dash": "dot"},
-            annotation={"text": f"p{percent} {at:.1f} s", "font": {"color": color}, "yanchor": "bottom", "y": 1},
+            annotation={
+                "text": f"p{percent} {at:.1f} s",
+                "font": {"color": color},
+                "xanchor": side,
+                "yanchor": "bottom",
+                "y": 1,
+            },
         )
-    chart.update_xaxes(title="seconds from commit to readable", rangemode="tozero")
+    chart.update_xaxes(title="seconds from commit to readable", range=[0, longest * 1.05 or 1])
     chart.update_yaxes(title="changes")
-    return _styled(chart, 320).update_layout(margin_t=34)
+    return _styled(chart, 300).update_layout(margin_t=34)
 
 
 def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:

@@ -8,7 +8,6 @@ because another transaction was faster is tried again, as an application would.
 import random
 import string
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -19,6 +18,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_any, stop_when_event_set, wait_random
+
+from headwater.workers import Share, Worker, run_workers
 
 # How often each kind is chosen. Those of _WIDE change a row that many orders show.
 WEIGHTS: Mapping[str, float] = {
@@ -70,7 +71,6 @@ _MAX_REWRITTEN_ORDERS = 20_000  # a TRUNCATE that refills its table holds everyb
 _KNOWN_ORDERS = 20_000
 _HOT_ORDERS = 8
 _ATTEMPTS = 60
-_PROGRESS_SECONDS = 0.25
 
 # Another transaction was faster: it locked first, or changed or deleted a key that this one had chosen.
 _COLLISIONS = (
@@ -103,6 +103,14 @@ class WorkloadSummary:
     retries: int
     seconds: float
     by_kind: dict[str, int] = field(default_factory=dict)
+
+    def counted(self) -> tuple[int, str]:
+        """What a report counts."""
+        return self.transactions, "transactions"
+
+    def remark(self) -> str:
+        """What a report says of how they ended."""
+        return f"{self.rolled_back:,} rolled back on purpose, {self.retries:,} attempts run again after a collision."
 
 
 def plan(transactions: int, seed: int, orders: int) -> list[str]:
@@ -148,43 +156,21 @@ def run(
         state = _State.read(connection)
     kinds = plan(transactions, seed, len(state.orders))
     tally = _Tally()
-    started = time.monotonic()
-    failed = threading.Event()
-    workers = [
-        _Worker(
-            connect,
-            kinds[number::connections],
-            random.Random(f"{seed}/{number}"),  # noqa: S311 - as above
-            state.for_worker(number, len(kinds)),
-            tally,
-            _Clock(started, seconds, number, connections, len(kinds)),
-            ended,
-            failed,
-        )
-        for number in range(connections)
-    ]
-    threads = [threading.Thread(target=worker.run, name=f"workload-{at}") for at, worker in enumerate(workers)]
-    for thread in threads:
-        thread.start()
-    try:
-        while any(thread.is_alive() for thread in threads):
-            threads[0].join(_PROGRESS_SECONDS) if threads[0].is_alive() else time.sleep(_PROGRESS_SECONDS)
-            if progress is not None:
-                progress(WorkloadProgress(tally.committed, transactions, time.monotonic() - started))
-    except BaseException:
-        failed.set()
-        raise
-    finally:
-        for thread in threads:
-            thread.join()
-    for worker in workers:
-        if worker.error is not None:
-            raise worker.error
+
+    def make(share: Share) -> Worker:
+        rng = random.Random(f"{seed}/{share.number}")  # noqa: S311 - as above
+        return _Worker(share, connect, rng, state.for_worker(share.number, len(kinds)), tally)
+
+    def tick(elapsed: float) -> None:
+        if progress is not None:
+            progress(WorkloadProgress(tally.committed, transactions, elapsed))
+
+    taken = run_workers(make, kinds, connections, seconds, ended, tick)
     return WorkloadSummary(
         transactions=tally.committed,
         rolled_back=tally.by_kind["rollback"],
         retries=tally.retries,
-        seconds=time.monotonic() - started,
+        seconds=taken,
         by_kind=dict(sorted(tally.by_kind.items())),
     )
 
@@ -209,20 +195,6 @@ class _Tally:
     def count_retry(self) -> None:
         with self._lock:
             self.retries += 1
-
-
-@dataclass(frozen=True)
-class _Clock:
-    """When each of a connection's transactions is due, on the monotonic clock."""
-
-    started: float
-    seconds: float
-    number: int
-    connections: int
-    total: int
-
-    def due(self, at: int) -> float:
-        return self.started + self.seconds * (at * self.connections + self.number) / max(self.total, 1)
 
 
 @dataclass
@@ -255,48 +227,30 @@ class _NothingThere(Exception):
     """The database has no row that this kind of change could be made to."""
 
 
-class _Worker:
+class _Worker(Worker):
     """One connection and its share of the plan."""
 
     def __init__(
         self,
+        share: Share,
         connect: Callable[[], psycopg.Connection],
-        kinds: list[str],
         rng: random.Random,
         state: _State,
         tally: _Tally,
-        clock: _Clock,
-        stop: threading.Event,
-        failed: threading.Event,
     ) -> None:
+        super().__init__(share)
         self._connect = connect
-        self._kinds = kinds
         self._rng = rng
         self._state = state
         self._tally = tally
-        self._clock = clock
-        self._stop = stop
-        self._failed = failed
-        self.error: BaseException | None = None
+        self._stop = share.stop
 
-    def run(self) -> None:
-        try:
-            with self._connect() as connection:
-                self._connection = connection
-                for at, kind in enumerate(self._kinds):
-                    while (left := self._clock.due(at) - time.monotonic()) > 0 and not self._ending():
-                        self._stop.wait(min(left, _PROGRESS_SECONDS))
-                    if self._ending():
-                        return
-                    self._transact(kind)
-        except BaseException as error:
-            self.error = error
-            self._failed.set()
+    def work(self) -> None:
+        with self._connect() as connection:
+            self._connection = connection
+            super().work()
 
-    def _ending(self) -> bool:
-        return self._stop.is_set() or self._failed.is_set()
-
-    def _transact(self, kind: str) -> None:
+    def perform(self, kind: str) -> None:
         attempts = Retrying(
             retry=retry_if_exception_type(_COLLISIONS),
             wait=wait_random(0, 0.1),

@@ -1,16 +1,18 @@
-"""`headwater verify`: hold the lake against its source."""
+"""`headwater verify`: hold the lake against its sources."""
 
 import json
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import boto3
 import psycopg
 import typer
+from botocore.exceptions import BotoCoreError
 from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 from rich.table import Table
@@ -18,9 +20,12 @@ from rich.table import Table
 from headwater import contract
 from headwater import verify as comparing
 from headwater.commands.db import PASSWORD_VARIABLE
+from headwater.contract import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
-from headwater.verify import TableComparison
+from headwater.verify import DynamoDbSource, PostgresqlSource, Source, TableComparison
+
+_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
 
 
 def verify(
@@ -33,30 +38,42 @@ def verify(
     port: Annotated[int, typer.Option(help="The database's port.")] = 5432,
     database: Annotated[str, typer.Option(help="The database's name.")] = "northwind",
     user: Annotated[str, typer.Option(help="A role that may read the tables.")] = "headwater_reader",
+    dynamodb_table: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="CONTRACT=TABLE",
+            help="The DynamoDB table of a contract, where it is called otherwise than there; can be repeated.",
+        ),
+    ] = None,
+    dynamodb_endpoint: Annotated[str, typer.Option(help="Address of a DynamoDB API that is not AWS's.")] = "",
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
     region: Annotated[str, typer.Option(help="AWS region; without it, the AWS configuration's.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the examples.")] = False,
 ) -> None:
     """Compare every contract's source with its lake table; status 1 where they differ.
 
-    The password comes from HEADWATER_DB_PASSWORD or is asked for. Let the pipeline drain first: what is still under way
-    counts as missing or different.
+    PostgreSQL's password comes from HEADWATER_DB_PASSWORD or is asked for. Let the pipelines drain first: what is still
+    under way counts as missing or different.
     """
     chosen = contract.load_all(contracts)
     queries = comparing.load_queries(chosen, contracts)
+    renamed = _renamed_tables(dynamodb_table or [], of_database(chosen, DYNAMODB))
     storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
     progress = Console(stderr=True)
-    with (
-        _connect(database_url, host, port, database, user) as connection,
-        progress.status("Reading …") as status,
-    ):
+    sources: dict[str, Source] = {}
+    with ExitStack() as opened:
+        if of_database(chosen, DYNAMODB):
+            sources[DYNAMODB] = DynamoDbSource(_dynamodb(dynamodb_endpoint, region), renamed)
+        if of_database(chosen, POSTGRESQL):
+            connection = opened.enter_context(_connect(database_url, host, port, database, user))
+            sources[POSTGRESQL] = PostgresqlSource(connection, queries)
+        status = opened.enter_context(progress.status("Reading …"))
         tables = comparing.verify(
             chosen,
-            connection,
+            sources,
             location,
             storage,
-            queries,
             progress=lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
         )
     if as_json:
@@ -112,15 +129,49 @@ def _connect(url: str, host: str, port: int, database: str, user: str) -> psycop
         ) from None
 
 
+def _renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Mapping[str, str]:
+    """What --dynamodb-table says, as table by contract."""
+    known = [one.table for one in contracts]
+    tables: dict[str, str] = {}
+    for option in options:
+        name, _, table = option.partition("=")
+        if not table or name not in known or name in tables:
+            raise UserError(
+                f"--dynamodb-table: found {option!r}, expected CONTRACT=TABLE with each contract once out of: "
+                f"{', '.join(known) or 'none, for no contract has source.database: dynamodb'}"
+            )
+        tables[name] = table
+    return tables
+
+
+def _dynamodb(endpoint: str, region: str) -> Any:
+    session = _session()
+    try:
+        return session.client(
+            "dynamodb", region_name=region or session.region_name or _REGION, endpoint_url=endpoint or None
+        )
+    except ValueError as error:
+        raise UserError(
+            f"--dynamodb-endpoint, --region: {error}; expected e.g. http://127.0.0.1:8000 and eu-central-1"
+        ) from None
+
+
 def _storage(endpoint: str, region: str) -> dict[str, str]:
     # boto3 finds what hudi-rs does not: profiles, SSO, and their region.
-    session = boto3.Session()
+    session = _session()
     found = session.get_credentials()
     keys = found.get_frozen_credentials() if found is not None else None
     return comparing.s3_options(
-        region or session.region_name or "us-east-1",
+        region or session.region_name or _REGION,
         endpoint or None,
         keys.access_key if keys else None,
         keys.secret_key if keys else None,
         keys.token if keys else None,
     )
+
+
+def _session() -> boto3.Session:
+    try:
+        return boto3.Session()
+    except BotoCoreError as error:
+        raise UserError(f"The AWS configuration cannot be used: {error}") from None

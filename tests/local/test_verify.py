@@ -15,7 +15,7 @@ from headwater.contract import Contract, parse
 from headwater.errors import UserError
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.local.postgres import Postgres
-from headwater.verify import Progress, TableComparison, read_lake, s3_options, verify
+from headwater.verify import PostgresqlSource, Progress, Source, TableComparison, read_lake, s3_options, verify
 
 DATABASE = "verify"
 NAN = float("nan")
@@ -98,11 +98,13 @@ def compared(
         assert (uri, storage) == (f"file:///lake/{contract.table}", {"an": "option"})
         return list(lake.to_batches())
 
-    queries = {contract.table: query} if query else {}
-    (table,) = verify(
-        [contract], source, "file:///lake/", {"an": "option"}, queries, read_table=read, progress=progress
-    )
+    sources = database(source, {contract.table: query} if query else {})
+    (table,) = verify([contract], sources, "file:///lake/", {"an": "option"}, read_table=read, progress=progress)
     return table
+
+
+def database(source: psycopg.Connection, queries: Mapping[str, str] | None = None) -> dict[str, Source]:
+    return {"postgresql": PostgresqlSource(source, queries or {})}
 
 
 def test_every_type_is_read_exactly_whatever_the_server_is_set_to(source: psycopg.Connection) -> None:
@@ -133,7 +135,8 @@ def test_all_tables_are_read_as_of_one_moment(postgres: Postgres, source: psycop
             other.execute("INSERT INTO second VALUES (1) ON CONFLICT DO NOTHING")
         return []
 
-    tables = verify([contract_of("first"), contract_of("second")], source, "file:///lake", {}, {}, read_table=read)
+    contracts = [contract_of("first"), contract_of("second")]
+    tables = verify(contracts, database(source), "file:///lake", {}, read_table=read)
     assert [table.source_rows for table in tables] == [0, 0]
 
 
@@ -183,7 +186,7 @@ def test_a_connection_inside_a_transaction_is_refused(postgres: Postgres) -> Non
         connection.transaction(),
         pytest.raises(ValueError, match="outside a transaction"),
     ):
-        verify([], connection, "file:///lake", {}, {})
+        verify([contract_of("unread")], database(connection), "file:///lake", {})
 
 
 class TestS3:
@@ -236,3 +239,71 @@ class TestCommand:
         assert isinstance(refused.exception, UserError)
         assert "HEADWATER_DB_PASSWORD" in str(refused.exception)
         assert "secret" not in str(refused.exception)
+
+
+class TestDynamoDbCommand:
+    @pytest.fixture
+    def arguments(self, aws_api: AwsApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+        for name, value in CREDENTIALS.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.delenv("HEADWATER_DB_PASSWORD", raising=False)
+        contract = parse(
+            {
+                "table": "things",
+                "description": "For a test.",
+                "source": {"database": "dynamodb", "table": "shop-things"},
+                "key": ["id", "number"],
+                "partition_by": [],
+                "buckets": 1,
+                "columns": [
+                    {"name": "id", "type": "string", "source_type": "S"},
+                    {"name": "number", "type": "decimal(38,9)", "source_type": "N"},
+                ],
+            },
+            "things.yaml",
+        )
+        (tmp_path / "contracts").mkdir()
+        (tmp_path / "contracts" / "things.json").write_text(contract.to_json())
+        return [
+            "verify",
+            *("--contracts", str(tmp_path / "contracts")),
+            *("--lake", str(tmp_path / "lake")),
+            *("--dynamodb-endpoint", aws_api.endpoint),
+            *("--region", REGION),
+        ]
+
+    def test_a_table_is_scanned_where_the_options_say_and_no_other_database_is_asked_for(
+        self, aws_api: AwsApi, arguments: list[str]
+    ) -> None:
+        client = aws_api.client("dynamodb")
+        client.create_table(
+            TableName="shop-things-dev",
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[
+                {"AttributeName": "id", "AttributeType": "S"},
+                {"AttributeName": "number", "AttributeType": "N"},
+            ],
+            KeySchema=[
+                {"AttributeName": "id", "KeyType": "HASH"},
+                {"AttributeName": "number", "KeyType": "RANGE"},
+            ],
+        )
+        key = {"id": {"S": "a"}, "number": {"N": "1.5"}}
+        client.put_item(TableName="shop-things-dev", Item={**key, "more": {"SS": ["x"]}})
+        renamed = [*arguments, "--dynamodb-table", "things=shop-things-dev"]
+        differs = CliRunner().invoke(compose(renamed), renamed)
+        assert differs.exit_code == 1, differs.output
+        assert "things id = a, number = 1.500000000: missing" in differs.stdout
+
+        client.delete_item(TableName="shop-things-dev", Key=key)
+        equal = CliRunner().invoke(compose(renamed), [*renamed, "--json"])
+        assert equal.exit_code == 0, equal.output
+        assert json.loads(equal.stdout)["tables"][0]["source_rows"] == 0
+
+    def test_a_table_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(
+        self, arguments: list[str]
+    ) -> None:
+        refused = CliRunner().invoke(compose(arguments), arguments)
+        assert isinstance(refused.exception, UserError)
+        assert "things: reading the DynamoDB table shop-things failed" in str(refused.exception)
+        assert "--dynamodb-table" in str(refused.exception)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import dataclass, field
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater import report
-from headwater.report import CustomerRevenue, Freshness, revenue_by_customer
+from headwater.report import CustomerRevenue, Freshness, PipelineRun, revenue_by_customer
 from headwater.verify import Example, TableComparison
 from headwater.workload import WorkloadSummary
 
@@ -56,10 +57,38 @@ ORDERS = orders(
 )
 
 
+@dataclass(frozen=True)
+class Wishes:
+    """Any workload will do."""
+
+    granted: int
+    seconds: float = 7.0
+    by_kind: dict[str, int] = field(default_factory=dict)
+
+    def counted(self) -> tuple[int, str]:
+        return self.granted, "wishes"
+
+    def remark(self) -> str:
+        return "none was refused."
+
+
+RELATIONAL = PipelineRun(
+    "relational",
+    [EQUAL],
+    Freshness.of([1.0, 2.0, 3.0]),
+    WorkloadSummary(2_400, 70, 12, 60.0, {"insert_order": 300, "update_order": 900}),
+)
+KEY_VALUE = PipelineRun(
+    "key_value",
+    [TableComparison("accounts", 7, 7, 0, 0, 0)],
+    Freshness.of([0.5, 4.0]),
+    Wishes(1_234, by_kind={"put_item": 3}),
+)
+
+
 def built(folder: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
     arguments: dict[str, Any] = {
-        "tables": [EQUAL],
-        "freshness": Freshness.of([1.0, 2.0, 3.0]),
+        "pipelines": [RELATIONAL],
         "seconds": {"start": 1.5, "drain": 0.5},
         "lake_orders": ORDERS,
     } | changes
@@ -104,54 +133,103 @@ class TestFreshness:
 
 class TestFiles:
     def test_the_json_holds_what_a_gate_reads(self, tmp_path: Path) -> None:
-        _, document = built(tmp_path)
+        _, document = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
         assert document["tables"] == [
-            {"name": "orders", "source_rows": 3, "lake_rows": 3, "missing": 0, "extra": 0, "different": 0}
+            {"name": "orders", "source_rows": 3, "lake_rows": 3, "missing": 0, "extra": 0, "different": 0},
+            {"name": "accounts", "source_rows": 7, "lake_rows": 7, "missing": 0, "extra": 0, "different": 0},
         ]
-        assert document["freshness_seconds"] == {"p50": 2.0, "p95": 3.0, "max": 3.0}
         assert document["seconds"] == {"start": 1.5, "drain": 0.5}
         assert [customer["customer_id"] for customer in document["top_customers"]] == ["LARGE", "SMALL"]
 
+    def test_freshness_is_told_of_each_pipeline_and_of_all_changes_together(self, tmp_path: Path) -> None:
+        _, document = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
+        assert document["freshness_seconds"] == {"p50": 2.0, "p95": 4.0, "max": 4.0}
+        assert document["freshness_seconds_by_pipeline"] == {
+            "relational": {"p50": 2.0, "p95": 3.0, "max": 3.0},
+            "key_value": {"p50": 0.5, "p95": 4.0, "max": 4.0},
+        }
+
+    def test_each_pipelines_workload_keeps_its_own_figures(self, tmp_path: Path) -> None:
+        _, document = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
+        assert document["workloads"]["relational"]["rolled_back"] == 70
+        assert document["workloads"]["key_value"] == {"granted": 1234, "seconds": 7.0, "by_kind": {"put_item": 3}}
+
     def test_the_page_loads_nothing(self, tmp_path: Path) -> None:
         page, _ = built(tmp_path)
-        own = re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
-        assert not re.search(r"\b(src|href)\s*=|@import|url\(", own)
+        assert not re.search(r"\b(src|href)\s*=|@import|url\(", shown(page))
         assert "Plotly.newPlot" in page
 
     def test_every_chart_has_its_place(self, tmp_path: Path) -> None:
         page, _ = built(
             tmp_path,
+            pipelines=[RELATIONAL, KEY_VALUE],
             memory_bytes={"Kafka": 2**28},
-            workload=WorkloadSummary(2_400, 70, 12, 60.0, {"insert_order": 300}),
             top_customers_before=["QUICK", "ERNSH", "SAVEA"],
         )
-        places = set(re.findall(r'id="(chart-\w+)"', page))
-        assert places == {
-            f"chart-{name}" for name in ("freshness", "revenue", "customers", "seconds", "memory", "kinds")
-        }
-        assert places == set(re.findall(r'"(chart-\w+)": \{', page))
+        places = re.findall(r'id="(chart-[\w-]+)"', page)
+        names = [
+            *("freshness-relational", "freshness-key-value", "workload-relational", "workload-key-value"),
+            *("revenue", "customers", "seconds", "memory"),
+        ]
+        assert sorted(places) == sorted(f"chart-{name}" for name in names)
+        assert sorted(places) == sorted(re.findall(r'"(chart-[\w-]+)": \{', page))
         assert "QUICK, ERNSH, SAVEA before the workload" in page
 
+    def test_the_page_tells_both_pipelines_apart(self, tmp_path: Path) -> None:
+        page, _ = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
+        text = readable(page)
+        assert "from the databases to the lake" in text
+        assert "Before that, 2,400 transactions and 1,234 wishes had changed it." in text
+        assert "orders relational 3 3 0 0 0 ✓ accounts key-value 7 7 0 0 0 ✓" in text
+        assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 changes)" in text
+        assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 changes)" in text
+        assert "2,400 transactions in 60 s, by what they did; 70 rolled back on purpose, 12 attempts run again" in text
+        assert "1,234 wishes in 7 s, by what they did; none was refused." in text
+
+    def test_freshness_charts_share_their_axis_so_that_they_can_be_compared(self, tmp_path: Path) -> None:
+        page, _ = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
+        ends = [
+            chart["layout"]["xaxis"]["range"]
+            for chart in (json.loads(text) for text in re.findall(r'"chart-freshness-[\w-]+": (\{.*\}),', page))
+        ]
+        assert ends == [[0, 4.2], [0, 4.2]]
+
+    def test_one_pipeline_alone_fills_the_page(self, tmp_path: Path) -> None:
+        page, document = built(tmp_path)
+        assert "from the database to the lake" in page
+        assert "key-value" not in readable(page)
+        assert document["freshness_seconds"] == document["freshness_seconds_by_pipeline"]["relational"]
+
     def test_a_difference_is_told_with_its_examples(self, tmp_path: Path) -> None:
-        example = Example("different", {"order_id": "8"}, {"freight": ("1.5000", "2.0000")})
-        wrong = TableComparison("orders", 3, 3, 0, 0, 1, (example,))
-        page, document = built(tmp_path, tables=[wrong])
+        example = Example("different", {"id": "8"}, {"balance": ("1.5000", "2.0000")})
+        wrong = PipelineRun("key_value", [TableComparison("accounts", 3, 3, 0, 0, 1, (example,))])
+        page, document = built(tmp_path, pipelines=[RELATIONAL, wrong])
         assert "The lake differs from its source" in page
-        assert "freight: source 1.5000 | lake 2.0000" in page
-        assert document["tables"][0]["different"] == 1
+        assert "balance: source 1.5000 | lake 2.0000" in page
+        assert [table["different"] for table in document["tables"]] == [0, 1]
 
     def test_an_empty_run_still_has_a_report(self, tmp_path: Path) -> None:
-        page, document = built(tmp_path, tables=[], freshness=None, seconds={}, lake_orders=orders())
+        empty = PipelineRun("relational", [])
+        page, document = built(tmp_path, pipelines=[empty], seconds={}, lake_orders=orders())
         assert document["freshness_seconds"] is None
-        assert "chart-" not in re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+        assert document["freshness_seconds_by_pipeline"] == {"relational": None}
+        assert document["workloads"] == {"relational": None}
+        assert "chart-" not in shown(page)
 
     def test_data_cannot_end_the_script_or_become_markup(self, tmp_path: Path) -> None:
         name = "</script><b>x"
         example = Example("extra", {"customer_id": name})
-        page, _ = built(
-            tmp_path,
-            tables=[TableComparison("customers", 0, 1, 0, 1, 0, (example,))],
-            lake_orders=orders((name, [("1.0000", 1, "0")])),
-        )
+        wrong = PipelineRun("relational", [TableComparison("customers", 0, 1, 0, 1, 0, (example,))])
+        page, _ = built(tmp_path, pipelines=[wrong], lake_orders=orders((name, [("1.0000", 1, "0")])))
         assert name not in page
         assert "&lt;/script&gt;&lt;b&gt;x" in page
+
+
+def shown(page: str) -> str:
+    """The page without its scripts."""
+    return re.sub(r"<script>.*?</script>", "", page, flags=re.DOTALL)
+
+
+def readable(page: str) -> str:
+    """The page's words, as a reader meets them."""
+    return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", shown(page), flags=re.DOTALL).split())

@@ -1,0 +1,450 @@
+"""Comparing DynamoDB's items with their lake table: items as boto3's client gives them, lake rows made by hand."""
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import boto3
+import pyarrow as pa
+import pytest
+from botocore.stub import Stubber
+from hypothesis import given
+from hypothesis import strategies as st
+from typer.testing import CliRunner
+
+from headwater.cli import compose
+from headwater.contract import Contract, parse
+from headwater.errors import UserError
+from headwater.verify import DynamoDbSource, TableComparison, compare, verify
+from headwater.verify.dynamodb import DynamoDbTable
+from headwater.verify.forms import Row
+
+UTC = dt.UTC
+TEXTS = pa.list_(pa.string())
+NUMBERS = pa.list_(pa.decimal128(20, 6))
+Item = dict[str, Any]
+
+
+def contract_of(*columns: dict[str, Any], **fields: Any) -> Contract:
+    document = {
+        "table": "things",
+        "description": "For tests.",
+        "source": {"database": "dynamodb", "table": "shop-things"},
+        "key": ["id"],
+        "partition_by": [],
+        "buckets": 1,
+        "columns": [{"name": "id", "type": "string", "source_type": "S"}, *columns],
+        **fields,
+    }
+    return parse(document, "things.yaml")
+
+
+def one_column(type_: str, source_type: str, **fields: Any) -> Contract:
+    return contract_of({"name": "value", "type": type_, "source_type": source_type, **fields})
+
+
+class Given(DynamoDbTable):
+    """A table whose items are given, not scanned."""
+
+    def __init__(self, contract: Contract, items: Iterable[Item]) -> None:
+        super().__init__(contract, None, "given")
+        self._items = list(items)
+
+    def rows(self) -> Iterator[Row]:
+        return map(self.row, self._items)
+
+
+def compared(contract: Contract, items: Iterable[Item], lake: Mapping[str, Any]) -> TableComparison:
+    return compare(Given(contract, items), pa.table(dict(lake)).to_batches())
+
+
+def found(table: TableComparison) -> tuple[int, int, int, int, int]:
+    return table.source_rows, table.lake_rows, table.missing, table.extra, table.different
+
+
+def value_compared(contract: Contract, value: Any, lake: pa.Array) -> TableComparison:
+    """Compare one item whose attribute ``value`` is that, or absent for None, with one lake row."""
+    item = {"id": {"S": "a"}, **({} if value is None else {"value": value})}
+    return compared(contract, [item], {"id": ["a"], "value": lake, "_rest": pa.array([None], pa.string())})
+
+
+STREET = pa.struct([("street", pa.string()), ("floor", pa.int32()), ("built", pa.date32())])
+DEVICE = pa.struct([("kind", pa.string()), ("price", pa.decimal128(10, 2)), ("key", pa.binary()), ("on", pa.bool_())])
+DEVICES = {
+    "L": [
+        {"M": {"kind": {"S": "phone"}, "price": {"N": "1.5"}, "key": {"B": b"\x00"}, "on": {"BOOL": False}}},
+        {"M": {"kind": {"S": ""}}},
+    ]
+}
+PHONES = [
+    {"kind": "phone", "price": Decimal("1.50"), "key": b"\x00", "on": False},
+    {"kind": "", "price": None, "key": None, "on": None},
+]
+DIGITS = "1234567890123456789012345678.9012345678"
+DOCUMENT = {"M": {"n": {"N": "1E+2"}, "l": {"L": [{"NULL": True}, {"BOOL": True}]}, "b": {"B": b"\xff"}}}
+DOCUMENT_JSON = '{"M": {"b": {"B": "/w=="}, "l": {"L": [{"NULL": true}, {"BOOL": true}]}, "n": {"N": "100"}}}'
+EQUAL: list[tuple[str, str, Any, pa.Array]] = [
+    ("string", "S", {"S": "späß\n"}, pa.array(["späß\n"])),
+    ("string", "S", {"S": ""}, pa.array([""])),
+    ("string", "S", None, pa.array([None], pa.string())),
+    ("date", "S", {"S": "1996-07-04"}, pa.array([dt.date(1996, 7, 4)])),
+    ("timestamp", "S", {"S": "2024-02-29T12:00:00.5+02:00"}, pa.array([1709200800500], pa.timestamp("ms", "UTC"))),
+    ("timestamp", "S", {"S": "2024-02-29T10:00:00Z"}, pa.array([1709200800000], pa.timestamp("ms", "UTC"))),
+    ("decimal(38,10)", "N", {"N": DIGITS}, pa.array([Decimal(DIGITS)], pa.decimal128(38, 10))),
+    ("decimal(12,4)", "N", {"N": "-1.5"}, pa.array([Decimal("-1.5000")], pa.decimal128(12, 4))),
+    ("decimal(12,4)", "N", {"N": "0"}, pa.array([Decimal("0.0000")], pa.decimal128(12, 4))),
+    ("int", "N", {"N": "-7"}, pa.array([-7], pa.int32())),
+    ("bigint", "N", {"N": "9223372036854775807"}, pa.array([2**63 - 1])),
+    ("bigint", "N", {"N": "1E+3"}, pa.array([1000])),
+    ("string", "N", {"N": "1.5"}, pa.array(["1.50"])),
+    ("string", "N", {"N": "1E-130"}, pa.array(["0." + "0" * 129 + "1"])),
+    ("binary", "B", {"B": b"\x00\xff"}, pa.array([b"\x00\xff"])),
+    ("binary", "B", {"B": b""}, pa.array([b""])),
+    ("boolean", "BOOL", {"BOOL": False}, pa.array([False])),
+    ("struct<street:string,floor:int,built:date>", "M",
+     {"M": {"street": {"S": "Elm"}, "built": {"S": "1990-01-01"}}},
+     pa.array([{"street": "Elm", "floor": None, "built": dt.date(1990, 1, 1)}], STREET)),
+    ("struct<street:string,floor:int,built:date>", "M", {"M": {}},
+     pa.array([{"street": None, "floor": None, "built": None}], STREET)),
+    ("string", "M", DOCUMENT, pa.array([DOCUMENT_JSON])),
+    ("string", "L", {"L": [{"S": "a"}, {"N": "1"}]}, pa.array(['{"L":[{"S":"a"},{"N":"1.0"}]}'])),
+    ("array<string>", "L", {"L": [{"S": "b"}, {"NULL": True}, {"S": "a"}]}, pa.array([["b", None, "a"]])),
+    ("array<struct<kind:string,price:decimal(10,2),key:binary,on:boolean>>", "L",
+     DEVICES, pa.array([PHONES], pa.list_(DEVICE))),
+    ("array<array<bigint>>", "L", {"L": [{"L": [{"N": "1"}]}, {"L": []}]}, pa.array([[[1], []]])),
+    ("array<string>", "SS", {"SS": ["b", "", "a"]}, pa.array([["", "a", "b"]])),
+    ("array<decimal(20,6)>", "NS", {"NS": ["10", "-1.5", "9"]}, pa.array([[9, 10, Decimal("-1.5")]], NUMBERS)),
+    ("array<bigint>", "NS", {"NS": ["10", "9"]}, pa.array([[10, 9]])),
+    ("array<string>", "NS", {"NS": ["10", "9.5"]}, pa.array([["9.50", "1E+1"]])),
+    ("array<binary>", "BS", {"BS": [b"b", b"a"]}, pa.array([[b"a", b"b"]])),
+]  # fmt: skip
+DIFFERENT: list[tuple[str, str, Any, pa.Array]] = [
+    ("string", "S", {"S": "a"}, pa.array(["b"])),
+    ("string", "S", {"S": ""}, pa.array([None], pa.string())),
+    ("string", "S", None, pa.array([""])),
+    ("date", "S", {"S": "1996-07-04"}, pa.array([dt.date(1996, 7, 5)])),
+    ("timestamp", "S", {"S": "2024-02-29T12:00:00+02:00"}, pa.array([dt.datetime(2024, 2, 29, 12, tzinfo=UTC)])),
+    ("decimal(38,10)", "N", {"N": DIGITS}, pa.array([Decimal(DIGITS[:-1] + "9")], pa.decimal128(38, 10))),
+    ("decimal(12,4)", "N", {"N": "1.5"}, pa.array([1.5])),
+    ("int", "N", {"S": "5"}, pa.array([5], pa.int32())),
+    ("int", "N", {"N": "1.5"}, pa.array([1], pa.int32())),
+    ("string", "N", {"S": "1"}, pa.array(["1"])),
+    ("string", "N", {"N": "12"}, pa.array(["1"])),
+    ("string", "S", {"N": "1"}, pa.array(["1"])),
+    ("binary", "B", {"B": b"\x00\xff"}, pa.array([b"\x00\xfe"])),
+    ("boolean", "BOOL", {"BOOL": True}, pa.array([1])),
+    ("struct<street:string,floor:int,built:date>", "M", {"M": {}}, pa.array([None], STREET)),
+    ("struct<street:string,floor:int,built:date>", "M", {"M": {"floor": {"S": "1"}}},
+     pa.array([{"street": None, "floor": 1, "built": None}], STREET)),
+    ("string", "M", DOCUMENT, pa.array([DOCUMENT_JSON.replace('"N"', '"S"')])),
+    ("string", "M", DOCUMENT, pa.array([DOCUMENT_JSON.replace("100", "101")])),
+    ("string", "M", DOCUMENT, pa.array(["{}"])),
+    ("string", "L", {"L": [{"S": "a"}, {"S": "b"}]}, pa.array(['{"L":[{"S":"b"},{"S":"a"}]}'])),
+    ("array<string>", "L", {"L": [{"S": "b"}, {"S": "a"}]}, pa.array([["a", "b"]])),
+    ("array<string>", "SS", {"SS": ["a", "b"]}, pa.array([["a"]])),
+    ("array<string>", "SS", {"SS": ["a"]}, pa.array([["a", "a"]])),
+    ("array<string>", "SS", {"NS": ["1"]}, pa.array([["1"]])),
+    ("array<decimal(20,6)>", "NS", {"NS": ["1"]}, pa.array([[Decimal("1.000001")]], NUMBERS)),
+    ("array<string>", "SS", {"SS": ["a"]}, pa.array([None], TEXTS)),
+    ("array<binary>", "BS", {"BS": [b"a"]}, pa.array([[b"a\x00"]])),
+]  # fmt: skip
+
+
+class TestValues:
+    @pytest.mark.parametrize(("type_", "source_type", "value", "lake"), EQUAL)
+    def test_the_same_value_is_equal_however_each_side_writes_it(
+        self, type_: str, source_type: str, value: Any, lake: pa.Array
+    ) -> None:
+        table = value_compared(one_column(type_, source_type), value, lake)
+        assert table.equal, table.examples
+
+    @pytest.mark.parametrize(("type_", "source_type", "value", "lake"), DIFFERENT)
+    def test_another_value_is_different(self, type_: str, source_type: str, value: Any, lake: pa.Array) -> None:
+        assert found(value_compared(one_column(type_, source_type), value, lake)) == (1, 1, 0, 0, 1)
+
+    @given(st.decimals(-(10**9), 10**9, places=6), st.integers(-7, 12))
+    def test_one_digit_that_changed_is_found_wherever_it_stands(self, number: Decimal, at: int) -> None:
+        contract = one_column("decimal(38,9)", "N")
+        value = {"N": format(number, "f")}
+        lake = pa.array([number, number + Decimal(1).scaleb(at)], pa.decimal128(38, 9))
+        assert value_compared(contract, value, lake.slice(0, 1)).equal
+        assert value_compared(contract, value, lake.slice(1, 1)).different == 1
+
+    def test_a_difference_is_shown_as_the_values_are_written(self) -> None:
+        columns = [
+            {"name": "tags", "type": "array<string>", "source_type": "SS"},
+            {"name": "document", "type": "string", "source_type": "M"},
+        ]
+        item = {"id": {"S": "a"}, "tags": {"SS": ["x", "y"]}, "document": {"M": {"é": {"N": "1"}}}, "more": {"S": "m"}}
+        lake = {"id": ["a"], "tags": [["x"]], "document": ["nonsense"], "_rest": ['{"more":{"N":"1"}}']}
+        (example,) = compared(contract_of(*columns), [item], lake).examples
+        assert example.columns == {
+            "tags": ("[x, y]", "[x]"),
+            "document": ('{"M": {"é": {"N": "1"}}}', "not of its type 'nonsense'"),
+            "_rest": ('{"more": {"S": "m"}}', '{"more": {"N": "1"}}'),
+        }
+
+
+MONTHS = contract_of(
+    {"name": "since", "type": "date", "source_type": "S", "from": "registrationDate"},
+    {"name": "month", "type": "string", "source_type": "S", "from": "registrationDate", "transform": "month"},
+)
+
+
+class TestColumns:
+    @pytest.mark.parametrize(
+        ("attributes", "since", "month", "rest"),
+        [
+            ({"registrationDate": {"S": "2024-02-29"}}, dt.date(2024, 2, 29), "2024-02", None),
+            ({}, None, "unknown", None),
+            ({"registrationDate": {"NULL": True}}, None, "unknown", '{"registrationDate":{"NULL":true}}'),
+        ],
+    )
+    def test_a_month_comes_from_a_date_or_is_unknown(
+        self, attributes: Item, since: dt.date | None, month: str, rest: str | None
+    ) -> None:
+        def lake(month: str) -> dict[str, Any]:
+            days, left = pa.array([since], pa.date32()), pa.array([rest], pa.string())
+            return {"id": ["a"], "since": days, "month": [month], "_rest": left}
+
+        item = {"id": {"S": "a"}, **attributes}
+        assert compared(MONTHS, [item], lake(month)).equal
+        assert compared(MONTHS, [item], lake("2024-03")).different == 1
+
+    def test_a_path_leads_into_maps_by_names_that_may_hold_dots(self) -> None:
+        contract = one_column("string", "S", **{"from": ["a.b", "c.d"]})
+        item = {"id": {"S": "a"}, "a.b": {"M": {"c.d": {"S": "deep"}}}}
+        assert compared(contract, [item], {"id": ["a"], "value": ["deep"]}).equal
+        assert compared(contract, [item], {"id": ["a"], "value": ["other"]}).different == 1
+
+    def test_a_path_into_what_is_no_map_has_no_value_that_the_lake_could_have(self) -> None:
+        contract = one_column("string", "S", **{"from": "a.b"})
+        lake = {"id": ["a"], "value": pa.array([None], pa.string())}
+        assert compared(contract, [{"id": {"S": "a"}, "a": {"S": "text"}}], lake).different == 1
+
+    @pytest.mark.parametrize(
+        ("type_", "source_type", "keys", "lake"),
+        [
+            ("string", "S", [{"S": "a"}, {"S": ""}], pa.array(["", "a"])),
+            ("decimal(38,9)", "N", [{"N": "1.5"}, {"N": "-2"}], pa.array([-2, Decimal("1.5")], pa.decimal128(38, 9))),
+            ("bigint", "N", [{"N": "1"}, {"N": "10"}], pa.array([10, 1])),
+            ("string", "N", [{"N": "1"}, {"N": "10"}], pa.array(["10", "1"])),
+            ("binary", "B", [{"B": b"a"}, {"B": b"\xff"}], pa.array([b"\xff", b"a"])),
+        ],
+    )  # fmt: skip
+    def test_a_key_may_be_of_every_type_that_dynamodb_has_for_one(
+        self, type_: str, source_type: str, keys: list[Any], lake: pa.Array
+    ) -> None:
+        key = {"name": "sort", "type": type_, "source_type": source_type}
+        contract = contract_of(key, key=["id", "sort"])
+        items = [{"id": {"S": "a"}, "sort": value} for value in keys]
+        assert found(compared(contract, items, {"id": ["a", "a"], "sort": lake})) == (2, 2, 0, 0, 0)
+        assert found(compared(contract, items, {"id": ["a"], "sort": lake.slice(0, 1)})) == (2, 1, 1, 0, 0)
+
+
+REST = contract_of(
+    {"name": "locale", "type": "string", "source_type": "S", "from": "settings.locale"},
+    {"name": "address", "type": "struct<city:string>", "source_type": "M"},
+    {"name": "devices", "type": "array<struct<kind:string>>", "source_type": "L"},
+    {"name": "preferences", "type": "string", "source_type": "M"},
+)
+ITEM: Item = {
+    "id": {"S": "a"},
+    "settings": {"M": {"locale": {"S": "de"}, "theme": {"S": "dark"}}},
+    "address": {"M": {"city": {"NULL": True}, "zip.code": {"S": "10115"}}},
+    "devices": {"L": [{"M": {"kind": {"S": "tv"}, "inch": {"N": "55.50"}}}, {"NULL": True}]},
+    "preferences": {"M": {"any": {"S": "thing"}}},
+    "nick.name": {"S": ""},
+    'a"b': {"BOOL": False},
+    '"q"': {"N": "1E+2"},
+    "settings.locale": {"S": "looks like a path"},
+    "tags": {"SS": ["x", "y"]},
+    "keys": {"BS": [b"\x00", b"\xff"]},
+    "limits": {"NS": ["1", "2.50"]},
+    "nothing": {"NULL": True},
+    "tree": {"M": {"l": {"L": [{"B": b"\xff"}, {"M": {}}]}}},
+}
+KEPT: dict[str, Any] = {
+    "settings.theme": {"S": "dark"},
+    "address.city": {"NULL": True},
+    'address."zip.code"': {"S": "10115"},
+    "devices.0.inch": {"N": "55.5"},
+    "devices.1": {"NULL": True},
+    "nick.name": {"S": ""},
+    'a"b': {"BOOL": False},
+    json.dumps('"q"'): {"N": "100"},
+    '"settings.locale"': {"S": "looks like a path"},
+    "tags": {"SS": ["y", "x"]},
+    "keys": {"BS": ["/w==", "AA=="]},
+    "limits": {"NS": ["2.5", "1"]},
+    "nothing": {"NULL": True},
+    "tree": {"M": {"l": {"L": [{"B": "/w=="}, {"M": {}}]}}},
+}
+DEVICE_KINDS = pa.list_(pa.struct([("kind", pa.string())]))
+
+
+def rest_compared(item: Item, rest: str | None) -> TableComparison:
+    lake = {
+        "id": ["a"],
+        "locale": ["de"],
+        "address": pa.array([{"city": None}], pa.struct([("city", pa.string())])),
+        "devices": pa.array([[{"kind": "tv"}, None]], DEVICE_KINDS),
+        "preferences": ['{"M":{"any":{"S":"thing"}}}'],
+        "_rest": pa.array([rest], pa.string()),
+    }
+    return compared(REST, [item], lake)
+
+
+class TestRest:
+    def test_what_no_column_names_is_there_with_its_type(self) -> None:
+        table = rest_compared(ITEM, json.dumps(KEPT))
+        assert table.equal, table.examples
+
+    @pytest.mark.parametrize("name", sorted(KEPT))
+    def test_whatever_is_lost_is_found(self, name: str) -> None:
+        kept = {other: value for other, value in KEPT.items() if other != name}
+        (example,) = rest_compared(ITEM, json.dumps(kept)).examples
+        assert list(example.columns) == ["_rest"]
+
+    @pytest.mark.parametrize(
+        ("name", "value"),
+        [
+            ("nick.name", {"S": "x"}),
+            ("nick.name", {"NULL": True}),
+            ('a"b', {"S": "false"}),
+            (json.dumps('"q"'), {"N": "101"}),
+            (json.dumps('"q"'), {"S": "100"}),
+            (json.dumps('"q"'), {"N": 100}),
+            ("tags", {"SS": ["x"]}),
+            ("tags", {"SS": ["x", "y", "y"]}),
+            ("tags", {"L": [{"S": "x"}, {"S": "y"}]}),
+            ("keys", {"BS": ["/w==", "AQ=="]}),
+            ("keys", {"SS": ["/w==", "AA=="]}),
+            ("limits", {"NS": ["2.51", "1"]}),
+            ("nothing", None),
+            ("tree", {"M": {"l": {"L": [{"M": {}}, {"B": "/w=="}]}}}),
+            ("tree", {"M": {"l": {"L": [{"B": "/w=="}, {"M": {}}]}, "m": {"NULL": True}}}),
+            ("more", {"S": "never in the item"}),
+        ],
+    )
+    def test_whatever_is_changed_is_found(self, name: str, value: Any) -> None:
+        assert rest_compared(ITEM, json.dumps({**KEPT, name: value})).different == 1
+
+    def test_a_path_is_not_a_name_that_looks_like_it(self) -> None:
+        kept = {name: value for name, value in KEPT.items() if name != '"settings.locale"'}
+        assert rest_compared(ITEM, json.dumps({**kept, "settings.locale": KEPT['"settings.locale"']})).different == 1
+
+    @pytest.mark.parametrize("rest", [None, "", "nonsense", "[]"])
+    def test_what_is_no_rest_is_different(self, rest: str | None) -> None:
+        assert rest_compared(ITEM, rest).different == 1
+
+    def test_a_name_that_stands_there_twice_is_different(self) -> None:
+        twice = json.dumps(KEPT)[:-1] + ',"tags":{"SS":["x","y"]}}'
+        assert rest_compared(ITEM, twice).different == 1
+
+    def test_null_and_absent_differ(self) -> None:
+        contract = one_column("int", "N")
+        lake = {"id": ["a"], "value": pa.array([None], pa.int32())}
+        null = {"_rest": ['{"value":{"NULL":true}}']}
+        assert compared(contract, [{"id": {"S": "a"}}], lake).equal
+        assert compared(contract, [{"id": {"S": "a"}}], {**lake, **null}).different == 1
+        assert compared(contract, [{"id": {"S": "a"}, "value": {"NULL": True}}], lake).different == 1
+        assert compared(contract, [{"id": {"S": "a"}, "value": {"NULL": True}}], {**lake, **null}).equal
+
+
+PLAIN = contract_of()
+
+
+def dynamodb() -> Any:
+    return boto3.client("dynamodb", region_name="eu-central-1", aws_access_key_id="-", aws_secret_access_key="-")
+
+
+def things(*ids: str, **attributes: Any) -> list[Item]:
+    return [{"id": {"S": id_}, **attributes} for id_ in ids]
+
+
+class TestScan:
+    def test_all_pages_are_read_consistently_and_compared_by_key(self) -> None:
+        client = dynamodb()
+        expected = {"TableName": "shop-things", "ConsistentRead": True}
+        with Stubber(client) as stub:
+            page = {"Items": things("a", "b"), "LastEvaluatedKey": {"id": {"S": "b"}}}
+            stub.add_response("scan", page, expected)
+            stub.add_response("scan", {"Items": things("c")}, {**expected, "ExclusiveStartKey": {"id": {"S": "b"}}})
+            lake = pa.table({"id": ["b", "c", "d", "c"], "_deleted": [False, None, False, False]})
+            table = compare(DynamoDbSource(client).table(PLAIN), lake.to_batches())
+            stub.assert_no_pending_responses()
+        assert found(table) == (3, 4, 1, 2, 0)
+        assert [(example.kind, example.key["id"]) for example in table.examples] == [
+            ("extra", "d"),
+            ("extra", "c"),
+            ("missing", "a"),
+        ]
+
+    def test_an_expired_item_counts_until_dynamodb_deletes_it(self) -> None:
+        contract = one_column("bigint", "N")
+        item = {"id": {"S": "a"}, "value": {"N": "1"}}  # an expiry in 1970
+        assert found(compared(contract, [item], {"id": ["a"], "value": [1]})) == (1, 1, 0, 0, 0)
+        assert found(compared(contract, [item], {"id": ["a"], "value": [1], "_deleted": [True]})) == (1, 0, 1, 0, 0)
+
+    def test_a_key_that_leaves_out_the_sort_key_is_an_error(self) -> None:
+        with pytest.raises(UserError, match=r"things: the source has id = a twice, expected once"):
+            compared(PLAIN, things("a", "a"), {"id": ["a"]})
+
+    def test_a_table_may_be_called_otherwise_than_in_the_contract(self) -> None:
+        client = dynamodb()
+        with Stubber(client) as stub:
+            stub.add_response("scan", {"Items": []}, {"TableName": "shop-things-dev", "ConsistentRead": True})
+            assert list(DynamoDbSource(client, {"things": "shop-things-dev"}).table(PLAIN).rows()) == []
+
+    def test_a_table_that_cannot_be_read_is_an_error_that_says_which(self) -> None:
+        client = dynamodb()
+        with Stubber(client) as stub:
+            stub.add_client_error("scan", "ResourceNotFoundException", "Requested resource not found")
+            with pytest.raises(UserError, match=r"things: reading the DynamoDB table shop-things failed: .*not found"):
+                list(DynamoDbSource(client).table(PLAIN).rows())
+
+
+class TestVerify:
+    def test_tables_come_in_the_order_of_their_contracts(self) -> None:
+        contracts = [contract_of(table=name) for name in ("zebras", "apes")]
+        read: list[str] = []
+
+        def read_table(uri: str, storage: Mapping[str, str]) -> Iterable[pa.RecordBatch]:
+            read.append(uri)
+            return list(pa.table({"id": ["a"]}).to_batches())
+
+        client = dynamodb()
+        with Stubber(client) as stub:
+            for _ in contracts:
+                stub.add_response("scan", {"Items": things("a")})
+            sources = {"dynamodb": DynamoDbSource(client)}
+            tables = verify(contracts, sources, "s3://lake/tables/", {}, read_table=read_table)
+        assert [(table.name, table.equal) for table in tables] == [("zebras", True), ("apes", True)]
+        assert read == ["s3://lake/tables/zebras", "s3://lake/tables/apes"]
+
+
+class TestCommand:
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["other=name"], "found 'other=name', expected CONTRACT=TABLE with each contract once out of: accounts"),
+            (["accounts"], "found 'accounts', expected CONTRACT=TABLE"),
+            (["accounts=a-1", "accounts=a-2"], "found 'accounts=a-2', expected CONTRACT=TABLE with each contract once"),
+            (["orders=o"], "out of: accounts"),
+        ],
+    )
+    def test_a_table_for_a_contract_that_has_none_is_refused(self, options: list[str], message: str) -> None:
+        arguments = ["verify", "--lake", "/nowhere", *(part for one in options for part in ("--dynamodb-table", one))]
+        refused = CliRunner().invoke(compose(arguments), arguments)
+        assert isinstance(refused.exception, UserError)
+        assert message in str(refused.exception)
+
+    def test_an_endpoint_that_is_no_address_is_refused(self) -> None:
+        arguments = ["verify", "--lake", "/nowhere", "--dynamodb-endpoint", "localhost:8000"]
+        refused = CliRunner().invoke(compose(arguments), arguments)
+        assert isinstance(refused.exception, UserError)
+        assert "--dynamodb-endpoint" in str(refused.exception)
+        assert "http://127.0.0.1:8000" in str(refused.exception)
