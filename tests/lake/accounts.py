@@ -1,0 +1,170 @@
+"""A DynamoDB table's stream and exports, and the writer of its lake table, for tests that speak in items."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from headwater import contract as contracts
+from headwater.lake.backfill import Backfill, Request, Requests, Status
+from headwater.lake.catalog import Catalog
+from headwater.lake.changes import columns_tagged
+from headwater.lake.dynamodb import DynamoDecoder, decode_records
+from headwater.lake.lease import Lease
+from headwater.lake.table import HudiTable
+from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.local.export import Item, write_export
+from headwater.verify import read_lake, s3_options
+from tests.lake.pipeline import BUCKET
+
+SOURCE = "headwater-test-accounts"
+ARN = f"arn:aws:dynamodb:{REGION}:123456789012:table/{SOURCE}"
+CONTRACT = """
+table: accounts
+description: A table of the tests.
+source: {database: dynamodb, table: headwater-accounts}
+key: [id]
+partition_by: [month]
+buckets: 2
+columns:
+  - {name: id, type: string, source_type: S}
+  - {name: month, type: string, source_type: S, from: registered, transform: month}
+  - {name: name, type: string, source_type: S}
+  - {name: balance, type: "decimal(12,2)", source_type: N}
+"""
+
+
+def item(
+    id_: str, registered: str = "2024-01-31", name: str = "Ann", balance: str = "1.5"
+) -> dict[str, dict[str, str]]:
+    """An item of the source table."""
+    return {"id": {"S": id_}, "registered": {"S": registered}, "name": {"S": name}, "balance": {"N": balance}}
+
+
+def change(micros: int, old: Item | None, new: Item | None) -> str:
+    """A change as DynamoDB's Kinesis destination writes it: INSERT without an old image, REMOVE without a new one."""
+    image = new or old
+    assert image is not None
+    images = {name: value for name, value in (("NewImage", new), ("OldImage", old)) if value is not None}
+    event = "MODIFY" if len(images) == 2 else "INSERT" if old is None else "REMOVE"
+    return json.dumps(
+        {
+            "awsRegion": REGION,
+            "eventID": f"{micros}-{image['id']['S']}",
+            "eventName": event,
+            "userIdentity": None,
+            "recordFormat": "application/json",
+            "tableName": SOURCE,
+            "dynamodb": {
+                "ApproximateCreationDateTime": micros,
+                "Keys": {"id": image["id"]},
+                **images,
+                "SizeBytes": 100,
+                "ApproximateCreationDateTimePrecision": "MICROSECOND",
+            },
+            "eventSource": "aws:dynamodb",
+        }
+    )
+
+
+class Accounts:
+    """One lake table, the changes streamed to it and the exports that it is asked to load."""
+
+    def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str) -> None:
+        self.s3 = aws.client("s3")
+        self.lake = f"s3://{BUCKET}/{prefix}/lake"
+        self.requests = Requests(self.s3, self.lake, "accounts")
+        self.events: list[dict[str, Any]] = []
+        self._spark = spark
+        self._contract = contracts.loads(CONTRACT, "accounts.yaml")
+        self._glue = aws.client("glue")
+        self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
+        self._prefix = prefix
+        self._tokens = itertools.count()
+        self._sequence = itertools.count()
+        self._database = prefix.replace("-", "_")
+        self._glue.create_database(DatabaseInput={"Name": self._database})
+        self._glue.create_table(
+            DatabaseName=self._database,
+            TableInput={
+                "Name": "accounts",
+                "PartitionKeys": [{"Name": "month", "Type": "string"}],
+                "StorageDescriptor": {"Location": f"{self.lake}/accounts", "Columns": []},
+            },
+        )
+        self.start()
+
+    def start(self, epoch: int = 1, batch_bytes: int = 1) -> None:
+        """Start a new job, whose state comes from the lake. By default every data file is a commit of its own."""
+        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes)
+        lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", "test")
+        lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
+        table = HudiTable(self._spark, self._contract, self.lake, 2)
+        catalog = Catalog(self._glue, self._database)
+        self._epoch = epoch
+        self._writer = TableWriter(self._contract, table, lease, catalog, self.s3, settings, self.events.append)
+        self._backfill = Backfill(
+            self._writer, self.s3, self.lake, self._spark, self._contract, SOURCE, settings, self.events.append
+        )
+
+    def stream(self, *changes: str, since: int | None = None) -> None:
+        """Commit changes as the stream's; ``since`` is what the job finds out when it first reads."""
+        decoder = DynamoDecoder(self._contract, self._epoch, SOURCE)
+        records = [(data, f"{next(self._sequence):056d}", "shard/0") for data in changes]
+        schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(self._contract))
+        batch = self._spark.createDataFrame(list(decode_records(iter(records), decoder)), schema, verifySchema=False)
+        self._writer.commit(batch, "stream", lambda last: last if since is None else replace(last, since=since))
+
+    def export(self, time: int, *files: list[Mapping[str, Any]], arn: str = ARN) -> str:
+        """Write an export of the state at a time, in microseconds, and return its address."""
+        moment = dt.datetime.fromtimestamp(time / 10**6, dt.UTC)
+        return write_export(self.s3, arn, files, moment, BUCKET, self._prefix)
+
+    def ask(self, uri: str) -> str:
+        """Request an export, and return its id."""
+        export_id = uri.rpartition("/")[2]
+        self.requests.put(export_id, Request(uri, f"token {next(self._tokens)}"))
+        return export_id
+
+    def step(self) -> bool:
+        """One step of the job's backfill."""
+        return self._backfill.step()
+
+    def drain(self) -> None:
+        """Let the job do all that was asked of it."""
+        while self.step():
+            pass
+
+    def load(self, uri: str) -> Status:
+        """Request an export, drain, and return the job's answer."""
+        export_id = self.ask(uri)
+        self.drain()
+        return self.status(export_id)
+
+    def status(self, export_id: str) -> Status:
+        """The job's answer to a request."""
+        found = self.requests.status(export_id)
+        assert found is not None, "the job has not answered"
+        return found
+
+    def commits(self) -> int:
+        """How many commits were made."""
+        return len([event for event in self.events if event["event"] == "commit"])
+
+    def stored(self) -> list[dict[str, Any]]:
+        """All rows of the table with tombstones, read by hudi-rs."""
+        batches = list(read_lake(f"{self.lake}/accounts", self._storage))
+        rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
+        return sorted(rows, key=lambda row: (row["id"], row["month"]))
+
+    def alive(self) -> list[tuple[str, str, str]]:
+        """Id, month and name of the rows that are not tombstones."""
+        return [(row["id"], row["month"], row["name"]) for row in self.stored() if not row["_deleted"]]

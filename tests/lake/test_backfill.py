@@ -1,0 +1,255 @@
+"""Loading exports over real Spark, Hudi and an S3 API; every table is read back by hudi-rs."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import uuid
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.lake.backfill import DONE, REFUSED, RUNNING
+from headwater.lake.export import Export
+from headwater.local.aws import AwsApi
+from tests.lake.accounts import ARN, Accounts, change, item
+from tests.lake.pipeline import BUCKET
+
+STARTED = 1_769_860_800_000_000
+"""When streaming began, in microseconds since 1970."""
+SECOND = 10**6
+AT = STARTED + 100 * SECOND
+"""The time of exports."""
+
+
+@pytest.fixture
+def accounts(spark: SparkSession, endpoint: str, aws_api: AwsApi) -> Accounts:
+    """A table with one change streamed, as from ``STARTED``."""
+    table = Accounts(spark, aws_api, f"b-{uuid.uuid4().hex[:8]}")
+    table.stream(change(STARTED, None, item("first")), since=STARTED)
+    return table
+
+
+FIRST = ("first", "2024-01", "Ann")
+
+
+def test_what_was_streamed_before_during_or_after_an_export_wins(accounts: Accounts) -> None:
+    accounts.stream(
+        change(AT - SECOND, item("before", name="old"), item("before", name="streamed")),
+        change(AT - SECOND, item("moved", "2023-05-01"), item("moved", "2024-06-01", name="streamed")),
+    )
+    uri = accounts.export(
+        AT,
+        [item("before", name="exported"), item("during", name="exported"), item("moved", "2023-05-01")],
+        [item("after", name="exported"), item("untouched", name="exported"), item("goes", "2023-05-01")],
+    )
+    accounts.ask(uri)
+    accounts.step()
+    accounts.stream(
+        change(AT + SECOND, item("during", name="exported"), item("during", name="streamed")),
+        change(AT + SECOND, item("after", name="exported"), item("after", name="streamed")),
+    )
+    accounts.drain()
+    accounts.stream(change(AT + 2 * SECOND, item("goes", "2023-05-01"), item("goes", "2024-07-01", name="streamed")))
+    assert accounts.alive() == [
+        ("after", "2024-01", "streamed"),
+        ("before", "2024-01", "streamed"),
+        ("during", "2024-01", "streamed"),
+        FIRST,
+        ("goes", "2024-07", "streamed"),
+        ("moved", "2024-06", "streamed"),
+        ("untouched", "2024-01", "exported"),
+    ]
+
+
+def test_what_was_deleted_before_during_or_after_an_export_stays_deleted(accounts: Accounts) -> None:
+    accounts.stream(change(AT - SECOND, item("early"), None))
+    accounts.ask(accounts.export(AT, [item("early"), item("during")], [item("late"), item("stays")]))
+    accounts.step()
+    accounts.stream(change(AT + SECOND, item("during"), None), change(AT + SECOND, item("late"), None))
+    accounts.drain()
+    accounts.stream(change(AT + 2 * SECOND, item("stays"), None))
+    assert accounts.alive() == [FIRST]
+    assert [row["id"] for row in accounts.stored() if row["_deleted"]] == ["during", "early", "late", "stays"]
+
+
+def test_an_exported_item_is_a_row_of_the_export_s_time_and_place(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [{**item("a", balance="12.30"), "nick": {"SS": ["x"]}}])
+    status = accounts.load(uri)
+    assert (status.state, status.files, status.files_done, status.items) == (DONE, 1, 1, 1)
+    (row, _) = accounts.stored()
+    (file,) = Export.open(accounts.s3, uri).files
+    assert row["_op"] == "r"
+    assert str(row["balance"]) == "12.30"
+    assert row["_source_ts"].timestamp() * SECOND == AT
+    assert row["_position"] == f"{uri.rpartition('/')[2]}/{file.name}/0"
+    assert json.loads(row["_rest"])["nick"] == {"SS": ["x"]}
+
+
+def test_a_stopped_job_goes_on_at_the_next_data_file(accounts: Accounts) -> None:
+    export_id = accounts.ask(accounts.export(AT, *([item(f"a{number}")] for number in range(4))))
+    accounts.step()
+    accounts.step()
+    assert (accounts.status(export_id).state, accounts.status(export_id).files_done) == (RUNNING, 2)
+    accounts.start()
+    accounts.drain()
+    assert accounts.commits() == 1 + 4
+    assert accounts.status(export_id).state == DONE
+    assert len(accounts.alive()) == 1 + 4
+
+
+def test_a_withdrawn_backfill_stops_and_goes_on_when_asked_for_again(accounts: Accounts) -> None:
+    uri = accounts.export(AT, *([item(f"a{number}")] for number in range(3)))
+    export_id = accounts.ask(uri)
+    accounts.step()
+    accounts.requests.withdraw(export_id)
+    assert not accounts.step()
+    assert len(accounts.alive()) == 1 + 1
+    accounts.ask(uri)
+    accounts.drain()
+    assert accounts.commits() == 1 + 3
+    assert len(accounts.alive()) == 1 + 3
+
+
+def test_a_finished_export_is_answered_but_not_loaded_again(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item("a")], [item("b")])
+    assert accounts.load(uri).state == DONE
+    first = accounts.status(uri.rpartition("/")[2])
+    accounts.start()
+    again = accounts.load(uri)
+    assert (again.state, again.files_done, again.items) == (DONE, 2, 2)
+    assert again.token != first.token
+    assert accounts.commits() == 1 + 2
+
+
+def test_a_restarted_job_leaves_answered_requests_alone(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item("a")])
+    status = accounts.load(uri)
+    for entry in accounts.s3.list_objects_v2(Bucket=BUCKET, Prefix=uri.removeprefix(f"s3://{BUCKET}/"))["Contents"]:
+        accounts.s3.delete_object(Bucket=BUCKET, Key=entry["Key"])
+    accounts.start()
+    assert not accounts.step()
+    assert accounts.status(uri.rpartition("/")[2]) == status
+
+
+def test_requests_are_served_in_the_order_of_asking_and_answered_at_once(accounts: Accounts) -> None:
+    first = accounts.ask(accounts.export(AT, [item("a", name="first")], [item("b", name="first")]))
+    accounts.step()
+    second = accounts.ask(accounts.export(AT + SECOND, [item("b", name="second")]))
+    accounts.step()
+    assert accounts.status(first).state == DONE
+    assert accounts.status(second).state == RUNNING
+    accounts.drain()
+    assert accounts.alive() == [("a", "2024-01", "first"), ("b", "2024-01", "second"), FIRST]
+
+
+def test_small_data_files_share_a_commit(accounts: Accounts) -> None:
+    accounts.start(batch_bytes=10**6)
+    status = accounts.load(accounts.export(AT, [item("a")], [], [item("b")]))
+    assert (status.files_done, status.items) == (3, 2)
+    assert accounts.commits() == 1 + 1
+
+
+def test_an_export_without_items_is_done(accounts: Accounts) -> None:
+    assert accounts.load(accounts.export(AT, [], [])).state == DONE
+    assert accounts.alive() == [FIRST]
+
+
+def test_an_export_from_before_the_start_of_streaming_is_refused_and_nothing_is_written(accounts: Accounts) -> None:
+    status = accounts.load(accounts.export(STARTED - 1000, [item("a")]))
+    assert status.state == REFUSED
+    assert "found 2026-01-31T11:59:59.999000Z, expected 2026-01-31T12:00:00Z or later" in status.reason
+    assert accounts.commits() == 1
+    assert accounts.alive() == [FIRST]
+
+
+def test_an_export_is_refused_while_the_start_of_streaming_is_not_known(
+    spark: SparkSession, endpoint: str, aws_api: AwsApi
+) -> None:
+    table = Accounts(spark, aws_api, f"b-{uuid.uuid4().hex[:8]}")
+    status = table.load(table.export(AT, [item("a")]))
+    assert (status.state, "ask again" in status.reason) == (REFUSED, True)
+    assert table.commits() == 0
+
+
+def test_an_export_of_another_table_is_refused(accounts: Accounts) -> None:
+    status = accounts.load(accounts.export(AT, [item("a")], arn=ARN.replace("accounts", "orders")))
+    assert status.state == REFUSED
+    assert "found the table 'headwater-test-orders', expected 'headwater-test-accounts'" in status.reason
+    assert accounts.commits() == 1
+
+
+def test_an_export_that_is_gone_is_refused(accounts: Accounts) -> None:
+    status = accounts.load(f"s3://{BUCKET}/nowhere/AWSDynamoDB/00000000000001-abcdef01")
+    assert status.state == REFUSED
+    assert "manifest-summary.json: found nothing that can be read" in status.reason
+
+
+def test_a_damaged_data_file_is_refused_before_any_of_it_is_written(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item("a")], [item("b")])
+    damaged = Export.open(accounts.s3, uri).files[1]
+    accounts.s3.put_object(Bucket=BUCKET, Key=damaged.key, Body=gzip.compress(b'{"Item": {}}\n'))
+    status = accounts.load(uri)
+    assert status.state == REFUSED
+    assert f"{damaged.uri}: MD5: found " in status.reason
+    assert accounts.commits() == 1 + 1
+    assert len(accounts.alive()) == 1 + 1
+
+
+def test_a_request_that_is_none_is_refused_and_stops_nobody(accounts: Accounts) -> None:
+    folder = accounts.lake.removeprefix(f"s3://{BUCKET}/")
+    accounts.s3.put_object(Bucket=BUCKET, Key=f"{folder}/_backfill/accounts/00-junk.json", Body=b"[]")
+    assert accounts.load(accounts.export(AT, [item("a")])).state == DONE
+    assert accounts.status("00-junk").state == REFUSED
+
+
+def test_an_item_that_does_not_fit_is_quarantined_and_the_rest_is_loaded(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item("a"), item("unfit", balance="1.234"), item("b")])
+    status = accounts.load(uri)
+    assert (status.state, status.items) == (DONE, 3)
+    assert accounts.alive() == [("a", "2024-01", "Ann"), ("b", "2024-01", "Ann"), FIRST]
+    (kept,) = quarantined(accounts)
+    assert kept["reason"].startswith("balance: ")
+    assert json.loads(kept["record"]["item"])["Item"]["id"] == {"S": "unfit"}
+    assert kept["record"]["exported_at"] == AT
+    assert kept["record"]["position"].endswith(".json.gz/1")
+
+
+def test_an_export_with_too_many_unfit_items_is_refused_and_the_job_goes_on(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item(f"a{number}", balance="1.234") for number in range(20)])
+    status = accounts.load(uri)
+    assert status.state == REFUSED
+    assert "20 of 20 records cannot be decoded" in status.reason
+    accounts.stream(change(AT + SECOND, None, item("later")))
+    assert accounts.alive() == [FIRST, ("later", "2024-01", "Ann")]
+
+
+def test_a_complete_export_ends_what_a_former_epoch_left_behind(accounts: Accounts) -> None:
+    accounts.stream(change(STARTED + 1, None, item("ghost")), change(STARTED + 1, None, item("moved", "2023-05-01")))
+    accounts.start(epoch=2)
+    accounts.stream(change(AT - SECOND, None, item("new")), since=AT - 2 * SECOND)
+    accounts.ask(accounts.export(AT, [item("first")], [item("moved", "2024-02-01")]))
+    accounts.step()
+    assert ("ghost", "2024-01", "Ann") in accounts.alive()
+    accounts.drain()
+    assert accounts.alive() == [FIRST, ("moved", "2024-02", "Ann"), ("new", "2024-01", "Ann")]
+
+
+def test_an_older_export_after_a_newer_one_changes_nothing(accounts: Accounts) -> None:
+    accounts.stream(change(AT + SECOND, item("gone"), None))
+    newer = accounts.export(AT + 2 * SECOND, [item("a", name="newer")])
+    older = accounts.export(AT, [item("a", name="older"), item("gone")])
+    assert accounts.load(newer).state == DONE
+    assert accounts.load(older).state == DONE
+    assert accounts.alive() == [("a", "2024-01", "newer"), FIRST]
+
+
+def quarantined(accounts: Accounts) -> list[dict[str, Any]]:
+    """The records in quarantine."""
+    found = []
+    prefix = f"{accounts.lake.removeprefix(f's3://{BUCKET}/')}/_quarantine/accounts/"
+    for entry in accounts.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]:
+        body = gzip.decompress(accounts.s3.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read())
+        found += [json.loads(line) for line in body.splitlines()]
+    return found

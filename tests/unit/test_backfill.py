@@ -1,0 +1,209 @@
+"""Asking for a backfill and following it; the job's answers are the test's."""
+
+import datetime as dt
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import typer
+
+from headwater import backfill, contract
+from headwater.backfill import News
+from headwater.commands.backfill import backfill as command
+from headwater.errors import UserError
+from headwater.lake.backfill import DONE, REFUSED, RUNNING, Requests, Status
+from headwater.local.export import write_export
+from headwater.paths import CONTRACTS
+from tests.unit.conftest import BUCKET
+
+ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"
+
+
+@pytest.fixture
+def uri(s3: Any) -> str:
+    return write_export(s3, ARN, [[{"id": {"S": "a"}}], [{"id": {"S": "b"}}]], dt.datetime.now(dt.UTC), BUCKET, "e")
+
+
+@pytest.fixture
+def lake(uri: str) -> str:
+    """A lake of the export's own."""
+    return f"s3://{BUCKET}/{uri.rpartition('/')[2]}/lake"
+
+
+@pytest.fixture
+def requests(s3: Any, lake: str) -> Requests:
+    return Requests(s3, lake, "accounts")
+
+
+class Clock:
+    """A clock that passes by sleeping only; before each sleep's end, the next of the job's deeds takes place."""
+
+    def __init__(self, *deeds: Callable[[], object]) -> None:
+        self.now = 0.0
+        self._deeds = list(deeds)
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+        if self._deeds:
+            self._deeds.pop(0)()
+
+
+def follow(requests: Requests, export_id: str, *deeds: Callable[[], object]) -> list[News]:
+    clock = Clock(*deeds)
+    return list(backfill.follow(requests, export_id, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
+
+
+def answer(requests: Requests, export_id: str, **fields: Any) -> Callable[[], None]:
+    """A job's answer to the request that stands when it is given."""
+
+    def give() -> None:
+        request = requests.get(export_id)
+        assert request is not None
+        requests.answer(export_id, Status(request.token, **{"state": RUNNING, "files": 2, **fields}))
+
+    return give
+
+
+def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri + "/")
+    assert [export_id for export_id, _ in requests.listed()] == [export.id]
+    news = follow(
+        requests,
+        export.id,
+        answer(requests, export.id),
+        answer(requests, export.id, files_done=1, items=1),
+        answer(requests, export.id, files_done=1, items=1),
+        answer(requests, export.id, files_done=2, items=2, state=DONE),
+    )
+    told = [(found.status.state, found.status.files_done) if found.status else None for found in news]
+    assert told == [None, (RUNNING, 0), (RUNNING, 1), (RUNNING, 1), (DONE, 2)]
+    assert [found.quiet for found in news] == [0, 0, 0, 1, 0]
+
+
+def test_a_refusal_ends_the_following_with_its_reason(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+    refusal = answer(requests, export.id, state=REFUSED, reason="exportTime: too early.")
+    with pytest.raises(UserError, match=rf"refuses the backfill of {export.id}\. exportTime: too early\."):
+        follow(requests, export.id, refusal)
+
+
+def test_an_answer_to_an_earlier_request_does_not_count(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+    answer(requests, export.id, state=REFUSED, reason="an earlier one")()
+    backfill.request(s3, requests, uri)
+    news = follow(requests, export.id, answer(requests, export.id, state=DONE))
+    assert [found.status.state if found.status else None for found in news] == [None, DONE]
+
+
+def test_two_watchers_of_one_backfill_both_see_its_end(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+
+    def second_watcher() -> None:
+        backfill.request(s3, requests, uri)
+
+    news = follow(requests, export.id, second_watcher, answer(requests, export.id, state=DONE))
+    assert [found.status.state if found.status else None for found in news] == [None, None, DONE]
+
+
+def test_silence_is_told_as_no_running_job_and_leaves_the_request(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+    with pytest.raises(UserError, match="No job has answered for 5 s"):
+        follow(requests, export.id)
+    assert requests.get(export.id) is not None
+
+
+def test_a_job_that_answered_once_may_be_silent_for_as_long_as_it_takes(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+    nothing = [lambda: None] * 20
+    news = follow(requests, export.id, answer(requests, export.id), *nothing, answer(requests, export.id, state=DONE))
+    assert max(found.quiet for found in news) == 20
+
+
+def test_a_withdrawn_request_is_gone_and_ends_the_following(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+    answer(requests, export.id, files_done=1)()
+    status = backfill.withdraw(requests, uri)
+    assert status is not None
+    assert status.files_done == 1
+    assert requests.listed() == []
+    with pytest.raises(UserError, match="was withdrawn"):
+        follow(requests, export.id)
+    with pytest.raises(UserError, match="nothing to withdraw"):
+        backfill.withdraw(requests, uri)
+
+
+def test_a_request_that_no_job_took_up_is_withdrawn_without_a_status(s3: Any, uri: str, requests: Requests) -> None:
+    export = backfill.request(s3, requests, uri)
+    answer(requests, export.id, files_done=1)()
+    backfill.request(s3, requests, uri)
+    assert backfill.withdraw(requests, uri) is None
+
+
+def test_requests_are_listed_without_their_statuses_and_by_table(
+    s3: Any, uri: str, lake: str, requests: Requests
+) -> None:
+    export = backfill.request(s3, requests, uri)
+    answer(requests, export.id)()
+    assert [export_id for export_id, _ in requests.listed()] == [export.id]
+    assert Requests(s3, lake, "account").listed() == []
+
+
+def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str, requests: Requests) -> None:
+    backfill.request(s3, requests, uri)
+    first = requests.listed()
+    backfill.request(s3, requests, uri)
+    assert requests.listed() != first
+
+
+def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: Requests) -> None:
+    with pytest.raises(UserError, match="found nothing that can be read"):
+        backfill.request(s3, requests, uri + "x")
+    assert requests.listed() == []
+
+
+def test_only_a_table_of_dynamodb_is_loaded_from_an_export() -> None:
+    accounts = contract.load(CONTRACTS / "accounts.yaml")
+    backfill.check_contract(accounts)
+    orders = replace(accounts, source=contract.Source("postgresql", "public.accounts"))
+    with pytest.raises(UserError, match=r"source\.database: found 'postgresql', expected 'dynamodb'"):
+        backfill.check_contract(orders)
+
+
+def test_the_command_refuses_a_table_that_no_contract_describes(uri: str, lake: str) -> None:
+    with pytest.raises(UserError, match="--table: found 'nothing', expected one of accounts, "):
+        command(uri, "nothing", lake)
+
+
+def test_the_command_says_which_address_of_the_lake_does_not_fit(uri: str) -> None:
+    with pytest.raises(UserError, match=r"--lake.*found 'lake', expected s3://bucket/prefix"):
+        command(uri, "accounts", "lake")
+
+
+def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
+    with pytest.raises(UserError, match=r"S3 cannot be used: .*NoSuchBucket"):
+        command(uri, "accounts", "s3://nowhere/lake")
+
+
+def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
+    uri: str, lake: str, requests: Requests, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(backfill, "follow", interrupted)
+    with pytest.raises(typer.Exit) as ended:
+        command(uri, "accounts", lake)
+    assert ended.value.exit_code == 130
+    assert "Run the same command again" in capsys.readouterr().err
+    assert len(requests.listed()) == 1
+
+
+def test_the_command_withdraws_what_it_requested(
+    s3: Any, uri: str, lake: str, requests: Requests, capsys: pytest.CaptureFixture[str]
+) -> None:
+    export = backfill.request(s3, requests, uri)
+    answer(requests, export.id, files_done=1)()
+    command(uri, "accounts", lake, withdraw=True)
+    assert "reported 1 of 2 files" in capsys.readouterr().out
+    assert requests.listed() == []
