@@ -1,15 +1,18 @@
 # Headwater: `make` lists what there is to do. Everything needed beyond Python 3.11, a JDK 17, Maven and git is set up by
 # the targets themselves, in this folder.
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo test unit lint synth diff deploy bench drills lock clean
+.PHONY: help setup assets demo test unit lint synth check cost diff baselines deploy destroy \
+	reference requests bench drills lock clean
 
 BIN := .venv/bin
 ENV := dev
 # No CDK notices, no version check: synthesis works without a network.
-CDK := PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/npx --no-install cdk --no-notices --context env=$(ENV)
+CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
+# dev asks before it widens a right or opens a port, the others before any change.
+APPROVAL := $(if $(filter dev,$(ENV)),broadening,any-change)
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Set up .venv and node_modules
 	@tools/setup
@@ -38,11 +41,32 @@ lint: setup ## Check style and types
 synth: assets ## Synthesize the stacks of ENV=dev into cdk.out/, without credentials
 	@$(CDK) synth --quiet
 
+check: assets ## Hold the templates of ENV=dev to the network flows and rights that the pipeline needs
+	@$(CDK) synth --quiet
+	@$(BIN)/headwater check $(ENV)
+
+cost: assets ## Estimate what ENV=dev costs a month (AGAINST=FILE shows what differs from an earlier --json)
+	@$(CDK) synth --quiet
+	@$(BIN)/headwater cost $(ENV) $(if $(AGAINST),--against "$(AGAINST)")
+
 diff: assets ## Compare the stacks of ENV=dev with what is deployed
 	@$(CDK) diff
 
+baselines: setup ## Write the templates into tests/synth/baselines/, to be reviewed, and the pages made from them
+	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
+	@$(BIN)/headwater reference
+
 deploy: assets ## Deploy the stacks of ENV=dev
-	@$(CDK) deploy --all
+	@$(CDK) deploy --all --require-approval $(APPROVAL)
+
+destroy: assets ## Delete the stacks of ENV=dev, and their data where both settings of the environment say so
+	@$(CDK) destroy --all
+
+reference: setup ## Write docs/reference/flows.md and permissions.md anew from the baselines
+	@$(BIN)/headwater reference
+
+requests: assets ## Record anew which rights the local run asks for (tests/synth/requests/)
+	@HEADWATER_RECORD_REQUESTS=1 $(BIN)/pytest tests/local/test_requests.py
 
 bench: assets ## Measure how many changes a second the writer drains
 	@$(BIN)/headwater bench

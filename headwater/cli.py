@@ -10,7 +10,7 @@ from rich.markup import escape
 from headwater.errors import UserError
 
 # A module of headwater.commands each: with an `app` of several verbs, or a function of its own name.
-GROUPS = ("demo", "verify", "db", "bench", "assets", "jars")
+GROUPS = ("demo", "verify", "backfill", "db", "bench", "assets", "jars", "review", "cost", "check", "reference")
 
 app = typer.Typer(
     name="headwater",

@@ -6,7 +6,8 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,14 +16,18 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headwater import contract, database, northwind, report, workload
+from headwater import accounts, contract, database, northwind, report, workload
 from headwater.claims import claim
+from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import LAKE, EventLog, Pipeline
 from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.verify import TableComparison, read_lake, read_live_table
 
 TRANSACTIONS = 2_400
 CONNECTIONS = 6
+ITEMS = 1_000
+ITEM_CHANGES = 2_400
+CLIENTS = 4
 SEED = 1996
 _SAMPLE_SECONDS = 2.0
 
@@ -49,9 +54,9 @@ class Phases:
 class MemoryWatch:
     """The largest resident memory of each part, in bytes, sampled while the pipeline runs."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, *pipelines: Pipeline | KeyValuePipeline) -> None:
         self.peak: dict[str, int] = {}
-        self._pipeline = pipeline
+        self._pipelines = pipelines
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._watch, daemon=True)
 
@@ -65,8 +70,9 @@ class MemoryWatch:
 
     def _watch(self) -> None:
         while not self._stop.wait(_SAMPLE_SECONDS):
-            for name, size in self._pipeline.memory_bytes().items():
-                self.peak[name] = max(size, self.peak.get(name, 0))
+            for pipeline in self._pipelines:
+                for name, size in pipeline.memory_bytes().items():
+                    self.peak[name] = max(size, self.peak.get(name, 0))
 
 
 def run(
@@ -74,7 +80,7 @@ def run(
     data: Path | None,
     scale: float,
     seconds: float,
-    keep: Callable[[Pipeline], None] | None,
+    keep: Callable[[Mapping[str, str]], None] | None,
     step: Step,
     say: Say,
     folder: Path = RUN / "demo",
@@ -89,43 +95,64 @@ def run(
     seconds
         How long the live workload lasts.
     keep
-        Called with the pipeline still running, after the report; returns when it may stop.
+        Called with everything still running, after the report, with the addresses of the parts; returns when it may
+        stop.
 
     Raises UserError where a part is missing, dies or does not drain.
     """
     phases = Phases()
-    with claim(folder, "the demo"), emptied(folder), Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
+    contracts = contract.load_all(CONTRACTS)
+    (key_value_contract,) = contract.of_database(contracts, contract.DYNAMODB)
+    with (
+        claim(folder, "the demo"),
+        emptied(folder),
+        Pipeline(folder / "relational", contracts) as relational,
+        KeyValuePipeline(folder / "key_value", key_value_contract, relational.aws) as key_value,
+    ):
         with phases.measure("start"):
-            pipeline.start(step, lambda owner: _load(owner, data, scale))
-        with MemoryWatch(pipeline) as memory:
+            relational.start(step, lambda owner: _load(owner, data, scale))
+            with step("Starting DynamoDB with its stream to Kinesis, and the Glue job's script"):
+                key_value.start_source()
+                items = accounts.generate(round(ITEMS * scale), SEED)
+                loaded = accounts.load(key_value.dynamodb.client("dynamodb"), items)
+                key_value.start_writer()
+        with MemoryWatch(relational, key_value) as memory:
             with phases.measure("snapshot"), step("Waiting for the first snapshot to reach the lake"):
-                pipeline.drain(timeout=600)
-            before = _orders(pipeline)
+                relational.drain(timeout=600)
+                key_value.drain(timeout=600)
+            before = _orders(relational)
             baseline = report.revenue_by_customer(before)
-            say(f"The lake holds {before.num_rows:,} orders; most revenue: {_top(baseline)}")
+            say(f"The lake holds {before.num_rows:,} orders; most revenue: {_top(baseline)}; {loaded:,} accounts")
             workload_began = time.time()
             with (
                 phases.measure("workload"),
-                step(f"Changing orders over {CONNECTIONS} connections for {seconds:.0f} s"),
+                step(f"Changing orders and accounts over {CONNECTIONS + CLIENTS} connections for {seconds:.0f} s"),
             ):
-                summary = _workload(pipeline, seconds, say)
-            say(f"  {summary.transactions:,} transactions committed")
+                orders_summary, accounts_summary = _workloads(relational, key_value, seconds, say)
+            say(f"  {orders_summary.transactions:,} transactions, {accounts_summary.changes:,} item changes")
             with phases.measure("drain"), step("Waiting for the last change to reach the lake"):
-                pipeline.drain(timeout=600)
-        with phases.measure("verify"), step("Comparing the lake with the source"):
-            tables = pipeline.verify()
+                relational.drain(timeout=600)
+                key_value.drain(timeout=600)
+        with phases.measure("verify"), step("Comparing the lake with both sources"):
+            runs = [
+                report.PipelineRun(name, one.verify(), freshness(one, since=workload_began), summary)
+                for name, one, summary in (
+                    ("relational", relational, orders_summary),
+                    ("key_value", key_value, accounts_summary),
+                )
+            ]
         with phases.measure("report"), step("Writing the report"):
             report.build(
                 output,
-                [report.PipelineRun("relational", tables, freshness(pipeline, since=workload_began), summary)],
+                runs,
                 phases.seconds,
-                _orders(pipeline),
+                _orders(relational),
                 memory_bytes=memory.peak,
                 top_customers_before=[customer.customer_id for customer in baseline[:3]],
             )
         if keep is not None:
-            keep(pipeline)
-    return tables
+            keep({**relational.addresses(), **key_value.addresses()})
+    return [table for one in runs for table in one.tables]
 
 
 @contextmanager
@@ -144,18 +171,44 @@ def _load(owner: psycopg.Connection, data: Path | None, scale: float) -> None:
         database.load(owner, Path(generated))
 
 
-def _workload(pipeline: Pipeline, seconds: float, say: Say) -> workload.WorkloadSummary:
+def _workloads(
+    relational: Pipeline, key_value: KeyValuePipeline, seconds: float, say: Say
+) -> tuple[workload.WorkloadSummary, accounts.AccountsSummary]:
+    """Run both workloads side by side. The first error of either ends both."""
     told = time.monotonic()
+    changes = 0
+    stop = threading.Event()
+
+    def count(now: accounts.AccountsProgress) -> None:
+        nonlocal changes
+        changes = now.changes
 
     def progress(now: workload.WorkloadProgress) -> None:
         nonlocal told
         if time.monotonic() - told >= _SAMPLE_SECONDS:
             told = time.monotonic()
-            written = written_by_table(pipeline.events)
-            lake = ", ".join(f"{table} {changes:,}" for table, changes in sorted(written.items()))
-            say(f"  {now.transactions:,} of {TRANSACTIONS:,} transactions · changes in the lake: {lake}")
+            written = written_by_table(relational.events) | written_by_table(key_value.events)
+            lake = ", ".join(f"{table} {number:,}" for table, number in sorted(written.items()))
+            say(f"  {now.transactions:,} transactions, {changes:,} item changes · in the lake: {lake}")
 
-    return workload.run(pipeline.application, seconds, TRANSACTIONS, CONNECTIONS, SEED, progress)
+    with ThreadPoolExecutor(1) as beside:
+        items = beside.submit(
+            accounts.run,
+            lambda: key_value.dynamodb.client("dynamodb"),
+            seconds,
+            ITEM_CHANGES,
+            CLIENTS,
+            SEED,
+            count,
+            stop,
+        )
+        items.add_done_callback(lambda done: stop.set() if done.exception() else None)
+        try:
+            orders = workload.run(relational.application, seconds, TRANSACTIONS, CONNECTIONS, SEED, progress, stop)
+        except BaseException:
+            stop.set()
+            raise
+        return orders, items.result()
 
 
 def written_by_table(events: EventLog) -> dict[str, int]:
@@ -177,7 +230,7 @@ def _top(customers: Sequence[report.CustomerRevenue]) -> str:
     return ", ".join(customer.customer_id for customer in customers[:3])
 
 
-def freshness(pipeline: Pipeline, since: float) -> report.Freshness | None:
+def freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
     """Seconds from commit in the source to readable in the lake, of the last change of every row (deleted ones too)
     that was changed after ``since``, in epoch seconds."""
     completed = pipeline.events.completion()

@@ -16,6 +16,7 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import yaml
 
+from headwater.checks import allow_lists
 from headwater.errors import UserError
 
 INTERFACE_ENDPOINTS = (
@@ -107,8 +108,52 @@ class Emr:
 
 
 @dataclass(frozen=True)
+class KeyValue:
+    """DynamoDB's changes on Kinesis. ``stream_shards`` is None where the stream scales by itself, and
+    ``stream_retention_hours`` the time in which a stopped job can catch up."""
+
+    stream_shards: int | None
+    stream_retention_hours: int
+
+
+@dataclass(frozen=True)
+class Glue:
+    """The streaming job. ``window_seconds`` is the time that one commit gathers; Glue may restart the job within three
+    hours from ``maintenance_window``, a day and hour in UTC; ``epoch`` is raised when the source's history was cut."""
+
+    version: str
+    worker_type: str
+    workers: int
+    window_seconds: int
+    maintenance_window: str
+    epoch: int
+
+
+@dataclass(frozen=True)
+class Monitoring:
+    """Who is told, and beyond which value of what. Ages are in seconds, sizes in MiB, the budget in US dollars."""
+
+    emails: tuple[str, ...]
+    monthly_budget_usd: int
+    freshness_seconds: int
+    consumer_lag_records: int
+    slot_lag_mib: int
+    wal_mib: int
+    iterator_age_seconds: int
+    replication_age_seconds: int
+    quarantined_records: int
+
+
+@dataclass(frozen=True)
+class Bi:
+    """QuickSight. ``principal`` is the ARN of the QuickSight user or group that gets data source and data sets."""
+
+    principal: str
+
+
+@dataclass(frozen=True)
 class Environment:
-    """One environment. ``account`` is None where the credentials at hand decide."""
+    """One environment. ``account`` is None where the credentials at hand decide, ``bi`` where none is wanted."""
 
     name: str
     account: str | None
@@ -122,6 +167,10 @@ class Environment:
     stream: Stream
     connect: Connect
     emr: Emr
+    key_value: KeyValue
+    glue: Glue
+    monitoring: Monitoring
+    bi: Bi | None
 
     @property
     def deletes_data(self) -> bool:
@@ -174,14 +223,23 @@ def _value(kind: Any, found: object, where: str, field: str) -> Any:
         if found in get_args(kind):
             return found
     elif get_origin(kind) in (types.UnionType, Union):
-        if found is None or isinstance(found, str):
-            return found
+        inner = _given(kind)
+        if found is None:
+            return None
+        if isinstance(found, Mapping) if hasattr(inner, "__dataclass_fields__") else type(found) is inner:
+            return _value(inner, found, where, field)
     elif kind is float and isinstance(found, int | float) and not isinstance(found, bool):
         return float(found)
     # bool is a subclass of int, and "retain: 1" is not what was meant.
     elif type(found) is kind:
         return found
     raise UserError(f"{where}: {field}: found {found!r}, expected {_describe(kind)}")
+
+
+def _given(kind: Any) -> Any:
+    """The type that an optional field has where it is not null."""
+    (inner,) = [one for one in get_args(kind) if one is not types.NoneType]
+    return inner
 
 
 def _dotted(prefix: str, key: object) -> str:
@@ -196,7 +254,8 @@ def _describe(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return " or ".join(str(value) for value in get_args(kind))
     if get_origin(kind) in (types.UnionType, Union):
-        return "a text in quotes, or null"
+        inner = _given(kind)
+        return f"{'a text in quotes' if inner is str else _describe(inner)}, or null"
     return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
 
 
@@ -259,14 +318,22 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
         ("emr.core_nodes", one.emr.core_nodes, 1),
         ("emr.volume_gib", one.emr.volume_gib, 32),
         ("emr.epoch", one.emr.epoch, 1),
+        # One worker drives, so that a job of one would have none to work.
+        ("glue.workers", one.glue.workers, 2),
+        ("glue.window_seconds", one.glue.window_seconds, 1),
+        ("glue.epoch", one.glue.epoch, 1),
+        ("monitoring.monthly_budget_usd", one.monitoring.monthly_budget_usd, 1),
+        ("monitoring.consumer_lag_records", one.monitoring.consumer_lag_records, 1),
+        ("monitoring.slot_lag_mib", one.monitoring.slot_lag_mib, 1),
+        ("monitoring.wal_mib", one.monitoring.wal_mib, 1),
+        ("monitoring.replication_age_seconds", one.monitoring.replication_age_seconds, 1),
+        ("monitoring.quarantined_records", one.monitoring.quarantined_records, 0),
     ):
         yield field, count, count >= least, f"{least} or more"
     for field, units in (("source_units", one.connect.source_units), ("sink_units", one.connect.sink_units)):
         yield f"connect.{field}", units, units in (1, 2, 4, 8), "1, 2, 4 or 8"
 
     database = one.database
-    version = database.engine_version
-    yield "database.engine_version", version, re.fullmatch(r"16\.\d+", version) is not None, "PostgreSQL 16, as '16.9'"
     # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
     yield "database.capacity_min", database.capacity_min, database.capacity_min >= 0.5, "0.5 or more"
     yield (
@@ -276,14 +343,45 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
         f"at least 1 and at least capacity_min ({database.capacity_min}), at most 256",
     )
     yield "database.backup_days", database.backup_days, 1 <= database.backup_days <= 35, "1 to 35"
-    kafka = one.stream.kafka_version
-    yield "stream.kafka_version", kafka, kafka.endswith(".kraft"), "a KRaft version such as 3.9.x.kraft"
-    release = one.emr.release
-    yield "emr.release", release, re.fullmatch(r"emr-7\.\d+\.\d+", release) is not None, "a release such as emr-7.13.0"
-    for field, instance in (("primary_type", one.emr.primary_type), ("core_type", one.emr.core_type)):
-        yield (
-            f"emr.{field}",
-            instance,
-            re.fullmatch(r"[a-z]\d[a-z]*\.\d*xlarge", instance) is not None,
-            "xlarge or more",
-        )
+    yield from allow_lists.rules(one)
+    yield from _key_value_rules(one)
+    yield from _monitoring_rules(one)
+
+
+def _key_value_rules(one: Environment) -> Iterable[tuple[str, object, bool, str]]:
+    shards, hours = one.key_value.stream_shards, one.key_value.stream_retention_hours
+    yield "key_value.stream_shards", shards, shards is None or shards >= 1, "1 or more, or null for a stream on demand"
+    # What Kinesis offers, in hours: a day to a year.
+    yield "key_value.stream_retention_hours", hours, 24 <= hours <= 8760, "24 to 8760"
+    window = one.glue.maintenance_window
+    good_window = re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun):(1?\d|2[0-3])", window) is not None
+    yield "glue.maintenance_window", window, good_window, "a day and an hour such as Sun:3"
+
+
+def _monitoring_rules(one: Environment) -> Iterable[tuple[str, object, bool, str]]:
+    settings = one.monitoring
+    emails = settings.emails
+    good_emails = len(set(emails)) == len(emails) and all(
+        re.fullmatch(r"[^@\s]+@[^@\s]+\.[^@\s]+", to) for to in emails
+    )
+    yield "monitoring.emails", list(emails), good_emails, "different addresses"
+    yield "monitoring.emails", list(emails), bool(emails) or not one.data.retain, "an address where data.retain is true"
+    # A change waits for its window, and then for the commit.
+    slowest = max(one.glue.window_seconds, one.connect.flush_ms // 1000)
+    yield (
+        "monitoring.freshness_seconds",
+        settings.freshness_seconds,
+        settings.freshness_seconds >= 2 * slowest,
+        f"{2 * slowest} or more: twice glue.window_seconds and connect.flush_ms",
+    )
+    kept = one.key_value.stream_retention_hours * 3600
+    yield (
+        "monitoring.iterator_age_seconds",
+        settings.iterator_age_seconds,
+        1 <= settings.iterator_age_seconds < kept,
+        f"1 to less than key_value.stream_retention_hours ({kept} seconds): older records are lost",
+    )
+    if one.bi is not None:
+        arn = re.fullmatch(r"arn:aws[a-z-]*:quicksight:[a-z0-9-]+:(\d{12}):(user|group)/[^/]+/.+", one.bi.principal)
+        good_arn = arn is not None and one.account in (None, arn.group(1))
+        yield "bi.principal", one.bi.principal, good_arn, "the ARN of a QuickSight user or group of this account"

@@ -18,9 +18,11 @@ from headwater.paths import ASSETS_JARS, BUILD
 SETS: Mapping[str, str] = {
     "spark": "jars",
     "spark-reader": "jars-0.15",
+    "hudi-sync": "hudi-sync",
     "kafka": "kafka",
     "connect-runtime": "connect-runtime",
     "debezium-postgres": "plugins/debezium-postgres",
+    "dynamodb-local": "dynamodb-local",
 }
 POM = ASSETS_JARS / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"

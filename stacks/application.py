@@ -11,18 +11,24 @@ from headwater import connectors
 from headwater.connectors import CaptureSettings
 from headwater.contract import Contract
 from headwater.environment import Environment
+from stacks import nag
 from stacks.assets import Assets
+from stacks.bi import BiStack
 from stacks.connect import ConnectStack
 from stacks.database import DATABASE_NAME, PORT, DatabaseStack
 from stacks.emr import EmrStack
+from stacks.function_logs import keep_function_logs
+from stacks.glue_job import GlueJobStack
+from stacks.key_value import KeyValueStack
 from stacks.lake import LANDING_PREFIX, LakeStack
+from stacks.monitoring import MonitoringStack
 from stacks.network import NetworkStack
 from stacks.stream import StreamStack
 
 
 @dataclass(frozen=True)
 class Application:
-    """The stacks, in the order of their deployment."""
+    """The stacks, in the order of their deployment. ``bi`` is None where the environment wants none."""
 
     network: NetworkStack
     lake: LakeStack
@@ -30,18 +36,34 @@ class Application:
     stream: StreamStack
     connect: ConnectStack
     emr: EmrStack
+    key_value: KeyValueStack
+    glue_job: GlueJobStack
+    monitoring: MonitoringStack
+    bi: BiStack | None
 
 
 def build(scope: Construct, environment: Environment, contracts: Sequence[Contract], assets: Assets) -> Application:
-    """Make all stacks of an environment. Raises UserError where an asset is absent."""
+    """Make all stacks of an environment, held to the security rules. Raises UserError where an asset is absent."""
+    nag.check(scope)
     network = NetworkStack(scope, environment)
     lake = LakeStack(scope, environment, contracts)
-    database = DatabaseStack(scope, environment, network)
+    database = DatabaseStack(scope, environment, network, assets)
     capture = capture_settings(environment, lake, database)
     stream = StreamStack(scope, environment, network, connectors.topics(contracts, capture))
     connect = ConnectStack(scope, environment, network, lake, database, stream, contracts, capture, assets)
     emr = EmrStack(scope, environment, network, lake, contracts, assets)
-    return Application(network, lake, database, stream, connect, emr)
+    key_value = KeyValueStack(scope, environment, contracts)
+    glue_job = GlueJobStack(scope, environment, lake, key_value, contracts, assets)
+    monitoring = MonitoringStack(
+        scope, environment, lake, database, stream, emr, key_value, glue_job, contracts, capture
+    )
+    # What is watched is there before its alarms are.
+    for watched in (connect, emr, glue_job):
+        monitoring.add_stack_dependency(watched)
+    bi = BiStack(scope, environment, lake, contracts, environment.bi) if environment.bi is not None else None
+    for stack in (network, lake):
+        keep_function_logs(stack)
+    return Application(network, lake, database, stream, connect, emr, key_value, glue_job, monitoring, bi)
 
 
 def capture_settings(environment: Environment, lake: LakeStack, database: DatabaseStack) -> CaptureSettings:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import zipfile
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from headwater.assets import MOMENT
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
+
+from headwater.assets import MOMENT, zip_files
 from headwater.errors import UserError
 
 HUDI_JAR = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
@@ -32,9 +37,26 @@ class Assets:
         """The EMR step's entry script."""
         return _present(self.root / "emr_steps" / "write_hudi.py")
 
+    def glue_script(self) -> Path:
+        """The Glue job's entry script."""
+        return _present(self.root / "glue_scripts" / "write_hudi.py")
+
     def contract(self, table: str) -> Path:
         """A contract as the writer reads it."""
         return _present(self.build / "contracts" / f"{table}.json")
+
+    def custom_resources(self) -> Path:
+        """The Lambda functions of all custom resources, in one zip whose bytes depend on their sources alone."""
+        target = self.build / "custom_resources.zip"
+        zip_files(target, self.root, sorted((self.root / "custom_resources").glob("*.py")))
+        return target
+
+    def statements(self, name: str, document: Mapping[str, object]) -> Path:
+        """A document of SQL statements for the database's bootstrap, written as JSON."""
+        target = self.build / "database" / f"{name}.json"
+        target.parent.mkdir(exist_ok=True)
+        target.write_text(json.dumps(document, indent=1), encoding="utf-8")
+        return target
 
     def connect_plugin(self) -> Path:
         """All plugins in one zip, each in its own folder: MSK Connect takes one plugin a connector, and the source
@@ -53,6 +75,14 @@ class Assets:
                         target.writestr(entry, source.read(name))
         unfinished.replace(whole)
         return whole
+
+
+def grant_fetch(grantee: iam.IGrantable, files: Iterable[s3_assets.Asset]) -> None:
+    """Let a principal fetch these files; CDK's own grant is for its whole bucket."""
+    for file in files:
+        iam.Grant.add_to_principal(
+            grantee=grantee, actions=["s3:GetObject"], resource_arns=[file.bucket.arn_for_objects(file.s3_object_key)]
+        )
 
 
 def _present(path: Path) -> Path:

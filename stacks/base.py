@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headwater.environment import Environment
+from stacks.nag import Reason, acknowledge_wildcard
 
 
 class HeadwaterStack(cdk.Stack):
@@ -23,12 +25,6 @@ class HeadwaterStack(cdk.Stack):
             tags={"project": "headwater", "environment": environment.name},
         )
         self.environment_settings = environment
-        cdk.Validations.of(self).acknowledge(
-            cdk.Acknowledgment(
-                id="CloudFormation-Validate::W3010",
-                reason="The environment's file names the zones, so that synthesis needs no credentials",
-            )
-        )
 
     @property
     def availability_zones(self) -> list[str]:
@@ -39,6 +35,16 @@ class HeadwaterStack(cdk.Stack):
     def data_removal(self) -> cdk.RemovalPolicy:
         """What becomes of a resource that holds data when it leaves its stack."""
         return cdk.RemovalPolicy.DESTROY if self.environment_settings.deletes_data else cdk.RemovalPolicy.RETAIN
+
+    def grant_put_metrics(self, grantee: iam.IGrantable, namespace: str) -> None:
+        """Let a principal send metrics to one namespace of CloudWatch."""
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["cloudwatch:PutMetricData"],
+            resource_arns=["*"],
+            conditions={"StringEquals": {"cloudwatch:namespace": namespace}},
+        )
+        acknowledge_wildcard(grantee, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
 
     def log_group(self, scope: Construct, name: str, path: str) -> logs.LogGroup:
         """A log group ``/headwater/<environment>/<path>`` with the environment's retention."""

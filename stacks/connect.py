@@ -1,11 +1,13 @@
-"""Connect: the two connectors on MSK Connect."""
+"""Connect: the two connectors on MSK Connect, and the publication that the source reads."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
+import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kafkaconnect as kafkaconnect
@@ -13,20 +15,54 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from headwater import connectors
-from headwater.connectors import CaptureSettings
+from headwater.connectors import PUBLICATION, SLOT, CaptureSettings
 from headwater.contract import Contract
+from headwater.database import publication_statements, published_tables
 from headwater.environment import Environment
-from stacks.assets import Assets
+from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack
 from stacks.lake import LakeStack
+from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
+from stacks.polled import PolledProvider
 from stacks.stream import StreamStack
+
+# What is done to one connector.
+_CONNECTOR_ACTIONS = (
+    "DeleteConnector",
+    "DescribeConnector",
+    "ListConnectorOperations",
+    "ListTagsForResource",
+    "TagResource",
+    "UpdateConnector",
+)
+# What AWS defines no resource for: creating and listing, and what MSK Connect does in the name of a caller that creates
+# or deletes a connector.
+_CALLER_ACTIONS = (
+    "ec2:DescribeSecurityGroups",
+    "ec2:DescribeSubnets",
+    "ec2:DescribeVpcs",
+    "kafkaconnect:CreateConnector",
+    "kafkaconnect:ListConnectors",
+    "logs:CreateLogDelivery",
+    "logs:DeleteLogDelivery",
+    "logs:DescribeLogGroups",
+    "logs:DescribeResourcePolicies",
+    "logs:GetLogDelivery",
+    "logs:ListLogDeliveries",
+    "logs:PutResourcePolicy",
+    "logs:UpdateLogDelivery",
+)
 
 
 class ConnectStack(HeadwaterStack):
     """Plugin and worker configuration have their content's hash in their names, because they cannot be changed;
-    connectors and the offset topic never do, because positions hang on those names."""
+    connectors and the offset topic never do, because positions hang on those names.
+
+    Deployed after topics and database, and in this order: publication, source connector. Deleted the other way round,
+    so that the replication slot is dropped when nobody holds it any more.
+    """
 
     def __init__(
         self,
@@ -41,34 +77,37 @@ class ConnectStack(HeadwaterStack):
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment, "connect", "Headwater: MSK Connect")
+        # A connector that starts before its topics, tables and roles are there fails.
+        self.add_stack_dependency(stream)
+        self.add_stack_dependency(database)
         self._network = network
+        self._subnets = network.vpc.select_subnets(subnet_group_name="work").subnet_ids
         self._stream = stream
         self._plugin = self._custom_plugin(assets)
         self._worker = self._worker_configuration(settings)
+        self._provider = PolledProvider(self, "Connectors", "connector", assets)
+        database.grant_run_sql(self._provider.role)
+        self._grant_keep_connectors()
 
         source_name, source_config = connectors.source_connector(contracts, settings)
         source_role, source_group = self._principal("Source"), self._security_group("Source")
         database.grant_connect(source_group)
         database.grant_log_in(source_role, "cdc")
         stream.grant_write(source_role, connectors.topics(contracts, settings))
-        self._connector(
-            "Source", source_name, source_config, source_role, source_group, environment.connect.source_units, 1
-        )
+        source = self._connector(
+            "Source", source_name, source_config, source_role, source_group, environment.connect.source_units, 1,
+            {"Slot": {"Name": SLOT, **database.data_api}},
+        )  # fmt: skip
+        source.node.add_dependency(self._publication(database, contracts, assets))
 
         sink_name, sink_config = connectors.sink_connector(contracts, settings)
         sink_role, sink_group = self._principal("Sink"), self._security_group("Sink")
         lake.grant_land(sink_role)
-        landed = [connectors.topic(contract, settings) for contract in contracts]
-        stream.grant_read(sink_role, landed, f"connect-{sink_name}")
+        stream.grant_read(sink_role, connectors.table_topics(contracts, settings), f"connect-{sink_name}")
         self._connector(
-            "Sink",
-            sink_name,
-            sink_config,
-            sink_role,
-            sink_group,
-            environment.connect.sink_units,
-            environment.connect.sink_workers,
-        )
+            "Sink", sink_name, sink_config, sink_role, sink_group, environment.connect.sink_units,
+            environment.connect.sink_workers, {},
+        )  # fmt: skip
 
     def _custom_plugin(self, assets: Assets) -> kafkaconnect.CfnCustomPlugin:
         asset = s3_assets.Asset(self, "PluginZip", path=str(assets.connect_plugin()))
@@ -118,61 +157,133 @@ class ConnectStack(HeadwaterStack):
         self._stream.grant_connect(group)
         return group
 
+    def _publication(self, database: DatabaseStack, contracts: Sequence[Contract], assets: Assets) -> Construct:
+        """What the source connector reads, and the slot that it leaves: dropped with it."""
+        document = {"tables": published_tables(contracts), "statements": publication_statements(contracts)}
+        statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("publication", document)))
+        provider = PolledProvider(self, "Publications", "database_bootstrap", assets)
+        grant_fetch(provider.role, [statements])
+        database.grant_run_sql(provider.role)
+        return provider.resource(
+            "Publication",
+            "Publication",
+            PUBLICATION,
+            {
+                **database.data_api,
+                "Statements": statements.s3_object_url,
+                "Slot": SLOT,
+                "Publication": PUBLICATION,
+            },
+        )
+
     def _connector(
         self,
         part: str,
         name: str,
-        config: dict[str, str],
+        config: Mapping[str, str],
         role: iam.Role,
         security_group: ec2.SecurityGroup,
         units: int,
         workers: int,
-    ) -> None:
+        more: Mapping[str, Any],
+    ) -> cdk.CustomResource:
         self._stream.grant_run_connector(role)
-        connector = kafkaconnect.CfnConnector(
-            self,
+        logs = self.log_group(self, f"{part}Logs", f"connect/{name}")
+        logs.grant(self._provider.role, "logs:FilterLogEvents")
+        self._grant_pass(role, security_group)
+        connector = self._provider.resource(
+            "Connector",
             f"{part}Connector",
-            connector_name=name,
-            connector_configuration=config,
-            kafka_connect_version=self.environment_settings.connect.kafka_connect_version,
-            capacity=kafkaconnect.CfnConnector.CapacityProperty(
-                provisioned_capacity=kafkaconnect.CfnConnector.ProvisionedCapacityProperty(
-                    mcu_count=units, worker_count=workers
-                )
-            ),
-            kafka_cluster=kafkaconnect.CfnConnector.KafkaClusterProperty(
-                apache_kafka_cluster=kafkaconnect.CfnConnector.ApacheKafkaClusterProperty(
-                    bootstrap_servers=self._stream.bootstrap_servers,
-                    vpc=kafkaconnect.CfnConnector.VpcProperty(
-                        security_groups=[security_group.security_group_id],
-                        subnets=self._network.vpc.select_subnets(subnet_group_name="work").subnet_ids,
-                    ),
-                )
-            ),
-            kafka_cluster_client_authentication=kafkaconnect.CfnConnector.KafkaClusterClientAuthenticationProperty(
-                authentication_type="IAM"
-            ),
-            kafka_cluster_encryption_in_transit=kafkaconnect.CfnConnector.KafkaClusterEncryptionInTransitProperty(
-                encryption_type="TLS"
-            ),
-            plugins=[
-                kafkaconnect.CfnConnector.PluginProperty(
-                    custom_plugin=kafkaconnect.CfnConnector.CustomPluginProperty(
-                        custom_plugin_arn=self._plugin.attr_custom_plugin_arn, revision=1
-                    )
-                )
-            ],
-            worker_configuration=kafkaconnect.CfnConnector.WorkerConfigurationProperty(
-                worker_configuration_arn=self._worker.attr_worker_configuration_arn, revision=1
-            ),
-            service_execution_role_arn=role.role_arn,
-            log_delivery=kafkaconnect.CfnConnector.LogDeliveryProperty(
-                worker_log_delivery=kafkaconnect.CfnConnector.WorkerLogDeliveryProperty(
-                    cloud_watch_logs=kafkaconnect.CfnConnector.CloudWatchLogsLogDeliveryProperty(
-                        enabled=True, log_group=self.log_group(self, f"{part}Logs", f"connect/{name}").log_group_name
-                    )
-                )
-            ),
+            name,
+            {
+                "Owner": self.stack_name,
+                # As CreateConnector takes it.
+                "Connector": {
+                    "connectorName": name,
+                    "connectorConfiguration": config,
+                    "kafkaConnectVersion": self.environment_settings.connect.kafka_connect_version,
+                    "capacity": {"provisionedCapacity": {"mcuCount": units, "workerCount": workers}},
+                    "kafkaCluster": {
+                        "apacheKafkaCluster": {
+                            "bootstrapServers": self._stream.bootstrap_servers,
+                            "vpc": {
+                                "securityGroups": [security_group.security_group_id],
+                                "subnets": self._subnets,
+                            },
+                        }
+                    },
+                    "kafkaClusterClientAuthentication": {"authenticationType": "IAM"},
+                    "kafkaClusterEncryptionInTransit": {"encryptionType": "TLS"},
+                    "plugins": [
+                        {"customPlugin": {"customPluginArn": self._plugin.attr_custom_plugin_arn, "revision": 1}}
+                    ],
+                    "workerConfiguration": {
+                        "workerConfigurationArn": self._worker.attr_worker_configuration_arn,
+                        "revision": 1,
+                    },
+                    "serviceExecutionRoleArn": role.role_arn,
+                    "logDelivery": {
+                        "workerLogDelivery": {"cloudWatchLogs": {"enabled": True, "logGroup": logs.log_group_name}}
+                    },
+                },
+                **more,
+            },
         )
         # Rights and rules are resources of their own, which the connector needs before it starts.
         connector.node.add_dependency(role, security_group)
+        return connector
+
+    def _grant_keep_connectors(self) -> None:
+        """Let the custom resource create, change and delete the connectors, with all that MSK Connect asks of a caller
+        who creates one."""
+        names = (connectors.SOURCE_NAME, connectors.SINK_NAME)
+        linked_role = self.format_arn(
+            service="iam",
+            region="",
+            resource="role",
+            resource_name="aws-service-role/kafkaconnect.amazonaws.com/AWSServiceRoleForKafkaConnect",
+        )
+        rights = (
+            (
+                [self._connect_arn("connector", f"{name}/*") for name in names],
+                [f"kafkaconnect:{action}" for action in _CONNECTOR_ACTIONS],
+            ),
+            (
+                [self._connect_arn("connector-operation", f"{name}/*") for name in names],
+                ["kafkaconnect:DescribeConnectorOperation"],
+            ),
+            ([linked_role], ["iam:AttachRolePolicy", "iam:CreateServiceLinkedRole", "iam:PutRolePolicy"]),
+            (["*"], list(_CALLER_ACTIONS)),
+        )
+        for resources, actions in rights:
+            iam.Grant.add_to_principal(grantee=self._provider.role, actions=actions, resource_arns=resources)
+        operations = [arn for resources, _ in rights[:2] for arn in resources]
+        acknowledge_wildcard(self._provider.role, operations, Reason.NAMES_BELOW_A_PREFIX)
+        acknowledge_wildcard(self._provider.role, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+
+    def _grant_pass(self, role: iam.Role, security_group: ec2.SecurityGroup) -> None:
+        """Let the custom resource hand a connector its role and its place in the network."""
+        self._provider.role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:PassRole"],
+                resources=[role.role_arn],
+                conditions={"StringEquals": {"iam:PassedToService": "kafkaconnect.amazonaws.com"}},
+            )
+        )
+        interfaces = self._ec2_arn("network-interface", "*")
+        iam.Grant.add_to_principal(
+            grantee=self._provider.role,
+            actions=["ec2:CreateNetworkInterface"],
+            resource_arns=[
+                interfaces,
+                self._ec2_arn("security-group", security_group.security_group_id),
+                *(self._ec2_arn("subnet", subnet) for subnet in self._subnets),
+            ],
+        )
+        acknowledge_wildcard(self._provider.role, [interfaces], Reason.NAMES_BELOW_A_PREFIX)
+
+    def _ec2_arn(self, kind: str, name: str) -> str:
+        return self.format_arn(service="ec2", resource=kind, resource_name=name)
+
+    def _connect_arn(self, kind: str, name: str) -> str:
+        return self.format_arn(service="kafkaconnect", resource=kind, resource_name=name)

@@ -1,21 +1,27 @@
-"""Database: Aurora PostgreSQL with logical replication, and a secret for each role."""
+"""Database: Aurora PostgreSQL with logical replication, a secret for each role, and all that the database holds."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_rds as rds
+from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headwater.database import APP_ROLE, CDC_ROLE, READER_ROLE
+from headwater.database import APP_ROLE, CDC_ROLE, ORDERS_SPAN, READER_ROLE, REPAIR, content_statements
 from headwater.environment import Environment
+from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack, log_retention
+from stacks.nag import Reason, acknowledge
 from stacks.network import NetworkStack
+from stacks.polled import PolledProvider
 
 DATABASE_NAME = "northwind"
 PORT = 5432
@@ -28,7 +34,7 @@ _AWKWARD = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
 class DatabaseStack(HeadwaterStack):
     """The source of the relational pipeline."""
 
-    def __init__(self, scope: Construct, environment: Environment, network: NetworkStack) -> None:
+    def __init__(self, scope: Construct, environment: Environment, network: NetworkStack, assets: Assets) -> None:
         super().__init__(scope, environment, "database", "Headwater: Aurora PostgreSQL")
         settings = environment.database
         self._key = kms.Key(
@@ -42,9 +48,13 @@ class DatabaseStack(HeadwaterStack):
         engine = rds.DatabaseClusterEngine.aurora_postgres(
             version=rds.AuroraPostgresEngineVersion.of(settings.engine_version, settings.engine_version.split(".")[0])
         )
+        # Aurora would make its log group itself and leave it when it goes, so the group comes first, under its name.
+        identifier = f"headwater-{environment.name}"
+        cluster_logs = self._service_logs("ClusterLogs", f"/aws/rds/cluster/{identifier}/postgresql")
         self.cluster = rds.DatabaseCluster(
             self,
             "Cluster",
+            cluster_identifier=identifier,
             engine=engine,
             default_database_name=DATABASE_NAME,
             port=PORT,
@@ -80,17 +90,24 @@ class DatabaseStack(HeadwaterStack):
             backup=rds.BackupProps(retention=cdk.Duration.days(settings.backup_days)),
             copy_tags_to_snapshot=True,
             cloudwatch_logs_exports=["postgresql"],
-            cloudwatch_logs_retention=log_retention(environment.log_days),
             # The bootstrap runs its SQL through the Data API.
             enable_data_api=True,
+            iam_authentication=True,
             deletion_protection=environment.data.retain,
             # A snapshot would outlive the stack and cost money: taken only where data is to be kept.
             removal_policy=cdk.RemovalPolicy.DESTROY if environment.deletes_data else cdk.RemovalPolicy.SNAPSHOT,
         )
-        self.cluster.add_rotation_single_user(
+        if not environment.data.retain:
+            acknowledge(self.cluster, "RDS10", Reason.DATA_MAY_GO)
+        self.cluster.node.add_dependency(cluster_logs)
+        rotation = self.cluster.add_rotation_single_user(
             automatically_after=cdk.Duration.days(30), vpc_subnets=network.work, exclude_characters=_AWKWARD
         )
+        # So does the function that rotates, which is named after its construct.
+        function = cdk.Names.unique_id(rotation)[-64:]
+        rotation.node.add_dependency(self._service_logs("RotationLogs", f"/aws/lambda/{function}"))
         self._secrets = {part: self._role_secret(part, role) for part, role in ROLES.items()}
+        self._bootstrap(assets)
         self.cluster.connections.allow_from(network.bastion, ec2.Port.tcp(PORT), "bastion")
         cdk.CfnOutput(self, "Host", value=self.host)
 
@@ -103,17 +120,48 @@ class DatabaseStack(HeadwaterStack):
         """The name of a role's secret; ``part`` is a key of ``ROLES``."""
         return f"headwater/{self.environment_settings.name}/{part}"
 
+    @property
+    def data_api(self) -> dict[str, str]:
+        """How a custom resource of this or a later stack names the database to the Data API."""
+        return {
+            "ClusterArn": self.cluster.cluster_arn,
+            "SecretArn": self._owner_secret.secret_arn,
+            "Database": DATABASE_NAME,
+        }
+
+    @property
+    def _owner_secret(self) -> secretsmanager.ISecret:
+        secret = self.cluster.secret
+        if secret is None:
+            raise AssertionError("the cluster's credentials are generated into a secret")
+        return secret
+
     def grant_connect(self, client: ec2.IConnectable) -> None:
         """Let a client of a later stack reach PostgreSQL's port."""
         client.connections.allow_to(self.cluster, ec2.Port.tcp(PORT), "PostgreSQL")
 
     def grant_log_in(self, grantee: iam.IGrantable, part: str) -> None:
-        """Let a principal of a later stack read one role's user name and password."""
-        # Secret.grant_read would name the principal in the key's policy, and so make this stack need the later one.
+        """Let a principal read one role's user name and password."""
+        self._grant_read(grantee, [self._secrets[part]])
+
+    def grant_run_sql(self, grantee: iam.IGrantable) -> None:
+        """Let a principal run SQL through the Data API, as the database's owner."""
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=[
+                f"rds-data:{action}"
+                for action in ("BeginTransaction", "CommitTransaction", "ExecuteStatement", "RollbackTransaction")
+            ],
+            resource_arns=[self.cluster.cluster_arn],
+        )
+        self._grant_read(grantee, [self._owner_secret])
+
+    def _grant_read(self, grantee: iam.IGrantable, secrets: Sequence[secretsmanager.ISecret]) -> None:
+        # Secret.grant_read would name the principal in the key's policy, and so make this stack need a later one.
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"],
-            resource_arns=[self._secrets[part].secret_arn],
+            resource_arns=[secret.secret_arn for secret in secrets],
         )
         iam.Grant.add_to_principal(
             grantee=grantee,
@@ -123,7 +171,7 @@ class DatabaseStack(HeadwaterStack):
         )
 
     def _role_secret(self, part: str, role: str) -> secretsmanager.Secret:
-        return secretsmanager.Secret(
+        secret = secretsmanager.Secret(
             self,
             f"{part.capitalize()}Secret",
             secret_name=self.secret_name(part),
@@ -135,5 +183,38 @@ class DatabaseStack(HeadwaterStack):
                 password_length=40,
                 exclude_characters=_AWKWARD,
             ),
+            removal_policy=self.data_removal,
+        )
+        acknowledge(secret, "SMG4", Reason.ROTATES_WITH_ITS_ROLE)
+        return secret
+
+    def _bootstrap(self, assets: Assets) -> None:
+        """Make schema, outbox and roles, again whenever their statements change."""
+        document = {"statements": content_statements(), "span": ORDERS_SPAN, "repair": REPAIR}
+        statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("content", document)))
+        provider = PolledProvider(self, "Bootstrap", "database_bootstrap", assets)
+        grant_fetch(provider.role, [statements])
+        self.grant_run_sql(provider.role)
+        self._grant_read(provider.role, list(self._secrets.values()))
+        content = provider.resource(
+            "Database",
+            "Content",
+            f"headwater-{self.environment_settings.name}",
+            {
+                **self.data_api,
+                "Statements": statements.s3_object_url,
+                "RoleSecrets": {role: self._secrets[part].secret_arn for part, role in ROLES.items()},
+            },
+        )
+        # With its instances, without which nobody answers.
+        content.node.add_dependency(self.cluster)
+
+    def _service_logs(self, name: str, log_group_name: str) -> logs.LogGroup:
+        """The log group that a service would otherwise make itself, for ever."""
+        return logs.LogGroup(
+            self,
+            name,
+            log_group_name=log_group_name,
+            retention=log_retention(self.environment_settings.log_days),
             removal_policy=self.data_removal,
         )

@@ -7,18 +7,23 @@ from collections.abc import Mapping, Sequence
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emr as emr
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from headwater import spark_conf
-from headwater.contract import Contract
+from headwater.contract import POSTGRESQL, Contract, of_database
 from headwater.environment import Environment
-from stacks.assets import Assets
+from headwater.lake.metrics import NAMESPACE
+from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.lake import LakeStack
+from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 from stacks.network import EMR_TAG, NetworkStack
+from stacks.polled import PolledProvider
 
 # Trino is Presto's successor on EMR 7.
 APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino", "Hue", "Livy")
@@ -33,6 +38,12 @@ WEB_INTERFACES = {
 }
 _GLUE_METASTORE = "com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory"
 _LOGS_PREFIX = "emr"
+_USE_KEY = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo")
+# The states in which a step has ended, whatever the reason.
+STEP_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
+_RESTART_MINUTES = 10
+# Says which environment a cluster is of, also when another one has taken its place.
+_ENVIRONMENT_TAG = "headwater-environment"
 
 
 class EmrStack(HeadwaterStack):
@@ -48,8 +59,12 @@ class EmrStack(HeadwaterStack):
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment, "emr", "Headwater: EMR cluster and writer step")
+        # The writer looks for its tables and buckets when it starts.
+        self.add_stack_dependency(lake)
         self._network = network
         self._lake = lake
+        written = of_database(contracts, POSTGRESQL)
+        self.step_name = f"headwater-{environment.name}-writer"
         settings = environment.emr
         self._key = kms.Key(
             self,
@@ -74,9 +89,12 @@ class EmrStack(HeadwaterStack):
             )
         )
         profile = iam.InstanceProfile(self, "NodeProfile", role=self._node_role)
-        self._key.grant_encrypt_decrypt(self._node_role)
-        lake.grant_write_tables(self._node_role, contracts)
+        self._key.grant(self._node_role, *_USE_KEY)
+        lake.grant_read_landing(self._node_role)
+        lake.grant_write_tables(self._node_role, written)
+        lake.grant_read_tables(self._node_role)
         lake.grant_read_catalog(self._node_role)
+        self.grant_put_metrics(self._node_role, NAMESPACE)
         lake.grant_write_logs(self._node_role, _LOGS_PREFIX)
 
         primary, core, service = self._security_groups()
@@ -93,7 +111,8 @@ class EmrStack(HeadwaterStack):
                 emr_managed_slave_security_group=core.security_group_id,
                 service_access_security_group=service.security_group_id,
                 keep_job_flow_alive_when_no_steps=True,
-                termination_protected=environment.data.retain,
+                # The cluster holds no data: protected, one that another has replaced would run on beside it.
+                termination_protected=False,
                 master_instance_group=self._nodes("primary", settings.primary_type, 1),
                 core_instance_group=self._nodes("core", settings.core_type, settings.core_nodes),
             ),
@@ -104,11 +123,20 @@ class EmrStack(HeadwaterStack):
             scale_down_behavior="TERMINATE_AT_TASK_COMPLETION",
             step_concurrency_level=1,
             visible_to_all_users=True,
-            tags=[cdk.CfnTag(key=EMR_TAG, value="true")],
+            tags=[
+                cdk.CfnTag(key=EMR_TAG, value="true"),
+                cdk.CfnTag(key=_ENVIRONMENT_TAG, value=environment.name),
+            ],
         )
+        for rule, reason in (
+            ("EMR4", Reason.RULE_LOOKS_ELSEWHERE),
+            ("EMR5", Reason.NITRO_ENCRYPTS),
+            ("EMR6", Reason.NO_SSH),
+        ):
+            acknowledge(self.cluster, rule, reason)
         # Rights and rules are resources of their own, which the cluster needs before it starts.
         self.cluster.node.add_dependency(self._service_role, self._node_role, primary, core, service)
-        self._writer_step(contracts, assets)
+        self._keep_running(self._submit(written, assets), assets)
         cdk.CfnOutput(self, "ClusterId", value=self.cluster.ref)
 
     def _make_service_role(self) -> iam.Role:
@@ -121,9 +149,10 @@ class EmrStack(HeadwaterStack):
             ),
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonEMRServicePolicy_v2")],
         )
-        self._key.grant_encrypt_decrypt(role)
+        policy = "arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonEMRServicePolicy_v2"
+        acknowledge(role, f"IAM4[Policy::{policy}]", Reason.EMR_OWN_POLICY)
         # EC2 uses the key on the service's behalf for as long as a volume is attached.
-        self._key.grant(role, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
+        self._key.grant(role, *_USE_KEY, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
         return role
 
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
@@ -206,7 +235,8 @@ class EmrStack(HeadwaterStack):
             ),
         )
 
-    def _writer_step(self, contracts: Sequence[Contract], assets: Assets) -> None:
+    def _submit(self, contracts: Sequence[Contract], assets: Assets) -> list[str]:
+        """The writer's command. It names files by their content, so that it changes when one of them does."""
         script = s3_assets.Asset(self, "WriterScript", path=str(assets.writer_script()))
         package = s3_assets.Asset(self, "Package", path=str(assets.package()))
         hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
@@ -216,8 +246,7 @@ class EmrStack(HeadwaterStack):
             )
             for contract in contracts
         }
-        for asset in (script, package, hudi, *shipped.values()):
-            asset.grant_read(self._node_role)
+        grant_fetch(self._node_role, [script, package, hudi, *shipped.values()])
         # The driver runs on the primary node: the step is the process, and cancelling the step ends it.
         submit = ["spark-submit", "--deploy-mode", "client", "--jars", hudi.s3_object_url]
         for key, value in sorted(self._spark_settings().items()):
@@ -227,14 +256,63 @@ class EmrStack(HeadwaterStack):
             submit += ["--contract", asset.s3_object_url]
         submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
         submit += ["--database", self._lake.database, "--epoch", str(self.environment_settings.emr.epoch)]
-        emr.CfnStep(
-            self,
-            "Writer",
-            name="headwater-writer",
-            job_flow_id=self.cluster.ref,
-            action_on_failure="CONTINUE",
-            hadoop_jar_step=emr.CfnStep.HadoopJarStepConfigProperty(jar="command-runner.jar", args=submit),
+        return submit
+
+    def _keep_running(self, command: Sequence[str], assets: Assets) -> None:
+        """Run the writer as a step: another one when its command changes, and again whenever it has ended."""
+        provider = PolledProvider(self, "Steps", "emr_step", assets)
+        self._grant_keep_step(provider.role)
+        restart = provider.function("Restart", "restart", cdk.Duration.minutes(1))
+        restart.add_environment("CLUSTER_ID", self.cluster.ref)
+        restart.add_environment("STEP_NAME", self.step_name)
+        writer = provider.resource(
+            "Step", "Writer", self.step_name, {"ClusterId": self.cluster.ref, "Args": list(command)}
         )
+        # A step that ends while the cluster is replaced must not be added to the old one.
+        writer.node.add_dependency(restart)
+        ended = events.Rule(
+            self,
+            "WriterEnded",
+            description=f"Adds {self.step_name} again after it has ended",
+            event_pattern=events.EventPattern(
+                source=["aws.emr"],
+                detail_type=["EMR Step Status Change", "EMR Cluster State Change"],
+                detail={"clusterId": [self.cluster.ref], "state": [*STEP_ENDED, "WAITING"]},
+            ),
+            targets=[targets.LambdaFunction(restart)],
+        )
+        regularly = events.Rule(
+            self,
+            "WriterRegularly",
+            description=f"Adds {self.step_name} where it does not run",
+            schedule=events.Schedule.rate(cdk.Duration.minutes(_RESTART_MINUTES)),
+            targets=[targets.LambdaFunction(restart)],
+        )
+        # On delete the rules go first, or they would add what has just been cancelled.
+        for rule in (ended, regularly):
+            rule.node.add_dependency(writer)
+
+    def _grant_keep_step(self, role: iam.Role) -> None:
+        """Let the custom resource list, add and cancel steps, and cancel those of a cluster that was replaced."""
+        actions = ("AddJobFlowSteps", "CancelSteps", "DescribeCluster", "ListSteps")
+        iam.Grant.add_to_principal(
+            grantee=role,
+            actions=[f"elasticmapreduce:{action}" for action in actions],
+            resource_arns=[self._cluster_arn(self.cluster.ref)],
+        )
+        former = self._cluster_arn("*")
+        iam.Grant.add_to_principal(
+            grantee=role,
+            actions=[f"elasticmapreduce:{action}" for action in ("CancelSteps", "DescribeCluster", "ListSteps")],
+            resource_arns=[former],
+            conditions={
+                "StringEquals": {f"elasticmapreduce:ResourceTag/{_ENVIRONMENT_TAG}": self.environment_settings.name}
+            },
+        )
+        acknowledge_wildcard(role, [former], Reason.NAMES_BELOW_A_PREFIX)
+
+    def _cluster_arn(self, cluster: str) -> str:
+        return self.format_arn(service="elasticmapreduce", resource="cluster", resource_name=cluster)
 
     def _spark_settings(self) -> Mapping[str, str]:
         return {**spark_conf.shared(), "spark.executorEnv.AWS_DEFAULT_REGION": self.region}

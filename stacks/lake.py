@@ -16,9 +16,24 @@ from headwater.contract import Contract
 from headwater.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import hudi_table, published_view
+from stacks.nag import Reason, acknowledge_wildcard
 
 LANDING_PREFIX = "landing"
 LAKE_PREFIX = "lake"
+_CHECKPOINT_PREFIX = "checkpoints"
+_EXPORT_PREFIX = "exports"
+_RESULTS_PREFIX = "results"
+_READ = ("GetObject",)
+_WRITE = ("AbortMultipartUpload", "DeleteObject", "GetObject", "ListMultipartUploadParts", "PutObject")
+_QUERY_ACTIONS = (
+    "GetQueryExecution",
+    "GetQueryResults",
+    "GetQueryResultsStream",
+    "GetWorkGroup",
+    "StartQueryExecution",
+    "StopQueryExecution",
+)
+_CATALOG_ACTIONS = ("GetDataCatalog", "GetDatabase", "GetTableMetadata", "ListDatabases", "ListTableMetadata")
 
 
 class LakeStack(HeadwaterStack):
@@ -41,6 +56,7 @@ class LakeStack(HeadwaterStack):
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
 
         self.database = f"headwater_{environment.name}"
+        self.work_group = f"headwater-{environment.name}"
         database = glue.CfnDatabase(
             self,
             "Database",
@@ -73,21 +89,44 @@ class LakeStack(HeadwaterStack):
         """The folder of the landing objects, without a slash at its end."""
         return f"s3://{self.landing.bucket_name}/{LANDING_PREFIX}"
 
+    def checkpoint_uri(self, contract: Contract) -> str:
+        """The folder in which a streaming job keeps its position, without a slash at its end."""
+        return f"s3://{self.lake.bucket_name}/{_CHECKPOINT_PREFIX}/{contract.table}"
+
     def grant_land(self, grantee: iam.IGrantable) -> None:
         """Let a sink write landing objects and read them, which is how it finds its position."""
-        self.landing.grant_put(grantee, f"{LANDING_PREFIX}/*")
-        self.landing.grant_read(grantee, f"{LANDING_PREFIX}/*")
+        self._grant_objects(grantee, self.landing, ("GetObject", "PutObject"), f"{LANDING_PREFIX}/*")
+
+    def grant_read_landing(self, grantee: iam.IGrantable) -> None:
+        """Let a writer read what landed."""
+        self._grant_objects(grantee, self.landing, _READ, f"{LANDING_PREFIX}/*")
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
-        """Let a writer read what landed, write the tables, and register their partitions."""
-        self.landing.grant_read(grantee, f"{LANDING_PREFIX}/*")
-        # The whole bucket: EMR's file system marks the folder of the tables itself with an object beside it.
-        self.lake.grant_read_write(grantee)
+        """Let a writer write these tables, with their leases and quarantines, and register their partitions."""
+        for contract in contracts:
+            self._grant_folder(grantee, f"{LAKE_PREFIX}/{contract.table}")
+            lease, quarantine = f"_leases/{contract.table}.json", f"_quarantine/{contract.table}/*"
+            self._grant_objects(grantee, self.lake, _WRITE, f"{LAKE_PREFIX}/{lease}", f"{LAKE_PREFIX}/{quarantine}")
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["glue:GetTable", "glue:BatchCreatePartition"],
             resource_arns=[self._catalog_arn(), *self._table_arns([contract.table for contract in contracts])],
         )
+
+    def grant_keep_checkpoint(self, grantee: iam.IGrantable, contract: Contract) -> None:
+        """Let a streaming job keep its position in a table's source."""
+        self._grant_folder(grantee, f"{_CHECKPOINT_PREFIX}/{contract.table}")
+
+    def grant_backfill(self, grantee: iam.IGrantable, contract: Contract) -> None:
+        """Let a job take up requests for a table's backfill, answer them, and read the exports that they name."""
+        self._grant_objects(
+            grantee, self.lake, ("GetObject", "PutObject"), f"{LAKE_PREFIX}/_backfill/{contract.table}/*"
+        )
+        self._grant_objects(grantee, self.lake, _READ, f"{_EXPORT_PREFIX}/*")
+
+    def grant_read_tables(self, grantee: iam.IGrantable) -> None:
+        """Let a query engine read all tables."""
+        self._grant_objects(grantee, self.lake, _READ, f"{LAKE_PREFIX}/*")
 
     def grant_read_catalog(self, grantee: iam.IGrantable) -> None:
         """Let a query engine with Glue as its metastore find databases, tables and partitions."""
@@ -109,11 +148,48 @@ class LakeStack(HeadwaterStack):
                 *self._table_arns(["*"]),
             ],
         )
+        acknowledge_wildcard(grantee, self._table_arns(["*"]), Reason.TABLES_OF_ONE_DATABASE)
+
+    def grant_query(self, grantee: iam.IGrantable) -> None:
+        """Let a principal query the tables through the Athena workgroup."""
+        self.grant_read_tables(grantee)
+        self.grant_read_catalog(grantee)
+        self._grant_objects(grantee, self.results, _WRITE, f"{_RESULTS_PREFIX}/*")
+        for actions, resource, name in (
+            (_QUERY_ACTIONS, "workgroup", self.work_group),
+            (_CATALOG_ACTIONS, "datacatalog", "AwsDataCatalog"),
+        ):
+            iam.Grant.add_to_principal(
+                grantee=grantee,
+                actions=[f"athena:{action}" for action in actions],
+                resource_arns=[self.format_arn(service="athena", resource=resource, resource_name=name)],
+            )
 
     def grant_write_logs(self, grantee: iam.IGrantable, prefix: str) -> None:
         """Let a cluster put its logs below ``prefix``."""
-        self.logs.grant_put(grantee, f"{prefix}/*")
-        self.logs.grant_read(grantee, f"{prefix}/*")
+        self._grant_objects(grantee, self.logs, ("GetObject", "PutObject"), f"{prefix}/*")
+
+    def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
+        """Let a job of EMR or Glue write below a folder. Their file system marks a folder, and the one that it is in,
+        with an object beside each."""
+        parent = folder.partition("/")[0]
+        self._grant_objects(grantee, self.lake, _WRITE, f"{folder}/*", f"{folder}_$folder$", f"{parent}_$folder$")
+
+    def _grant_objects(self, grantee: iam.IGrantable, bucket: s3.Bucket, actions: Sequence[str], *keys: str) -> None:
+        """Let a principal do this to objects by their keys, list the bucket, and use its key. CDK's own grants would
+        give every action that begins like one of these."""
+        arns = [bucket.arn_for_objects(key) for key in keys]
+        iam.Grant.add_to_principal(grantee=grantee, actions=[f"s3:{action}" for action in actions], resource_arns=arns)
+        acknowledge_wildcard(grantee, arns, Reason.OBJECTS_BELOW_A_PREFIX)
+        iam.Grant.add_to_principal(
+            grantee=grantee, actions=["s3:GetBucketLocation", "s3:ListBucket"], resource_arns=[bucket.bucket_arn]
+        )
+        if bucket.encryption_key is not None:
+            iam.Grant.add_to_principal(
+                grantee=grantee,
+                actions=["kms:Decrypt", *(["kms:GenerateDataKey"] if "PutObject" in actions else [])],
+                resource_arns=[bucket.encryption_key.key_arn],
+            )
 
     def _catalog_arn(self) -> str:
         return self.format_arn(service="glue", resource="catalog")
@@ -176,7 +252,7 @@ class LakeStack(HeadwaterStack):
         athena.CfnWorkGroup(
             self,
             "WorkGroup",
-            name=f"headwater-{self.environment_settings.name}",
+            name=self.work_group,
             description="Queries of Headwater's tables",
             recursive_delete_option=self.environment_settings.deletes_data,
             work_group_configuration=athena.CfnWorkGroup.WorkGroupConfigurationProperty(
@@ -187,7 +263,7 @@ class LakeStack(HeadwaterStack):
                     selected_engine_version="Athena engine version 3"
                 ),
                 result_configuration=athena.CfnWorkGroup.ResultConfigurationProperty(
-                    output_location=f"s3://{self.results.bucket_name}/results/",
+                    output_location=f"s3://{self.results.bucket_name}/{_RESULTS_PREFIX}/",
                     encryption_configuration=athena.CfnWorkGroup.EncryptionConfigurationProperty(
                         encryption_option="SSE_KMS", kms_key=self.key.key_arn
                     ),

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
 from constructs import Construct
 
 from headwater.environment import Environment
 from stacks.base import HeadwaterStack
+from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 # AmazonEMRServicePolicy_v2 lets EMR act only on what carries this tag with the value "true".
 EMR_TAG = "for-use-with-amazon-emr-managed-policies"
@@ -22,6 +24,22 @@ _ENDPOINTS = {
     "ssmmessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
     "sts": ec2.InterfaceVpcEndpointAwsService.STS,
 }
+# What the agent of Session Manager does: the actions of AmazonSSMManagedInstanceCore that sessions need.
+_SESSION_MANAGER = (
+    "ec2messages:AcknowledgeMessage",
+    "ec2messages:DeleteMessage",
+    "ec2messages:FailMessage",
+    "ec2messages:GetEndpoint",
+    "ec2messages:GetMessages",
+    "ec2messages:SendReply",
+    "ssm:UpdateInstanceInformation",
+    "ssmmessages:CreateControlChannel",
+    "ssmmessages:CreateDataChannel",
+    "ssmmessages:OpenControlChannel",
+    "ssmmessages:OpenDataChannel",
+)
+# Where Amazon Linux 2023 has its root volume.
+_ROOT_DEVICE = "/dev/xvda"
 
 
 class NetworkStack(HeadwaterStack):
@@ -30,6 +48,12 @@ class NetworkStack(HeadwaterStack):
 
     def __init__(self, scope: Construct, environment: Environment) -> None:
         super().__init__(scope, environment, "network", "Headwater: VPC, endpoints, bastion")
+        cdk.Validations.of(self).acknowledge(
+            cdk.Acknowledgment(
+                id="CloudFormation-Validate::W3010",
+                reason="The environment's file names the zones, so that synthesis needs no credentials",
+            )
+        )
         settings = environment.network
         nat = None
         if settings.nat_instance_type is not None:
@@ -59,18 +83,33 @@ class NetworkStack(HeadwaterStack):
             },
         )
         if nat is not None:
-            nat.connections.allow_from(
-                ec2.Peer.ipv4(self.vpc.vpc_cidr_block), ec2.Port.all_traffic(), "from within the VPC"
-            )
+            self._protect(nat)
+        writes_flow_logs = iam.Role(
+            self,
+            "FlowLogRole",
+            description="Flow logs of the VPC",
+            assumed_by=iam.ServicePrincipal(
+                "vpc-flow-logs.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
+            ),
+        )
         self.vpc.add_flow_log(
             "FlowLog",
-            destination=ec2.FlowLogDestination.to_cloud_watch_logs(self.log_group(self, "FlowLogGroup", "flow")),
+            destination=ec2.FlowLogDestination.to_cloud_watch_logs(
+                self.log_group(self, "FlowLogGroup", "flow"), writes_flow_logs
+            ),
         )
+        endpoints = ec2.SecurityGroup(
+            self, "EndpointSecurityGroup", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
+        )
+        # What a caller may do there is IAM's to say.
+        endpoints.add_ingress_rule(ec2.Peer.ipv4(settings.cidr), ec2.Port.tcp(443), "from within the VPC")
         for name in settings.interface_endpoints:
             self.vpc.add_interface_endpoint(
                 f"{name.capitalize()}Endpoint",
                 service=_ENDPOINTS[name],
-                subnets=ec2.SubnetSelection(subnet_group_name="work"),
+                subnets=self.work,
+                security_groups=[endpoints],
+                open=False,
             )
         for subnet in self.vpc.select_subnets(subnet_group_name="work").subnets:
             cdk.Tags.of(subnet).add(EMR_TAG, "true")
@@ -87,22 +126,43 @@ class NetworkStack(HeadwaterStack):
         """The subnets of Aurora and MSK."""
         return ec2.SubnetSelection(subnet_group_name="data")
 
-    def _bastion(self) -> ec2.BastionHostLinux:
+    def _protect(self, nat: ec2.NatInstanceProviderV2) -> None:
+        """Close what CDK's NAT instance leaves open: its door to the world, its disk, its metadata service."""
+        nat.connections.allow_from(
+            ec2.Peer.ipv4(self.environment_settings.network.cidr), ec2.Port.all_traffic(), "from within the VPC"
+        )
+        for instance in nat.gateway_instances:
+            cdk.Aspects.of(instance).add(ec2.InstanceRequireImdsv2Aspect())
+            instance.instance.block_device_mappings = [
+                ec2.CfnInstance.BlockDeviceMappingProperty(
+                    device_name=_ROOT_DEVICE, ebs=ec2.CfnInstance.EbsProperty(encrypted=True)
+                )
+            ]
+            for rule in ("EC28", "EC29"):
+                acknowledge(instance, rule, Reason.STATELESS_HOST)
+
+    def _bastion(self) -> ec2.Instance:
         """A host that Session Manager reaches, with no inbound port; what it may reach is said by each target."""
         group = ec2.SecurityGroup(
             self, "BastionSecurityGroup", vpc=self.vpc, description="Bastion", allow_all_outbound=False
         )
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "Session Manager and package repositories")
-        return ec2.BastionHostLinux(
+        bastion = ec2.Instance(
             self,
             "Bastion",
+            instance_name=f"headwater-{self.environment_settings.name}-bastion",
             vpc=self.vpc,
-            subnet_selection=self.work,
+            vpc_subnets=self.work,
             security_group=group,
             instance_type=ec2.InstanceType("t4g.nano"),
             machine_image=ec2.MachineImage.latest_amazon_linux2023(cpu_type=ec2.AmazonLinuxCpuType.ARM_64),
             require_imdsv2=True,
             block_devices=[
-                ec2.BlockDevice(device_name="/dev/xvda", volume=ec2.BlockDeviceVolume.ebs(8, encrypted=True))
+                ec2.BlockDevice(device_name=_ROOT_DEVICE, volume=ec2.BlockDeviceVolume.ebs(8, encrypted=True))
             ],
         )
+        bastion.add_to_role_policy(iam.PolicyStatement(actions=list(_SESSION_MANAGER), resources=["*"]))
+        acknowledge_wildcard(bastion, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+        for rule in ("EC28", "EC29"):
+            acknowledge(bastion, rule, Reason.STATELESS_HOST)
+        return bastion

@@ -16,6 +16,7 @@ from constructs import Construct
 from headwater.connectors import OFFSET_TOPIC
 from headwater.environment import Environment
 from stacks.base import HeadwaterStack
+from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
 
 IAM_PORT = 9098
@@ -96,6 +97,10 @@ class StreamStack(HeadwaterStack):
             ),
         )
         self.cluster.apply_removal_policy(self.data_removal)
+        # The last part of the cluster's ARN, which stands in those of its topics and groups.
+        self._cluster_id = self.export_value(
+            cdk.Fn.select(2, cdk.Fn.split("/", self.cluster.attr_arn)), name=f"{self.stack_name}-cluster-id"
+        )
         # A sink that stopped for longer than the retention has lost changes: topics keep theirs for the whole of it.
         kept = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_hours * 3_600_000)}
         self._topics = {name: self._topic(name, partitions, kept) for name, partitions in topics.items()}
@@ -119,13 +124,11 @@ class StreamStack(HeadwaterStack):
         """Let a connector join the cluster and keep its own state: MSK Connect's internal topics and groups, and the
         offset topic."""
         self._grant(grantee, ["Connect", "DescribeCluster", "WriteDataIdempotently"], [self.cluster.attr_arn])
-        self._grant(
-            grantee,
-            ["CreateTopic", "DescribeTopic", "ReadData", "WriteData"],
-            [self._part_arn("topic", _CONNECT_INTERNAL)],
-        )
+        topics, groups = self._part_arn("topic", _CONNECT_INTERNAL), self._part_arn("group", _CONNECT_INTERNAL)
+        self._grant(grantee, ["CreateTopic", "DescribeTopic", "ReadData", "WriteData"], [topics])
         self._grant(grantee, ["DescribeTopic", "ReadData", "WriteData"], [self._topics[OFFSET_TOPIC].ref])
-        self._grant(grantee, ["AlterGroup", "DescribeGroup"], [self._part_arn("group", _CONNECT_INTERNAL)])
+        self._grant(grantee, ["AlterGroup", "DescribeGroup"], [groups])
+        acknowledge_wildcard(grantee, [topics, groups], Reason.NAMES_BELOW_A_PREFIX)
 
     def _grant(self, grantee: iam.IGrantable, actions: Sequence[str], arns: Sequence[str]) -> None:
         iam.Grant.add_to_principal(
@@ -133,12 +136,10 @@ class StreamStack(HeadwaterStack):
         )
 
     def _part_arn(self, kind: str, name: str) -> str:
-        """The ARN of a topic or group: the cluster's, with its kind in place of ``cluster`` and the name appended."""
-        parts = cdk.Fn.split("/", self.cluster.attr_arn)
+        """The ARN of a topic or group in a policy of a later stack: the cluster's, with its kind in place of
+        ``cluster`` and the name appended."""
         return self.format_arn(
-            service="kafka",
-            resource=kind,
-            resource_name=cdk.Fn.join("/", [cdk.Fn.select(1, parts), cdk.Fn.select(2, parts), name]),
+            service="kafka", resource=kind, resource_name=f"{self.cluster.cluster_name}/{self._cluster_id}/{name}"
         )
 
     def _topic(self, name: str, partitions: int, config: Mapping[str, str]) -> msk.CfnTopic:
@@ -163,13 +164,22 @@ class StreamStack(HeadwaterStack):
             physical_resource_id=custom.PhysicalResourceId.of("bootstrap-brokers"),
             output_paths=["BootstrapBrokerStringSaslIam"],
         )
+        logs = self.log_group(self, "BootstrapBrokersLogs", "bootstrap-brokers")
+        role = iam.Role(
+            self,
+            "BootstrapBrokersRole",
+            description="Headwater's look-up of the brokers",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        )
+        logs.grant_write(role)
         resource = custom.AwsCustomResource(
             self,
             "BootstrapBrokers",
             on_create=look_up,
             on_update=look_up,
             install_latest_aws_sdk=False,
-            log_group=self.log_group(self, "BootstrapBrokersLogs", "bootstrap-brokers"),
+            log_group=logs,
+            role=role,
             policy=custom.AwsCustomResourcePolicy.from_statements(
                 [iam.PolicyStatement(actions=["kafka:GetBootstrapBrokers"], resources=[self.cluster.attr_arn])]
             ),

@@ -2,6 +2,7 @@
 
 import sys
 import threading
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -12,7 +13,6 @@ from headwater import assets
 from headwater import demo as demonstration
 from headwater.commands.progress import say, step
 from headwater.commands.verify import comparison_table
-from headwater.local.pipeline import Pipeline
 from headwater.paths import BUILD
 
 
@@ -24,7 +24,7 @@ def demo(
     seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts.")] = 60,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
 ) -> None:
-    """Run the whole pipeline on real local parts and prove that the lake equals the source."""
+    """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
     assets.build(step)
     output = BUILD / "demo"
     tables = demonstration.run(
@@ -44,9 +44,9 @@ def demo(
     say("The lake equals the source.")
 
 
-def _keep(pipeline: Pipeline) -> None:
+def _keep(addresses: Mapping[str, str]) -> None:
     say("Everything is left running; Ctrl-C ends it:")
-    for name, address in pipeline.addresses().items():
+    for name, address in addresses.items():
         say(f"  {name}: {address}")
     try:
         threading.Event().wait()

@@ -1,23 +1,23 @@
 """DynamoDB's changes, in the JSON of its Kinesis destination, and its exported items to rows of a lake table.
 
-Decoding costs what Python objects are made, so a record is not parsed as a whole. The new image is parsed attribute by
-attribute, and one that no column names is copied as text; of the old image only what differs from the new one is
-parsed. A record that is not written in DynamoDB's order or has other spacing is parsed as a whole, and means the same.
+Decoding costs what Python objects are made, and most of a record needs none: attributes that no column names go to
+``_rest`` as text, and of the old image only the partition matters. So SQLite's JSON functions, which make no objects,
+take a record apart, and Python parses what they pick. Where they cannot, the whole record is parsed; the rows are the
+same. See docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations
 
 import base64
 import datetime as dt
+import functools
 import hashlib
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from json.decoder import scanstring  # type: ignore[attr-defined]
 from json.encoder import encode_basestring
-from json.scanner import make_scanner
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.contract import UNKNOWN_MONTH, Column, Contract, Type
 from headwater.lake.changes import BadRecord, Decoded, Identity, epoch_digits, plain_digits
@@ -26,29 +26,48 @@ from headwater.lake.convert import Converter, Unfit, dotted, scalar_converter, u
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
 _NULL = {"NULL": True}
+_NULL_TEXT = '{"NULL":true}'
 _TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-
-# In the two spacings that are read by parts: DynamoDB's own, and one space after each colon and comma.
-_NEW_IMAGE = '"NewImage":'
-_COMMAS = (',"', ', "')
-_OLD_IMAGES = (',"OldImage":{', ', "OldImage": {')
-
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
 _DATE_LENGTH, _MONTH_LENGTH = len("2024-02-29"), len("2024-02")
+
+# What a defect of a record raises while it is taken apart.
+_DEFECTS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
 def _no_constant(name: str) -> Any:
     raise ValueError(f"{name} is not JSON")
 
 
-_DECODER = json.JSONDecoder(parse_constant=_no_constant)
-_scan: Callable[[str, int], tuple[Any, int]] = make_scanner(_DECODER)  # type: ignore[arg-type]
-_date = scalar_converter(Type("date"))
+_parse = json.JSONDecoder(parse_constant=_no_constant).decode
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+_date = scalar_converter(Type("date"))
 
-# What a defect of a record raises while it is taken apart; the scanner raises StopIteration.
-_DEFECTS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError, StopIteration)
+
+class _Image(NamedTuple):
+    """An item taken apart: the JSON of the named attributes in the order of ``_Columns.names``, None where there is
+    none; the text of those in ``_Columns.documents``; and ``_rest`` without what is left over of the named ones."""
+
+    named: Sequence[Any]
+    documents: Sequence[str | None]
+    rest: str
+
+
+class _Change(NamedTuple):
+    """A record taken apart. ``keys`` are the JSON of the key's attributes out of Keys; ``old`` that of the
+    partition's attribute out of OldImage."""
+
+    table: Any
+    event: Any
+    event_id: Any
+    identity: Any
+    time: Any
+    precision: Any
+    keys: Sequence[Any]
+    has_old: bool
+    old: Sequence[Any]
+    image: _Image | None
 
 
 class DynamoDecoder:
@@ -60,18 +79,15 @@ class DynamoDecoder:
         self._table = contract.source.table if table is None else table
         self._epoch = epoch_digits(epoch)
         self._identity = Identity(contract)
-        self._images = _ImageReader(contract)
-        self._key = [_Attribute(at, contract.columns[at], plain=True) for at in self._identity.key_at]
-        self._partition = [_Attribute(at, contract.columns[at], plain=True) for at in self._identity.partition_at]
+        self._columns = _Columns(contract)
+        self._query = _query(self._columns)
 
     def decode(self, data: str | bytes, sequence: str | None, position: str) -> Decoded:
         """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source does not
         tell it; ``position`` is kept as it is. Raises BadRecord."""
         try:
             text = data if isinstance(data, str) else data.decode("utf-8")
-            if "\\" in text and ("\\ud" in text or "\\uD" in text):
-                _check_unicode(text)
-            return Decoded(self._rows(*(self._parts(text) or self._whole(text)), sequence, position))
+            return Decoded(self._rows(self._picked(text) or self._parsed(text), sequence, position))
         except _DEFECTS as error:
             raise _bad(error) from None
 
@@ -79,81 +95,66 @@ class DynamoDecoder:
         """Decode an exported item, an image in DynamoDB JSON, as it was at that time, in microseconds since 1970.
         Raises BadRecord."""
         try:
-            text = _dump(item)
-            if not text.isascii():
-                _check_unicode(text)
+            _check_unicode(item)
             order = self._order(0, exported_at_micros, "0" * _TIE_DIGITS)
             tail = ("r", order, _moment(exported_at_micros), position)
-            return Decoded((self._row(self._images.read(text, 0, 0), tail),))
+            return Decoded((self._row(self._columns.image(item), tail),))
         except _DEFECTS as error:
             raise _bad(error) from None
 
-    def _parts(self, text: str) -> tuple[Any, Any, _Image, Any] | None:
-        """Take an INSERT or MODIFY apart without parsing it as a whole: the record without its images, its
-        ``dynamodb``, the new image, and the old one as ``_rows`` wants it. None for anything else, defects included."""
-        start = text.find(_NEW_IMAGE) + len(_NEW_IMAGE)
-        if start < len(_NEW_IMAGE):
+    def _picked(self, text: str) -> _Change | None:
+        """Take a record apart by SQLite; None where that could differ from parsing it."""
+        # SQLite compares names as they are written, with their escapes, and ends a text at a NUL.
+        if self._query is None or "\0" in text or ("\\" in text and ("\\u" in text or "\\/" in text)):
             return None
-        gap = 1 if text.startswith(" ", start) else 0
-        start += gap
-        try:
-            image = self._images.read(text, start, gap)
-            old, end = None, image.end
-            if text.startswith(_OLD_IMAGES[gap], end):
-                wanted = self._partition[0].name if self._partition else ""
-                old, end = image.compare(text, end + len(_OLD_IMAGES[gap]), wanted)
-            frame = f"{text[:start]}null{text[end:]}"
-            record, length = _scan(frame, 0)
-            change = record["dynamodb"]
-            if length != len(frame) or change["NewImage"] is not None:
-                return None  # what was found is not the record's NewImage
-            return record, change, image, change.get("OldImage") if old is None else old
-        except _DEFECTS:
-            return None
+        return self._query.change(text)
 
-    def _whole(self, text: str) -> tuple[Any, Any, _Image | None, Any]:
-        """As ``_parts``, of any record, by parsing it as a whole. Raises what ``_DEFECTS`` names."""
-        record = _DECODER.decode(text)
-        change = record.get("dynamodb") if isinstance(record, dict) else None
-        if not isinstance(change, dict):
-            raise BadRecord("no record of DynamoDB: tableName, eventName and dynamodb expected")
-        images = [change.get(name) for name in ("NewImage", "OldImage")]
-        if not all(image is None or isinstance(image, dict) for image in images):
-            raise BadRecord("NewImage, OldImage: found something else than objects")
-        new, old = images
-        return record, change, None if new is None else self._images.read(_dump(new), 0, 0), old
+    def _parsed(self, text: str) -> _Change:
+        """Take a record apart by parsing it. Raises what ``_DEFECTS`` names."""
+        record = _parse(text)
+        if "\\u" in text or not text.isascii():
+            _check_unicode(record)
+        change = _object(_object(record).get("dynamodb"))
+        new, old = change.get("NewImage"), change.get("OldImage")
+        for name, image in (("NewImage", new), ("OldImage", old)):
+            if not isinstance(image, (dict, type(None))):
+                raise BadRecord(f"{name}: found {type(image).__name__}, expected an object")
+        return _Change(
+            *(_object(record).get(name) for name in ("tableName", "eventName", "eventID", "userIdentity")),
+            change.get("ApproximateCreationDateTime"),
+            change.get("ApproximateCreationDateTimePrecision"),
+            [_object(change.get("Keys")).get(column.name) for column in self._columns.key],
+            old is not None,
+            [_object(old).get(column.name) for column in self._columns.partition],
+            None if new is None else self._columns.image(new),
+        )
 
-    def _rows(
-        self,
-        record: dict[str, Any],
-        change: dict[str, Any],
-        image: _Image | None,
-        old: Any,
-        sequence: str | None,
-        position: str,
-    ) -> tuple[tuple[Any, ...], ...]:
-        """The rows of a change. ``old`` is None, ``_REPEATED``, or has at least the partition's attribute."""
-        if record.get("tableName") != self._table:
-            raise BadRecord(f"tableName: found {record.get('tableName')!r}, expected {self._table!r}")
-        event = record.get("eventName")
-        op = _OPS.get(event)  # type: ignore[arg-type]
+    def _rows(self, change: _Change, sequence: str | None, position: str) -> tuple[tuple[Any, ...], ...]:
+        if change.table != self._table:
+            raise BadRecord(f"tableName: found {change.table!r}, expected {self._table!r}")
+        op = _OPS.get(change.event)
         if op is None:
-            raise BadRecord(f"eventName: found {event!r}, expected {', '.join(_OPS)}")
-        micros = _created(change)
-        tie = _event_digits(record) if sequence is None else _sequence_digits(sequence)
+            raise BadRecord(f"eventName: found {change.event!r}, expected {', '.join(_OPS)}")
+        micros = _micros(change.time, change.precision)
+        tie = _event_digits(change.event_id) if sequence is None else _sequence_digits(sequence)
         tail = (op, self._order(1, micros, tie), _moment(micros), position)
-        if old is None and self._partition and op != "c":
-            raise BadRecord(f"{event} without OldImage: it would tell the partition")
+        partition = self._columns.partition
+        if partition and op != "c" and not change.has_old:
+            raise BadRecord(f"{change.event} without OldImage: it would tell the partition")
         if op == "d":
-            if not isinstance(change.get("Keys"), dict):
-                raise BadRecord("REMOVE without Keys")
-            values = self._identified({column.at: column.of(change["Keys"]) for column in self._key}, old)
-            return (self._tombstone(values, tail, "ttl" if _is_time_to_live(record) else "client"),)
-        if image is None:
-            raise BadRecord(f"{event} without NewImage")
-        row = self._row(image, tail)
-        if op == "u" and self._partition and old is not _REPEATED:
-            values = self._identified({at: row[at] for at in self._identity.key_at}, old)
+            values: list[Any] = [None] * self._columns.width
+            for column, value in zip([*self._columns.key, *partition], [*change.keys, *change.old]):
+                values[column.at] = column.of(value)
+            return (self._tombstone(values, tail, "ttl" if _is_time_to_live(change.identity) else "client"),)
+        if change.image is None:
+            raise BadRecord(f"{change.event} without NewImage")
+        row = self._row(change.image, tail)
+        if op == "u" and partition:
+            values = [None] * self._columns.width
+            for at in self._identity.key_at:
+                values[at] = row[at]
+            for column, value in zip(partition, change.old):
+                values[column.at] = column.of(value)
             if self._identity.leaves_copy(values, row):
                 # Nobody deleted the item, only its copy there.
                 return row, self._tombstone(values, tail, None)
@@ -165,17 +166,8 @@ class DynamoDecoder:
         return f"{self._epoch}{kind}{micros:020d}{tie}"
 
     def _row(self, image: _Image, tail: tuple[Any, ...]) -> tuple[Any, ...]:
-        values = image.values
-        return (*values, self._identity.record_key(values), *tail, False, None, image.rest)
-
-    def _identified(self, key: Mapping[int, Any], old: Mapping[str, Any]) -> list[Any]:
-        """A row's values with the key and the partition that the old image tells, all else None."""
-        values: list[Any] = [None] * self._images.width
-        for column in self._partition:
-            values[column.at] = column.of(old)
-        for at, value in key.items():
-            values[at] = value
-        return values
+        values, rest = self._columns.read(image)
+        return (*values, self._identity.record_key(values), *tail, False, None, rest)
 
     def _tombstone(self, values: list[Any], tail: tuple[Any, ...], deleted_by: str | None) -> tuple[Any, ...]:
         return (*values, self._identity.record_key(values), *tail, True, deleted_by, None)
@@ -189,15 +181,18 @@ def _bad(error: BaseException) -> BadRecord:
     return BadRecord(str(error) if known else f"{type(error).__name__}: {error}")
 
 
-def _check_unicode(text: str) -> None:
+def _object(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _check_unicode(document: Any) -> None:
     """Refuse half a surrogate pair, which JSON can escape and nothing else can hold."""
-    _dump(_DECODER.decode(text)).encode("utf-8")
+    _dump(document).encode("utf-8")
 
 
-def _created(change: Mapping[str, Any]) -> int:
-    """When DynamoDB made the change, in microseconds since 1970."""
-    time, precision = change.get("ApproximateCreationDateTime"), change.get("ApproximateCreationDateTimePrecision")
-    # Records say their precision since it can be chosen; until then there were only milliseconds.
+def _micros(time: Any, precision: Any) -> int:
+    """ApproximateCreationDateTime in microseconds since 1970."""
+    # Records tell the precision since it can be chosen; until then there were only milliseconds.
     unit = _MICROS.get("MILLISECOND" if precision is None else precision)
     if unit is None:
         raise BadRecord(f"ApproximateCreationDateTimePrecision: found {precision!r}, expected {' or '.join(_MICROS)}")
@@ -216,17 +211,15 @@ def _sequence_digits(sequence: str) -> str:
     return sequence.zfill(_TIE_DIGITS)
 
 
-def _event_digits(record: Mapping[str, Any]) -> str:
+def _event_digits(event_id: Any) -> str:
     """Digits that are the same for each repetition of an event, and others for another event."""
-    event = record.get("eventID")
-    if not isinstance(event, str) or not event:
-        raise BadRecord(f"eventID: found {event!r}, expected a text, since the record has no sequence number")
-    digest = int.from_bytes(hashlib.sha256(event.encode()).digest(), "big")
+    if not isinstance(event_id, str) or not event_id:
+        raise BadRecord(f"eventID: found {event_id!r}, expected a text, since the source tells no sequence number")
+    digest = int.from_bytes(hashlib.sha256(event_id.encode()).digest(), "big")
     return f"{digest % 10**_TIE_DIGITS:0{_TIE_DIGITS}d}"
 
 
-def _is_time_to_live(record: Mapping[str, Any]) -> bool:
-    identity = record.get("userIdentity")
+def _is_time_to_live(identity: Any) -> bool:
     return (
         isinstance(identity, dict)
         and identity.get("type") == "Service"
@@ -234,171 +227,166 @@ def _is_time_to_live(record: Mapping[str, Any]) -> bool:
     )
 
 
-# --- Images -----------------------------------------------------------------------------------------------------------
+# --- Taking apart by SQLite -------------------------------------------------------------------------------------------
 
-_REPEATED: Any = object()
-"""In place of an old image: it repeats the new one's attribute of the partition."""
+_MAX_PATHS = 100  # SQLite's functions take 127 arguments at most
+
+
+@functools.lru_cache(maxsize=1)
+def _sqlite() -> Any:
+    """A connection to no database, or None where this Python has no SQLite with JSON functions."""
+    try:
+        import sqlite3
+
+        connection = sqlite3.connect(":memory:", check_same_thread=False)
+        connection.execute("SELECT json_extract('{}', '$.a')")
+    except (ImportError, sqlite3.Error):
+        return None
+    return connection
+
+
+def _query(columns: _Columns) -> _Query | None:
+    """The query for a contract's columns, or None where SQLite cannot tell their names."""
+    attributes = [*columns.names, *columns.documents, *(column.name for column in (*columns.key, *columns.partition))]
+    fits = len(attributes) <= _MAX_PATHS and all(encode_basestring(name) == f'"{name}"' for name in attributes)
+    return _Query(columns) if fits and _sqlite() is not None else None
+
+
+class _Query:
+    """The statement that takes a record apart for a contract. It gives one JSON array of all that is to be parsed, the
+    kinds of both images, ``_rest``, and the text of each document."""
+
+    def __init__(self, columns: _Columns) -> None:
+        paths = [
+            *(_sql_path(name) for name in ("tableName", "eventName", "eventID", "userIdentity")),
+            _sql_path("dynamodb", "ApproximateCreationDateTime"),
+            _sql_path("dynamodb", "ApproximateCreationDateTimePrecision"),
+            *(_sql_path("dynamodb", "Keys", column.name) for column in columns.key),
+            *(_sql_path("dynamodb", "OldImage", column.name) for column in columns.partition),
+            *(_sql_path("dynamodb", "NewImage", name) for name in columns.names),
+        ]
+        new, old = _sql_path("dynamodb", "NewImage"), _sql_path("dynamodb", "OldImage")
+        named = ", ".join(_sql_path(name) for name in (*columns.names, *columns.documents))
+        selected = [
+            f"json_extract(?1, {', '.join(paths)})",
+            f"json_type(?1, {old})",
+            f"json_type(?1, {new})",
+            f"json_remove(json_extract(?1, {new}), {named})",
+            *(f"json_extract(?1, {_sql_path('dynamodb', 'NewImage', name)})" for name in columns.documents),
+        ]
+        self._sql = f"SELECT {', '.join(selected)}"
+        self._key_from = 6
+        self._old_from = self._key_from + len(columns.key)
+        self._named_from = self._old_from + len(columns.partition)
+        self._ambiguous = tuple(f'"{name}.' for name in columns.divided)
+
+    def change(self, text: str) -> _Change | None:
+        """Take a record apart; None where it has to be parsed, defects included."""
+        connection = _sqlite()
+        try:
+            picked, old, new, rest, *documents = connection.execute(self._sql, (text,)).fetchone()
+            found = _parse(picked)
+        except (connection.Error, ValueError, RecursionError):
+            return None
+        kinds = ("object", "null", None)
+        if old not in kinds or new not in kinds:
+            return None
+        image = None
+        if new == "object":
+            if ("\\" in rest and '"\\"' in rest) or any(mark in rest for mark in self._ambiguous):
+                return None  # perhaps a name that ``_rest`` writes in another way
+            image = _Image(found[self._named_from :], documents, rest)
+        keys, before = found[self._key_from : self._old_from], found[self._old_from : self._named_from]
+        return _Change(*found[: self._key_from], keys, old == "object", before, image)
+
+
+def _sql_path(*names: str) -> str:
+    path = "".join(f'."{name}"' for name in names).replace("'", "''")
+    return f"'${path}'"
+
+
+# --- Images -----------------------------------------------------------------------------------------------------------
 
 _Path = tuple[Any, Any]
 """Where a value lies: the path of what holds it, None for the item itself, and its name or index there."""
 _Leftovers = list[tuple[_Path, Any]]
 _Inner = Callable[[Any, _Path, _Leftovers], Any]
 """Converts what stands beside a tag, at that path; what no type names goes to the leftovers."""
+_Taker = Callable[[Any, list[Any], _Leftovers], None]
+"""Sets the columns' values from an attribute's. Raises Unfit."""
 
 
-class _Image:
-    """What was read of an item: the values of the contract's columns, ``_rest``, and where its attributes lie."""
+class _Columns:
+    """A contract's columns by the attributes that they come from.
 
-    __slots__ = ("_ends", "_first", "_gap", "_names", "end", "rest", "values")
-
-    def __init__(
-        self,
-        values: list[Any],
-        rest: list[str],
-        names: list[str],
-        ends: list[int],
-        first: int,
-        gap: int,
-    ) -> None:
-        self.values = values
-        self.rest = "{" + ",".join(rest) + "}" if rest else None
-        self.end = (ends[-1] if ends else first) + 1
-        self._names = names
-        self._ends = ends
-        self._first = first
-        self._gap = gap
-
-    def compare(self, text: str, at: int, wanted: str) -> tuple[Any, int]:
-        """Go through the image whose first attribute stands at ``at``, parsing only what differs from this one.
-
-        Returns ``_REPEATED`` where both have the same attribute ``wanted``, else a mapping that has it if the image
-        does; and where the image ends. Raises what ``_DEFECTS`` names.
-        """
-        names, ends, gap = self._names, self._ends, self._gap
-        comma, step = _COMMAS[gap], 1 + gap
-        found: Any = {}
-        if text[at] == "}":
-            return found, at + 1
-        near = 0  # the attribute of this image that may come next
-        differs = False  # whether it is known not to come as it is
-        while True:
-            begin = ends[near - 1] + step if near else self._first
-            same = near if differs else self._repeated(text, at, near, begin)
-            if same > near:
-                at += ends[same - 1] - begin
-                if wanted in names[near:same]:
-                    found = _REPEATED
-                near, differs = same, True
-            else:
-                name, after = scanstring(text, at + 1)
-                if text[at] != '"' or text[after] != ":":
-                    raise ValueError("expected an attribute's name and a colon")
-                value, at = _scan(text, after + step)
-                if name == wanted:
-                    found = {name: value}
-                if name in names:
-                    near = names.index(name) + 1
-                differs = False
-            if text.startswith(comma, at):
-                at += step
-            elif text[at] == "}":
-                return found, at + 1
-            else:
-                raise ValueError("expected a comma between attributes")
-
-    def _repeated(self, text: str, at: int, near: int, begin: int) -> int:
-        """Up to which attribute of this image ``text`` repeats them from ``at`` on, beginning with ``near``."""
-        ends = self._ends
-        known = len(ends)
-        if near == known or text.startswith(text[begin : ends[-1]], at):
-            return known
-        same, differs = near, known
-        while differs - same > 1:
-            middle = (same + differs) // 2
-            if text.startswith(text[begin : ends[middle - 1]], at):
-                same = middle
-            else:
-                differs = middle
-        return same
-
-
-class _ImageReader:
-    """Reads items in DynamoDB JSON for a contract."""
+    ``names`` are the attributes that are parsed, ``documents`` those that are kept as text, ``divided`` those whose
+    parts can be left over. ``key`` and ``partition`` are the columns of both.
+    """
 
     def __init__(self, contract: Contract) -> None:
-        identity = {*contract.key, *contract.partition_by}
+        identity = Identity(contract)
+        columns = [_Attribute(at, column, plain=at in identity.kept_at) for at, column in enumerate(contract.columns)]
         attributes: dict[str, list[_Attribute]] = {}
-        for at, column in enumerate(contract.columns):
-            attribute = _Attribute(at, column, plain=column.name in identity)
-            attributes.setdefault(attribute.name, []).append(attribute)
-        self.width = len(contract.columns)
-        self._blank = [_absent(column) for column in contract.columns]
-        self._named = frozenset(attributes)
+        for column in columns:
+            attributes.setdefault(column.name, []).append(column)
+        whole = {name: found[0] for name, found in attributes.items() if len(found) == 1 and not found[0].path}
         # What most attributes are: one column, of a type without parts.
-        self._flat = {
-            name: (one.at, one.tag, one.convert, one)
-            for name, (one, *others) in attributes.items()
-            if not others and not one.path and one.convert is not None
-        }
-        self._shared = {name: _Parts(name, found) for name, found in attributes.items() if name not in self._flat}
+        flat = {name: column for name, column in whole.items() if column.convert is not None}
+        documents = {name: column for name, column in whole.items() if column.is_document}
+        others = {name: found for name, found in attributes.items() if name not in flat and name not in documents}
+        self.width = len(columns)
+        self.key = [columns[at] for at in identity.key_at]
+        self.partition = [columns[at] for at in identity.partition_at]
+        self.names = [*flat, *others]
+        self.documents = list(documents)
+        self.divided = [name for name, found in attributes.items() if any(column.is_divided for column in found)]
+        self._blank = [column.absent for column in columns]
+        self._flat = [(column.at, column.tag, column.convert, column) for column in flat.values()]
+        self._takers = [_taker(name, found) for name, found in others.items()]
+        self._documents = [(column, f'{{"{column.tag}":') for column in documents.values()]
+        self._known = frozenset(attributes)
+        self._reserved = ('"', *(f"{name}." for name in self.divided))
 
-    def read(self, text: str, start: int, gap: int) -> _Image:
-        """Read the item whose JSON begins at ``start``, with ``gap`` spaces after each colon and comma. Raises what
-        ``_DEFECTS`` names."""
-        values = self._blank.copy()
-        names: list[str] = []
-        ends: list[int] = []
-        rest: list[str] = []
-        leftovers: _Leftovers = []
-        flat, shared, scan = self._flat.get, self._shared.get, _scan
-        comma, step = _COMMAS[gap], 1 + gap
-        at = start + 1
-        if text.startswith("{}", start):
-            return _Image(values, rest, names, ends, at, gap)
-        if not text.startswith('{"', start):
-            raise ValueError("expected an item")
-        while True:
-            name, after = scanstring(text, at + 1)
-            if text[after] != ":":
-                raise ValueError("expected a colon after an attribute's name")
-            value, end = scan(text, after + step)
-            names.append(name)
-            ends.append(end)
-            column = flat(name)
-            if column is not None:
-                place, tag, convert, attribute = column
-                try:
-                    if len(value) != 1:
-                        raise KeyError(tag)
-                    values[place] = convert(value[tag])
-                except _DEFECTS as error:
-                    if value != _NULL:
-                        raise attribute.unfit(value, error) from None
-                    leftovers.append(((None, name), value))
-            elif (parts := shared(name)) is not None:
-                parts.take(value, text[after + step : end], values, leftovers)
-            else:
-                if type(value) is not dict or len(value) != 1:
-                    raise Unfit(f"{name}: {unfit(value, 'a value with its type')}")
-                if "." in name or name.startswith('"'):
-                    rest.append(f"{self._spelled(name)}:{text[after + step : end]}")
-                else:
-                    rest.append(text[at:end])
-            if text[end : end + step + 1] == comma:
-                at = end + step
-            elif text[end] == "}":
-                break
-            else:
-                raise ValueError("expected a comma between attributes")
-        if leftovers:
-            rest.append(_dump({_spell(path): value for path, value in leftovers})[1:-1])
-        return _Image(values, rest, names, ends, start + 1, gap)
+    def image(self, item: Mapping[str, Any]) -> _Image:
+        """Take a parsed item apart."""
+        texts = [None if item.get(name) is None else _dump(item[name]) for name in self.documents]
+        rest = {self._spelled(name): value for name, value in item.items() if name not in self._known}
+        return _Image([item.get(name) for name in self.names], texts, _dump(rest))
 
     def _spelled(self, name: str) -> str:
-        """How ``_rest`` writes the name of an attribute that no column names: as it is, unless that could be read as a
-        path into one that has a column."""
-        plain = name.partition(".")[0] not in self._named and not name.startswith('"')
-        return encode_basestring(name if plain else dotted((name,)))
+        """How ``_rest`` writes an attribute that no column names: as it is, unless that could be read as a path."""
+        return dotted((name,)) if name.startswith(self._reserved) else name
+
+    def read(self, image: _Image) -> tuple[list[Any], str | None]:
+        """The columns' values, and ``_rest``. Raises Unfit."""
+        values = self._blank.copy()
+        leftovers: _Leftovers = []
+        for value, (at, tag, convert, column) in zip(image.named, self._flat):
+            if value is None:
+                continue
+            try:
+                if len(value) != 1:
+                    raise KeyError(tag)
+                values[at] = convert(value[tag])
+            except _DEFECTS as error:
+                if value != _NULL:
+                    raise column.unfit(value, error) from None
+                leftovers.append(((None, column.name), value))
+        for value, take in zip(image.named[len(self._flat) :], self._takers):
+            if value is not None:
+                take(value, values, leftovers)
+        for text, (column, opening) in zip(image.documents, self._documents):
+            if text == _NULL_TEXT:
+                leftovers.append(((None, column.name), _NULL))
+            elif text is not None:
+                if not text.startswith(opening):
+                    raise column.unfit(_parse(text), KeyError(column.tag))
+                values[column.at] = text
+        rest = image.rest
+        if leftovers:
+            more = _dump({_spell(path): value for path, value in leftovers})
+            rest = more if rest == "{}" else f"{rest[:-1]},{more[1:]}"
+        return values, None if rest == "{}" else rest
 
 
 def _spell(path: _Path) -> str:
@@ -410,87 +398,100 @@ def _spell(path: _Path) -> str:
     return dotted(names[::-1])
 
 
-def _absent(column: Column) -> Any:
-    """What a column holds where the item has no such attribute."""
-    return UNKNOWN_MONTH if column.transform == "month" else None
-
-
 class _Attribute:
     """Where a column's value stands in an item, and how it is converted. ``convert`` takes what stands beside the
-    type's tag; it is None for a type with parts, which ``inner`` converts, and for a document kept as text."""
+    type's tag; it is None for a type with parts, which ``_inner`` converts, and for a document, which is kept as
+    text."""
 
     def __init__(self, at: int, column: Column, *, plain: bool) -> None:
         self.at = at
         self.name, *self.path = column.path
         self.tag = column.source_type or ""
+        self.absent = UNKNOWN_MONTH if column.transform == "month" else None
+        self.is_document = column.type.kind == "string" and self.tag in ("M", "L")
         self.convert: Any = None
-        self.inner: _Inner | None = None
+        self._inner: _Inner | None = None
         self._column = column.name
-        self._absent = _absent(column)
         if column.transform == "month":
             self.convert = _month
-        elif self.tag in ("M", "L") and column.type.kind == "string":
-            pass
         elif _has_parts(column.type):
-            self.inner = _with_parts(column.type)
-        else:
+            self._inner = _with_parts(column.type)
+        elif not self.is_document:
             self.convert = _flat(self.tag, column.type, plain)
+        self.is_divided = bool(self.path) or self._inner is not None
 
-    def of(self, image: Mapping[str, Any]) -> Any:
-        """The column's value out of a parsed image, for a column of a key or a partition. Raises Unfit."""
-        value = image.get(self.name)
+    def of(self, value: Any) -> Any:
+        """The column's value, for a column of a key or a partition. Raises Unfit."""
         if value is None or value == _NULL:
-            return self._absent
+            return self.absent
         try:
             return self.convert(_only(value, self.tag))
         except _DEFECTS as error:
             raise self.unfit(value, error) from None
+
+    def take(self, value: Any, path: _Path, leftovers: _Leftovers) -> Any:
+        """The column's value, which stands at that path. Raises what ``_DEFECTS`` names."""
+        inside = _only(value, self.tag)
+        if self.convert is not None:
+            return self.convert(inside)
+        return _dump(value) if self._inner is None else self._inner(inside, path, leftovers)
 
     def unfit(self, value: Any, error: BaseException) -> Unfit:
         """The refusal of a value of this attribute, by what its conversion raised."""
         return Unfit(f"{self._column}: {error if isinstance(error, Unfit) else unfit(value, f'type {self.tag}')}")
 
 
-class _Parts:
-    """An attribute that several columns share, or whose type has parts."""
+def _taker(name: str, columns: list[_Attribute]) -> _Taker:
+    """The taker of an attribute that several columns share, or whose type has parts."""
+    return _take_inside(name, columns) if any(column.path for column in columns) else _take_whole(name, columns)
 
-    def __init__(self, name: str, columns: list[_Attribute]) -> None:
-        self._columns = [(column, _path((None, name), column.path)) for column in columns]
-        self._name = name
-        self._taken = frozenset(tuple(column.path) for column in columns)
 
-    def take(self, value: Any, source: str, values: list[Any], leftovers: _Leftovers) -> None:
-        """Set the columns' values from the attribute's, whose JSON is ``source``. Raises Unfit."""
-        for column, path in self._columns:
+def _take_whole(name: str, columns: list[_Attribute]) -> _Taker:
+    path = (None, name)
+
+    def take(value: Any, values: list[Any], leftovers: _Leftovers) -> None:
+        if value == _NULL:
+            leftovers.append((path, value))
+            return
+        for column in columns:
             try:
-                found = value
-                for name in column.path:
-                    if found is None or found == _NULL:
-                        break
-                    found = _only(found, "M").get(name)
-                if found is None or found == _NULL:
-                    continue
-                inside = _only(found, column.tag)
-                if column.convert is not None:
-                    values[column.at] = column.convert(inside)
-                elif column.inner is not None:
-                    values[column.at] = column.inner(inside, path, leftovers)
-                else:
-                    values[column.at] = _dump(found) if column.path else source
+                values[column.at] = column.take(value, path, leftovers)
             except _DEFECTS as error:
                 raise column.unfit(value, error) from None
-        self._leave(value, (), (None, self._name), leftovers)
 
-    def _leave(self, value: Any, path: tuple[str, ...], where: _Path, leftovers: _Leftovers) -> None:
-        """Put what no column takes to the leftovers, and a NULL that one does: null is an absent attribute's too."""
-        if path in self._taken:
+    return take
+
+
+def _take_inside(name: str, columns: list[_Attribute]) -> _Taker:
+    """The taker for columns at paths into the attribute's maps: it leaves over what they do not take."""
+    paths = [(column, _path((None, name), column.path)) for column in columns]
+    taken = frozenset(tuple(column.path) for column in columns)
+
+    def take(value: Any, values: list[Any], leftovers: _Leftovers) -> None:
+        for column, path in paths:
+            found = value
+            try:
+                for key in column.path:
+                    if found is None or found == _NULL:
+                        break
+                    found = _only(found, "M").get(key)
+                if found is not None and found != _NULL:
+                    values[column.at] = column.take(found, path, leftovers)
+            except _DEFECTS as error:
+                raise column.unfit(found, error) from None
+        leave(value, (), (None, name), leftovers)
+
+    def leave(value: Any, path: tuple[str, ...], where: _Path, leftovers: _Leftovers) -> None:
+        if path in taken:
             if value == _NULL:
                 leftovers.append((where, value))
-        elif "M" in value and any(other[: len(path)] == path for other in self._taken):
-            for name, inner in value["M"].items():
-                self._leave(inner, (*path, name), (where, name), leftovers)
+        elif "M" in value and any(other[: len(path)] == path for other in taken):
+            for key, inner in value["M"].items():
+                leave(inner, (*path, key), (where, key), leftovers)
         else:
             leftovers.append((where, value))
+
+    return take
 
 
 def _path(where: _Path, names: Sequence[str]) -> _Path:
@@ -619,7 +620,8 @@ def _number(type_: Type, plain: bool) -> Converter:
         return _plain_text if plain else _number_text
     exact = scalar_converter(type_)
     if type_.kind != "decimal":
-        short = re.compile(r"-?\d{1,9}\Z", re.ASCII).match
+        digits = 9 if type_.kind == "int" else 18  # so few always fit
+        short = re.compile(rf"-?\d{{1,{digits}}}\Z", re.ASCII).match
         return lambda raw: int(raw) if short(raw) else exact(_integer(raw))
     whole, scale = type_.precision - type_.scale, type_.scale
     fraction = rf"(?:\.\d{{1,{scale}}})?" if scale else ""

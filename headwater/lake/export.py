@@ -20,6 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import IO, Any
 
+from botocore.exceptions import ClientError
+
 from headwater.errors import UserError
 from headwater.lake.changes import BadRecord, epoch_digits
 from headwater.lake.dynamodb import DynamoDecoder
@@ -124,11 +126,9 @@ def defect(file: DataFile, s3: Any) -> str | None:
         return str(error)
     except (gzip.BadGzipFile, EOFError, zlib.error) as error:
         return f"{file.uri}: found {error}, expected gzip"
-    return (
-        None
-        if items == file.items
-        else f"{file.uri}: found {items} items, expected {file.items}, the manifest's itemCount"
-    )
+    if items != file.items:
+        return f"{file.uri}: found {items} items, expected {file.items}, the manifest's itemCount"
+    return None
 
 
 def floor(epoch: int, time: int) -> str:
@@ -191,7 +191,7 @@ def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
     with tempfile.TemporaryFile() as body:
         try:
             s3.download_fileobj(file.bucket, file.key, body)
-        except s3.exceptions.ClientError as error:
+        except ClientError as error:
             raise _unreadable(error, file.uri) from None
         body.seek(0)
         yield body
@@ -202,15 +202,15 @@ def _read(s3: Any, bucket: str, key: str) -> str:
     try:
         body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         return body.decode("utf-8")
-    except s3.exceptions.ClientError as error:
+    except ClientError as error:
         raise _unreadable(error, uri) from None
     except UnicodeDecodeError as error:
         raise UserError(f"{uri}: found {error}, expected UTF-8") from None
 
 
-def _unreadable(error: Any, uri: str) -> Exception:
-    """The error to raise for a refused S3 call: what is a passing fault stays as it is."""
-    code = str(error.response["Error"]["Code"])
+def _unreadable(error: ClientError, uri: str) -> Exception:
+    """The error to raise for one of S3's: what may be a passing fault stays as it is."""
+    code = error.response["Error"]["Code"]
     if code not in _NOT_THERE:
         return error
     return UserError(
@@ -240,7 +240,7 @@ def _sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
     try:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", ())}
-    except s3.exceptions.ClientError as error:
+    except ClientError as error:
         raise _unreadable(error, f"s3://{bucket}/{prefix}") from None
 
 

@@ -37,7 +37,6 @@ class KinesisStream:
 
     def __init__(self, kinesis: Any, arn: str, start: str) -> None:
         self._kinesis = kinesis
-        self._arn = arn
         self._name = arn.rpartition("/")[2]
         self._start = start
         self._iterators: dict[str, str] = {}
@@ -69,7 +68,7 @@ class KinesisStream:
         return f"{self._name}/{shard}"
 
     def _shards(self) -> Iterator[dict[str, Any]]:
-        request: dict[str, Any] = {"StreamARN": self._arn}
+        request: dict[str, Any] = {"StreamName": self._name}
         while True:
             answer = self._kinesis.list_shards(**request)
             yield from answer["Shards"]
@@ -100,7 +99,7 @@ class KinesisStream:
         return found, not following
 
     def _iterator(self, shard: str, last: int | None, first: bool) -> str:
-        request: dict[str, Any] = {"StreamARN": self._arn, "ShardId": shard}
+        request: dict[str, Any] = {"StreamName": self._name, "ShardId": shard}
         if last:
             request |= {"ShardIteratorType": "AFTER_SEQUENCE_NUMBER", "StartingSequenceNumber": str(last)}
         else:

@@ -35,8 +35,8 @@ _OPTIONS = {
     "hoodie.index.bucket.engine": "SIMPLE",
     "hoodie.bucket.index.hash.field": "_key",
     "hoodie.metadata.enable": "false",
-    "hoodie.embed.timeline.server": "true",
-    "hoodie.write.markers.type": "TIMELINE_SERVER_BASED",
+    "hoodie.embed.timeline.server": "false",
+    "hoodie.write.markers.type": "DIRECT",
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "20",
     # Only file groups with that many log files, so that a compaction stays as small as what has changed.

@@ -4,18 +4,17 @@ import os
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import boto3
 from botocore.config import Config
 
-from headwater.errors import UserError
-from headwater.local.processes import Process, free_port, listens
+from headwater.local.processes import Part, Process, free_port, listens
 
 REGION = "eu-central-1"
-# Credentials that open nothing: moto asks for some, and the developer's own must never reach a local part.
-CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "headwater-local", "AWS_SECRET_ACCESS_KEY": "headwater-local"}
+# Credentials that open nothing: moto asks for some, and the developer's own must never reach a local part. DynamoDB
+# Local takes letters and digits only.
+CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
 
 
 def environment() -> dict[str, str]:
@@ -32,75 +31,47 @@ def environment() -> dict[str, str]:
     }
 
 
-class AwsApi:
+def client(service: str, endpoint: str) -> Any:
+    """Return a boto3 client of one service, such as `s3`, at the URL of a local part."""
+    return boto3.client(  # type: ignore[call-overload]
+        service,
+        endpoint_url=endpoint,
+        region_name=REGION,
+        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3, "mode": "standard"}),
+    )
+
+
+class AwsApi(Part):
     """One moto server on a free port of 127.0.0.1 that stays the same over restarts.
 
-    It keeps everything in memory: what was stored is gone after `stop` or `kill`.
+    It keeps everything in memory: what was stored is gone after `stop` or `kill`. Its Kinesis streams are mended, see
+    `headwater.local.moto_server`.
     """
 
+    name = "the AWS API (moto)"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
+        super().__init__(folder)
         self.port = 0
-        self._process: Process | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def endpoint(self) -> str:
         """The URL of all services."""
         return f"http://127.0.0.1:{self.port}"
 
-    @property
-    def pid(self) -> int:
-        """The server's process id."""
-        return self._running().pid
+    def client(self, service: str) -> Any:
+        """Return a boto3 client of one service, such as `s3` or `glue`."""
+        return client(service, self.endpoint)
 
-    def start(self) -> None:
-        """Start the server and wait until it serves."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+    def _prepare(self) -> Process:
         if not self.port:
             self.port = free_port()
-        self._process = Process(
-            "the AWS API (moto)",
-            [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(self.port)],
+        return Process(
+            self.name,
+            [sys.executable, "-m", "headwater.local.moto_server", "-H", "127.0.0.1", "-p", str(self.port)],
             self.folder / "aws.log",
             env={**environment(), "PYTHONWARNINGS": "ignore", "MOTO_ACCOUNT_ID": "123456789012"},
             ready=lambda: listens(self.port),
         )
-        self._process.start()
-
-    def stop(self) -> None:
-        """Stop it; its contents are gone."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """End it as a crash would; its contents are gone."""
-        self._running().kill()
-
-    def check(self) -> None:
-        """Raise `ProcessError` unless it runs."""
-        self._running().check()
-
-    def client(self, service: str) -> Any:
-        """Return a boto3 client of one service, such as `s3` or `glue`."""
-        return boto3.client(  # type: ignore[call-overload]
-            service,
-            endpoint_url=self.endpoint,
-            region_name=REGION,
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-            config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3, "mode": "standard"}),
-        )
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise UserError("the AWS API is not running: start it first")
-        return self._process

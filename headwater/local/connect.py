@@ -2,8 +2,7 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 from urllib.parse import quote
 
 import requests
@@ -12,7 +11,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 from headwater import jars
 from headwater.errors import UserError
 from headwater.local import aws, java
-from headwater.local.processes import Process, ProcessError, free_port, wait_until
+from headwater.local.processes import Part, Process, ProcessError, free_port, wait_until
 from headwater.paths import BUILD
 
 HEAP = "384m"
@@ -24,7 +23,7 @@ class _RebalancingError(Exception):
     """The worker cannot answer while its group rebalances."""
 
 
-class ConnectWorker:
+class ConnectWorker(Part):
     """One distributed worker, alone in its group, on a free port of 127.0.0.1 that stays the same over restarts.
 
     Parameters
@@ -38,73 +37,36 @@ class ConnectWorker:
         replication factors and the names of the config and status topics are added, for MSK Connect sets them itself.
     env
         The worker's environment; None: the one for the local AWS API.
+    group
+        The worker's Connect cluster: its group and the start of its topics' names.
+    plugins
+        The folder of the plugins' folders.
     """
 
+    name = "the Kafka Connect worker"
+
     def __init__(
-        self, folder: Path, bootstrap: str, properties: Mapping[str, str], env: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        bootstrap: str,
+        properties: Mapping[str, str],
+        env: Mapping[str, str] | None = None,
+        *,
+        group: str = "headwater-connect",
+        plugins: Path = BUILD / "plugins",
     ) -> None:
-        self.folder = folder.resolve()
+        super().__init__(folder)
         self.bootstrap = bootstrap
         self.properties = dict(properties)
         self.env = env
+        self.group = group
+        self.plugins = plugins
         self.port = 0
-        self._process: Process | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def url(self) -> str:
         """The address of its REST interface."""
         return f"http://127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """The worker's process id."""
-        return self._running().pid
-
-    def start(self) -> None:
-        """Start the worker and wait until it leads its group."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if not self.port:
-            self.port = free_port()
-        properties = self.folder / "worker.properties"
-        java.write_properties(properties, {**self.properties, **self._own_properties()}.items())
-        self._process = Process(
-            "the Kafka Connect worker",
-            java.argv(
-                "org.apache.kafka.connect.cli.ConnectDistributed",
-                [str(properties)],
-                class_path=jars.class_path("connect-runtime"),
-                heap=HEAP,
-                folder=self.folder,
-            ),
-            self.folder / "connect.log",
-            env=self.env if self.env is not None else aws.environment(),
-            ready=self._answers,
-            timeout=90,
-            cwd=self.folder,
-        )
-        self._process.start()
-
-    def stop(self) -> None:
-        """Shut down in order."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self._running().kill()
-
-    def check(self) -> None:
-        """Raise `ProcessError` unless it runs."""
-        self._running().check()
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Create a connector, or give it a new configuration. Raises `UserError` with the worker's words on refusal."""
@@ -141,25 +103,40 @@ class ConnectWorker:
 
         wait_until(f"the connector {name} to run", runs, timeout)
 
-    def _running(self) -> Process:
-        if self._process is None:
-            raise UserError(f"the Kafka Connect worker in {self.folder} is not running: start it first")
-        return self._process
+    def _prepare(self) -> Process:
+        if not self.port:
+            self.port = free_port()
+        properties = self.folder / "worker.properties"
+        java.write_properties(properties, {**self.properties, **self._own_properties()}.items())
+        return Process(
+            self.name,
+            java.argv(
+                "org.apache.kafka.connect.cli.ConnectDistributed",
+                [str(properties)],
+                class_path=jars.class_path("connect-runtime"),
+                heap=HEAP,
+                folder=self.folder,
+            ),
+            self.folder / "connect.log",
+            env=self.env if self.env is not None else aws.environment(),
+            ready=self._answers,
+            timeout=90,
+            cwd=self.folder,
+        )
 
     def _own_properties(self) -> dict[str, str]:
-        group = "headwater-connect"
         return {
             "bootstrap.servers": self.bootstrap,
             "listeners": self.url,
-            "group.id": group,
-            "config.storage.topic": f"{group}-config",
-            "status.storage.topic": f"{group}-status",
+            "group.id": self.group,
+            "config.storage.topic": f"{self.group}-config",
+            "status.storage.topic": f"{self.group}-status",
             "config.storage.replication.factor": "1",
             "offset.storage.replication.factor": "1",
             "offset.storage.partitions": "1",
             "status.storage.replication.factor": "1",
             "status.storage.partitions": "1",
-            "plugin.path": str(BUILD / "plugins"),
+            "plugin.path": str(self.plugins),
             "plugin.discovery": "service_load",
             "connector.client.config.override.policy": "All",
             # A killed worker's place is free soon, and its successor takes the work at once instead of in five minutes.

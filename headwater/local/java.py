@@ -2,7 +2,7 @@
 
 import os
 import shutil
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from headwater.errors import UserError
@@ -30,10 +30,18 @@ def java() -> str:
     return found
 
 
-def argv(main: str, arguments: Sequence[str], *, class_path: Iterable[Path], heap: str, folder: Path) -> list[str]:
+def argv(
+    main: str,
+    arguments: Sequence[str],
+    *,
+    class_path: Iterable[Path],
+    heap: str,
+    folder: Path,
+    properties: Mapping[str, str] | None = None,
+) -> list[str]:
     """Return the command line of a Java program that logs to its standard error.
 
-    `heap` is its limit as `-Xmx` takes it; `folder` gets the log4j properties.
+    `heap` is its limit as `-Xmx` takes it; `folder` gets the log4j properties; `properties` are more system properties.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j.properties"
@@ -43,6 +51,7 @@ def argv(main: str, arguments: Sequence[str], *, class_path: Iterable[Path], hea
         f"-Xmx{heap}",
         *FLAGS,
         f"-Dlog4j.configuration={log4j.as_uri()}",
+        *(f"-D{name}={value}" for name, value in (properties or {}).items()),
         "-cp",
         os.pathsep.join(str(path) for path in class_path),
         main,

@@ -3,13 +3,11 @@
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from headwater import jars
 from headwater.errors import UserError
 from headwater.local import java
-from headwater.local.processes import Process, free_port, listens
+from headwater.local.processes import Part, Process, free_port, listens, occurrences
 
 HEAP = "256m"
 ADMIN = Path(__file__).with_name("KafkaAdmin.java")
@@ -17,71 +15,22 @@ ADMIN = Path(__file__).with_name("KafkaAdmin.java")
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsMQ"
 
 
-class Broker:
+class Broker(Part):
     """One broker: data and log in a folder, on a free port of 127.0.0.1 that stays the same over restarts.
 
     Topics are made by `create_topics` only, as on MSK.
     """
 
+    name = "the Kafka broker"
+
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
+        super().__init__(folder)
         self.port = 0
-        self._process: Process | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def bootstrap(self) -> str:
         """The address clients connect to, as `host:port`."""
         return f"127.0.0.1:{self.port}"
-
-    @property
-    def pid(self) -> int:
-        """The broker's process id."""
-        return self._running().pid
-
-    def start(self) -> None:
-        """Format the data folder if it is new, start the broker and wait until it serves."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        ports = self.folder / "ports"
-        if not ports.exists():
-            ports.write_text(f"{free_port()} {free_port()}\n")
-        self.port, controller = (int(port) for port in ports.read_text().split())
-        properties = self.folder / "server.properties"
-        java.write_properties(properties, self._properties(controller).items())
-        if not (self.folder / "data" / "meta.properties").exists():
-            self._format(properties)
-        log = self.folder / "broker.log"
-        served = _count(log, b"Kafka Server started")
-        self._process = Process(
-            "the Kafka broker",
-            self._java("kafka.Kafka", str(properties)),
-            log,
-            # Its port opens before it serves: the log tells.
-            ready=lambda: listens(self.port) and _count(log, b"Kafka Server started") > served,
-            timeout=90,
-        )
-        self._process.start()
-
-    def stop(self) -> None:
-        """Shut down in order."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """End it as a crash would."""
-        self._running().kill()
-
-    def check(self) -> None:
-        """Raise `ProcessError` unless it runs."""
-        self._running().check()
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
         """Create topics with their numbers of partitions; those that exist are left alone."""
@@ -92,10 +41,25 @@ class Broker:
         lines = [line.split() for line in self._admin("ends", topics).splitlines()]
         return {(topic, int(partition)): int(end) for topic, partition, end in lines}
 
-    def _running(self) -> Process:
-        if self._process is None:
-            raise UserError(f"the Kafka broker in {self.folder} is not running: start it first")
-        return self._process
+    def _prepare(self) -> Process:
+        ports = self.folder / "ports"
+        if not ports.exists():
+            ports.write_text(f"{free_port()} {free_port()}\n")
+        self.port, controller = (int(port) for port in ports.read_text().split())
+        properties = self.folder / "server.properties"
+        java.write_properties(properties, self._properties(controller).items())
+        if not (self.folder / "data" / "meta.properties").exists():
+            self._format(properties)
+        log = self.folder / "broker.log"
+        served = occurrences(log, b"Kafka Server started")
+        return Process(
+            self.name,
+            self._java("kafka.Kafka", str(properties)),
+            log,
+            # Its port opens before it serves: the log tells.
+            ready=lambda: listens(self.port) and occurrences(log, b"Kafka Server started") > served,
+            timeout=90,
+        )
 
     def _properties(self, controller: int) -> dict[str, str]:
         return {
@@ -141,7 +105,3 @@ class Broker:
         if done.returncode != 0:
             raise UserError(f"Kafka did not {verb} topics:\n{done.stdout}{done.stderr}")
         return done.stdout
-
-
-def _count(log: Path, words: bytes) -> int:
-    return log.read_bytes().count(words) if log.exists() else 0

@@ -15,7 +15,8 @@ import psycopg
 
 from headwater import connectors, database
 from headwater.connectors import CaptureSettings
-from headwater.contract import Contract
+from headwater.contract import POSTGRESQL, Contract, of_database
+from headwater.glue_table import table_input
 from headwater.local import aws, spark
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
@@ -23,7 +24,7 @@ from headwater.local.kafka import Broker
 from headwater.local.postgres import Postgres
 from headwater.local.processes import Process, ProcessError, wait_until
 from headwater.paths import CONTRACTS, ROOT
-from headwater.verify import TableComparison, load_queries, s3_options, verify
+from headwater.verify import PostgresqlSource, TableComparison, load_queries, s3_options, verify
 
 DATABASE = "northwind"
 GLUE_DATABASE = "headwater_local"
@@ -39,15 +40,16 @@ Step = Callable[[str], AbstractContextManager[None]]
 class Pipeline:
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
-    ``contracts`` are those of ``contract_folder``; ``sql`` runs in the new database before anything else reads it, for
-    tests that bring tables of their own.
+    ``contracts`` are those of ``contract_folder``: it captures PostgreSQL's, and the lake knows the tables of all.
+    ``sql`` runs in the new database before anything else reads it, for tests that bring tables of their own.
     """
 
     def __init__(
         self, folder: Path, contracts: Sequence[Contract], contract_folder: Path = CONTRACTS, sql: str = ""
     ) -> None:
         self.folder = folder.resolve()
-        self.contracts = list(contracts)
+        self.contracts = of_database(contracts, POSTGRESQL)
+        self._catalogued = list(contracts)
         self.contract_folder = contract_folder
         self.postgres = Postgres(self.folder / "postgres")
         self.aws = AwsApi(self.folder / "aws")
@@ -81,16 +83,9 @@ class Pipeline:
     def start_stream(self) -> None:
         """Start the AWS API and Kafka with all that the connectors expect to find there."""
         self._running.enter_context(self.aws)
-        s3, glue = self.aws.client("s3"), self.aws.client("glue")
-        for bucket in (LANDING_BUCKET, LAKE_BUCKET):
-            s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
+        create_lake(self.aws, self._catalogued)
         secret = {"username": "headwater_cdc", "password": self.passwords["headwater_cdc"]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
-        glue.create_database(DatabaseInput={"Name": GLUE_DATABASE})
-        for contract in self.contracts:
-            body = contract.to_json().encode()
-            s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=body)
-            glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=_table_input(contract))
         self._running.enter_context(self.broker)
         self.settings = CaptureSettings(
             region=aws.REGION,
@@ -169,7 +164,7 @@ class Pipeline:
                 lambda: bool(_value(owner, confirmed, (now, connectors.SLOT))) or self._alive(),
                 timeout,
             )
-        topics = [connectors.topic(contract, self.settings) for contract in self.contracts]
+        topics = connectors.table_topics(self.contracts, self.settings)
         return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
 
     def drain(self, timeout: float = 300) -> None:
@@ -198,16 +193,12 @@ class Pipeline:
         """Compare every table's source with the lake."""
         queries = load_queries(self.contracts, self.contract_folder)
         with self.postgres.connect(DATABASE) as reader:
-            return verify(self.contracts, reader, LAKE, self.storage(), queries)
+            sources = {POSTGRESQL: PostgresqlSource(reader, queries)}
+            return verify(self.contracts, sources, LAKE, self.storage())
 
     def storage(self) -> dict[str, str]:
         """hudi-rs's options to read this lake."""
-        return s3_options(
-            aws.REGION,
-            self.aws.endpoint,
-            aws.CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
-        )
+        return lake_storage(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
         """Resident memory of each part with its children, now."""
@@ -218,7 +209,7 @@ class Pipeline:
             "Kafka Connect": self.connect.pid,
             "Spark": self.writer.pid,
         }
-        return {name: _resident(pid) for name, pid in pids.items()}
+        return {name: resident_bytes(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts of a run that is kept."""
@@ -279,7 +270,26 @@ def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any]
     return None if row is None else row[0]
 
 
-def _resident(pid: int) -> int:
+def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
+    """Make the buckets, the Glue database and its tables in a running AWS API, and ship the contracts."""
+    s3, glue = aws_api.client("s3"), aws_api.client("glue")
+    for bucket in (LANDING_BUCKET, LAKE_BUCKET):
+        s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
+    glue.create_database(DatabaseInput={"Name": GLUE_DATABASE})
+    for contract in contracts:
+        s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=contract.to_json().encode())
+        glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(contract, f"{LAKE}/{contract.table}"))
+
+
+def lake_storage(aws_api: AwsApi) -> dict[str, str]:
+    """hudi-rs's options to read the lake in an AWS API."""
+    return s3_options(
+        aws.REGION, aws_api.endpoint, aws.CREDENTIALS["AWS_ACCESS_KEY_ID"], aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
+    )
+
+
+def resident_bytes(pid: int) -> int:
+    """Resident memory of a process with its descendants, now; 0 for one that has ended."""
     total = 0
     try:
         process = psutil.Process(pid)
@@ -292,16 +302,3 @@ def _resident(pid: int) -> int:
     except psutil.NoSuchProcess:
         return 0
     return total
-
-
-def _table_input(contract: Contract) -> dict[str, Any]:
-    partitions = set(contract.partition_by)
-    columns = [{"Name": name, "Type": type_.glue()} for name, type_ in contract.lake_columns()]
-    return {
-        "Name": contract.table,
-        "PartitionKeys": [column for column in columns if column["Name"] in partitions],
-        "StorageDescriptor": {
-            "Columns": [column for column in columns if column["Name"] not in partitions],
-            "Location": f"{LAKE}/{contract.table}",
-        },
-    }

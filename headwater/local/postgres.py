@@ -8,13 +8,11 @@ import shutil
 import signal
 import subprocess
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import psycopg
 
 from headwater.errors import UserError
-from headwater.local.processes import Process, free_port
+from headwater.local.processes import Part, Process, free_port
 
 # Numbers of Linux's capabilities, see capabilities(7).
 CAP_DAC_OVERRIDE = 1
@@ -35,45 +33,43 @@ SETTINGS = {
 }
 
 
-class Postgres:
+class Postgres(Part):
     """One PostgreSQL server: data, password and log in a folder, on a free port of 127.0.0.1.
 
     A second `start`, also by another process over the same folder, finds the same data, port and password.
     """
 
+    name = "PostgreSQL"
     host = "127.0.0.1"
     superuser = "postgres"
 
     def __init__(self, folder: Path) -> None:
-        self.folder = folder.resolve()
+        super().__init__(folder)
         self.data = self.folder / "data"
         self.port = 0
-        self._process: Process | None = None
-
-    def __enter__(self) -> Self:
-        self.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.stop()
 
     @property
     def password(self) -> str:
         """The superuser's password, made when the data folder is."""
         return (self.folder / "password").read_text().strip()
 
-    @property
-    def pid(self) -> int:
-        """The postmaster's process id."""
-        return self._running().pid
+    def connect(
+        self, dbname: str = "postgres", user: str | None = None, password: str | None = None
+    ) -> psycopg.Connection:
+        """Open an autocommit connection, as the superuser unless told otherwise."""
+        return psycopg.connect(
+            host=self.host,
+            port=self.port,
+            dbname=dbname,
+            user=user or self.superuser,
+            password=password or self.password,
+            autocommit=True,
+            connect_timeout=10,
+        )
 
-    def start(self) -> None:
-        """Create the data folder if there is none, start the server and wait until it answers a query."""
+    def _prepare(self) -> Process:
         binaries = _binaries()
         account = _account()
-        self.folder.mkdir(parents=True, exist_ok=True)
         if not (self.data / "PG_VERSION").exists():
             self._create(binaries, account)
         # A port once chosen stays: clients such as a connector find the server again after a restart.
@@ -82,8 +78,8 @@ class Postgres:
             port_file.write_text(str(free_port()))
         self.port = int(port_file.read_text())
         options = [f"--{name}={value}" for name, value in SETTINGS.items()]
-        self._process = Process(
-            "PostgreSQL",
+        return Process(
+            self.name,
             [
                 *_as(account),
                 str(binaries / "postgres"),
@@ -105,39 +101,6 @@ class Postgres:
             stop_signal=signal.SIGINT,
             death_signal=signal.SIGQUIT,
         )
-        self._process.start()
-
-    def stop(self) -> None:
-        """Shut down in order, ending open sessions."""
-        if self._process is not None:
-            self._process.stop()
-
-    def kill(self) -> None:
-        """End it as a crash would; the next `start` recovers from the log."""
-        self._running().kill()
-
-    def check(self) -> None:
-        """Raise `ProcessError` unless it runs."""
-        self._running().check()
-
-    def connect(
-        self, dbname: str = "postgres", user: str | None = None, password: str | None = None
-    ) -> psycopg.Connection:
-        """Open an autocommit connection, as the superuser unless told otherwise."""
-        return psycopg.connect(
-            host=self.host,
-            port=self.port,
-            dbname=dbname,
-            user=user or self.superuser,
-            password=password or self.password,
-            autocommit=True,
-            connect_timeout=10,
-        )
-
-    def _running(self) -> Process:
-        if self._process is None:
-            raise UserError(f"PostgreSQL in {self.folder} is not running: start it first")
-        return self._process
 
     def _answers(self) -> bool:
         with self.connect() as connection:

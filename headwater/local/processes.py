@@ -5,6 +5,7 @@ import signal
 import socket
 import subprocess
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -253,6 +254,70 @@ class Process:
 
     def _log_tail(self) -> str:
         return f"The end of its log, {self.log_path}:\n{tail(self.log_path)}"
+
+
+class Part(ABC):
+    """A part of the pipeline that runs as one process and is reached at the same address over restarts.
+
+    Parameters
+    ----------
+    folder
+        Takes what the part keeps, and its log.
+    """
+
+    name: str
+    """What a person calls it; used in errors."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder.resolve()
+        self._process: Process | None = None
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    @property
+    def pid(self) -> int:
+        """The process id. Raises `UserError` when it was not started."""
+        return self._running().pid
+
+    def start(self) -> None:
+        """Start it and wait until it serves. Raises `ProcessError` when it dies before, or is not ready in time."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self._process = self._prepare()
+        self._process.start()
+
+    def stop(self) -> None:
+        """Shut down in order; does nothing if it was not started."""
+        if self._process is not None:
+            self._process.stop()
+
+    def kill(self) -> None:
+        """End it as a crash would. Raises `UserError` when it was not started."""
+        self._running().kill()
+
+    def check(self) -> None:
+        """Raise `ProcessError` unless it runs."""
+        self._running().check()
+
+    @abstractmethod
+    def _prepare(self) -> Process:
+        """Make what the process needs in the folder, and return the process, not yet started."""
+
+    def _running(self) -> Process:
+        if self._process is None:
+            raise UserError(f"{self.name} in {self.folder} is not running: start it first")
+        return self._process
+
+
+def occurrences(log: Path, words: bytes) -> int:
+    """Return how often a log holds some words; 0 when there is none yet."""
+    return log.read_bytes().count(words) if log.exists() else 0
 
 
 def wait_until(what: str, condition: Callable[[], bool], timeout: float = 30, poll: float = 0.1) -> None:

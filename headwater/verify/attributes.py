@@ -23,7 +23,15 @@ _MAX_DIGITS = 200
 _MAX_EXPONENT = 200
 _WIDE = Context(prec=_MAX_DIGITS)
 
-_DESERIALIZER = TypeDeserializer()
+
+class _Deserializer(TypeDeserializer):
+    """boto3's, but for numbers: it refuses those that DynamoDB Local pads with zeros beyond 38 digits."""
+
+    def _deserialize_n(self, value: str) -> Decimal:
+        return Decimal(value)
+
+
+_DESERIALIZER = _Deserializer()
 
 
 def deserialized(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -100,8 +100,10 @@ def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 @dataclass
 class _Named:
-    """What a contract names of a value: all of it, or parts by their name; of a list, parts of its elements."""
+    """What a contract names of a value: all of it, or parts by their name; of a list, parts of its elements. ``held``:
+    a column holds the value itself, be it only a struct of its parts."""
 
+    held: bool = False
     whole: bool = False
     parts: dict[str, "_Named"] = field(default_factory=dict)
     element: "_Named | None" = None
@@ -118,6 +120,7 @@ class _Named:
         return item
 
     def _add(self, type_: Type) -> None:
+        self.held = True
         if type_.kind == "struct":
             for name, field_type in type_.fields:
                 self.parts.setdefault(name, _Named())._add(field_type)
@@ -128,13 +131,15 @@ class _Named:
             self.whole = True
 
     def leftovers(self, value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Form]]:
-        """Path and form of what is not named, and of a NULL that is: its column's null would be that of an absent
-        attribute as well."""
+        """Path and form of what is not named, and of what a named attribute has that its column's null does not tell
+        from an absent one: a NULL, and a map around it that is empty."""
         if value is None:
             yield path, _whole_form(None)
         elif self.whole:
             return
         elif isinstance(value, Mapping):
+            if not value and not self.held:
+                yield path, _whole_form(value)
             for name, inner in value.items():
                 named = self.parts.get(name)
                 if named is None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -123,7 +123,7 @@ class Accounts:
         batch = self._spark.createDataFrame(list(decode_records(iter(records), decoder)), schema, verifySchema=False)
         self._writer.commit(batch, "stream", lambda last: last if since is None else replace(last, since=since))
 
-    def export(self, time: int, *files: list[Mapping[str, Any]], arn: str = ARN) -> str:
+    def export(self, time: int, *files: Sequence[Item], arn: str = ARN) -> str:
         """Write an export of the state at a time, in microseconds, and return its address."""
         moment = dt.datetime.fromtimestamp(time / 10**6, dt.UTC)
         return write_export(self.s3, arn, files, moment, BUCKET, self._prefix)

@@ -572,7 +572,7 @@ def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.
 
 
 def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Connection) -> None:
-    contracts = contract.load_all(CONTRACTS)
+    contracts = contract.of_database(contract.load_all(CONTRACTS), contract.POSTGRESQL)
     tables = {described.source.table for described in contracts} | {"capture.heartbeat", "capture.signal"}
     found = database.status(northwind_db)
     assert set(found.published or ()) == tables
@@ -599,7 +599,7 @@ def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connectio
 
 
 def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> None:
-    for described in contract.load_all(CONTRACTS):
+    for described in contract.of_database(contract.load_all(CONTRACTS), contract.POSTGRESQL):
         rows = northwind_db.execute(
             "SELECT attname, format_type(atttypid, atttypmod) FROM pg_attribute"
             " WHERE attrelid = %s::regclass AND attnum > 0 AND NOT attisdropped",

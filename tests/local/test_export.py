@@ -58,7 +58,7 @@ def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_pat
     assert before // 1000 * 1000 <= export.time <= _micros()  # an export tells milliseconds
     assert len(export.files) == 3
     assert [defect(file, s3) for file in export.files] == [None] * 3
-    found = {}
+    found: dict[str, Any] = {}
     for file in export.files:
         for line in gzip.decompress(s3.get_object(Bucket=BUCKET, Key=file.key)["Body"].read()).splitlines():
             item = json.loads(line)["Item"]

@@ -23,10 +23,15 @@ from stacks.assets import HUDI_JAR, Assets
 CONFIG = ROOT / "config"
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-baselines", action="store_true", help="write the templates as the new baselines")
+
+
 class Synthesized:
     """One environment's templates, by stack."""
 
     def __init__(self, app: cdk.App, settings: Environment, contracts: list[Contract], assets: Assets) -> None:
+        self.app = app
         self.environment = settings
         self.contracts = contracts
         self.stacks = application.build(app, settings, contracts, assets)
@@ -39,9 +44,14 @@ class Synthesized:
             self._templates[part] = dict(Template.from_stack(getattr(self.stacks, part)).to_json())
         return self._templates[part]
 
+    @property
+    def assembly(self) -> Path:
+        """The folder with everything that CDK synthesized."""
+        return Path(self.app.synth().directory)
+
     def parts(self) -> list[str]:
         """The names of all stacks, in the order of deployment."""
-        return [field.name for field in fields(self.stacks)]
+        return [field.name for field in fields(self.stacks) if getattr(self.stacks, field.name) is not None]
 
     def resources(self, type_: str, *parts: str) -> dict[str, dict[str, Any]]:
         """Resources of a type by logical id, of these stacks or of all."""
@@ -82,7 +92,8 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
 @pytest.fixture(scope="session")
 def new_app(tmp_path_factory: pytest.TempPathFactory, node_from_venv: None) -> Callable[[], cdk.App]:
     """Makes apps with the feature flags of cdk.json, each with a folder of its own."""
-    context = json.loads((ROOT / "cdk.json").read_text())["context"]
+    # The command line adds the construct's path to each resource.
+    context = {**json.loads((ROOT / "cdk.json").read_text())["context"], "aws:cdk:enable-path-metadata": True}
     return lambda: cdk.App(outdir=str(tmp_path_factory.mktemp("cdk.out")), context=context)
 
 

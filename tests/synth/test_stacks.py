@@ -14,23 +14,33 @@ import pytest
 
 from headwater import connectors, environment
 from headwater.connectors import OFFSET_TOPIC
-from headwater.contract import Contract, parse_type
+from headwater.contract import POSTGRESQL, Contract, of_database, parse_type
 from headwater.errors import UserError
+from headwater.glue_table import HUDI_COLUMNS
 from headwater.paths import ROOT
 from headwater.views import published_view_name, published_view_sql
 from stacks import application
 from stacks.assets import Assets
-from stacks.hudi_table import HUDI_COLUMNS
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 WORLD = ("0.0.0.0/0", "::/0")
-DATA_TYPES = ("AWS::S3::Bucket", "AWS::KMS::Key", "AWS::RDS::DBCluster", "AWS::MSK::Cluster", "AWS::MSK::Topic")
+DATA_TYPES = (
+    "AWS::DynamoDB::GlobalTable",
+    "AWS::KMS::Key",
+    "AWS::Kinesis::Stream",
+    "AWS::MSK::Cluster",
+    "AWS::MSK::Topic",
+    "AWS::RDS::DBCluster",
+    "AWS::S3::Bucket",
+)
 
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
-    assert every.parts() == ["network", "lake", "database", "stream", "connect", "emr"]
+    assert every.parts() == [
+        "network", "lake", "database", "stream", "connect", "emr", "key_value", "glue_job", "monitoring"
+    ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
 
@@ -75,8 +85,8 @@ def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", par
     settings = replace(every.capture, database_host="HOST", landing_bucket="BUCKET")
     name, config = render(every.contracts, settings)
     properties = every.template("connect")["Resources"][f"{part}Connector"]["Properties"]
-    assert properties["ConnectorName"] == name
-    rendered = dict(properties["ConnectorConfiguration"])
+    assert properties["Name"] == properties["Connector"]["connectorName"] == name
+    rendered = dict(properties["Connector"]["connectorConfiguration"])
     for key, placeholder in (("database.hostname", "HOST"), ("s3.bucket", "BUCKET")):
         if key in rendered:
             assert "Fn::ImportValue" in rendered[key]
@@ -95,7 +105,7 @@ def test_plugin_and_worker_are_named_by_content_and_connectors_are_not(every: "S
     for type_ in ("AWS::KafkaConnect::CustomPlugin", "AWS::KafkaConnect::WorkerConfiguration"):
         (resource,) = every.resources(type_).values()
         assert re.fullmatch(rf"headwater-{every.environment.name}-[0-9a-f]{{12}}", resource["Properties"]["Name"])
-    names = {one["Properties"]["ConnectorName"] for one in every.resources("AWS::KafkaConnect::Connector").values()}
+    names = {one["Properties"]["Name"] for one in every.resources("Custom::HeadwaterConnector").values()}
     assert names == {"headwater-postgres", "headwater-landing"}
 
 
@@ -182,17 +192,18 @@ def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
         ]
 
 
-def test_the_step_writes_every_contract_with_the_deployed_files(every: "Synthesized") -> None:
-    (step,) = every.resources("AWS::EMR::Step").values()
-    arguments = step["Properties"]["HadoopJarStep"]["Args"]
+def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(every: "Synthesized") -> None:
+    (step,) = every.resources("Custom::HeadwaterStep").values()
+    arguments = step["Properties"]["Args"]
     assert arguments[:3] == ["spark-submit", "--deploy-mode", "client"]
-    assert arguments.count("--contract") == len(every.contracts)
+    assert arguments.count("--contract") == len(of_database(every.contracts, POSTGRESQL)) < len(every.contracts)
     assert arguments[arguments.index("--database") + 1] == f"headwater_{every.environment.name}"
     assert json.dumps(arguments[arguments.index("--jars") + 1]).endswith('.jar"}')
 
 
-def test_connectors_start_after_their_topics_rights_and_rules(every: "Synthesized") -> None:
-    assert every.stacks.stream in every.stacks.connect.dependencies
+def test_connectors_start_after_topics_database_rights_and_rules(every: "Synthesized") -> None:
+    for needed_stack in (every.stacks.stream, every.stacks.database):
+        assert needed_stack in every.stacks.connect.dependencies
     needed = every.template("connect")["Resources"]["SourceConnector"]["DependsOn"]
     assert [name for name in needed if name.startswith("SourceRoleDefaultPolicy")]
     assert len([name for name in needed if name.startswith("SourceSecurityGroup")]) == 5
@@ -244,7 +255,7 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
         resource["DeletionPolicy"]
         for type_ in DATA_TYPES
         for name, resource in every.resources(type_).items()
-        if name.partition("/")[0] != "emr"
+        if name.partition("/")[0] not in ("emr", "monitoring")
     }
     assert policies == ({"Delete"} if every.environment.deletes_data else {"Retain", "Snapshot"})
 

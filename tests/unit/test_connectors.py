@@ -9,13 +9,22 @@ from headwater.paths import CONTRACTS
 SETTINGS = CaptureSettings("eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", "landing")
 
 
-def test_every_contract_has_a_topic_that_both_connectors_know() -> None:
-    contracts = contract.load_all(CONTRACTS)
+def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:
+    contracts = contract.of_database(contract.load_all(CONTRACTS), contract.POSTGRESQL)
     names = {connectors.topic(one, SETTINGS) for one in contracts}
     assert names <= connectors.topics(contracts, SETTINGS).keys()
     assert set(connectors.sink_connector(contracts, SETTINGS)[1]["topics"].split(",")) == names
     included = set(connectors.source_connector(contracts, SETTINGS)[1]["table.include.list"].split(","))
     assert {one.source.table for one in contracts} <= included
+
+
+def test_the_connectors_leave_the_other_databases_tables_alone() -> None:
+    everything = contract.load_all(CONTRACTS)
+    relational = contract.of_database(everything, contract.POSTGRESQL)
+    assert len(relational) < len(everything)
+    assert connectors.topics(everything, SETTINGS) == connectors.topics(relational, SETTINGS)
+    for render in (connectors.source_connector, connectors.sink_connector):
+        assert render(everything, SETTINGS) == render(relational, SETTINGS)
 
 
 def test_no_secret_stands_in_a_configuration() -> None:

@@ -66,7 +66,6 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("network.nat", "gateway", r"nat_instance_type: found 't4g\.nano', expected null beside network\.nat: gateway"),
         ("network.nat_instance_type", None, r"nat_instance_type: found None, expected an instance type"),
         ("network.interface_endpoints", ["s3"], r"interface_endpoints: found \['s3'\], expected some of ec2messages"),
-        ("database.engine_version", "15.4", r"engine_version: found '15\.4', expected PostgreSQL 16"),
         ("database.engine_version", 16.9, r"engine_version: found 16\.9, expected a text"),
         ("database.capacity_min", 0, r"capacity_min: found 0\.0, expected 0\.5 or more"),
         (
@@ -75,11 +74,36 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
             r"capacity_max: found 4\.0, expected at least 1 and at least capacity_min \(8\.0\)",
         ),
         ("database.backup_days", 0, r"backup_days: found 0, expected 1 to 35"),
-        ("stream.kafka_version", "3.9.x", r"kafka_version: found '3\.9\.x', expected a KRaft version"),
         ("stream.partitions", 0, r"stream\.partitions: found 0, expected 1 or more"),
         ("connect.source_units", 3, r"connect\.source_units: found 3, expected 1, 2, 4 or 8"),
-        ("emr.release", "emr-6.15.0", r"emr\.release: found 'emr-6\.15\.0', expected a release such as emr-7\.13\.0"),
-        ("emr.core_type", "m5.large", r"emr\.core_type: found 'm5\.large', expected xlarge or more"),
+        ("key_value.stream_shards", 0, r"stream_shards: found 0, expected 1 or more, or null for a stream on demand"),
+        ("key_value.stream_shards", "1", r"stream_shards: found '1', expected a whole number, or null"),
+        ("key_value.stream_shards", True, r"stream_shards: found True, expected a whole number, or null"),
+        ("key_value.stream_retention_hours", 12, r"stream_retention_hours: found 12, expected 24 to 8760"),
+        ("glue.version", 5.1, r"glue\.version: found 5\.1, expected a text"),
+        ("glue.workers", 1, r"glue\.workers: found 1, expected 2 or more"),
+        ("glue.maintenance_window", "Sunday:3", r"maintenance_window: found 'Sunday:3', expected a day and an hour"),
+        ("glue.maintenance_window", "Sun:24", r"maintenance_window: found 'Sun:24', expected a day and an hour"),
+        ("glue.epoch", 0, r"glue\.epoch: found 0, expected 1 or more"),
+        ("glue.window_seconds", 200, r"freshness_seconds: found 300, expected 400 or more: twice glue\.window_seconds"),
+        ("connect.flush_ms", 200_000, r"freshness_seconds: found 300, expected 400 or more: .* connect\.flush_ms"),
+        (
+            "monitoring.iterator_age_seconds",
+            86400,
+            r"iterator_age_seconds: found 86400, expected 1 to less than key_value\.stream_retention_hours \(86400 sec",
+        ),
+        (
+            "monitoring.emails",
+            "me@example.com",
+            r"monitoring\.emails: found 'me@example\.com', expected a list of texts",
+        ),
+        ("monitoring.emails", ["me"], r"monitoring\.emails: found \['me'\], expected different addresses"),
+        ("monitoring.emails", ["a@b.example", "a@b.example"], r"monitoring\.emails: .*, expected different addresses"),
+        ("monitoring.monthly_budget_usd", 0, r"monthly_budget_usd: found 0, expected 1 or more"),
+        ("monitoring.quarantined_records", -1, r"quarantined_records: found -1, expected 0 or more"),
+        ("bi", "yes", r"bi: found 'yes', expected a mapping with principal, or null"),
+        ("bi", {"user": "me"}, r"bi\.user: found an unknown field, expected principal"),
+        ("bi", {"principal": "me"}, r"bi\.principal: found 'me', expected the ARN of a QuickSight user or group"),
     ],
 )
 def test_a_wrong_value_is_refused_by_file_field_found_and_expected(
@@ -95,6 +119,28 @@ def test_a_missing_field_is_named(tmp_path: Path) -> None:
     (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(UserError, match=r"stream\.broker_type: found nothing, expected a text"):
         environment.load("dev", tmp_path)
+
+
+def test_a_quicksight_principal_of_another_account_is_refused(tmp_path: Path) -> None:
+    bound = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    bound["account"] = "123456789012"
+    for account, good in (("123456789012", True), ("210987654321", False)):
+        bound["bi"] = {"principal": f"arn:aws:quicksight:eu-central-1:{account}:user/default/someone"}
+        (tmp_path / "dev.yaml").write_text(yaml.safe_dump(bound))
+        if good:
+            found = environment.load("dev", tmp_path).bi
+            assert found is not None
+            assert found.principal == bound["bi"]["principal"]
+        else:
+            with pytest.raises(UserError, match=r"bi\.principal: .* of this account"):
+                environment.load("dev", tmp_path)
+
+
+def test_somebody_is_told_where_data_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(
+        UserError, match=r"monitoring\.emails: found \[\], expected an address where data\.retain is true"
+    ):
+        environment.load("prod", changed(tmp_path, "monitoring.emails", [], "prod"))
 
 
 def test_prod_may_not_give_up_its_data(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """Comparing DynamoDB's items with their lake table: items as boto3's client gives them, lake rows made by hand."""
 
+import base64
 import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,9 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
+from headwater import accounts
 from headwater.cli import compose
-from headwater.contract import Contract, parse
+from headwater.contract import Contract, Type, load, parse
 from headwater.errors import UserError
+from headwater.lake.dynamodb import DynamoDecoder
+from headwater.paths import CONTRACTS
 from headwater.verify import DynamoDbSource, TableComparison, compare, verify
 from headwater.verify.dynamodb import DynamoDbTable
 from headwater.verify.forms import Row
@@ -353,6 +357,26 @@ class TestRest:
         assert compared(contract, [{"id": {"S": "a"}, "value": {"NULL": True}}], lake).different == 1
         assert compared(contract, [{"id": {"S": "a"}, "value": {"NULL": True}}], {**lake, **null}).equal
 
+    @pytest.mark.parametrize("inner", [{}, {"b": {"M": {}}}])
+    def test_an_empty_map_around_a_path_and_an_absent_one_differ(self, inner: Item) -> None:
+        contract = one_column("string", "S", **{"from": "a.b.c"})
+        lake = {"id": ["a"], "value": pa.array([None], pa.string())}
+        kept = {"_rest": [json.dumps({"a.b" if inner else "a": {"M": {}}})]}
+        item = {"id": {"S": "a"}, "a": {"M": inner}}
+        assert compared(contract, [{"id": {"S": "a"}}], lake).equal
+        assert compared(contract, [item], lake).different == 1
+        assert compared(contract, [item], {**lake, **kept}).equal
+
+    def test_what_any_column_names_is_not_there(self) -> None:
+        contract = contract_of(
+            {"name": "address", "type": "struct<street:string>", "source_type": "M"},
+            {"name": "city", "type": "string", "source_type": "S", "from": "address.city"},
+        )
+        item = {"id": {"S": "a"}, "address": {"M": {"street": {"S": "Elm"}, "city": {"S": "Ulm"}}}}
+        lake = {"id": ["a"], "address": [{"street": "Elm"}], "city": ["Ulm"]}
+        assert compared(contract, [item], lake).equal
+        assert compared(contract, [item], {**lake, "_rest": ['{"address.city":{"S":"Ulm"}}']}).different == 1
+
 
 PLAIN = contract_of()
 
@@ -448,3 +472,86 @@ class TestCommand:
         assert isinstance(refused.exception, UserError)
         assert "--dynamodb-endpoint" in str(refused.exception)
         assert "http://127.0.0.1:8000" in str(refused.exception)
+
+
+def arrow_type(type_: Type) -> pa.DataType:
+    """How Spark stores a lake type."""
+    if type_.kind == "decimal":
+        return pa.decimal128(type_.precision, type_.scale)
+    if type_.element is not None:
+        return pa.list_(arrow_type(type_.element))
+    if type_.kind == "struct":
+        return pa.struct([(name, arrow_type(field)) for name, field in type_.fields])
+    return {
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "boolean": pa.bool_(),
+        "string": pa.string(),
+        "binary": pa.binary(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", "UTC"),
+    }[type_.kind]
+
+
+def arrow_value(value: Any, type_: Type) -> Any:
+    """A decoded value as pyarrow takes it, which wants a struct by names."""
+    if value is None:
+        return None
+    if type_.element is not None:
+        return [arrow_value(member, type_.element) for member in value]
+    if type_.kind == "struct":
+        pairs = zip(type_.fields, value, strict=True)
+        return {name: arrow_value(inner, field) for (name, field), inner in pairs}
+    return value
+
+
+def exported(value: Any) -> Any:
+    """What boto3's client gives as DynamoDB writes it in JSON, where bytes are base64."""
+    if isinstance(value, bytes):
+        return base64.b64encode(value).decode()
+    if isinstance(value, dict):
+        return {name: exported(inner) for name, inner in value.items()}
+    return [exported(member) for member in value] if isinstance(value, list) else value
+
+
+@pytest.fixture(scope="module")
+def contract() -> Contract:
+    return load(CONTRACTS / "accounts.yaml")
+
+
+@pytest.fixture(scope="module")
+def items() -> list[Item]:
+    return list(accounts.generate(200, 1))
+
+
+@pytest.fixture(scope="module")
+def lake(contract: Contract, items: list[Item]) -> pa.Table:
+    """The items as the decoder stores them."""
+    decoder = DynamoDecoder(contract)
+    rows = [row for item in items for row in decoder.item(exported(item), 1, "a test").rows]
+    columns = zip(contract.lake_columns(), zip(*rows, strict=True), strict=True)
+    return pa.table(
+        {
+            name: pa.array([arrow_value(value, type_) for value in values], arrow_type(type_))
+            for (name, type_), values in columns
+        }
+    )
+
+
+class TestDecodedItems:
+    def test_what_the_decoder_makes_of_items_equals_them(
+        self, contract: Contract, items: list[Item], lake: pa.Table
+    ) -> None:
+        table = compared(contract, items, dict(zip(lake.column_names, lake.columns, strict=True)))
+        assert found(table) == (200, 200, 0, 0, 0), table.examples
+
+    def test_whichever_column_changes_is_found(self, contract: Contract, items: list[Item], lake: pa.Table) -> None:
+        names = [column.name for column in contract.columns if column.name not in contract.key]
+        for name in [*names, "_rest"]:
+            at = next(at for at, value in enumerate(lake.column(name).to_pylist()) if value is not None)
+            values = lake.column(name).to_pylist()
+            values[at] = None
+            changed = dict(zip(lake.column_names, lake.columns, strict=True))
+            changed[name] = pa.array(values, lake.schema.field(name).type)
+            (example,) = compared(contract, items, changed).examples
+            assert list(example.columns) == [name]

@@ -41,6 +41,12 @@ def test_the_view_has_the_contracts_columns_the_source_time_and_the_rest(things:
     assert [name for name, _ in published_columns(things)] == ["id", "order", "_source_ts", "_rest"]
 
 
+def test_the_view_leaves_out_who_deleted_a_row() -> None:
+    accounts = next(one for one in contract.load_all(CONTRACTS) if one.source.database == contract.DYNAMODB)
+    assert "_deleted_by" in dict(accounts.lake_columns())
+    assert "_deleted_by" not in dict(published_columns(accounts))
+
+
 @pytest.mark.parametrize("one", contract.load_all(CONTRACTS), ids=lambda one: one.table)
 def test_the_projects_views_parse_as_athenas_sql(one: Contract) -> None:
     parsed = sqlglot.parse_one(published_view_sql(one, "headwater_dev"), read="athena")

@@ -1,0 +1,78 @@
+"""PostgreSQL through the RDS Data API: one statement a call, at most 45 seconds each."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from custom_resources import lifecycle
+
+Row = list[Any]
+
+# Deadlock, serialization failure, a lock or a statement that took too long, an object in use: others were in the way.
+_IN_THE_WAY = frozenset({"40001", "40P01", "55006", "55P03", "57014"})
+
+
+class Database:
+    """One database of an Aurora cluster.
+
+    ``client`` is boto3's for rds-data; ``properties`` are ``ClusterArn``, ``SecretArn`` (of the owner's secret) and
+    ``Database``. Methods raise what boto3 raises.
+    """
+
+    def __init__(self, client: Any, properties: Mapping[str, str]) -> None:
+        self._client = client
+        self._cluster = {"resourceArn": properties["ClusterArn"], "secretArn": properties["SecretArn"]}
+        self._database = properties["Database"]
+
+    def execute(
+        self, sql: str, parameters: Mapping[str, str] | None = None, transaction: str | None = None
+    ) -> list[Row]:
+        """Run one statement, by itself or within a transaction; returns its rows.
+
+        ``parameters`` are texts for the placeholders ``:name``. A value that is secret goes there, never into ``sql``.
+        """
+        request: dict[str, Any] = {"database": self._database, "sql": sql}
+        if parameters:
+            request["parameters"] = [
+                {"name": name, "value": {"stringValue": value}} for name, value in sorted(parameters.items())
+            ]
+        if transaction is not None:
+            request["transactionId"] = transaction
+        answer = self._client.execute_statement(**self._cluster, **request)
+        return [[_value(field) for field in row] for row in answer.get("records", [])]
+
+    @contextmanager
+    def transaction(self) -> Iterator[str]:
+        """Begin a transaction and yield its id; committed at the end, rolled back on an error."""
+        transaction = self._client.begin_transaction(**self._cluster, database=self._database)["transactionId"]
+        try:
+            yield transaction
+        except BaseException:
+            try:
+                self._client.rollback_transaction(**self._cluster, transactionId=transaction)
+            except ClientError as error:
+                # The first error counts. A transaction that is left alone is rolled back after three minutes.
+                print(f"The transaction could not be rolled back: {lifecycle.code(error)}")
+            raise
+        self._client.commit_transaction(**self._cluster, transactionId=transaction)
+
+
+def in_the_way(error: ClientError) -> bool:
+    """Whether a statement failed for something that passes: another session, or the service itself."""
+    if lifecycle.passing(error) or lifecycle.code(error) in (
+        "StatementTimeoutException",
+        "TransactionNotFoundException",
+    ):
+        return True
+    state = re.search(r"SQLState: (\w{5})", str(error))
+    return state is not None and state.group(1) in _IN_THE_WAY
+
+
+def _value(field: Mapping[str, Any]) -> Any:
+    """The value of a field, which comes as a mapping of its type to it."""
+    return None if field.get("isNull") else next(iter(field.values()))

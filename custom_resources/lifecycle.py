@@ -1,0 +1,98 @@
+"""What all custom resources share: how a request begins, waits and fails.
+
+CDK's provider framework calls ``on_event`` once and then ``is_complete`` until that says so, with the same event each
+time. A step looks at what is there, does the next thing that is missing, and forgets: a repeated, interrupted or
+rolled-back request needs no memory of the one before.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+Event = dict[str, Any]
+"""A request of CloudFormation's as CDK's provider framework hands it on."""
+
+Outcome = dict[str, Any]
+"""What ``is_complete`` returns: ``IsComplete``, and ``Data`` where it is true."""
+
+# Seconds. Below the framework's own limit, whose message would not say what was waited for.
+LONGEST_WAIT = 50 * 60
+# Seconds in which a role or a right that was made a moment ago may not be known everywhere.
+_RIGHTS_SETTLE = 120
+# BadRequest: MSK Connect's word for a role that it cannot take on.
+_NOT_ALLOWED = ("AccessDenied", "AccessDeniedException", "ForbiddenException", "BadRequestException")
+# CloudFormation takes 4096 bytes with the response around them.
+_LONGEST_MESSAGE = 1500
+# Of services that are busy or were not there for a moment: the next step tries again.
+_PASSING = frozenset(
+    {
+        "DatabaseResumingException",
+        "DatabaseUnavailableException",
+        "InternalServerError",
+        "InternalServerErrorException",
+        "InternalServerException",
+        "InternalServiceException",
+        "OperationTimeoutException",
+        "ServiceUnavailableError",
+        "ServiceUnavailableException",
+        "ThrottlingException",
+        "TooManyRequestsException",
+    }
+)
+
+
+class ResourceFailed(Exception):
+    """The request cannot be fulfilled; the message is what CloudFormation shows."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message[:_LONGEST_MESSAGE])
+
+
+def on_event(event: Event, context: object) -> Outcome:
+    """Take a request of CloudFormation's, for every resource."""
+    return begin(event, time.time())
+
+
+def begin(event: Event, now: float) -> Outcome:
+    """Answer a request: which resource this is, and since when (epoch seconds) the request is on its way.
+
+    A resource's id is its property ``Name``. As long as that stays, CloudFormation never asks to delete an old one
+    after a change. Nothing else happens here, because the framework forgets a resource whose first call fails.
+    """
+    name = event["PhysicalResourceId"] if event["RequestType"] == "Delete" else event["ResourceProperties"]["Name"]
+    return {"PhysicalResourceId": name, "Data": {"Began": str(now)}}
+
+
+def began(event: Event) -> float:
+    """When the request began, in epoch seconds."""
+    return float(event["Data"]["Began"])
+
+
+def wait(event: Event, now: float, what: str) -> Outcome:
+    """Ask to be called again; ``what`` is waited for. Raises ResourceFailed when that has taken too long."""
+    if now - began(event) > LONGEST_WAIT:
+        raise ResourceFailed(f"Waited {LONGEST_WAIT // 60} minutes in vain for {what}")
+    print(f"{event['RequestType']} {event['PhysicalResourceId']}: waiting for {what}")
+    return {"IsComplete": False}
+
+
+def done(**data: str) -> Outcome:
+    """Say that all is done; ``data`` are the resource's attributes."""
+    return {"IsComplete": True, "Data": data}
+
+
+def code(error: Exception) -> str:
+    """The code of an error that AWS answered, such as ConflictException; empty for other errors."""
+    response = getattr(error, "response", None) or {}
+    return str(response.get("Error", {}).get("Code", ""))
+
+
+def passing(error: Exception) -> bool:
+    """Whether an error of AWS's is likely to pass by itself."""
+    return code(error) in _PASSING
+
+
+def settling(event: Event, error: Exception, now: float) -> bool:
+    """Whether a right is missing that may only not be known everywhere yet, since it was given a moment ago."""
+    return code(error) in _NOT_ALLOWED and now - began(event) < _RIGHTS_SETTLE

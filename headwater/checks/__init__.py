@@ -1,0 +1,1 @@
+"""What the templates of a deployment promise and no ready tool checks. Stays on the laptop."""

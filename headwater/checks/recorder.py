@@ -1,0 +1,111 @@
+"""Sees what programs ask of AWS in a local run: a proxy before the local API that writes every request down."""
+
+from __future__ import annotations
+
+import http.client
+import re
+import threading
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Self
+from urllib.parse import urlsplit
+
+# A hop's own headers, which are not passed on.
+_OWN = {"connection", "keep-alive", "transfer-encoding", "host", "content-length", "expect"}
+_SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/")
+
+
+@dataclass(frozen=True)
+class Request:
+    """One request to AWS with the status of its answer. ``service`` is the one that it was signed for; header names are
+    in small letters."""
+
+    service: str
+    method: str
+    path: str
+    query: str
+    headers: dict[str, str]
+    body: bytes
+    status: int
+
+
+class Recorder:
+    """Listens on a free port of 127.0.0.1 while it is entered, passes requests on to ``target`` and keeps them."""
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+        self.requests: list[Request] = []
+        address = urlsplit(target)
+        recorder = self
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _pass_on(self) -> None:
+                body = self._body()
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                passed = {name: value for name, value in headers.items() if name not in _OWN}
+                connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
+                try:
+                    # Given as they came: a library would write the path and its escapes anew.
+                    connection.putrequest(self.command, self.path, skip_accept_encoding=True)
+                    for name, value in {**passed, "content-length": str(len(body))}.items():
+                        connection.putheader(name, value)
+                    connection.endheaders(body)
+                    answer = connection.getresponse()
+                    content = answer.read()
+                finally:
+                    connection.close()
+                recorder._keep(self.command, self.path, headers, body, answer.status)
+                self.send_response_only(answer.status, answer.reason)
+                for name, value in answer.getheaders():
+                    if name.lower() not in _OWN:
+                        self.send_header(name, value)
+                # A HEAD's answer tells the length of what it does not send.
+                length = answer.getheader("content-length") if self.command == "HEAD" else str(len(content))
+                if length is not None:
+                    self.send_header("content-length", length)
+                self.end_headers()
+                self.wfile.write(content)
+
+            do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = _pass_on  # noqa: N815  # names of http.server
+
+            def _body(self) -> bytes:
+                if "chunked" in self.headers.get("Transfer-Encoding", ""):
+                    return b"".join(iter(self._chunk, b""))
+                return self.rfile.read(int(self.headers.get("Content-Length", 0)))
+
+            def _chunk(self) -> bytes:
+                content = self.rfile.read(int(self.rfile.readline().split(b";")[0], 16))
+                self.rfile.readline()
+                return content
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, name="recorder", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join()
+
+    @property
+    def endpoint(self) -> str:
+        """The URL to give to programs in place of the API's own."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def _keep(self, method: str, target: str, headers: dict[str, str], body: bytes, status: int) -> None:
+        parts = urlsplit(target)
+        scope = _SCOPE.search(headers.get("authorization", ""))
+        service = scope.group(1) if scope is not None else ""
+        self.requests.append(Request(service, method, parts.path, parts.query, headers, body, status))

@@ -1,0 +1,39 @@
+"""`headwater review`: what a change would do to what is deployed, told from the baselines of both sides."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater import baselines, replacements
+from headwater.baselines import BASELINES
+from headwater.commands.progress import say
+from headwater.replacements import ACKNOWLEDGED, Specification
+
+app = typer.Typer(help="Compare the baselines of two checkouts: differences, and what would be lost.")
+
+Name = Annotated[str, typer.Argument(metavar="ENV", help="The environment.")]
+Before = Annotated[Path, typer.Option(help="Folder of the baselines that are deployed: another checkout's.")]
+After = Annotated[Path, typer.Option(help="Folder of the baselines that would be deployed.")]
+
+
+@app.command()
+def diff(environment: Name, before: Before, after: After = BASELINES) -> None:
+    """Print what `cdk diff` says of the stacks that differ."""
+    text = baselines.difference(baselines.read(before / environment), baselines.read(after / environment))
+    say(text or f"{environment}: no difference")
+
+
+@app.command()
+def gate(environment: Name, before: Before, after: After = BASELINES) -> None:
+    """Name every stateful resource that would be replaced or deleted; status 1 where nobody agreed to one."""
+    found = replacements.losses(
+        environment, baselines.read(before / environment), baselines.read(after / environment), Specification()
+    )
+    refused = replacements.unacknowledged(found, replacements.read_acknowledged())
+    for loss in found:
+        say(f"{'refused' if loss in refused else 'agreed'}: {loss}")
+    if refused:
+        say(f"\nWhere this is wanted, say why in {ACKNOWLEDGED}:\n{''.join(map(replacements.entry_for, refused))}")
+        raise typer.Exit(1)
+    say(f"{environment}: nothing is lost that nobody agreed to")

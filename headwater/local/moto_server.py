@@ -1,0 +1,110 @@
+"""moto's server, with Kinesis streams that behave as Kinesis does where a reader depends on it.
+
+moto 5.2.5 keeps putting records into a shard that a split or a merge has closed, copies the records of merged shards,
+counts the sequence numbers of each shard from 1, and lets a closed shard be read for ever. A reader that follows
+resharding cannot be tested against that. Here a record goes to the open shard of its hash key, stays where it was put,
+gets a sequence number above all earlier ones, and the iterator of a closed shard ends behind its last record.
+"""
+
+import hashlib
+import itertools
+import threading
+from typing import Any
+
+from moto import server
+from moto.kinesis import models
+from moto.kinesis.utils import decompose_shard_iterator
+
+# As long as Kinesis's own, which have 56 digits.
+_sequence_numbers = itertools.count(49 * 10**54)
+# Requests come in threads of their own, and a reader must not see a shard in mid-split.
+_lock = threading.RLock()
+_put_record = models.Stream.put_record
+_split_shard = models.Stream.split_shard
+_merge_shards = models.Stream.merge_shards
+_get_records = models.KinesisBackend.get_records
+
+
+def mend() -> None:
+    """Replace moto's behaviour in this process."""
+    for owner, name, function in (
+        (models.Stream, "put_record", put_record),
+        (models.Shard, "put_record", append_record),
+        (models.Stream, "get_shard_for_key", get_shard_for_key),
+        (models.Stream, "split_shard", split_shard),
+        (models.Stream, "merge_shards", merge_shards),
+        (models.KinesisBackend, "get_records", get_records),
+    ):
+        setattr(owner, name, function)
+
+
+def put_record(stream: Any, partition_key: str, explicit_hash_key: str, data: str) -> tuple[str, str]:
+    """Put a record into a stream and return its sequence number and its shard's id."""
+    with _lock:
+        number, shard_id = _put_record(stream, partition_key, explicit_hash_key, data)
+        return number, shard_id
+
+
+def append_record(shard: Any, partition_key: str, data: str, explicit_hash_key: str) -> str:
+    """Append a record to a shard and return its sequence number."""
+    number = next(_sequence_numbers)
+    shard.records[number] = models.Record(partition_key, data, number, explicit_hash_key)
+    return str(number)
+
+
+def get_shard_for_key(stream: Any, partition_key: str, explicit_hash_key: str) -> Any:
+    """Return the open shard that takes a record."""
+    digest = hashlib.md5(partition_key.encode(), usedforsecurity=False).hexdigest()
+    number = int(explicit_hash_key) if explicit_hash_key else int(digest, 16)
+    shards = (shard for shard in stream.shards.values() if shard.is_open)
+    return next(shard for shard in shards if shard.starting_hash <= number <= shard.ending_hash)
+
+
+def split_shard(stream: Any, shard_to_split: str, new_starting_hash_key: str) -> None:
+    """Split a shard; its records stay in it."""
+    with _lock:
+        kept = _set_aside(stream, [shard_to_split])
+        try:
+            _split_shard(stream, shard_to_split, new_starting_hash_key)
+        finally:
+            _put_back(kept)
+
+
+def merge_shards(stream: Any, shard_to_merge: str, adjacent_shard_to_merge: str) -> None:
+    """Merge two shards; their records stay in them."""
+    with _lock:
+        kept = _set_aside(stream, [shard_to_merge, adjacent_shard_to_merge])
+        try:
+            _merge_shards(stream, shard_to_merge, adjacent_shard_to_merge)
+        finally:
+            _put_back(kept)
+
+
+def get_records(
+    backend: Any, stream_arn: str | None, shard_iterator: str, limit: int | None
+) -> tuple[str | None, list[Any], int]:
+    """Return the next iterator (None at the end of a closed shard), the records and how far they are behind in ms."""
+    with _lock:
+        following, records, behind = _get_records(backend, stream_arn, shard_iterator, limit)
+        stream, shard_id, last = decompose_shard_iterator(following)
+        shard = backend.describe_stream(stream_arn, stream).get_shard(shard_id)
+        ended = not shard.is_open and int(last) >= shard.get_max_sequence_number()
+        return None if ended else following, records, behind
+
+
+def _set_aside(stream: Any, shards: list[str]) -> list[tuple[Any, Any]]:
+    """Take the records out of some shards, where moto would move or copy them."""
+    kept = [(stream.shards[name], stream.shards[name].records) for name in shards]
+    for shard, records in kept:
+        shard.records = type(records)()
+    return kept
+
+
+def _put_back(kept: list[tuple[Any, Any]]) -> None:
+    for shard, records in kept:
+        shard.records = records
+
+
+if __name__ == "__main__":
+    mend()
+    server.main()

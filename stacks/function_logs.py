@@ -1,0 +1,20 @@
+"""Log groups for the Lambda functions that CDK brings along, which would otherwise make their own, for ever."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+
+from stacks.base import HeadwaterStack
+
+
+def keep_function_logs(stack: HeadwaterStack) -> None:
+    """Give the function of each of CDK's own custom resources a log group of the stack.
+
+    They are bare resources below the stack, of which CDK's own setting for the retention knows nothing.
+    """
+    for child in stack.node.children:
+        handler = child.node.try_find_child("Handler")
+        if child.node.id.endswith("CustomResourceProvider") and isinstance(handler, cdk.CfnResource):
+            name = child.node.id.removeprefix("Custom::").removesuffix("CustomResourceProvider")
+            group = stack.log_group(child, "Logs", f"cdk/{name}")
+            handler.add_property_override("LoggingConfig.LogGroup", group.log_group_name)

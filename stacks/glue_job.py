@@ -1,0 +1,241 @@
+"""GlueJob: the streaming jobs that write the key-value tables, and what keeps them running."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_glue as glue
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_logs as logs
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import Construct
+
+from headwater import spark_conf
+from headwater.contract import DYNAMODB, Contract, of_database
+from headwater.environment import Environment
+from headwater.lake.metrics import NAMESPACE
+from stacks.assets import Assets, grant_fetch
+from stacks.base import HeadwaterStack, log_retention
+from stacks.key_value import KeyValueStack
+from stacks.lake import LakeStack
+from stacks.polled import PolledProvider
+
+# The states in which a run has ended, whatever the reason.
+ENDED = ("SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR", "EXPIRED")
+# Glue's longest, seven days; a run that reaches it is started again like one that failed.
+_TIMEOUT_MINUTES = 7 * 24 * 60
+_RESTART_MINUTES = 5
+
+
+class GlueJobStack(HeadwaterStack):
+    """One job a DynamoDB contract, with one run that never ends for long."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        environment: Environment,
+        lake: LakeStack,
+        key_value: KeyValueStack,
+        contracts: Sequence[Contract],
+        assets: Assets,
+    ) -> None:
+        super().__init__(scope, environment, "glue-job", "Headwater: Glue streaming jobs")
+        self._lake = lake
+        self._key_value = key_value
+        self._assets = assets
+        self._logs_folder = f"/headwater/{environment.name}/glue"
+        self._key = self._make_key()
+        self._security = glue.SecurityConfiguration(
+            self,
+            "Security",
+            security_configuration_name=f"headwater-{environment.name}",
+            s3_encryption=glue.S3Encryption.kms(lake.key),
+            cloud_watch_encryption=glue.CloudWatchEncryption.kms(self._key),
+            job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(self._key),
+        )
+        written = of_database(contracts, DYNAMODB)
+        self.job_names = {one.table: f"headwater-{environment.name}-{one.table}" for one in written}
+        self._runs = PolledProvider(self, "Runs", "glue_run", assets)
+        self._restart = self._runs.function("Restart", "keep_running", cdk.Duration.minutes(1))
+        iam.Grant.add_to_principal(
+            grantee=self._runs.role,
+            actions=["glue:BatchStopJobRun", "glue:GetJobRun", "glue:GetJobRuns", "glue:StartJobRun"],
+            resource_arns=[
+                self.format_arn(service="glue", resource="job", resource_name=name) for name in self.job_names.values()
+            ],
+        )
+        for contract in written:
+            self._job(contract)
+
+    def _make_key(self) -> kms.Key:
+        key = kms.Key(
+            self,
+            "Key",
+            alias=f"headwater/{self.environment_settings.name}/glue-job",
+            description="Logs and bookmarks of Glue jobs",
+            enable_key_rotation=True,
+            removal_policy=self.data_removal,
+        )
+        groups = self._log_group_arn(f"{self._logs_folder}/*")
+        key.grant_encrypt_decrypt(
+            iam.ServicePrincipal(
+                f"logs.{self.region}.amazonaws.com",
+                conditions={"ArnLike": {"kms:EncryptionContext:aws:logs:arn": groups}},
+            )
+        )
+        return key
+
+    def _job(self, contract: Contract) -> None:
+        """The job of a contract, its run and its restarts."""
+        settings = self.environment_settings.glue
+        table = contract.table
+        name = self.job_names[table]
+        role = self._role(contract)
+        script = s3_assets.Asset(self, f"Script-{table}", path=str(self._assets.glue_script()))
+        package = s3_assets.Asset(self, f"Package-{table}", path=str(self._assets.package()))
+        hudi = s3_assets.Asset(self, f"HudiJar-{table}", path=str(self._assets.hudi_jar()))
+        shipped = s3_assets.Asset(self, f"Contract-{table}", path=str(self._assets.contract(table)))
+        grant_fetch(role, [script, package, hudi, shipped])
+        arguments = {
+            "--conf": _chained(spark_conf.shared()),
+            "--contract": shipped.s3_object_url,
+            "--stream-arn": self._key_value.sources[table].stream.stream_arn,
+            "--source-table": self._key_value.sources[table].name,
+            "--lake": self._lake.lake_uri,
+            "--database": self._lake.database,
+            "--quarantine": f"{self._lake.lake_uri}/_quarantine",
+            "--checkpoint": self._lake.checkpoint_uri(contract),
+            "--starting-position": "TRIM_HORIZON",
+            "--window-seconds": str(settings.window_seconds),
+            "--epoch": str(settings.epoch),
+        }
+        definition = {
+            "script": script.asset_hash,
+            "package": package.asset_hash,
+            "jars": hudi.asset_hash,
+            "version": settings.version,
+            "worker_type": settings.worker_type,
+            "workers": settings.workers,
+            "arguments": self.resolve(arguments),
+        }
+        job = glue.CfnJob(
+            self,
+            f"Job-{table}",
+            name=name,
+            description=f"Writes the changes of {contract.source.table} into the table {table}",
+            role=role.role_arn,
+            command=glue.CfnJob.JobCommandProperty(
+                name="gluestreaming", python_version="3", script_location=script.s3_object_url
+            ),
+            default_arguments={
+                "--job-language": "python",
+                # Hudi comes first on the class path, before what Glue brings.
+                "--extra-jars": hudi.s3_object_url,
+                "--user-jars-first": "true",
+                "--extra-py-files": package.s3_object_url,
+                "--custom-logGroup-prefix": self._logs_folder,
+                **arguments,
+            },
+            glue_version=settings.version,
+            worker_type=settings.worker_type,
+            number_of_workers=settings.workers,
+            security_configuration=self._security.security_configuration_name,
+            execution_property=glue.CfnJob.ExecutionPropertyProperty(max_concurrent_runs=1),
+            max_retries=0,
+            timeout=_TIMEOUT_MINUTES,
+            maintenance_window=settings.maintenance_window,
+        )
+        # Rights are resources of their own, which a run needs before it starts.
+        job.node.add_dependency(role)
+        for kind in ("error", "output"):
+            job.node.add_dependency(self._run_logs(table, kind, role))
+        self._keep_running(job, name, table, _digest(definition))
+
+    def _role(self, contract: Contract) -> iam.Role:
+        table = contract.table
+        role = iam.Role(
+            self,
+            f"Role-{table}",
+            description=f"Headwater's Glue job of the table {table}",
+            assumed_by=iam.ServicePrincipal(
+                "glue.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
+            ),
+        )
+        self._key_value.grant_read_stream(role, contract)
+        self._lake.grant_write_tables(role, [contract])
+        self._lake.grant_keep_checkpoint(role, contract)
+        self._lake.grant_backfill(role, contract)
+        self.grant_put_metrics(role, NAMESPACE)
+        # What Glue encrypts a job's bookmark with.
+        self._key.grant(role, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
+        return role
+
+    def _run_logs(self, table: str, kind: str, role: iam.Role) -> logs.LogGroup:
+        """A log group under the name that Glue 5 gives it, made here for its key and its retention."""
+        group = logs.LogGroup(
+            self,
+            f"{kind.capitalize()}Logs-{table}",
+            log_group_name=(
+                f"{self._logs_folder}/{self._security.security_configuration_name}-role/{role.role_name}/{kind}"
+            ),
+            encryption_key=self._key,
+            retention=log_retention(self.environment_settings.log_days),
+            removal_policy=self.data_removal,
+        )
+        # Glue tries to make it all the same.
+        group.grant(role, "logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
+        return group
+
+    def _keep_running(self, job: glue.CfnJob, name: str, table: str, definition: str) -> None:
+        """Start the job with its definition, again when that changes or a run has ended, and stop it on delete."""
+        run = self._runs.resource("GlueRun", f"Run-{table}", name, {"Definition": definition})
+        run.node.add_dependency(job, self._runs.role)
+        ended = events.Rule(
+            self,
+            f"Ended-{table}",
+            description=f"Starts {name} again after a run has ended",
+            event_pattern=events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={"jobName": [name], "state": list(ENDED)},
+            ),
+            targets=[
+                targets.LambdaFunction(
+                    self._restart,
+                    event=events.RuleTargetInput.from_object(
+                        {"job": name, "run": events.EventField.from_path("$.detail.jobRunId")}
+                    ),
+                )
+            ],
+        )
+        regularly = events.Rule(
+            self,
+            f"Regularly-{table}",
+            description=f"Starts {name} where it does not run",
+            schedule=events.Schedule.rate(cdk.Duration.minutes(_RESTART_MINUTES)),
+            targets=[targets.LambdaFunction(self._restart, event=events.RuleTargetInput.from_object({"job": name}))],
+        )
+        # On delete the rules go first, or they would start what has just been stopped.
+        for rule in (ended, regularly):
+            rule.node.add_dependency(run)
+
+    def _log_group_arn(self, name: str) -> str:
+        return self.format_arn(
+            service="logs", resource="log-group", resource_name=name, arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
+        )
+
+
+def _chained(settings: Mapping[str, str]) -> str:
+    """Spark's settings as Glue takes them: one argument ``--conf`` that goes on with further ones."""
+    return " --conf ".join(f"{key}={value}" for key, value in sorted(settings.items()))
+
+
+def _digest(definition: object) -> str:
+    """A text that changes with the definition."""
+    return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()

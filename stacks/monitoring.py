@@ -1,0 +1,339 @@
+"""Monitoring: alarms on everything that delays or loses changes, one dashboard, a budget, and the topic that tells."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_budgets as budgets
+from aws_cdk import aws_cloudwatch as cloudwatch
+from aws_cdk import aws_cloudwatch_actions as actions
+from aws_cdk import aws_events as events
+from aws_cdk import aws_events_targets as targets
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_sns as sns
+from aws_cdk import aws_sns_subscriptions as subscriptions
+from constructs import Construct
+
+from headwater.connectors import SINK_NAME, SOURCE_NAME, CaptureSettings, table_topics
+from headwater.contract import Contract
+from headwater.environment import Environment
+from headwater.lake import metrics
+from stacks.base import HeadwaterStack
+from stacks.database import DatabaseStack
+from stacks.emr import EmrStack
+from stacks.glue_job import GlueJobStack
+from stacks.key_value import KeyValueStack
+from stacks.lake import LakeStack
+from stacks.stream import StreamStack
+
+_MINUTE = 60
+_MIB = 1024 * 1024
+# Who sends to the topic beside EventBridge, which its rules let in.
+_SENDERS = ("cloudwatch.amazonaws.com", "budgets.amazonaws.com")
+_NEVER_SENT = cloudwatch.TreatMissingData.BREACHING
+_NOTHING_WRONG = cloudwatch.TreatMissingData.NOT_BREACHING
+
+_Metric = cloudwatch.Metric | cloudwatch.MathExpression
+
+
+class MonitoringStack(HeadwaterStack):
+    """Watches the other stacks by the names of what is in them. Thresholds are the environment's."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        environment: Environment,
+        lake: LakeStack,
+        database: DatabaseStack,
+        stream: StreamStack,
+        emr: EmrStack,
+        key_value: KeyValueStack,
+        glue_job: GlueJobStack,
+        contracts: Sequence[Contract],
+        capture: CaptureSettings,
+    ) -> None:
+        super().__init__(scope, environment, "monitoring", "Headwater: alarms, dashboard, budget")
+        self._graphs: list[cloudwatch.IWidget] = []
+        self.topic = self._topic()
+        self._watch_tables(lake, contracts)
+        self._watch_relational(database, stream, contracts, capture)
+        self._watch_key_value(key_value)
+        self._watch_failures(emr, glue_job)
+        cloudwatch.Dashboard(
+            self,
+            "Dashboard",
+            dashboard_name=f"headwater-{environment.name}",
+            widgets=[self._graphs[at : at + 3] for at in range(0, len(self._graphs), 3)],
+        )
+        self._budget()
+
+    def _topic(self) -> sns.Topic:
+        key = kms.Key(
+            self,
+            "Key",
+            alias=f"headwater/{self.environment_settings.name}/monitoring",
+            description="Notifications",
+            enable_key_rotation=True,
+            # Nothing is kept under it.
+            removal_policy=cdk.RemovalPolicy.DESTROY,
+        )
+        topic = sns.Topic(
+            self,
+            "Topic",
+            topic_name=f"headwater-{self.environment_settings.name}",
+            display_name=f"Headwater {self.environment_settings.name}",
+            master_key=key,
+            enforce_ssl=True,
+        )
+        for sender in _SENDERS:
+            # The key protects what the topic has let in; not every sender tells KMS on whose behalf it encrypts.
+            key.grant(iam.ServicePrincipal(sender), "kms:Decrypt", "kms:GenerateDataKey*")
+            topic.grant_publish(
+                iam.ServicePrincipal(sender, conditions={"StringEquals": {"aws:SourceAccount": self.account}})
+            )
+        for email in self.environment_settings.monitoring.emails:
+            topic.add_subscription(subscriptions.EmailSubscription(email))
+        return topic
+
+    def _watch_tables(self, lake: LakeStack, contracts: Sequence[Contract]) -> None:
+        settings = self.environment_settings.monitoring
+        tables = [contract.table for contract in contracts]
+
+        def of(table: str, name: str, statistic: str, seconds: int = _MINUTE) -> cloudwatch.Metric:
+            dimensions = {metrics.DATABASE: lake.database, metrics.TABLE: table}
+            return _metric(metrics.NAMESPACE, name, dimensions, statistic, seconds)
+
+        self._graph(
+            "Freshness, seconds from source to lake",
+            {f"freshness-{table}": of(table, metrics.FRESHNESS, "Maximum") for table in tables},
+            "Changes reach the lake late",
+            settings.freshness_seconds,
+            enough=3,
+        )
+        self._graph(
+            "Reports of the writers a minute",
+            {f"writer-{table}": of(table, metrics.CHANGES, "SampleCount") for table in tables},
+            "The table's writer does not run or is stuck",
+            1,
+            of_periods=10,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            missing=_NEVER_SENT,
+        )
+        self._graph(
+            "Quarantined records",
+            {f"quarantine-{table}": of(table, metrics.QUARANTINED, "Sum", 5 * _MINUTE) for table in tables},
+            "Records could not be decoded; see the table's folder below _quarantine",
+            settings.quarantined_records,
+            of_periods=1,
+        )
+        for title, name, statistic in (
+            ("Changes committed a minute", metrics.CHANGES, "Sum"),
+            ("Seconds a commit", metrics.COMMIT_SECONDS, "Maximum"),
+        ):
+            self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
+
+    def _watch_relational(
+        self, database: DatabaseStack, stream: StreamStack, contracts: Sequence[Contract], capture: CaptureSettings
+    ) -> None:
+        settings = self.environment_settings.monitoring
+        writer = {"DBClusterIdentifier": database.cluster.cluster_identifier, "Role": "WRITER"}
+        self._graph(
+            "Replication slot, bytes not yet read",
+            {"slot-lag": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum")},
+            "The source connector does not keep up: Aurora keeps WAL for it",
+            settings.slot_lag_mib * _MIB,
+        )
+        self._graph(
+            "WAL, bytes",
+            {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", writer, "Maximum")},
+            "WAL grows: a slot that nobody reads, or a transaction that does not end",
+            settings.wal_mib * _MIB,
+        )
+        group = {"Cluster Name": stream.cluster.cluster_name, "Consumer Group": f"connect-{SINK_NAME}"}
+        self._graph(
+            "Consumer lag of the sink, records",
+            {
+                f"consumer-lag-{topic}": _metric("AWS/Kafka", "SumOffsetLag", {**group, "Topic": topic}, "Maximum")
+                for topic in table_topics(contracts, capture)
+            },
+            "The sink does not keep up with the topic",
+            settings.consumer_lag_records,
+        )
+        connectors = {name: {"ConnectorName": name} for name in (SOURCE_NAME, SINK_NAME)}
+        self._graph(
+            "Connectors: tasks running",
+            {
+                f"running-{name}": _metric("AWS/KafkaConnect", "RunningTaskCount", one, "Minimum")
+                for name, one in connectors.items()
+            },
+            "The connector has no running task",
+            1,
+            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
+            missing=_NEVER_SENT,
+        )
+        self._graph(
+            "Connectors: tasks failed",
+            {
+                f"failed-{name}": _metric("AWS/KafkaConnect", "ErroredTaskCount", one, "Maximum")
+                for name, one in connectors.items()
+            },
+            "A task of the connector has failed; its reason is in the worker's log",
+            0,
+        )
+
+    def _watch_key_value(self, key_value: KeyValueStack) -> None:
+        settings = self.environment_settings.monitoring
+        sources = key_value.sources
+        self._graph(
+            "Kinesis iterator age, milliseconds",
+            {
+                f"iterator-age-{table}": _metric(
+                    "AWS/Kinesis",
+                    "GetRecords.IteratorAgeMilliseconds",
+                    {"StreamName": source.name},
+                    "Maximum",
+                )
+                for table, source in sources.items()
+            },
+            "The Glue job does not keep up; what is older than the stream's retention is lost",
+            settings.iterator_age_seconds * 1000,
+        )
+        self._graph(
+            "DynamoDB to Kinesis, milliseconds not yet replicated",
+            {
+                f"replication-age-{table}": _replication("MAX(AgeOfOldestUnreplicatedRecord)", source.name)
+                for table, source in sources.items()
+            },
+            "DynamoDB does not get its changes into Kinesis",
+            settings.replication_age_seconds * 1000,
+        )
+        self._graph(
+            "DynamoDB to Kinesis, changes lost",
+            {
+                f"replication-failed-{table}": _replication("SUM(FailedToReplicateRecordCount)", source.name)
+                for table, source in sources.items()
+            },
+            "DynamoDB gave up on changes, such as those over 1 MB: write their items again",
+            0,
+            of_periods=1,
+        )
+
+    def _watch_failures(self, emr: EmrStack, glue_job: GlueJobStack) -> None:
+        patterns = {
+            "StepFailed": events.EventPattern(
+                source=["aws.emr"],
+                detail_type=["EMR Step Status Change"],
+                # Its names go on with a hash of what the step runs.
+                detail={"name": [{"prefix": f"{emr.step_name}-"}], "state": ["FAILED"]},
+            ),
+            "ClusterFailed": events.EventPattern(
+                source=["aws.emr"],
+                detail_type=["EMR Cluster State Change"],
+                detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
+            ),
+            "JobFailed": events.EventPattern(
+                source=["aws.glue"],
+                detail_type=["Glue Job State Change"],
+                detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
+            ),
+        }
+        failures = {}
+        for name, pattern in patterns.items():
+            rule = events.Rule(self, name, event_pattern=pattern, targets=[targets.SnsTopic(self.topic)])
+            failures[name] = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
+        self._graphs.append(_widget("Failures of step, cluster and jobs", failures))
+
+    def _graph(
+        self,
+        title: str,
+        watched: Mapping[str, _Metric],
+        description: str,
+        threshold: float,
+        *,
+        of_periods: int = 5,
+        enough: int | None = None,
+        comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
+        missing: cloudwatch.TreatMissingData = _NOTHING_WRONG,
+    ) -> None:
+        """A graph of metrics by the names of their alarms, which share a threshold; ``enough`` of ``of_periods``
+        periods beyond it, or all, raise one."""
+        for name, metric in watched.items():
+            alarm = cloudwatch.Alarm(
+                self,
+                f"Alarm-{name}",
+                alarm_name=f"headwater-{self.environment_settings.name}-{name}",
+                alarm_description=description,
+                metric=metric,
+                threshold=threshold,
+                comparison_operator=comparison,
+                evaluation_periods=of_periods,
+                datapoints_to_alarm=enough,
+                treat_missing_data=missing,
+            )
+            action = actions.SnsAction(self.topic)
+            alarm.add_alarm_action(action)
+            alarm.add_ok_action(action)
+        self._graphs.append(_widget(title, watched, threshold))
+
+    def _budget(self) -> None:
+        settings = self.environment_settings.monitoring
+        subscriber = budgets.CfnBudget.SubscriberProperty(address=self.topic.topic_arn, subscription_type="SNS")
+        budgets.CfnBudget(
+            self,
+            "Budget",
+            # The whole account's cost: a filter on a tag counts nothing until somebody activates the tag for billing.
+            budget=budgets.CfnBudget.BudgetDataProperty(
+                budget_name=f"headwater-{self.environment_settings.name}",
+                budget_type="COST",
+                time_unit="MONTHLY",
+                budget_limit=budgets.CfnBudget.SpendProperty(amount=settings.monthly_budget_usd, unit="USD"),
+            ),
+            notifications_with_subscribers=[
+                budgets.CfnBudget.NotificationWithSubscribersProperty(
+                    notification=budgets.CfnBudget.NotificationProperty(
+                        comparison_operator="GREATER_THAN",
+                        notification_type=kind,
+                        threshold=percent,
+                        threshold_type="PERCENTAGE",
+                    ),
+                    subscribers=[subscriber],
+                )
+                for kind, percent in (("ACTUAL", 80), ("FORECASTED", 100))
+            ],
+        )
+
+
+def _metric(
+    namespace: str, name: str, dimensions: Mapping[str, str], statistic: str, seconds: int = _MINUTE
+) -> cloudwatch.Metric:
+    return cloudwatch.Metric(
+        namespace=namespace,
+        metric_name=name,
+        dimensions_map=dict(dimensions),
+        statistic=statistic,
+        period=cdk.Duration.seconds(seconds),
+    )
+
+
+def _replication(value: str, source: str) -> cloudwatch.MathExpression:
+    """A metric of DynamoDB's Kinesis destination, asked for by a query: the value of its second dimension is AWS's own
+    and written down nowhere."""
+    return cloudwatch.MathExpression(
+        expression=(
+            f"SELECT {value} FROM SCHEMA(\"AWS/DynamoDB\", DelegatedOperation, TableName) WHERE TableName = '{source}'"
+        ),
+        period=cdk.Duration.seconds(_MINUTE),
+    )
+
+
+def _widget(title: str, watched: Mapping[str, _Metric], threshold: float | None = None) -> cloudwatch.GraphWidget:
+    """A third of the dashboard's width; names are the legend."""
+    annotations = [cloudwatch.HorizontalAnnotation(value=threshold, label="alarm")] if threshold is not None else []
+    return cloudwatch.GraphWidget(
+        title=title,
+        left=[metric.with_(label=name) for name, metric in watched.items()],
+        left_annotations=annotations,
+        width=8,
+    )

@@ -1,0 +1,100 @@
+"""Test equipment: the RDS Data API over a real PostgreSQL.
+
+As on Aurora, a call runs one statement, placeholders are ``:name`` and their values texts, a call outside a
+transaction commits by itself, and an error carries its SQLSTATE.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import psycopg
+
+from tests.modelled import Modelled, refusal
+
+CLUSTER = "arn:aws:rds:eu-central-1:123456789012:cluster:headwater-test"
+OWNER_SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:headwater/test/owner"
+_PLACEHOLDER = re.compile(r"(?<!:):([a-z_]+)")
+
+
+def data_api(connect: Callable[[], psycopg.Connection], before: Callable[[str], None] | None = None) -> Modelled:
+    """A client for rds-data. ``connect`` opens an autocommit connection as the owner of the cluster's secret, and
+    ``before`` is called with each statement, to raise in place of the service."""
+    return Modelled("rds-data", _DataApi(connect, before or (lambda sql: None)))
+
+
+class _DataApi:
+    def __init__(self, connect: Callable[[], psycopg.Connection], before: Callable[[str], None]) -> None:
+        self._connect = connect
+        self._before = before
+        self._ids = map(str, itertools.count(1))
+        self._open: dict[str, psycopg.Connection] = {}
+
+    def begin_transaction(self, **request: Any) -> dict[str, Any]:
+        _check(request)
+        transaction = next(self._ids)
+        self._open[transaction] = self._connect()
+        self._open[transaction].execute("BEGIN")
+        return {"transactionId": transaction}
+
+    def commit_transaction(self, **request: Any) -> dict[str, Any]:
+        return self._end(request, "COMMIT", "Transaction Committed")
+
+    def rollback_transaction(self, **request: Any) -> dict[str, Any]:
+        return self._end(request, "ROLLBACK", "Rollback Complete")
+
+    def execute_statement(self, **request: Any) -> dict[str, Any]:
+        _check(request)
+        self._before(request["sql"])
+        transaction = request.get("transactionId")
+        if transaction is not None:
+            return _run(self._open[transaction], request)
+        with self._connect() as connection:
+            return _run(connection, request)
+
+    def _end(self, request: Mapping[str, Any], command: str, status: str) -> dict[str, Any]:
+        _check(request)
+        connection = self._open.pop(request["transactionId"])
+        try:
+            connection.execute(command.encode())
+        except psycopg.Error as error:
+            raise _refused(error) from error
+        finally:
+            connection.close()
+        return {"transactionStatus": status}
+
+
+def _check(request: Mapping[str, Any]) -> None:
+    assert (request["resourceArn"], request["secretArn"]) == (CLUSTER, OWNER_SECRET)
+
+
+def _run(connection: psycopg.Connection, request: Mapping[str, Any]) -> dict[str, Any]:
+    values = {one["name"]: one["value"]["stringValue"] for one in request.get("parameters", [])}
+    named = set(_PLACEHOLDER.findall(request["sql"]))
+    # Also inside quotes and functions: what the service makes of those is not known, so none may be there.
+    assert named == set(values), f"placeholders {named}, parameters {set(values)}: {request['sql']}"
+    try:
+        if values:
+            sql = _PLACEHOLDER.sub(r"%(\1)s::varchar", request["sql"].replace("%", "%%"))
+            cursor = connection.execute(sql.encode(), values)
+        else:
+            # Prepared, which PostgreSQL does with one statement only.
+            cursor = connection.execute(request["sql"].encode(), prepare=True)
+        rows = cursor.fetchall() if cursor.description else []
+    except psycopg.Error as error:
+        raise _refused(error) from error
+    return {"records": [[_field(value) for value in row] for row in rows]} if cursor.description else {}
+
+
+def _field(value: object) -> dict[str, object]:
+    if value is None:
+        return {"isNull": True}
+    kinds = {bool: "booleanValue", int: "longValue", str: "stringValue"}
+    return {kinds[type(value)]: value}
+
+
+def _refused(error: psycopg.Error) -> Exception:
+    return refusal("DatabaseErrorException", f"ERROR: {error}; SQLState: {error.sqlstate}", "ExecuteStatement")

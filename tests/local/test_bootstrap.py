@@ -1,0 +1,394 @@
+"""The database's custom resources on a real PostgreSQL: they make what `headwater db create` makes, and end well from
+wherever they were interrupted."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from custom_resources import database_bootstrap
+from custom_resources.data_api import Database
+from custom_resources.lifecycle import Event, Outcome, ResourceFailed
+from headwater import contract, database
+from headwater.connectors import PUBLICATION, SLOT
+from headwater.contract import Contract
+from headwater.local.postgres import Postgres
+from headwater.local.processes import Process, wait_until
+from headwater.paths import CONTRACTS
+from tests.data_api import CLUSTER, OWNER_SECRET, data_api
+from tests.modelled import Modelled, refusal
+
+DATABASE = "northwind"
+OWNER = "headwater_owner"
+PASSWORDS = {role: f"password-of-{role}" for role in database.ROLES}
+BEGAN = 1_000_000.0
+ALL_CONTRACTS = contract.load_all(CONTRACTS)
+# What RDS has: an owner who may make roles but is no superuser, and replication as a role to be granted.
+AS_ON_RDS = f"""
+CREATE ROLE {OWNER} LOGIN CREATEROLE PASSWORD 'owner';
+CREATE ROLE rds_replication;
+GRANT rds_replication TO {OWNER} WITH ADMIN OPTION;
+"""
+ORDERS = """
+INSERT INTO northwind.orders (order_id, order_date) VALUES (1, '2024-01-05'), (5000, NULL), (5001, '2024-02-01'),
+    (5002, NULL), (12000, '2024-03-01');
+"""
+WRONG_ORDERS = """
+SELECT coalesce(array_agg(order_id ORDER BY order_id), '{}') FROM (
+    SELECT order_id FROM outbox.current_orders AS built FULL JOIN northwind.order_events AS stored USING (order_id)
+    WHERE (built.order_month, built.payload) IS DISTINCT FROM (stored.order_month, stored.payload)
+) AS wrong
+"""
+
+
+class KilledError(BaseException):
+    """The function is gone, between two statements."""
+
+
+class Server:
+    """A PostgreSQL like RDS's, with a database that is empty at first."""
+
+    def __init__(self, postgres: Postgres) -> None:
+        self.postgres = postgres
+
+    def reset(self) -> None:
+        with self.postgres.connect() as admin:
+            admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)".encode())
+            for role in (*database.ROLES, OWNER, "rds_replication"):
+                admin.execute(f"DROP ROLE IF EXISTS {role}".encode())
+            admin.execute(AS_ON_RDS.encode())
+            admin.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}".encode())
+
+    def owner(self) -> psycopg.Connection:
+        return self.postgres.connect(DATABASE, OWNER, "owner")
+
+    def create(self, contracts: list[Contract]) -> None:
+        with self.owner() as owner:
+            database.create(owner, PASSWORDS, contracts)
+
+    def dump(self) -> str:
+        """Everything that is in the database and among the server's roles, but passwords and the heartbeat's moment."""
+        content = self._tool("pg_dump", "--dbname", DATABASE, "--exclude-table-data", "capture.heartbeat")
+        return content + self._tool("pg_dumpall", "--roles-only", "--no-role-passwords")
+
+    def _tool(self, name: str, *arguments: str) -> str:
+        done = subprocess.run(
+            [str(binary(name)), "--host", self.postgres.host, "--port", str(self.postgres.port), *arguments],
+            env={"PGUSER": self.postgres.superuser, "PGPASSWORD": self.postgres.password},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        # Not the remarks, which tell the time, nor a token that guards the file.
+        return "\n".join(
+            line
+            for line in done.stdout.splitlines()
+            if line and not line.startswith(("--", "\\restrict", "\\unrestrict"))
+        )
+
+
+def binary(name: str) -> Path:
+    spec = importlib.util.find_spec("pgserver")
+    assert spec is not None
+    assert spec.origin is not None
+    return Path(spec.origin).parent / "pginstall" / "bin" / name
+
+
+@pytest.fixture(scope="module")
+def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Postgres(tmp_path_factory.mktemp("bootstrap")) as postgres:
+        yield Server(postgres)
+
+
+@pytest.fixture
+def server(running: Server) -> Server:
+    running.reset()
+    return running
+
+
+def content(kind: str = "Create") -> Event:
+    secrets = {role: f"arn:{role}" for role in database.ROLES}
+    return request(kind, "Database", {"Statements": "s3://assets/content.json", "RoleSecrets": secrets})
+
+
+def publication(kind: str = "Create") -> Event:
+    more = {"Statements": "s3://assets/publication.json", "Slot": SLOT, "Publication": PUBLICATION}
+    return request(kind, "Publication", more)
+
+
+def request(kind: str, resource: str, properties: dict[str, Any]) -> Event:
+    return {
+        "RequestType": kind,
+        "ResourceType": f"Custom::Headwater{resource}",
+        "PhysicalResourceId": "headwater-test",
+        "ResourceProperties": {
+            "ClusterArn": CLUSTER, "SecretArn": OWNER_SECRET, "Database": DATABASE, **properties,
+        },
+        "Data": {"Began": str(BEGAN)},
+    }  # fmt: skip
+
+
+def take(client: Modelled, event: Event, contracts: list[Contract], passwords: dict[str, str] = PASSWORDS) -> Outcome:
+    """One step of a request."""
+    documents: dict[str, dict[str, Any]] = {
+        "s3://assets/content.json": {
+            "statements": database.content_statements(),
+            "span": database.ORDERS_SPAN,
+            "repair": database.REPAIR,
+        },
+        "s3://assets/publication.json": {
+            "tables": database.published_tables(contracts),
+            "statements": database.publication_statements(contracts),
+        },
+    }
+
+    def secret(arn: str) -> dict[str, Any]:
+        role = arn.partition(":")[2]
+        return {"username": role, "password": passwords[role]}
+
+    step = {
+        "Custom::HeadwaterDatabase": database_bootstrap.content_step,
+        "Custom::HeadwaterPublication": database_bootstrap.publication_step,
+    }[event["ResourceType"]]
+    return step(event, Database(client, event["ResourceProperties"]), documents.__getitem__, secret, BEGAN + 200)
+
+
+def bootstrap(server: Server, contracts: list[Contract], before: Callable[[str], None] | None = None) -> None:
+    """Both resources, as a deployment makes them."""
+    client = data_api(server.owner, before)
+    for event in (content(), publication()):
+        assert take(client, event, contracts)["IsComplete"]
+
+
+def test_the_statements_are_those_of_db_create() -> None:
+    rendered = [*database.content_statements(), *database.publication_statements(ALL_CONTRACTS)]
+    assert rendered == database.statements(ALL_CONTRACTS)
+
+
+def test_the_bootstrap_makes_what_db_create_makes(server: Server) -> None:
+    server.create(ALL_CONTRACTS)
+    created = server.dump()
+    server.reset()
+    bootstrap(server, ALL_CONTRACTS)
+    assert server.dump() == created
+    assert "CREATE PUBLICATION" in created
+    assert f"GRANT rds_replication TO {database.CDC_ROLE}" in created
+
+
+def test_running_it_again_changes_nothing_and_writes_no_order(server: Server) -> None:
+    bootstrap(server, ALL_CONTRACTS)
+    with server.owner() as owner:
+        owner.execute(ORDERS.encode())
+        before = owner.execute("SELECT xmin::text, ctid::text FROM northwind.order_events ORDER BY 1, 2").fetchall()
+    dumped = server.dump()
+    bootstrap(server, ALL_CONTRACTS)
+    assert server.dump() == dumped
+    with server.owner() as owner:
+        after = owner.execute("SELECT xmin::text, ctid::text FROM northwind.order_events ORDER BY 1, 2").fetchall()
+    assert after == before
+    assert len(after) == 5
+
+
+def test_it_brings_a_database_of_db_create_up_to_date(server: Server) -> None:
+    server.create(ALL_CONTRACTS[:1])
+    bootstrap(server, ALL_CONTRACTS)
+    updated = server.dump()
+    server.reset()
+    server.create(ALL_CONTRACTS)
+    assert server.dump() == updated
+
+
+# Where it stops: before the statement that begins so.
+STOPS = {
+    "first": database.content_statements()[0],
+    "middle": database.content_statements()[len(database.content_statements()) // 2],
+    "last": database.content_statements()[-1],
+    "password": "DO $$ BEGIN EXECUTE format('ALTER ROLE %I",
+    "repair": database.REPAIR.partition("{")[0],
+    "publication": database.publication_statements(ALL_CONTRACTS)[-1],
+}
+
+
+@pytest.mark.parametrize("at", STOPS)
+@pytest.mark.parametrize("killed", [True, False], ids=["killed", "timed out"])
+def test_from_an_interrupted_state_it_completes(server: Server, at: str, killed: bool) -> None:
+    bootstrap(server, ALL_CONTRACTS)
+    with server.owner() as owner:
+        owner.execute(ORDERS.encode())
+    complete = server.dump()
+    if at != "repair":
+        server.reset()
+    stopped: list[str] = []
+
+    def before(sql: str) -> None:
+        if sql.startswith(STOPS[at]):
+            stopped.append(sql)
+            raise KilledError if killed else refusal("StatementTimeoutException", "45 seconds", "ExecuteStatement")
+
+    client = data_api(server.owner, before)
+    with contextlib.suppress(KilledError):
+        assert not all(take(client, event, ALL_CONTRACTS)["IsComplete"] for event in (content(), publication()))
+    assert len(stopped) == 1
+    bootstrap(server, ALL_CONTRACTS)
+    if at != "repair":
+        with server.owner() as owner:
+            owner.execute(ORDERS.encode())
+    assert server.dump() == complete
+
+
+def test_a_transaction_that_nobody_ended_holds_it_up_but_does_not_fail_it(server: Server) -> None:
+    def impatient() -> psycopg.Connection:
+        connection = server.owner()
+        connection.execute("SET lock_timeout = '200ms'")
+        return connection
+
+    left = data_api(server.owner)
+    cluster = {"resourceArn": CLUSTER, "secretArn": OWNER_SECRET}
+    transaction = left.begin_transaction(**cluster, database=DATABASE)["transactionId"]
+    for statement in database.content_statements()[:5]:
+        left.execute_statement(**cluster, database=DATABASE, sql=statement, transactionId=transaction)
+    client = data_api(impatient)
+    assert take(client, content(), ALL_CONTRACTS) == {"IsComplete": False}
+    left.rollback_transaction(**cluster, transactionId=transaction)
+    assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+
+
+def test_roles_log_in_with_the_passwords_of_their_secrets(server: Server) -> None:
+    bootstrap(server, ALL_CONTRACTS)
+    for role, password in PASSWORDS.items():
+        server.postgres.connect(DATABASE, role, password).close()
+    renewed = {role: f"{password}-2" for role, password in PASSWORDS.items()}
+    assert take(data_api(server.owner), content("Update"), ALL_CONTRACTS, renewed)["IsComplete"]
+    for role, password in PASSWORDS.items():
+        server.postgres.connect(DATABASE, role, renewed[role]).close()
+        with pytest.raises(psycopg.OperationalError, match="password authentication failed"):
+            server.postgres.connect(DATABASE, role, password)
+
+
+def test_no_statement_and_no_log_shows_a_password_or_what_is_stored_of_it(
+    server: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with server.postgres.connect() as admin:
+        admin.execute(f"ALTER DATABASE {DATABASE} SET log_statement = 'ddl'".encode())
+    ran: list[str] = []
+    bootstrap(server, ALL_CONTRACTS, ran.append)
+    # An owner who may not change the role: the error that PostgreSQL logs has the statement in it.
+    with server.postgres.connect() as admin:
+        admin.execute(f"REVOKE {database.APP_ROLE} FROM {OWNER}".encode())
+    with pytest.raises(ResourceFailed, match="permission denied to alter role") as failed:
+        take(data_api(server.owner, ran.append), content("Update"), ALL_CONTRACTS)
+    said = "\n".join([*ran, str(failed.value), capsys.readouterr().out])
+    logged = (server.postgres.folder / "postgres.log").read_text()
+    assert "CREATE TABLE IF NOT EXISTS northwind.region" in logged
+    assert "permission denied to alter role" in logged
+    for text in (said, logged):
+        assert "SCRAM-SHA-256$" not in text
+        assert not any(password in text for password in PASSWORDS.values())
+
+
+def test_outbox_rows_that_are_wrong_are_put_right_some_orders_a_call(server: Server) -> None:
+    bootstrap(server, ALL_CONTRACTS)
+    with server.owner() as owner:
+        owner.execute(ORDERS.encode())
+        owner.execute("UPDATE northwind.order_events SET payload = '{}' WHERE order_id IN (1, 5001)")
+        owner.execute("DELETE FROM northwind.order_events WHERE order_id = 12000")
+        owner.execute("INSERT INTO northwind.order_events VALUES (15000, 'unknown', '{}')")
+        assert owner.execute(WRONG_ORDERS.encode()).fetchone() == ([1, 5001, 12000, 15000],)
+    ran: list[str] = []
+    bootstrap(server, ALL_CONTRACTS, ran.append)
+    with server.owner() as owner:
+        assert owner.execute(WRONG_ORDERS.encode()).fetchone() == ([],)
+    repairs = [statement for statement in ran if "INSERT INTO outbox.noted" in statement and "BETWEEN" in statement]
+    assert [
+        statement.count(f"BETWEEN {first} AND {first + 4999}")
+        for statement, first in zip(repairs, (1, 5001, 10001), strict=True)
+    ] == [2, 2, 2]
+
+
+def test_a_contract_without_its_table_is_named(server: Server) -> None:
+    nowhere = contract.loads(
+        "{table: x, description: x, source: {database: postgresql, table: northwind.nowhere}, key: [a],"
+        " partition_by: [], buckets: 1, columns: [{name: a, type: int, source_type: integer}]}",
+        "x.yaml",
+    )
+    client = data_api(server.owner)
+    assert take(client, content(), [nowhere])["IsComplete"]
+    with pytest.raises(ResourceFailed, match=r"northwind\.nowhere"):
+        take(client, publication(), [nowhere])
+
+
+def test_a_refused_statement_fails_with_the_servers_words(server: Server) -> None:
+    with server.postgres.connect() as admin:
+        admin.execute(f"ALTER DATABASE {DATABASE} OWNER TO postgres".encode())
+    with pytest.raises(ResourceFailed, match="permission denied for database northwind"):
+        take(data_api(server.owner), content(), ALL_CONTRACTS)
+
+
+def test_the_publication_follows_the_contracts(server: Server) -> None:
+    bootstrap(server, ALL_CONTRACTS[-1:])
+    assert published(server) == set(database.published_tables(ALL_CONTRACTS[-1:]))
+    bootstrap(server, ALL_CONTRACTS)
+    assert published(server) == set(database.published_tables(ALL_CONTRACTS))
+
+
+def test_slot_and_publication_are_dropped_once_nobody_holds_the_slot(server: Server, tmp_path: Path) -> None:
+    bootstrap(server, ALL_CONTRACTS)
+    client = data_api(lambda: server.postgres.connect(DATABASE))
+    with server.postgres.connect(DATABASE) as admin:
+        admin.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
+    with reader(server, tmp_path):
+        wait_until("the reader to hold the slot", lambda: slot(server) == [True])
+        assert take(client, publication("Delete"), ALL_CONTRACTS) == {"IsComplete": False}
+        assert published(server)
+    wait_until("the slot to be free", lambda: slot(server) == [False])
+    assert take(client, publication("Delete"), ALL_CONTRACTS)["IsComplete"]
+    assert slot(server) == []
+    assert published(server) == set()
+
+
+def test_deleting_where_nothing_is_left_succeeds(server: Server) -> None:
+    client = data_api(server.owner)
+    for event in (publication("Delete"), content("Delete")):
+        assert take(client, event, ALL_CONTRACTS)["IsComplete"]
+
+
+def test_a_publication_that_was_dropped_is_made_again(server: Server) -> None:
+    bootstrap(server, ALL_CONTRACTS)
+    complete = server.dump()
+    client = data_api(server.owner)
+    assert take(client, publication("Delete"), ALL_CONTRACTS)["IsComplete"]
+    assert take(client, publication(), ALL_CONTRACTS)["IsComplete"]
+    assert server.dump() == complete
+
+
+def published(server: Server) -> set[str]:
+    with server.owner() as owner:
+        return set(database.status(owner).published or ())
+
+
+def slot(server: Server) -> list[bool]:
+    with server.owner() as owner:
+        rows = owner.execute("SELECT active FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchall()
+    return [bool(active) for (active,) in rows]
+
+
+def reader(server: Server, folder: Path) -> Process:
+    """A program that reads the slot, as a connector does."""
+    postgres = server.postgres
+    return Process(
+        "pg_recvlogical",
+        [
+            str(binary("pg_recvlogical")), "--host", postgres.host, "--port", str(postgres.port), "--dbname", DATABASE,
+            "--slot", SLOT, "--start", "--file", "-", "--no-loop",
+            "--option", "proto_version=1", "--option", f"publication_names={PUBLICATION}",
+        ],
+        folder / "reader.log",
+        env={"PGUSER": postgres.superuser, "PGPASSWORD": postgres.password},
+    )  # fmt: skip

@@ -1,0 +1,127 @@
+"""No change of a template passes unseen, and none that loses data passes unagreed."""
+
+import copy
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headwater import baselines, environment, replacements
+from headwater.baselines import BASELINES
+from headwater.paths import ROOT
+from headwater.replacements import Specification
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+UPDATE = "make baselines"
+
+
+@pytest.fixture(scope="module")
+def specification() -> Specification:
+    return Specification()
+
+
+@pytest.fixture(scope="session")
+def templates(every: "Synthesized") -> dict[str, dict[str, Any]]:
+    """One environment's templates as baselines have them."""
+    return baselines.from_assembly(every.assembly)
+
+
+def test_no_stateful_resource_is_lost_that_nobody_agreed_to_lose(
+    every: "Synthesized", templates: dict[str, dict[str, Any]], specification: Specification
+) -> None:
+    _refuse_losses(every.environment.name, templates, specification)
+
+
+def test_templates_are_as_their_baselines(
+    every: "Synthesized",
+    templates: dict[str, dict[str, Any]],
+    specification: Specification,
+    request: pytest.FixtureRequest,
+) -> None:
+    folder = BASELINES / every.environment.name
+    if request.config.getoption("--update-baselines", default=False):
+        _refuse_losses(every.environment.name, templates, specification)
+        baselines.write(folder, templates)
+    before = baselines.read(folder)
+    if before != templates:
+        text = baselines.difference(before, templates)
+        pytest.fail(f"{text}\n\nWhere this is wanted: {UPDATE}, and review what it changes in {folder}", pytrace=False)
+
+
+def test_every_acknowledged_loss_is_one_that_happened(
+    every: "Synthesized", templates: dict[str, dict[str, Any]]
+) -> None:
+    name = every.environment.name
+    acknowledged = [entry for entry in replacements.read_acknowledged() if entry.environment == name]
+    assert replacements.stale(acknowledged, {name: templates}) == []
+
+
+def test_no_environment_is_missing_or_left_over() -> None:
+    names = environment.names(ROOT / "config")
+    assert sorted(path.name for path in BASELINES.iterdir()) == names
+    assert {entry.environment for entry in replacements.read_acknowledged()} <= set(names)
+
+
+def test_a_template_reads_back_from_its_baseline(templates: dict[str, dict[str, Any]]) -> None:
+    for part, template in templates.items():
+        assert baselines.parse(baselines.render(template), Path(part)) == template
+
+
+def test_a_difference_is_told_in_the_words_of_cdk_diff(dev: "Synthesized") -> None:
+    before = baselines.from_assembly(dev.assembly)
+    after = copy.deepcopy(before)
+    after["lake"]["Resources"]["Database"]["Properties"]["DatabaseInput"]["Name"] = "renamed"
+    after["network"]["Metadata"]["Stack"]["TerminationProtection"] = True
+    del after["connect"]
+    text = baselines.difference(before, after)
+    assert "Stack connect is gone" in text
+    assert "Stack lake changes" in text
+    assert "[~] AWS::Glue::Database Database Database" in text
+    assert "[+] renamed" in text
+    assert "Stack network changes" in text
+    assert "TerminationProtection" in text
+    assert "Stack stream" not in text
+
+
+@pytest.mark.parametrize(
+    ("part", "type_", "path", "value"),
+    [
+        ("lake", "AWS::S3::Bucket", ["BucketName"], "renamed"),
+        ("lake", "AWS::Glue::Table", ["TableInput", "Name"], "renamed"),
+        ("database", "AWS::RDS::DBCluster", ["DBSubnetGroupName"], "another"),
+        ("database", "AWS::RDS::DBCluster", ["DBClusterIdentifier"], "renamed"),
+        ("database", "AWS::SecretsManager::Secret", ["Name"], "renamed"),
+        ("stream", "AWS::MSK::Cluster", ["BrokerNodeGroupInfo", "ClientSubnets"], ["subnet-1"]),
+        ("stream", "AWS::MSK::Topic", ["TopicName"], "renamed"),
+        ("network", "AWS::EC2::VPC", ["CidrBlock"], "10.99.0.0/16"),
+        ("key_value", "AWS::DynamoDB::GlobalTable", ["KeySchema"], [{"AttributeName": "x", "KeyType": "HASH"}]),
+        ("key_value", "AWS::Kinesis::Stream", ["Name"], "renamed"),
+    ],
+)
+def test_a_change_that_would_lose_data_is_refused(
+    dev: "Synthesized", specification: Specification, part: str, type_: str, path: list[str], value: object
+) -> None:
+    before = baselines.from_assembly(dev.assembly)
+    after = copy.deepcopy(before)
+    stack = part.replace("_", "-")
+    name = next(name for name, one in after[stack]["Resources"].items() if one["Type"] == type_)
+    properties = after[stack]["Resources"][name]["Properties"]
+    for step in path[:-1]:
+        properties = properties[step]
+    properties[path[-1]] = value
+    lost = [str(one) for one in replacements.losses("dev", before, after, specification) if one.resource == name]
+    assert lost
+    assert lost[0].startswith(f"dev/{stack}: {name} ({type_}) would be replaced: {'/'.join(path)} changes from ")
+
+
+def _refuse_losses(name: str, templates: dict[str, dict[str, Any]], specification: Specification) -> None:
+    """Fail where the baselines of an environment hold what its templates would lose without an agreement."""
+    found = replacements.losses(name, baselines.read(BASELINES / name), templates, specification)
+    refused = replacements.unacknowledged(found, replacements.read_acknowledged())
+    if refused:
+        said, entries = "\n".join(map(str, refused)), "".join(map(replacements.entry_for, refused))
+        pytest.fail(
+            f"{said}\n\nWhere this is wanted, say why in {replacements.ACKNOWLEDGED}:\n{entries}", pytrace=False
+        )

@@ -1,0 +1,116 @@
+"""QuickSight, where an environment asks for it."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import duckdb
+import pyarrow as pa
+import pytest
+import sqlglot
+from aws_cdk.assertions import Template
+
+from headwater import environment, report
+from headwater.contract import Contract
+from headwater.environment import Bi
+from headwater.errors import UserError
+from headwater.paths import ROOT
+from stacks import application
+from stacks.assets import Assets
+from stacks.bi import revenue_sql
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
+
+
+@pytest.fixture(scope="module")
+def resources(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> dict[str, dict[str, dict[str, Any]]]:
+    """Properties of dev's QuickSight resources by type and logical id."""
+    settings = replace(environment.load("dev", ROOT / "config"), bi=Bi(PRINCIPAL))
+    stack = application.build(new_app(), settings, contracts, assets).bi
+    assert stack is not None
+    found: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, one in Template.from_stack(stack).to_json()["Resources"].items():
+        found.setdefault(one["Type"], {})[name] = one["Properties"]
+    return found
+
+
+def test_no_environment_has_it_unasked(every: "Synthesized") -> None:
+    assert every.environment.bi is None
+    assert "bi" not in every.parts()
+
+
+def test_the_source_queries_the_workgroup_in_a_role_of_its_own(resources: dict[str, Any]) -> None:
+    (source,) = resources["AWS::QuickSight::DataSource"].values()
+    (role,) = resources["AWS::IAM::Role"]
+    assert source["DataSourceParameters"]["AthenaParameters"] == {
+        "WorkGroup": "headwater-dev",
+        "RoleArn": {"Fn::GetAtt": [role, "Arn"]},
+    }
+
+
+def test_the_principal_may_read_and_change_nothing(resources: dict[str, Any]) -> None:
+    for type_ in ("AWS::QuickSight::DataSource", "AWS::QuickSight::DataSet"):
+        (one,) = resources[type_].values()
+        (permission,) = one["Permissions"]
+        assert permission["Principal"] == PRINCIPAL
+        assert not [action for action in permission["Actions"] if "Update" in action or "Delete" in action]
+
+
+def test_the_data_set_has_the_columns_of_its_query(resources: dict[str, Any]) -> None:
+    (one,) = resources["AWS::QuickSight::DataSet"].values()
+    query = one["PhysicalTableMap"]["revenue"]["CustomSql"]
+    select = sqlglot.parse_one(query["SqlQuery"], read="athena", into=sqlglot.exp.Select)
+    assert [column["Name"] for column in query["Columns"]] == select.named_selects
+
+
+def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract]) -> None:
+    orders = pa.table(
+        {
+            "order_id": [1, 2, 3, 4],
+            "customer": [
+                {"customer_id": "ALFKI", "company_name": "Alfreds"},
+                {"customer_id": "ALFKI", "company_name": "Alfreds"},
+                {"customer_id": "BERGS", "company_name": "Berglunds"},
+                {"customer_id": None, "company_name": None},
+            ],
+            "items": [
+                [
+                    {"quantity": 3, "unit_price": 14.0, "discount": 0.25},
+                    {"quantity": 5, "unit_price": 2.5, "discount": 0.0},
+                ],
+                [],
+                [{"quantity": 1, "unit_price": 100.0, "discount": 0.5}],
+                [{"quantity": 9, "unit_price": 9.0, "discount": 0.0}],
+            ],
+        }
+    )
+    with duckdb.connect() as connection:
+        connection.execute("CREATE SCHEMA headwater_dev")
+        connection.register("given", orders)
+        connection.execute("CREATE TABLE headwater_dev.orders_current AS SELECT * FROM given")
+        (sql,) = sqlglot.transpile(revenue_sql(contracts, "headwater_dev"), read="athena", write="duckdb")
+        rows = sorted(connection.execute(sql).fetchall())
+    expected = sorted(
+        (
+            one.customer_id,
+            one.company_name,
+            one.orders,
+            pytest.approx(one.revenue),
+            pytest.approx(one.average_item_revenue),
+            pytest.approx(one.average_quantity),
+        )
+        for one in report.revenue_by_customer(orders)
+    )
+    assert rows == expected
+    assert [row[0] for row in rows] == ["ALFKI", "BERGS"]
+
+
+def test_it_needs_the_orders(contracts: list[Contract]) -> None:
+    with pytest.raises(UserError, match="found no contract of a table orders"):
+        revenue_sql([one for one in contracts if one.table != "orders"], "headwater_dev")

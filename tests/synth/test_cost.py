@@ -1,0 +1,45 @@
+"""Every resource of every environment has a price or is known to be free."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headwater import cost
+from headwater.errors import UserError
+from tests.synth.deployed import deployment, templates
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+
+def test_every_environment_has_an_estimate(every: "Synthesized") -> None:
+    estimate = cost.estimate(deployment(every), every.environment.name)
+    costs = estimate.by_resource()
+    assert estimate.total == pytest.approx(sum(costs.values()))
+    assert {"emr:Cluster", "stream:Cluster", "database:Cluster", "connect:SourceConnector"} <= set(costs)
+    assert all(line.cost > 0 for line in estimate.lines)
+
+
+def test_production_costs_more_than_development(synthesize: Callable[[str], "Synthesized"]) -> None:
+    totals = {name: cost.estimate(deployment(synthesize(name)), name).total for name in ("dev", "stage", "prod")}
+    assert totals["dev"] < totals["stage"] < totals["prod"]
+
+
+def test_a_new_kind_of_resource_is_not_passed_over(dev: "Synthesized") -> None:
+    changed = templates(dev)
+    changed["headwater-dev-lake"]["Resources"]["Search"] = {"Type": "AWS::OpenSearchService::Domain"}
+    with pytest.raises(UserError, match="found AWS::OpenSearchService::Domain, expected types with a price"):
+        cost.estimate(deployment(dev, changed), "dev")
+
+
+def test_a_change_is_seen_where_it_is(dev: "Synthesized") -> None:
+    before = cost.estimate(deployment(dev), "dev").by_resource()
+    changed = templates(dev)
+    (cluster,) = [
+        one for one in changed["headwater-dev-emr"]["Resources"].values() if one["Type"] == "AWS::EMR::Cluster"
+    ]
+    cluster["Properties"]["Instances"]["CoreInstanceGroup"]["InstanceCount"] = 5
+    after = cost.estimate(deployment(dev, changed), "dev").by_resource()
+    ((name, old, new),) = cost.differences(before, after)
+    assert (name, new > old) == ("emr:Cluster", True)

@@ -1,0 +1,236 @@
+"""One deploy, no hand work after it: the custom resources, their order, and what they leave behind."""
+
+import json
+import zipfile
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+
+from custom_resources import connector
+from custom_resources.emr_step import step_name
+from headwater import database, environment
+from headwater.connectors import PUBLICATION, SLOT
+from headwater.contract import Contract
+from headwater.paths import ROOT
+from stacks import application
+from stacks.assets import Assets
+from tests.modelled import Modelled
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+HANDLERS = ("database_bootstrap", "connector", "emr_step")
+# AWS's own words for what CloudFormation fills in.
+TOKENS = ("Ref", "Fn::GetAtt", "Fn::ImportValue", "Fn::Join", "Fn::Sub", "Fn::Select", "Fn::Split")
+
+
+def as_handed_on(value: Any) -> Any:
+    """A property as CloudFormation hands it to a custom resource: every value a text."""
+    if isinstance(value, dict):
+        if len(value) == 1 and next(iter(value)) in TOKENS:
+            return "filled in"
+        return {key: as_handed_on(inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [as_handed_on(inner) for inner in value]
+    return value if isinstance(value, str) else json.dumps(value)
+
+
+def only(synthesized: "Synthesized", type_: str) -> dict[str, Any]:
+    """The properties of the one resource of a type."""
+    (found,) = synthesized.resources(type_).values()
+    properties: dict[str, Any] = found["Properties"]
+    return properties
+
+
+def asset(synthesized: "Synthesized", place: Any) -> Path:
+    """The file of an asset, by its address in a template."""
+    name = json.dumps(place).rpartition("/")[2].strip('"}]')
+    return synthesized.assembly / f"asset.{name}"
+
+
+def depends_on(synthesized: "Synthesized", part: str, name: str) -> set[str]:
+    """Everything within its stack that a resource needs before it."""
+    resources = synthesized.template(part)["Resources"]
+    needed: set[str] = set()
+    left = [name]
+    while left:
+        one = resources[left.pop()]
+        listed = one.get("DependsOn", [])
+        found = {listed} if isinstance(listed, str) else set(listed)
+        found |= {other for other in resources if f'"{other}"' in json.dumps(one.get("Properties", {}))}
+        left += found - needed
+        needed |= found
+    return needed
+
+
+def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") -> None:
+    ours = [
+        one["Properties"]
+        for one in every.resources("AWS::Lambda::Function").values()
+        if one["Properties"]["Handler"].startswith("custom_resources.")
+    ]
+    handlers = {one["Handler"] for one in ours}
+    assert {f"custom_resources.{name}.is_complete" for name in HANDLERS} <= handlers
+    assert {"custom_resources.lifecycle.on_event", "custom_resources.emr_step.restart"} <= handlers
+    (key,) = {one["Code"]["S3Key"] for one in ours}
+    with zipfile.ZipFile(asset(every, key)) as archive:
+        assert {name: archive.read(name) for name in archive.namelist()} == {
+            f"custom_resources/{path.name}": path.read_bytes() for path in (ROOT / "custom_resources").glob("*.py")
+        }
+
+
+def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
+    content = json.loads(asset(every, only(every, "Custom::HeadwaterDatabase")["Statements"]).read_text())
+    publication = json.loads(asset(every, only(every, "Custom::HeadwaterPublication")["Statements"]).read_text())
+    assert [*content["statements"], *publication["statements"]] == database.statements(every.contracts)
+    assert content["span"] == database.ORDERS_SPAN
+    assert content["repair"].format(first=1, last=2) == database.repair_statement(1, 2)
+    assert publication["tables"] == database.published_tables(every.contracts)
+
+
+def test_every_sql_file_is_in_the_statements(dev: "Synthesized") -> None:
+    content = json.loads(asset(dev, only(dev, "Custom::HeadwaterDatabase")["Statements"]).read_text())
+    for script in (ROOT / "database").glob("*.sql"):
+        assert set(database.split(script.read_text())) <= set(content["statements"])
+
+
+def test_the_roles_get_their_passwords_from_their_own_secrets(every: "Synthesized") -> None:
+    secrets = only(every, "Custom::HeadwaterDatabase")["RoleSecrets"]
+    assert set(secrets) == set(database.ROLES)
+    for role, reference in secrets.items():
+        secret = every.template("database")["Resources"][reference["Ref"]]["Properties"]["GenerateSecretString"]
+        assert json.loads(secret["SecretStringTemplate"]) == {"username": role}
+
+
+def test_the_database_is_filled_when_its_instances_answer(every: "Synthesized") -> None:
+    needed = depends_on(every, "database", "Content")
+    instances = {name.partition("/")[2] for name in every.resources("AWS::RDS::DBInstance", "database")}
+    assert instances <= needed
+
+
+def test_msk_connect_understands_the_connectors(every: "Synthesized") -> None:
+    class MskConnect:
+        def create_connector(self, **_: Any) -> None:
+            return None
+
+    found = every.resources("Custom::HeadwaterConnector")
+    assert len(found) == 2
+    for one in found.values():
+        request = connector.wanted(as_handed_on(one["Properties"]))
+        Modelled("kafkaconnect", MskConnect()).create_connector(**request, tags={})
+        assert connector.make(request)
+
+
+def test_only_the_source_waits_for_the_slot(every: "Synthesized") -> None:
+    source, sink = (
+        every.template("connect")["Resources"][f"{part}Connector"]["Properties"] for part in ("Source", "Sink")
+    )
+    assert source["Slot"]["Name"] == SLOT
+    assert "Slot" not in sink
+    publication = only(every, "Custom::HeadwaterPublication")
+    assert (publication["Slot"], publication["Publication"]) == (SLOT, PUBLICATION)
+
+
+def test_the_publication_is_there_before_the_source_and_goes_after_it(every: "Synthesized") -> None:
+    assert "Publication" in depends_on(every, "connect", "SourceConnector")
+    assert "SourceConnector" not in depends_on(every, "connect", "Publication")
+
+
+def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: "Synthesized") -> None:
+    assert every.stacks.lake in every.stacks.emr.dependencies
+    assert {"Cluster"} <= depends_on(every, "emr", "Writer")
+    restarts = [name for name in depends_on(every, "emr", "Writer") if name.startswith("StepsRestart")]
+    assert restarts
+    rules = [name.partition("/")[2] for name in every.resources("AWS::Events::Rule", "emr")]
+    assert len(rules) == 2
+    for rule in rules:
+        assert "Writer" in depends_on(every, "emr", rule)
+
+
+def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedule(every: "Synthesized") -> None:
+    rules = [one["Properties"] for one in every.resources("AWS::Events::Rule", "emr").values()]
+    (pattern,) = [one["EventPattern"] for one in rules if "EventPattern" in one]
+    assert pattern["source"] == ["aws.emr"]
+    assert pattern["detail"]["clusterId"] == [{"Ref": "Cluster"}]
+    assert {"FAILED", "CANCELLED", "INTERRUPTED", "COMPLETED", "WAITING"} == set(pattern["detail"]["state"])
+    assert [one["ScheduleExpression"] for one in rules if "ScheduleExpression" in one] == ["rate(10 minutes)"]
+    (restart,) = [
+        one["Properties"]
+        for one in every.resources("AWS::Lambda::Function", "emr").values()
+        if one["Properties"]["Handler"] == "custom_resources.emr_step.restart"
+    ]
+    assert restart["Environment"]["Variables"] == {
+        "CLUSTER_ID": {"Ref": "Cluster"},
+        "STEP_NAME": only(every, "Custom::HeadwaterStep")["Name"],
+    }
+
+
+@pytest.mark.parametrize(
+    "changed", ["headwater.zip", "contracts/orders.json", "jars/hudi-spark3.5-bundle_2.12-1.1.1.jar"]
+)
+def test_a_changed_file_is_another_step(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], tmp_path: Path, changed: str
+) -> None:
+    build = tmp_path / "build"
+    for path in assets.build.rglob("*"):
+        if path.is_file():
+            copy = build / path.relative_to(assets.build)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            copy.write_bytes(path.read_bytes())
+    settings = environment.load("dev", ROOT / "config")
+
+    def name() -> str:
+        emr = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr
+        resources = cdk.assertions.Template.from_stack(emr).to_json()["Resources"]
+        return step_name("x", [json.dumps(argument) for argument in resources["Writer"]["Properties"]["Args"]])
+
+    before = name()
+    assert name() == before
+    (build / changed).write_text("changed")
+    assert name() != before
+
+
+def test_no_function_logs_for_ever(every: "Synthesized") -> None:
+    for name, one in every.resources("AWS::Lambda::Function").items():
+        part = name.partition("/")[0]
+        group = one["Properties"].get("LoggingConfig", {}).get("LogGroup", {}).get("Ref")
+        assert group is not None, f"{name} makes a log group of its own"
+        assert "RetentionInDays" in every.template(part)["Resources"][group]["Properties"], name
+
+
+def test_log_groups_that_services_would_make_are_the_stacks(every: "Synthesized") -> None:
+    names = {
+        one["Properties"]["LogGroupName"]
+        for one in every.resources("AWS::Logs::LogGroup", "database").values()
+        if isinstance(one["Properties"].get("LogGroupName"), str)
+    }
+    cluster = only(every, "AWS::RDS::DBCluster")["DBClusterIdentifier"]
+    rotation = only(every, "AWS::Serverless::Application")["Parameters"]["functionName"]
+    assert {f"/aws/rds/cluster/{cluster}/postgresql", f"/aws/lambda/{rotation}"} <= names
+
+
+def test_no_two_log_groups_have_one_name(every: "Synthesized") -> None:
+    names = Counter(
+        json.dumps(one["Properties"].get("LogGroupName", name))
+        for name, one in every.resources("AWS::Logs::LogGroup").items()
+    )
+    assert [name for name, count in names.items() if count > 1] == []
+
+
+def test_deleting_leaves_nothing_where_data_is_deleted(dev: "Synthesized") -> None:
+    kept = [
+        f"{part}/{name}"
+        for part in dev.parts()
+        for name, one in dev.template(part)["Resources"].items()
+        if "Delete" not in (one.get("DeletionPolicy", "Delete"), one.get("UpdateReplacePolicy", "Delete"))
+        or one.get("DeletionPolicy") in ("Retain", "Snapshot")
+    ]
+    assert kept == []
+
+
+def test_a_replaced_cluster_is_not_kept_alive(every: "Synthesized") -> None:
+    assert only(every, "AWS::EMR::Cluster")["Instances"]["TerminationProtected"] is False

@@ -1,0 +1,194 @@
+"""The streaming jobs of the key-value pipeline, and what keeps them running."""
+
+import importlib.util
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk.assertions import Template
+
+from headwater import environment, spark_conf
+from headwater.contract import Contract
+from headwater.environment import Environment
+from headwater.paths import ROOT
+from stacks import application
+from stacks.assets import Assets
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+
+def job(synthesized: "Synthesized") -> dict[str, Any]:
+    (one,) = synthesized.resources("AWS::Glue::Job").values()
+    return dict(one["Properties"])
+
+
+def arguments(synthesized: "Synthesized") -> dict[str, Any]:
+    return dict(job(synthesized)["DefaultArguments"])
+
+
+def only(synthesized: "Synthesized", type_: str) -> tuple[str, dict[str, Any]]:
+    """Logical id and resource of the only one of a type in the stack of the job."""
+    ((name, resource),) = synthesized.resources(type_, "glue_job").items()
+    return name.partition("/")[2], resource
+
+
+def policy(synthesized: "Synthesized", role: str) -> list[dict[str, Any]]:
+    """The statements of the role whose logical id begins so."""
+    (found,) = [
+        one["Properties"]["PolicyDocument"]["Statement"]
+        for name, one in synthesized.resources("AWS::IAM::Policy", "glue_job").items()
+        if name.startswith(f"glue_job/{role}DefaultPolicy")
+    ]
+    return list(found)
+
+
+def test_the_job_streams_on_the_configured_workers(every: "Synthesized") -> None:
+    configured = every.environment.glue
+    assert job(every)["Command"]["Name"] == "gluestreaming"
+    assert job(every)["GlueVersion"] == configured.version
+    assert (job(every)["WorkerType"], job(every)["NumberOfWorkers"]) == (configured.worker_type, configured.workers)
+
+
+def test_one_run_at_a_time_lasts_as_long_as_glue_lets_it(every: "Synthesized") -> None:
+    assert job(every)["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
+    assert job(every)["Timeout"] == 10080
+    assert job(every)["MaintenanceWindow"] == every.environment.glue.maintenance_window
+    # Restarts are the rules' business: a retry of Glue's own would be a second opinion.
+    assert job(every)["MaxRetries"] == 0
+
+
+def test_hudi_comes_first_on_the_class_path_and_is_ours(every: "Synthesized") -> None:
+    assert json.dumps(arguments(every)["--extra-jars"]).endswith('.jar"}')
+    assert arguments(every)["--user-jars-first"] == "true"
+    assert "--datalake-formats" not in arguments(every)
+
+
+def test_spark_is_set_as_in_the_local_run(every: "Synthesized") -> None:
+    settings = dict(one.split("=", 1) for one in arguments(every)["--conf"].split(" --conf "))
+    assert settings == spark_conf.shared()
+
+
+def test_the_script_takes_the_arguments_of_the_job(dev: "Synthesized") -> None:
+    spec = importlib.util.spec_from_file_location("glue_write_hudi", ROOT / "glue_scripts" / "write_hudi.py")
+    assert spec is not None
+    assert spec.loader is not None
+    script = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(script)
+    # Glue hands its own arguments to the script as well, and adds some.
+    passed = [
+        text for name, value in arguments(dev).items() for text in (name, value if isinstance(value, str) else "x")
+    ]
+    options = script.arguments([*passed, "--JOB_NAME", "headwater-dev-accounts", "--JOB_RUN_ID", "jr_1"])
+    assert options.database == "headwater_dev"
+    assert options.source_table == "headwater-dev-accounts"
+    assert options.window_seconds == 15
+    assert options.epoch == 1
+
+
+def test_the_job_reads_the_stream_of_its_table(every: "Synthesized") -> None:
+    name = f"headwater-{every.environment.name}-accounts"
+    assert arguments(every)["--source-table"] == name
+    assert arguments(every)["--database"] == f"headwater_{every.environment.name}"
+    assert "Streamaccounts" in json.dumps(arguments(every)["--stream-arn"])
+    assert json.dumps(arguments(every)["--checkpoint"]).endswith('"/checkpoints/accounts"]]}')
+
+
+def test_the_role_reads_one_stream_and_writes_one_table(every: "Synthesized") -> None:
+    text = json.dumps(policy(every, "Roleaccounts"))
+    assert "kinesis:GetRecords" in text
+    assert "/lake/accounts/*" in text
+    for foreign in ("orders", "customers", "landing", '"/lake/*"', "dynamodb:"):
+        assert foreign not in text
+
+
+def test_metrics_go_to_one_namespace_only(every: "Synthesized") -> None:
+    (statement,) = [one for one in policy(every, "Roleaccounts") if one["Action"] == "cloudwatch:PutMetricData"]
+    assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Headwater"}}
+
+
+def test_data_logs_and_bookmarks_are_encrypted(every: "Synthesized") -> None:
+    name, security = only(every, "AWS::Glue::SecurityConfiguration")
+    assert job(every)["SecurityConfiguration"] == {"Ref": name}
+    encryption = security["Properties"]["EncryptionConfiguration"]
+    assert [one["S3EncryptionMode"] for one in encryption["S3Encryptions"]] == ["SSE-KMS"]
+    assert encryption["CloudWatchEncryption"]["CloudWatchEncryptionMode"] == "SSE-KMS"
+    assert encryption["JobBookmarksEncryption"]["JobBookmarksEncryptionMode"] == "CSE-KMS"
+
+
+def test_logs_are_kept_under_the_names_that_glue_gives_them(every: "Synthesized") -> None:
+    security, _ = only(every, "AWS::Glue::SecurityConfiguration")
+    (role,) = [
+        name.partition("/")[2]
+        for name in every.resources("AWS::IAM::Role", "glue_job")
+        if name.startswith("glue_job/Roleaccounts")
+    ]
+    prefix = arguments(every)["--custom-logGroup-prefix"]
+    groups = {
+        json.dumps(group["Properties"]["LogGroupName"]): group["Properties"]
+        for group in every.resources("AWS::Logs::LogGroup", "glue_job").values()
+    }
+    for kind in ("error", "output"):
+        name = {"Fn::Join": ["", [f"{prefix}/", {"Ref": security}, "-role/", {"Ref": role}, f"/{kind}"]]}
+        assert groups[json.dumps(name)]["RetentionInDays"] == every.environment.log_days
+        assert "KmsKeyId" in groups[json.dumps(name)]
+
+
+def test_the_run_begins_once_the_job_its_rights_and_its_logs_are_there(every: "Synthesized") -> None:
+    _, run = only(every, "Custom::HeadwaterGlueRun")
+    name, definition = only(every, "AWS::Glue::Job")
+    assert run["Properties"]["Name"] == job(every)["Name"]
+    assert name in run["DependsOn"]
+    needed = definition["DependsOn"]
+    for part in ("RoleaccountsDefaultPolicy", "ErrorLogs", "OutputLogs"):
+        assert [one for one in needed if one.startswith(part)], part
+
+
+def test_whatever_ends_a_run_starts_the_next(every: "Synthesized") -> None:
+    rules = every.resources("AWS::Events::Rule", "glue_job")
+    (ended,) = [rule["Properties"] for rule in rules.values() if "EventPattern" in rule["Properties"]]
+    assert ended["EventPattern"]["detail"]["jobName"] == [job(every)["Name"]]
+    assert {"SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "EXPIRED"} <= set(ended["EventPattern"]["detail"]["state"])
+    (regularly,) = [rule["Properties"] for rule in rules.values() if "ScheduleExpression" in rule["Properties"]]
+    assert regularly["ScheduleExpression"] == "rate(5 minutes)"
+    assert json.loads(regularly["Targets"][0]["Input"]) == {"job": job(every)["Name"]}
+
+
+def test_on_delete_nothing_starts_what_has_been_stopped(every: "Synthesized") -> None:
+    run, _ = only(every, "Custom::HeadwaterGlueRun")
+    for rule in every.resources("AWS::Events::Rule", "glue_job").values():
+        assert run in rule["DependsOn"]
+
+
+def test_the_runner_may_start_and_stop_these_jobs_only(every: "Synthesized") -> None:
+    (statement,) = [one for one in policy(every, "RunsRole") if "glue:StartJobRun" in one["Action"]]
+    assert json.dumps(statement["Resource"]).endswith(f':job/{job(every)["Name"]}"]]}}')
+
+
+@pytest.fixture(scope="module")
+def definition(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> Callable[[Environment], str]:
+    """The mark of a job's definition in an environment."""
+
+    def of(settings: Environment) -> str:
+        stack = application.build(new_app(), settings, contracts, assets).glue_job
+        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
+        return str(run["Properties"]["Definition"])
+
+    return of
+
+
+def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
+    definition: Callable[[Environment], str], dev: "Synthesized"
+) -> None:
+    _, run = only(dev, "Custom::HeadwaterGlueRun")
+    before = run["Properties"]["Definition"]
+    settings = environment.load("dev", ROOT / "config")
+    assert definition(settings) == before
+    assert definition(replace(settings, glue=replace(settings.glue, epoch=2))) != before
+    assert definition(replace(settings, glue=replace(settings.glue, workers=3))) != before
+    assert definition(replace(settings, log_days=30)) == before

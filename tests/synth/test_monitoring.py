@@ -1,0 +1,224 @@
+"""Alarms, dashboard, budget and notifications."""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+from aws_cdk.assertions import Template
+
+from headwater import connectors, environment
+from headwater.contract import POSTGRESQL, Contract, of_database
+from headwater.lake import metrics
+from headwater.lake.metrics import CloudWatchReport
+from headwater.paths import ROOT
+from stacks import application
+from stacks.assets import Assets
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+
+def alarms(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
+    """The alarms by their names, without what names the environment."""
+    prefix = f"headwater-{synthesized.environment.name}-"
+    found = [one["Properties"] for one in synthesized.resources("AWS::CloudWatch::Alarm").values()]
+    return {str(one["AlarmName"]).removeprefix(prefix): one for one in found}
+
+
+def dimensions(alarm: Mapping[str, Any]) -> dict[str, Any]:
+    return {one["Name"]: one["Value"] for one in alarm["Dimensions"]}
+
+
+def rules(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
+    """What the rules that notify look for, by the type of event."""
+    found = [one["Properties"] for one in synthesized.resources("AWS::Events::Rule", "monitoring").values()]
+    return {one["EventPattern"]["detail-type"][0]: one for one in found}
+
+
+def topic(synthesized: "Synthesized") -> dict[str, str]:
+    (name,) = synthesized.resources("AWS::SNS::Topic")
+    return {"Ref": name.partition("/")[2]}
+
+
+class Sent:
+    """A CloudWatch client that keeps what it is sent."""
+
+    def __init__(self) -> None:
+        self.data: list[dict[str, Any]] = []
+
+    def put_metric_data(self, **request: Any) -> None:
+        self.data += [{"Namespace": request["Namespace"], **datum} for datum in request["MetricData"]]
+
+
+def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized") -> None:
+    sent = Sent()
+    report = CloudWatchReport(sent, f"headwater_{every.environment.name}")
+    for contract in every.contracts:
+        commit = {"changes": 1, "seconds": 1.0, "completed_at": 2.0, "oldest_source_at": 1.0}
+        report({"event": "commit", "table": contract.table, **commit})
+        report({"event": "quarantine", "table": contract.table, "records": 1})
+    report.flush()
+    emitted = {(one["Namespace"], one["MetricName"], json.dumps(one["Dimensions"])) for one in sent.data}
+    read = {
+        (one["Namespace"], one["MetricName"], json.dumps(one["Dimensions"]))
+        for one in alarms(every).values()
+        if one.get("Namespace") == metrics.NAMESPACE
+    }
+    assert len(read) == 3 * len(every.contracts)
+    assert read <= emitted
+
+
+def test_writers_send_under_the_database_that_their_arguments_name(every: "Synthesized") -> None:
+    (job,) = every.resources("AWS::Glue::Job").values()
+    assert (
+        dimensions(alarms(every)["freshness-accounts"])["Database"]
+        == (job["Properties"]["DefaultArguments"]["--database"])
+    )
+
+
+def test_every_table_is_watched(every: "Synthesized") -> None:
+    for contract in every.contracts:
+        assert {f"freshness-{contract.table}", f"writer-{contract.table}", f"quarantine-{contract.table}"} <= set(
+            alarms(every)
+        )
+
+
+def test_a_writer_that_says_nothing_raises_an_alarm(every: "Synthesized") -> None:
+    alarm = alarms(every)["writer-orders"]
+    assert (alarm["MetricName"], alarm["Statistic"]) == ("Changes", "SampleCount")
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("LessThanThreshold", 1)
+    assert alarm["TreatMissingData"] == "breaching"
+
+
+def test_thresholds_are_those_of_the_environment(every: "Synthesized") -> None:
+    configured = every.environment.monitoring
+    thresholds = {name: alarm["Threshold"] for name, alarm in alarms(every).items()}
+    assert thresholds["freshness-orders"] == configured.freshness_seconds
+    assert thresholds["consumer-lag-headwater.northwind.customers"] == configured.consumer_lag_records
+    assert thresholds["slot-lag"] == configured.slot_lag_mib * 1024 * 1024
+    assert thresholds["wal"] == configured.wal_mib * 1024 * 1024
+    assert thresholds["iterator-age-accounts"] == configured.iterator_age_seconds * 1000
+    assert thresholds["replication-age-accounts"] == configured.replication_age_seconds * 1000
+    assert thresholds["replication-failed-accounts"] == 0
+    assert thresholds["quarantine-accounts"] == configured.quarantined_records
+
+
+def test_the_slot_of_whoever_is_the_writer_is_watched(every: "Synthesized") -> None:
+    for name, metric in (("slot-lag", "OldestReplicationSlotLag"), ("wal", "TransactionLogsDiskUsage")):
+        alarm = alarms(every)[name]
+        assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/RDS", metric)
+        assert dimensions(alarm)["Role"] == "WRITER"
+        assert "headwater" in json.dumps(dimensions(alarm)["DBClusterIdentifier"])
+
+
+def test_lag_is_watched_for_each_topic_that_the_sink_reads(every: "Synthesized") -> None:
+    (cluster,) = every.resources("AWS::MSK::Cluster").values()
+    lags = [dimensions(alarm) for name, alarm in alarms(every).items() if name.startswith("consumer-lag-")]
+    assert [one["Topic"] for one in lags] == connectors.table_topics(every.contracts, every.capture)
+    for one in lags:
+        assert one["Cluster Name"] == cluster["Properties"]["ClusterName"]
+        assert one["Consumer Group"] == "connect-headwater-landing"
+    assert len(lags) == len(of_database(every.contracts, POSTGRESQL))
+
+
+def test_both_connectors_are_watched_by_their_names(every: "Synthesized") -> None:
+    for name in ("headwater-postgres", "headwater-landing"):
+        running, failed = alarms(every)[f"running-{name}"], alarms(every)[f"failed-{name}"]
+        assert dimensions(running) == dimensions(failed) == {"ConnectorName": name}
+        assert (running["MetricName"], running["TreatMissingData"]) == ("RunningTaskCount", "breaching")
+        assert (failed["MetricName"], failed["Threshold"]) == ("ErroredTaskCount", 0)
+
+
+def test_stream_and_table_are_watched_by_their_names(every: "Synthesized") -> None:
+    (stream,) = every.resources("AWS::Kinesis::Stream").values()
+    (table,) = every.resources("AWS::DynamoDB::GlobalTable").values()
+    age = alarms(every)["iterator-age-accounts"]
+    assert age["MetricName"] == "GetRecords.IteratorAgeMilliseconds"
+    assert dimensions(age) == {"StreamName": stream["Properties"]["Name"]}
+    for name, metric in (
+        ("replication-age-accounts", "MAX(AgeOfOldestUnreplicatedRecord)"),
+        ("replication-failed-accounts", "SUM(FailedToReplicateRecordCount)"),
+    ):
+        (query,) = alarms(every)[name]["Metrics"]
+        assert query["Expression"].startswith(f"SELECT {metric} FROM")
+        assert query["Expression"].endswith(f"WHERE TableName = '{table['Properties']['TableName']}'")
+
+
+def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> None:
+    (job,) = every.resources("AWS::Glue::Job").values()
+    (cluster,) = every.resources("AWS::EMR::Cluster").values()
+    details = {name: rule["EventPattern"]["detail"] for name, rule in rules(every).items()}
+    assert details["Glue Job State Change"]["jobName"] == [job["Properties"]["Name"]]
+    assert "FAILED" in details["Glue Job State Change"]["state"]
+    assert details["EMR Cluster State Change"]["name"] == [cluster["Properties"]["Name"]]
+    prefix = {"prefix": f"{every.stacks.emr.step_name}-"}
+    assert details["EMR Step Status Change"] == {"name": [prefix], "state": ["FAILED"]}
+    assert json.dumps(every.stacks.emr.step_name) in json.dumps(every.template("emr")["Resources"])
+    for rule in rules(every).values():
+        assert [target["Arn"] for target in rule["Targets"]] == [topic(every)]
+
+
+def test_every_alarm_tells_when_it_begins_and_when_it_ends(every: "Synthesized") -> None:
+    for name, alarm in alarms(every).items():
+        assert alarm["AlarmActions"] == alarm["OKActions"] == [topic(every)], name
+        assert alarm["AlarmDescription"]
+
+
+def test_the_topic_is_encrypted_and_tells_the_configured_addresses(every: "Synthesized") -> None:
+    (properties,) = [one["Properties"] for one in every.resources("AWS::SNS::Topic").values()]
+    assert "KmsMasterKeyId" in properties
+    subscriptions = [one["Properties"] for one in every.resources("AWS::SNS::Subscription").values()]
+    assert sorted(one["Endpoint"] for one in subscriptions) == sorted(every.environment.monitoring.emails)
+    assert {one["Protocol"] for one in subscriptions} <= {"email"}
+
+
+def test_all_who_notify_may_publish_and_use_the_key(every: "Synthesized") -> None:
+    (policy,) = every.resources("AWS::SNS::TopicPolicy").values()
+    (key,) = every.resources("AWS::KMS::Key", "monitoring").values()
+    for document in (policy["Properties"]["PolicyDocument"], key["Properties"]["KeyPolicy"]):
+        allowed = json.dumps([one for one in document["Statement"] if one["Effect"] == "Allow"])
+        for sender in ("cloudwatch", "events", "budgets"):
+            assert f'"{sender}.amazonaws.com"' in allowed
+    statements = policy["Properties"]["PolicyDocument"]["Statement"]
+    assert [one["Effect"] for one in statements if one["Principal"] == "*"] == ["Deny"]
+
+
+def test_the_dashboard_shows_what_the_alarms_watch(every: "Synthesized") -> None:
+    (dashboard,) = every.resources("AWS::CloudWatch::Dashboard").values()
+    body = json.dumps(dashboard["Properties"]["DashboardBody"])
+    for alarm in alarms(every).values():
+        assert alarm.get("MetricName", "SELECT") in body
+    assert "TriggeredRules" in body
+
+
+def test_the_budget_is_the_environments(every: "Synthesized") -> None:
+    (budget,) = every.resources("AWS::Budgets::Budget").values()
+    assert budget["Properties"]["Budget"]["BudgetLimit"] == {
+        "Amount": every.environment.monitoring.monthly_budget_usd,
+        "Unit": "USD",
+    }
+    for notification in budget["Properties"]["NotificationsWithSubscribers"]:
+        assert notification["Subscribers"] == [{"Address": topic(every), "SubscriptionType": "SNS"}]
+
+
+def test_monitoring_comes_after_what_it_watches(every: "Synthesized") -> None:
+    stacks = every.stacks
+    assert {stacks.connect, stacks.emr, stacks.glue_job} <= set(stacks.monitoring.dependencies)
+
+
+def test_a_changed_threshold_changes_its_alarm_only(
+    dev: "Synthesized", contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = environment.load("dev", ROOT / "config")
+    changed = replace(settings, monitoring=replace(settings.monitoring, slot_lag_mib=77))
+    stack = application.build(new_app(), changed, contracts, assets).monitoring
+    after = Template.from_stack(stack).to_json()["Resources"]
+    before = dev.template("monitoring")["Resources"]
+    different = {name for name in before if before[name] != after[name]}
+    assert {before[name]["Properties"].get("AlarmName") for name in different} == {
+        "headwater-dev-slot-lag",
+        None,  # the dashboard, which draws the threshold
+    }
+    assert len(different) == 2

@@ -1,0 +1,149 @@
+"""cdk-nag's rules run in every synthesis, and what is let through is let through for a reason that still stands."""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aws_cdk as cdk
+import pytest
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
+from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_sns as sns
+
+from headwater import environment
+from headwater.contract import Contract
+from headwater.paths import ROOT
+from stacks import application, nag
+from stacks.assets import Assets
+from stacks.nag import Reason
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+
+@dataclass(frozen=True)
+class Acknowledged:
+    """A rule's finding that a construct lets stand, and for which reason."""
+
+    path: str
+    rule: str
+    reason: str
+
+
+def test_no_finding_is_unaccounted_for(every: "Synthesized") -> None:
+    assert [finding for report in _reports(every.assembly) for finding in report["violations"]] == []
+
+
+def test_every_acknowledgement_is_used(every: "Synthesized") -> None:
+    assert _acknowledged(every.assembly)
+    assert _unused(every.assembly) == []
+
+
+def test_every_acknowledgement_has_a_coded_reason(every: "Synthesized") -> None:
+    sentences = {f"{reason.name}: {reason.value}" for reason in Reason}
+    assert [one for one in _acknowledged(every.assembly) if one.reason not in sentences] == []
+
+
+def test_every_coded_reason_is_used_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
+    used = {
+        one.reason.partition(":")[0]
+        for name in environment.names(ROOT / "config")
+        for one in _acknowledged(synthesize(name).assembly)
+    }
+    assert used == {reason.name for reason in Reason}
+
+
+def test_the_app_does_not_synthesize_with_a_finding(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    app = new_app()
+    settings = environment.load("dev", ROOT / "config")
+    stack = application.build(app, settings, contracts, assets).network
+    open_group = ec2.SecurityGroup(stack, "OpenGroup", vpc=stack.vpc)
+    open_group.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(22))
+    s3.Bucket(stack, "PlainBucket")
+    sns.Topic(stack, "PlainTopic")
+    kms.Key(stack, "StaleKey")
+    role = iam.Role(stack, "MightyRole", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    role.add_to_policy(iam.PolicyStatement(actions=["s3:*"], resources=["*"]))
+    role.add_managed_policy(iam.ManagedPolicy.from_aws_managed_policy_name("AdministratorAccess"))
+    ec2.CfnVolume(stack, "PlainVolume", availability_zone="eu-central-1a", size=8, encrypted=False)
+
+    with pytest.raises(RuntimeError, match="ValidationFailed"):
+        app.synth()
+    found = {
+        (violation["ruleName"], construct["constructPath"].split("/")[1])
+        for report in _reports(Path(app.outdir))
+        for violation in report["violations"]
+        for construct in violation["violatingConstructs"]
+    }
+    assert {(rule, construct) for rule, construct in found if rule.startswith("AwsSolutions")} == {
+        ("AwsSolutions-EC23", "OpenGroup"),
+        ("AwsSolutions-EC26", "PlainVolume"),
+        ("AwsSolutions-S1", "PlainBucket"),
+        ("AwsSolutions-S10", "PlainBucket"),
+        ("AwsSolutions-SNS3", "PlainTopic"),
+        ("AwsSolutions-KMS5", "StaleKey"),
+        ("AwsSolutions-IAM4[Policy::arn:<AWS::Partition>:iam::aws:policy/AdministratorAccess]", "MightyRole"),
+        ("AwsSolutions-IAM5[Action::s3:*]", "MightyRole"),
+        ("AwsSolutions-IAM5[Resource::*]", "MightyRole"),
+    }
+
+
+def test_an_acknowledgement_lets_its_own_finding_through_and_a_needless_one_is_seen(
+    new_app: Callable[[], cdk.App],
+) -> None:
+    app = new_app()
+    nag.check(app)
+    stack = cdk.Stack(app, "canary")
+    other = cdk.Stack(app, "other")
+    bucket = s3.Bucket(other, "Bucket", enforce_ssl=True)
+    nag.acknowledge(bucket, "S1", Reason.STATELESS_HOST)
+    nag.acknowledge(bucket, "S10", Reason.STATELESS_HOST)
+    role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
+    own = kms.Key(stack, "Key", enable_key_rotation=True)
+    arns = [bucket.arn_for_objects("a/*"), f"{own.key_arn}:*", stack.format_arn(service="kafka", resource="topic/*")]
+    role.add_to_policy(iam.PolicyStatement(actions=["s3:GetObject"], resources=arns))
+    nag.acknowledge_wildcard(role, [*arns, bucket.bucket_arn], Reason.OBJECTS_BELOW_A_PREFIX)
+    nag.acknowledge_wildcard(role, [bucket.arn_for_objects("b/*")], Reason.OBJECTS_BELOW_A_PREFIX)
+
+    app.synth()
+    unused = [(one.path, one.rule.partition("::")[2][:33]) for one in _unused(Path(app.outdir))]
+    assert unused == [
+        ("canary/Role", "AwsSolutions-IAM5[Resource::other"),
+        ("other/Bucket", "AwsSolutions-S10"),
+    ]
+
+
+def _reports(assembly: Path) -> list[dict[str, Any]]:
+    reports: list[dict[str, Any]] = json.loads((assembly / "validation-report.json").read_text())["pluginReports"]
+    return reports
+
+
+def _acknowledged(assembly: Path) -> list[Acknowledged]:
+    """What the constructs of an app let stand of cdk-nag's findings."""
+    return [
+        Acknowledged(path.removeprefix("/"), rule, reason)
+        for file in sorted(assembly.glob("*.metadata.json"))
+        for path, entries in json.loads(file.read_text()).items()
+        for entry in entries
+        if entry["type"] == "aws:cdk:acknowledged-rules"
+        for rule, reason in entry["data"].items()
+        if rule.startswith("AwsSolutions")
+    ]
+
+
+def _suppressed(assembly: Path) -> Iterator[tuple[str, str]]:
+    """Where a finding was acknowledged, and its rule, for each that was found."""
+    for report in _reports(assembly):
+        for finding in report.get("suppressedViolations", ()):
+            yield finding["acknowledgedAt"], finding["acknowledgedId"]
+
+
+def _unused(assembly: Path) -> list[Acknowledged]:
+    used = set(_suppressed(assembly))
+    return [one for one in _acknowledged(assembly) if (one.path, one.rule) not in used]

@@ -1,0 +1,191 @@
+"""What can reach what: all that the pipeline needs, and nothing that nobody declared."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from headwater.checks.reachability import Network, Ports, declarations, findings
+from headwater.errors import UserError
+from tests.synth.deployed import Templates, deployment, remove, resource, templates
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+DECLARED = declarations()
+INSTANCE = "AWS::EC2::Instance"
+INGRESS, EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"
+
+
+def found(synthesized: "Synthesized", changed: Templates) -> list[str]:
+    return findings(Network(deployment(synthesized, changed), DECLARED.names), DECLARED)
+
+
+def test_what_is_needed_is_open_and_nothing_else_is(every: "Synthesized") -> None:
+    assert found(every, templates(every)) == []
+
+
+def test_every_tolerated_flow_is_open_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
+    flows = [flow for name in ("dev", "prod") for flow in Network(deployment(synthesize(name)), DECLARED.names).flows()]
+    unused = [one for one in DECLARED.tolerated if not any(one.fits(flow) for flow in flows)]
+    assert unused == []
+
+
+def no_ingress(changed: Templates) -> None:
+    remove(changed, INGRESS, "SourceSecurityGroupheadwaterdevdatabase")
+
+
+def no_egress(changed: Templates) -> None:
+    remove(changed, EGRESS, "SinkSecurityGrouptoheadwaterdevstream")
+
+
+def another_port(changed: Templates) -> None:
+    rule = resource(changed, INGRESS, "SecurityGroupfromheadwaterdevnetworkBastion", "database")
+    rule["Properties"]["FromPort"] = rule["Properties"]["ToPort"] = 5433
+
+
+def no_default_route(changed: Templates) -> None:
+    for number in (1, 2):
+        remove(changed, "AWS::EC2::Route", f"VpcworkSubnet{number}DefaultRoute")
+
+
+def place_of_the_source(changed: Templates) -> dict[str, Any]:
+    """Where the source connector says its subnets and groups."""
+    properties = resource(changed, "Custom::HeadwaterConnector", "SourceConnector")["Properties"]
+    vpc: dict[str, Any] = properties["Connector"]["kafkaCluster"]["apacheKafkaCluster"]["vpc"]
+    return vpc
+
+
+def connector_in_data_subnets(changed: Templates) -> None:
+    database = resource(changed, "AWS::RDS::DBSubnetGroup", "ClusterSubnets")
+    place_of_the_source(changed)["subnets"] = database["Properties"]["SubnetIds"]
+
+
+def endpoint_without_its_rule(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "EndpointSecurityGroup")
+    del group["Properties"]["SecurityGroupIngress"]
+
+
+def s3_endpoint_off_the_internet_too(changed: Templates) -> None:
+    endpoint = resource(changed, "AWS::EC2::VPCEndpoint", "VpcS3Endpoint")
+    endpoint["Properties"]["RouteTableIds"] = []
+    no_default_route(changed)
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (no_ingress, "closed: source connector → Aurora, tcp 5432, needed: Debezium reads the log"),
+        (no_egress, "closed: sink connector → MSK, tcp 9098, needed: the sink reads changes"),
+        (another_port, "closed: bastion → Aurora, tcp 5432, needed: operators' SQL"),
+        (no_default_route, "closed: EMR primary → glue, tcp 443, needed: the catalog"),
+        (endpoint_without_its_rule, "closed: source connector → secretsmanager, tcp 443, needed: the config provider"),
+        (s3_endpoint_off_the_internet_too, "closed: sink connector → s3, tcp 443, needed: the sink lands changes"),
+    ],
+)
+def test_a_closed_flow_is_named(dev: "Synthesized", change: Callable[[Templates], None], named: str) -> None:
+    changed = templates(dev)
+    change(changed)
+    assert [one for one in found(dev, changed) if one.startswith(named)]
+
+
+def test_a_connector_without_a_way_out_is_named_where_it_needs_one(synthesize: Callable[[str], "Synthesized"]) -> None:
+    stage = synthesize("stage")
+    changed = templates(stage)
+    connector_in_data_subnets(changed)
+    assert found(stage, changed) == []  # its one service, Secrets Manager, has an endpoint that data subnets reach
+    remove(changed, "AWS::EC2::VPCEndpoint", "VpcSecretsmanagerEndpoint")
+    assert [one for one in found(stage, changed) if one.startswith("closed: source connector → secretsmanager")]
+
+
+def world_into_aurora(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "SecurityGroup", "database")
+    group["Properties"]["SecurityGroupIngress"] = [
+        {"CidrIp": "0.0.0.0/0", "IpProtocol": "tcp", "FromPort": 5432, "ToPort": 5432}
+    ]
+
+
+def more_ports_from_the_bastion(changed: Templates) -> None:
+    rule = resource(changed, INGRESS, "PrimarySecurityGroupfromheadwaterdevnetworkBastionSecurityGroupC6E44AB28088")
+    out = resource(changed, EGRESS, "PrimarySecurityGroupheadwaterdevnetworkBastionSecurityGroupC6E44AB28088")
+    for end in (rule, out):
+        end["Properties"]["FromPort"] = 22
+
+
+def any_port_of_the_brokers(changed: Templates) -> None:
+    for type_, start in ((INGRESS, "SinkSecurityGroupheadwater"), (EGRESS, "SinkSecurityGroupto")):
+        resource(changed, type_, start)["Properties"] |= {"FromPort": 0, "ToPort": 65535}
+
+
+def brokers_reach_out(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "SecurityGroup", "stream")
+    group["Properties"]["SecurityGroupEgress"] = [{"CidrIp": "0.0.0.0/0", "IpProtocol": "-1"}]
+    stream = resource(changed, "AWS::MSK::Cluster", "Cluster")
+    stream["Properties"]["BrokerNodeGroupInfo"]["ClientSubnets"] = place_of_the_source(changed)["subnets"]
+
+
+def core_without_a_rule_of_its_own_for_what_leaves(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "SinkSecurityGroup")
+    del group["Properties"]["SecurityGroupEgress"]
+    remove(changed, EGRESS, "SinkSecurityGroupto")
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (world_into_aurora, "open but not declared: EMR core → Aurora, tcp 5432, within the VPC"),
+        (more_ports_from_the_bastion, "open but not declared: bastion → EMR primary, tcp 22-8088, within the VPC"),
+        (any_port_of_the_brokers, "open but not declared: sink connector → MSK, tcp any, within the VPC"),
+        (brokers_reach_out, "open but not declared: MSK → internet, all, NAT instance"),
+        # EC2 lets everything out of a group for which no rule says what may leave.
+        (core_without_a_rule_of_its_own_for_what_leaves, "open but not declared: sink connector → internet, all"),
+    ],
+)
+def test_a_flow_that_nobody_declared_is_named(
+    dev: "Synthesized", change: Callable[[Templates], None], named: str
+) -> None:
+    changed = templates(dev)
+    change(changed)
+    assert [one for one in found(dev, changed) if one.startswith(named)]
+
+
+def test_a_component_that_is_gone_or_new_is_named(dev: "Synthesized") -> None:
+    changed = templates(dev)
+    network = changed["headwater-dev-network"]["Resources"]
+    (bastion,) = [name for name in network if name.startswith("Bastion") and network[name]["Type"] == INSTANCE]
+    network["Jump"] = network.pop(bastion)
+    for output in [one for one in changed["headwater-dev-network"]["Outputs"].values() if "Export" not in one]:
+        output["Value"] = "unknown"
+    names = found(dev, changed)
+    assert "needed flow bastion → Aurora: a component of this name is not there" in names
+    assert "open but not declared: network:Jump → Aurora, tcp 5432, within the VPC" in names
+
+
+def test_a_group_that_nothing_uses_and_a_rule_that_is_not_understood_are_named(dev: "Synthesized") -> None:
+    changed = templates(dev)
+    network = changed["headwater-dev-network"]["Resources"]
+    rules = [{"CidrIpv6": "::/0", "IpProtocol": "-1"}]
+    group = {"Type": "AWS::EC2::SecurityGroup", "Properties": {"SecurityGroupIngress": rules}}
+    network["Odd"] = group
+    network["Acl"] = {"Type": "AWS::EC2::NetworkAcl"}
+    names = found(dev, changed)
+    assert "network:Odd: a security group that no component is in" in names
+    assert "network:Acl: AWS::EC2::NetworkAcl is not part of the model of reachability" in names
+    assert [one for one in names if one.startswith("network:Odd: a rule whose peer")]
+
+
+@pytest.mark.parametrize("text", ["tcp", "tcp 443,udp any", "icmp", "all", "tcp 80-90"])
+def test_ports_are_read_as_they_are_written(text: str) -> None:
+    assert Ports.parse(text) == Ports.parse(str(Ports.parse(text)))
+
+
+def test_wrong_ports_are_refused() -> None:
+    with pytest.raises(UserError, match=r"flows\.yaml: ports: found 'https', expected such as tcp 443"):
+        Ports.parse("https")
+
+
+def test_everything_covers_every_range_and_ranges_meet_in_what_they_share() -> None:
+    assert not Ports.parse("tcp 443, udp 53") - Ports.parse("all")
+    assert Ports.parse("tcp 80-443") & Ports.parse("tcp 443-500, udp 443") == Ports.parse("tcp 443")
+    assert Ports.parse("all") & Ports.parse("tcp 22") == Ports.parse("tcp 22")
+    assert Ports.parse("tcp 80-90") - Ports.parse("tcp 80-85") == Ports.parse("tcp 80-90")

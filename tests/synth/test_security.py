@@ -1,0 +1,300 @@
+"""What cdk-nag does not look at: rights, trust, encryption and ways in, over all stacks of every environment."""
+
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+Properties = Mapping[str, Any]
+
+# Actions for which the Service Authorization Reference names no resource, or only one that does not exist yet.
+WITHOUT_RESOURCE = {
+    "cloudwatch:PutMetricData": "its condition confines it to one namespace",
+    **dict.fromkeys(
+        ("ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "ec2:DescribeVpcs"), "MSK Connect asks this of its caller"
+    ),
+    **dict.fromkeys(
+        ("kafkaconnect:CreateConnector", "kafkaconnect:ListConnectors"), "the connector has no ARN before it is there"
+    ),
+    **dict.fromkeys(
+        (
+            "logs:CreateLogDelivery",
+            "logs:DeleteLogDelivery",
+            "logs:DescribeLogGroups",
+            "logs:DescribeResourcePolicies",
+            "logs:GetLogDelivery",
+            "logs:ListLogDeliveries",
+            "logs:PutResourcePolicy",
+            "logs:UpdateLogDelivery",
+        ),
+        "a service that delivers logs asks this of its caller",
+    ),
+    **dict.fromkeys(
+        (
+            "ec2messages:AcknowledgeMessage",
+            "ec2messages:DeleteMessage",
+            "ec2messages:FailMessage",
+            "ec2messages:GetEndpoint",
+            "ec2messages:GetMessages",
+            "ec2messages:SendReply",
+            "ssm:UpdateInstanceInformation",
+            "ssmmessages:CreateControlChannel",
+            "ssmmessages:CreateDataChannel",
+            "ssmmessages:OpenControlChannel",
+            "ssmmessages:OpenDataChannel",
+        ),
+        "Session Manager's agent speaks for its own instance only",
+    ),
+}
+# Services that take a role without telling on whose behalf. A role is handed to each with iam:PassRole, which works in
+# the role's own account only.
+TELL_NO_ACCOUNT = {
+    "ec2.amazonaws.com": "instance profiles",
+    "lambda.amazonaws.com": "execution roles",
+}
+# Roles that CDK's own constructs make, out of reach.
+MADE_BY_CDK = {"Custom::S3AutoDeleteObjects", "Custom::VpcRestrictDefaultSG", "waiter-state-machine"}
+# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/data-protection.html#encryption-transit
+ENCRYPT_BETWEEN_INSTANCES = ("c7g", "c7i", "m6a", "m6i", "m7a", "m7g", "m7i", "m8g", "r7g", "r7i")
+
+
+def _key_of(name: str) -> Callable[[Properties], bool]:
+    return lambda properties: isinstance(properties.get(name), dict)
+
+
+def _bucket_is_encrypted(properties: Properties) -> bool:
+    (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
+    default = rule["ServerSideEncryptionByDefault"]
+    # S3 delivers access logs only where its own key encrypts; those buckets log nothing themselves.
+    logs = "LoggingConfiguration" not in properties
+    return bool(default["SSEAlgorithm"] == "AES256" if logs else "KMSMasterKeyID" in default)
+
+
+def _disks_are_encrypted(properties: Properties) -> bool:
+    return all(one["Ebs"]["Encrypted"] for one in properties["BlockDeviceMappings"])
+
+
+def _emr_is_encrypted(properties: Properties) -> bool:
+    encryption = properties["SecurityConfiguration"]["EncryptionConfiguration"]
+    at_rest = encryption["AtRestEncryptionConfiguration"]
+    disks, objects = at_rest["LocalDiskEncryptionConfiguration"], at_rest["S3EncryptionConfiguration"]
+    return bool(
+        encryption["EnableAtRestEncryption"]
+        and (disks["EncryptionKeyProviderType"], disks["EnableEbsEncryption"]) == ("AwsKms", True)
+        and objects["EncryptionMode"] == "SSE-KMS"
+        and isinstance(disks["AwsKmsKey"], dict)
+        and isinstance(objects["AwsKmsKey"], dict)
+    )
+
+
+def _glue_is_encrypted(properties: Properties) -> bool:
+    parts = properties["EncryptionConfiguration"]
+    modes = {
+        parts["CloudWatchEncryption"]["CloudWatchEncryptionMode"],
+        parts["JobBookmarksEncryption"]["JobBookmarksEncryptionMode"],
+        *(one["S3EncryptionMode"] for one in parts["S3Encryptions"]),
+    }
+    return modes == {"SSE-KMS", "CSE-KMS"}
+
+
+def _athena_is_encrypted(properties: Properties) -> bool:
+    settings = properties["WorkGroupConfiguration"]
+    encryption = settings["ResultConfiguration"]["EncryptionConfiguration"]
+    return bool(settings["EnforceWorkGroupConfiguration"] and encryption["EncryptionOption"] == "SSE_KMS")
+
+
+# How each kind of resource that holds data shows that a key of the environment encrypts it.
+AT_REST: dict[str, Callable[[Properties], bool]] = {
+    "AWS::Athena::WorkGroup": _athena_is_encrypted,
+    "AWS::DynamoDB::GlobalTable": lambda properties: all(
+        isinstance(replica["SSESpecification"]["KMSMasterKeyId"], dict) for replica in properties["Replicas"]
+    ),
+    "AWS::EC2::Instance": _disks_are_encrypted,
+    "AWS::EMR::SecurityConfiguration": _emr_is_encrypted,
+    "AWS::EMR::Cluster": _key_of("SecurityConfiguration"),
+    "AWS::Glue::Job": _key_of("SecurityConfiguration"),
+    "AWS::Glue::SecurityConfiguration": _glue_is_encrypted,
+    "AWS::KMS::Key": lambda properties: properties["EnableKeyRotation"] is True,
+    "AWS::Kinesis::Stream": lambda properties: isinstance(properties["StreamEncryption"]["KeyId"], dict),
+    "AWS::MSK::Cluster": lambda properties: isinstance(
+        properties["EncryptionInfo"]["EncryptionAtRest"]["DataVolumeKMSKeyId"], dict
+    ),
+    "AWS::RDS::DBCluster": lambda properties: properties["StorageEncrypted"] and _key_of("KmsKeyId")(properties),
+    "AWS::S3::Bucket": _bucket_is_encrypted,
+    "AWS::SNS::Topic": _key_of("KmsMasterKeyId"),
+    "AWS::SQS::Queue": _key_of("KmsMasterKeyId"),
+    "AWS::SecretsManager::Secret": _key_of("KmsKeyId"),
+}
+# What holds no data of its own, or none that is not encrypted by what it belongs to. A log group is encrypted by
+# CloudWatch's own key: rows are logged nowhere.
+NOTHING_AT_REST = re.compile(
+    r"Custom::\w+|AWS::("
+    r"Budgets::Budget|CloudFormation::CustomResource|CloudWatch::(Alarm|Dashboard)|"
+    r"EC2::(EIP|FlowLog|InternetGateway|LaunchTemplate|NatGateway|Route|RouteTable|SecurityGroup(In|E)gress|"
+    r"SecurityGroup|Subnet|SubnetRouteTableAssociation|VPC|VPCEndpoint|VPCGatewayAttachment)|"
+    r"Athena::NamedQuery|Events::Rule|Glue::(Database|Table|Connection)|IAM::\w+|KMS::Alias|KafkaConnect::\w+|"
+    r"Lambda::\w+|Logs::(LogGroup|MetricFilter)|MSK::(Configuration|Topic)|QuickSight::\w+|"
+    r"RDS::(DBClusterParameterGroup|DBInstance|DBSubnetGroup)|S3::BucketPolicy|SNS::(Subscription|TopicPolicy)|"
+    r"SQS::QueuePolicy|SecretsManager::(ResourcePolicy|RotationSchedule|SecretTargetAttachment)|"
+    r"Serverless::Application|StepFunctions::StateMachine)"
+)
+
+
+def test_a_key_encrypts_everything_that_holds_data(every: "Synthesized") -> None:
+    unknown, plain = set(), []
+    for name, resource in _resources(every):
+        check = AT_REST.get(resource["Type"])
+        if check is not None and not check(resource["Properties"]):
+            plain.append(name)
+        elif check is None and not NOTHING_AT_REST.fullmatch(resource["Type"]):
+            unknown.add(resource["Type"])
+    assert plain == []
+    assert unknown == set(), "say in this file how each of these shows its encryption, or that it holds no data"
+
+
+@pytest.mark.parametrize(
+    ("type_", "properties"),
+    [
+        ("AWS::DynamoDB::GlobalTable", {"Replicas": [{"SSESpecification": {"KMSMasterKeyId": "alias/aws/dynamodb"}}]}),
+        ("AWS::EC2::Instance", {"BlockDeviceMappings": [{"Ebs": {"Encrypted": False}}]}),
+        ("AWS::Kinesis::Stream", {"StreamEncryption": {"KeyId": "alias/aws/kinesis"}}),
+        ("AWS::KMS::Key", {"EnableKeyRotation": False}),
+        ("AWS::SNS::Topic", {}),
+        ("AWS::RDS::DBCluster", {"StorageEncrypted": True}),
+        (
+            "AWS::S3::Bucket",
+            {
+                "LoggingConfiguration": {},
+                "BucketEncryption": {
+                    "ServerSideEncryptionConfiguration": [{"ServerSideEncryptionByDefault": {"SSEAlgorithm": "AES256"}}]
+                },
+            },
+        ),
+    ],
+)
+def test_what_no_key_of_the_environment_encrypts_is_seen(type_: str, properties: Properties) -> None:
+    assert not AT_REST[type_](properties)
+
+
+def test_a_right_on_everything_is_one_that_has_no_resource(every: "Synthesized") -> None:
+    mighty = [
+        f"{name}: {action}"
+        for name, statement in _allowed(every)
+        if "*" in _list(statement.get("Resource")) or "NotResource" in statement
+        for action in _list(statement.get("Action")) or ["everything but some"]
+        if action not in WITHOUT_RESOURCE
+    ]
+    assert mighty == []
+
+
+def test_no_role_may_do_every_action_that_begins_alike(every: "Synthesized") -> None:
+    assert [(name, action) for name, one in _allowed(every) for action in _list(one["Action"]) if "*" in action] == []
+
+
+def test_a_key_is_ruled_by_its_own_account(every: "Synthesized") -> None:
+    """``kms:*`` for everything is how an account keeps its key; anyone else gets actions by name."""
+    for name, key in every.resources("AWS::KMS::Key").items():
+        for statement in key["Properties"]["KeyPolicy"]["Statement"]:
+            principal = json.dumps(statement["Principal"])
+            assert '"*"' not in principal, name
+            if "kms:*" in _list(statement["Action"]):
+                assert ":root" in principal, name
+
+
+def test_every_service_takes_a_role_on_behalf_of_this_account_only(every: "Synthesized") -> None:
+    trusting = []
+    for name, role in every.resources("AWS::IAM::Role").items():
+        path = role.get("Metadata", {}).get("aws:cdk:path", "")
+        for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]:
+            service = statement["Principal"].get("Service", "")
+            accounts = statement.get("Condition", {}).get("StringEquals", {}).get("aws:SourceAccount")
+            known = service in TELL_NO_ACCOUNT or any(part in path for part in MADE_BY_CDK)
+            if accounts is None and not known:
+                trusting.append(f"{name}: {service or statement['Principal']}")
+    assert trusting == []
+
+
+def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every: "Synthesized") -> None:
+    policies = [one["Properties"] for one in every.resources("AWS::S3::BucketPolicy").values()]
+    buckets = every.resources("AWS::S3::Bucket")
+    log_buckets = [name for name, one in buckets.items() if "LoggingConfiguration" not in one["Properties"]]
+    assert len(log_buckets) == 1
+    for name, bucket in buckets.items():
+        public = bucket["Properties"]["PublicAccessBlockConfiguration"]
+        assert public == dict.fromkeys(public, True), name
+        assert len(public) == 4, name
+        assert bucket["Properties"]["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
+        (policy,) = [one for one in policies if one["Bucket"] == {"Ref": name.partition("/")[2]}]
+        denied = [
+            one["Condition"]
+            for one in policy["PolicyDocument"]["Statement"]
+            if (one["Effect"], one["Action"], one["Principal"]) == ("Deny", "s3:*", {"AWS": "*"})
+        ]
+        assert {"Bool": {"aws:SecureTransport": "false"}} in denied, name
+        assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied, name
+
+
+def test_instances_answer_to_version_2_of_the_metadata_service_only(every: "Synthesized") -> None:
+    templates = every.resources("AWS::EC2::LaunchTemplate")
+    safe = {
+        template["Properties"]["LaunchTemplateName"]
+        for template in templates.values()
+        if template["Properties"]["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"] == "required"
+    }
+    instances = every.resources("AWS::EC2::Instance")
+    assert {one["Properties"]["LaunchTemplate"]["LaunchTemplateName"] for one in instances.values()} == safe
+    (emr,) = every.resources("AWS::EMR::SecurityConfiguration").values()
+    metadata = emr["Properties"]["SecurityConfiguration"]["InstanceMetadataServiceConfiguration"]
+    assert metadata["MinimumInstanceMetadataServiceVersion"] == 2
+
+
+def test_nothing_but_a_nat_has_a_public_address(every: "Synthesized") -> None:
+    for name, subnet in every.resources("AWS::EC2::Subnet").items():
+        assert subnet["Properties"].get("MapPublicIpOnLaunch", False) is False, name
+    public = [
+        name
+        for name, instance in every.resources("AWS::EC2::Instance").items()
+        if any(one.get("AssociatePublicIpAddress") for one in instance["Properties"].get("NetworkInterfaces", ()))
+    ]
+    assert all("NatInstance" in name for name in public)
+    for name, instance in every.resources("AWS::RDS::DBInstance").items():
+        assert instance["Properties"].get("PubliclyAccessible", False) is False, name
+    (brokers,) = every.resources("AWS::MSK::Cluster").values()
+    assert "ConnectivityInfo" not in brokers["Properties"]["BrokerNodeGroupInfo"]
+
+
+def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every: "Synthesized") -> None:
+    """EMR's own encryption in transit wants certificates with their private key in S3, so this stands in for it."""
+    (cluster,) = every.resources("AWS::EMR::Cluster").values()
+    instances = cluster["Properties"]["Instances"]
+    types = [instances[group]["InstanceType"] for group in ("MasterInstanceGroup", "CoreInstanceGroup")]
+    assert [one for one in types if one.partition(".")[0] not in ENCRYPT_BETWEEN_INSTANCES] == []
+
+
+def _resources(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every resource with its place; a mapping of properties is there even where the template has none."""
+    for part in synthesized.parts():
+        for name, resource in synthesized.template(part)["Resources"].items():
+            yield f"{part}/{name}", {"Properties": {}, **resource}
+
+
+def _allowed(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every statement that allows something to a principal of the app."""
+    for name, resource in _resources(synthesized):
+        properties = resource["Properties"]
+        documents = [one["PolicyDocument"] for one in properties.get("Policies", ()) if isinstance(one, dict)]
+        if resource["Type"] in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
+            documents.append(properties["PolicyDocument"])
+        for document in documents:
+            for statement in document["Statement"]:
+                if statement["Effect"] == "Allow":
+                    yield name, statement
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else [] if value is None else [value]

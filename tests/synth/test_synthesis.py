@@ -1,0 +1,54 @@
+"""The command that deploys synthesizes in silence, without credentials, and what comes out is CloudFormation."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from headwater import environment
+from headwater.baselines import CDK
+from headwater.paths import ROOT
+
+if TYPE_CHECKING:
+    from tests.synth.conftest import Synthesized
+
+BIN = Path(sys.executable).parent
+# W3005: CDK names each dependency, also one that a reference makes. W3010: the environment's file names the zones.
+LINT_IGNORES = ("W3005", "W3010")
+
+
+def test_cfn_lint_finds_nothing(every: "Synthesized") -> None:
+    done = _lint(every.environment.region, *sorted(every.assembly.glob("*.template.json")))
+    assert done.returncode == 0, done.stdout
+
+
+def test_cfn_lint_finds_what_is_wrong(tmp_path: Path) -> None:
+    template = tmp_path / "wrong.template.json"
+    template.write_text('{"Resources": {"A": {"Type": "AWS::S3::Bucket", "Properties": {"BucketNames": "a"}}}}')
+    done = _lint("eu-central-1", template)
+    assert done.returncode != 0
+    assert "BucketNames" in done.stdout
+
+
+@pytest.mark.parametrize("name", environment.names(ROOT / "config"))
+def test_synthesis_warns_of_nothing_and_needs_no_credentials(name: str, tmp_path: Path) -> None:
+    command = [str(CDK), "--no-notices", "--no-color", "--context", f"env={name}", "synth", "--quiet", "--strict"]
+    done = subprocess.run(
+        [*command, "--no-staging", "--output", str(tmp_path / "cdk.out")],
+        cwd=ROOT,
+        env={"PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}", "HOME": str(tmp_path), "AWS_EC2_METADATA_DISABLED": "1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    said = [line for line in (done.stdout + done.stderr).splitlines() if line.strip()]
+    assert [line.split(" ")[0:2] for line in said] == [["Successfully", "synthesized"], ["Supply", "a"]], said
+
+
+def _lint(region: str, *templates: Path) -> subprocess.CompletedProcess[str]:
+    command = [str(BIN / "cfn-lint"), "--regions", region, "--ignore-checks", *LINT_IGNORES, "--template"]
+    return subprocess.run([*command, *map(str, templates)], capture_output=True, text=True, check=False)

@@ -1,0 +1,66 @@
+"""A release, version or type that AWS does not offer is refused when the environment is read."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from headwater import environment
+from headwater.checks import allow_lists
+from headwater.errors import UserError
+from tests.unit.test_environment import CONFIG, changed
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "expected"),
+    [
+        ("network.nat_instance_type", "t4g.giant", "t3.nano, t3.micro, t3.small"),
+        ("database.engine_version", "15.4", "16.1, 16.2, 16.3"),
+        ("database.engine_version", "16.7", "16.1, 16.2, 16.3"),
+        ("stream.kafka_version", "3.9.x", "3.7.x.kraft, 3.8.x.kraft"),
+        ("stream.broker_type", "kafka.t3.small", "kafka.m5.large"),
+        ("stream.broker_type", "express.m7g.large", "kafka.m5.large"),
+        ("connect.kafka_connect_version", "2.7.1", "3.7.x (allow_lists.yaml, msk_connect_versions, as of 2025-10)"),
+        ("emr.release", "emr-6.15.0", "emr-7.0.0, emr-7.1.0"),
+        ("emr.release", "emr-7.13.1", "emr-7.0.0, emr-7.1.0"),
+        ("emr.core_type", "m5.large", "m5.xlarge, m5.2xlarge"),
+        ("emr.primary_type", "t3.xlarge", "a type of the families c5, c5a"),
+        ("glue.version", "4.0", "5.0 or 5.1"),
+        ("glue.worker_type", "Z.2X", "G.025X, G.1X"),
+    ],
+)
+def test_what_aws_does_not_offer_is_refused_with_what_it_does(
+    tmp_path: Path, field: str, value: Any, expected: str
+) -> None:
+    pattern = rf"dev\.yaml: {re.escape(field)}: found '{re.escape(value)}', expected {re.escape(expected)}"
+    with pytest.raises(UserError, match=pattern):
+        environment.load("dev", changed(tmp_path, field, value))
+
+
+def test_an_instance_type_is_offered_from_the_release_that_brought_it(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "emr.core_type", "r8i.xlarge")
+    assert environment.load("dev", folder).emr.core_type == "r8i.xlarge"
+    document = yaml.safe_load((folder / "dev.yaml").read_text())
+    document["emr"]["release"] = "emr-7.8.0"
+    (folder / "dev.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(UserError, match=r"emr\.core_type: found 'r8i\.xlarge', expected .*r8i-flex"):
+        environment.load("dev", folder)
+
+
+def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
+    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    document |= {"region": "eu-west-1", "availability_zones": ["eu-west-1a", "eu-west-1b"]}
+    (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
+    with pytest.raises(UserError, match=r"region: found 'eu-west-1', expected eu-central-1, for which"):
+        environment.load("dev", tmp_path)
+
+
+def test_every_list_says_where_it_is_from_and_when() -> None:
+    lists = yaml.safe_load(allow_lists.FILE.read_text())
+    assert lists.pop("regions")
+    for name, one in lists.items():
+        assert one["source"], name
+        assert re.fullmatch(r"20\d\d-[01]\d", str(one["date"])), name
+        assert len(set(one["values"])) == len(one["values"]) > 0, name

@@ -1,0 +1,134 @@
+"""Baselines say what the template says, in fewer and plainer words."""
+
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater import baselines
+from headwater.errors import UserError
+
+DIGEST = "0123456789abcdef" * 4
+VIEW = {"originalSql": 'SELECT "a" FROM t\nWHERE NOT _deleted', "columns": [{"name": "a", "type": "varchar"}]}
+
+
+def test_what_was_rendered_reads_back_as_it_was() -> None:
+    encoded = base64.b64encode(json.dumps(VIEW).encode()).decode()
+    template: dict[str, Any] = {
+        "Description": "Headwater: a stack",
+        "Resources": {
+            "Zone": {
+                "Type": "AWS::S3::Bucket",
+                "Properties": {
+                    "Name": {
+                        "Fn::Join": ["", ["${literal}-$", {"Ref": "AWS::AccountId"}, {"Fn::GetAtt": ["A", "B.C"]}]]
+                    },
+                    "Imported": {"Fn::Join": ["", [{"Fn::ImportValue": "other:ExportX"}, "/landing/*"]]},
+                    "Parts": {"Fn::Join": ["/", ["a", "b"]]},
+                    "Deep": {"Fn::Join": ["", ["a", {"Fn::Select": [1, {"Fn::Split": ["/", {"Ref": "X"}]}]}]]},
+                    "Sub": {"Fn::Sub": "${AWS::Partition}-x"},
+                    "List": [{"Fn::ImportValue": "other:ExportY"}, 1, True, None, "yes", "1.2", "a: b"],
+                    "Lines": "one\n  two\nthree\n",
+                    "Settings": base64.b64encode(b"retention.ms=1\ncleanup.policy=compact\n").decode(),
+                    "View": f"/* Presto View: {encoded} */",
+                    "NotText": base64.b64encode(bytes(range(200, 230))).decode(),
+                    "LooksEncoded": "AWSServiceRoleForSomething",
+                },
+                "DependsOn": ["B", "A"],
+            }
+        },
+    }
+    text = baselines.render(template)
+    assert baselines.parse(text, Path("zone.yaml")) == template
+
+
+def test_intrinsic_functions_and_encoded_texts_are_written_plainly() -> None:
+    encoded = base64.b64encode(json.dumps(VIEW).encode()).decode()
+    text = baselines.render(
+        {
+            "Resources": {
+                "B": {
+                    "Type": "T",
+                    "Properties": {
+                        "Arn": {"Fn::Join": ["", ["arn:", {"Ref": "AWS::Partition"}, ":x"]]},
+                        "Configs": base64.b64encode(b"cleanup.policy=compact\n").decode(),
+                        "View": f"/* Presto View: {encoded} */",
+                    },
+                },
+            }
+        }
+    )
+    assert "Arn: !Join 'arn:${AWS::Partition}:x'" in text
+    assert "Configs: !Base64 |\n" in text
+    assert "cleanup.policy=compact\n" in text
+    assert "WHERE NOT _deleted\n" in text
+
+
+def test_the_order_of_a_templates_mappings_does_not_matter_and_that_of_its_lists_does() -> None:
+    one = {"Resources": {"A": {"Type": "T", "Properties": {"X": 1, "Y": [1, 2]}}, "B": {"Type": "T"}}}
+    other = {"Resources": {"B": {"Type": "T"}, "A": {"Properties": {"Y": [1, 2], "X": 1}, "Type": "T"}}}
+    assert baselines.render(one) == baselines.render(other)
+    other["Resources"]["A"]["Properties"]["Y"].reverse()  # type: ignore[index]
+    assert baselines.render(one) != baselines.render(other)
+
+
+def test_assets_stand_with_their_names_whatever_their_content(tmp_path: Path) -> None:
+    texts = []
+    for digest in (DIGEST, DIGEST[::-1]):
+        _assembly(tmp_path, digest)
+        templates = baselines.from_assembly(tmp_path)
+        assert sorted(templates) == ["lake", "network"]
+        texts.append(baselines.render(templates["lake"]))
+    assert texts[0] == texts[1]
+    assert "Key: <Jar>.zip" in texts[0]
+    assert "Name: plugin-<Jar>" in texts[0]
+
+
+def test_protection_and_dependencies_are_in_the_baseline_and_the_bootstrap_check_is_not(tmp_path: Path) -> None:
+    _assembly(tmp_path, DIGEST)
+    template = baselines.from_assembly(tmp_path)["lake"]
+    assert template["Metadata"]["Stack"] == {"TerminationProtection": True, "DependsOn": ["network"]}
+    assert "Parameters" not in template
+    assert "Rules" not in template
+
+
+def test_baselines_of_stacks_gone_are_removed(tmp_path: Path) -> None:
+    template = {"Resources": {"A": {"Type": "T", "Properties": {}}}}
+    baselines.write(tmp_path / "dev", {"lake": template, "bi": template})
+    baselines.write(tmp_path / "dev", {"lake": template})
+    assert baselines.read(tmp_path / "dev") == {"lake": template}
+    assert baselines.read(tmp_path / "absent") == {}
+
+
+@pytest.mark.parametrize("text", ["a: [", "- 1", "a: !Ref [b]", "a: !Unknown b"])
+def test_a_broken_baseline_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "lake.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"(?s)lake\.yaml.*make baselines"):
+        baselines.read(tmp_path)
+
+
+def _assembly(folder: Path, digest: str) -> None:
+    """A cloud assembly as CDK writes one: the stack lake with an asset, and the stack network that it needs."""
+    artifacts: dict[str, Any] = {"headwater-dev-lake.assets": {"type": "cdk:asset-manifest"}}
+    for name, dependencies in (("headwater-dev-network", []), ("headwater-dev-lake", ["headwater-dev-network"])):
+        artifacts[name] = {
+            "type": "aws:cloudformation:stack",
+            "properties": {"templateFile": f"{name}.json", "terminationProtection": True},
+            "dependencies": [*dependencies, f"{name}.assets"],
+        }
+        template = {
+            "Parameters": {"BootstrapVersion": {"Type": "String"}},
+            "Rules": {"CheckBootstrapVersion": {}},
+            "Resources": {
+                "A": {
+                    "Type": "T",
+                    "Metadata": {"aws:cdk:path": "p", "aws:asset:path": f"asset.{digest}"},
+                    "Properties": {"Key": f"{digest}.zip", "Name": f"plugin-{digest[:12]}"},
+                }
+            },
+        }
+        (folder / f"{name}.json").write_text(json.dumps(template))
+        (folder / f"{name}.assets.json").write_text(json.dumps({"files": {digest: {"displayName": f"{name}/Jar"}}}))
+    (folder / "manifest.json").write_text(json.dumps({"artifacts": artifacts}))

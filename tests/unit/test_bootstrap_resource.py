@@ -1,0 +1,172 @@
+"""What the database's custom resources refuse and wait for, without a database. What they make: tests/local."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import hmac
+import re
+from typing import Any
+
+import pytest
+
+from custom_resources import database_bootstrap, lifecycle
+from custom_resources.data_api import Database
+from custom_resources.lifecycle import Event, Outcome, ResourceFailed
+from headwater import database
+from headwater.contract import load_all
+from headwater.paths import CONTRACTS
+from tests.data_api import CLUSTER, OWNER_SECRET
+from tests.modelled import Modelled, refusal
+
+BEGAN = 1_000_000.0
+PLACEHOLDER = r"(?<!:):[A-Za-z_]"
+
+
+class DataApi:
+    """Answers every statement, until it refuses one."""
+
+    def __init__(self) -> None:
+        self.level = "logical"
+        self.refuses: Exception | None = None
+        self.refuses_rollback = False
+        self.ended: list[str] = []
+
+    def execute_statement(self, **request: Any) -> dict[str, Any]:
+        if request["sql"] == "SHOW wal_level":
+            return {"records": [[{"stringValue": self.level}]]}
+        if self.refuses is not None:
+            raise self.refuses
+        return {"records": [[{"isNull": True}, {"isNull": True}]]} if request["sql"] == "span" else {}
+
+    def begin_transaction(self, **_: Any) -> dict[str, Any]:
+        return {"transactionId": "1"}
+
+    def commit_transaction(self, **_: Any) -> dict[str, Any]:
+        self.ended.append("commit")
+        return {}
+
+    def rollback_transaction(self, **_: Any) -> dict[str, Any]:
+        if self.refuses_rollback:
+            raise refusal("TransactionNotFoundException")
+        self.ended.append("rollback")
+        return {}
+
+
+@pytest.fixture
+def api() -> DataApi:
+    return DataApi()
+
+
+def step(api: DataApi, secret: dict[str, Any] | None = None, seconds: float = 30) -> Outcome:
+    event: Event = {
+        "RequestType": "Create",
+        "PhysicalResourceId": "headwater-dev",
+        "ResourceProperties": {
+            "ClusterArn": CLUSTER, "SecretArn": OWNER_SECRET, "Database": "northwind", "Statements": "s3://b/k",
+            "RoleSecrets": {"headwater_cdc": "arn"},
+        },
+        "Data": {"Began": str(BEGAN)},
+    }  # fmt: skip
+    connection = Database(Modelled("rds-data", api), event["ResourceProperties"])
+    document = {"statements": ["CREATE SCHEMA one"], "span": "span", "repair": ""}
+    known = secret if secret is not None else {"username": "headwater_cdc", "password": "secret"}
+    return database_bootstrap.content_step(event, connection, lambda _: document, lambda _: known, BEGAN + seconds)
+
+
+def test_all_is_one_transaction(api: DataApi) -> None:
+    assert step(api)["IsComplete"]
+    assert api.ended == ["commit"]
+
+
+def test_a_server_that_does_not_replicate_logically_is_named(api: DataApi) -> None:
+    api.level = "replica"
+    with pytest.raises(ResourceFailed, match=r"wal_level = replica, expected logical.*rds\.logical_replication"):
+        step(api)
+    assert api.ended == []
+
+
+@pytest.mark.parametrize(
+    ("secret", "message"),
+    [
+        ({"username": "someone", "password": "x"}, "found the user name 'someone'"),
+        ({"password": "x"}, "found the user name None"),
+        ({"username": "headwater_cdc"}, "found no password"),
+        ({"username": "headwater_cdc", "password": "gehe\u00efm"}, "expected ASCII"),
+        ({"username": "headwater_cdc", "password": "a\0b"}, "expected ASCII"),
+    ],
+)
+def test_a_secret_that_does_not_fit_is_refused_without_its_password(
+    api: DataApi, secret: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(ResourceFailed, match=message) as failed:
+        step(api, secret)
+    assert "gehe" not in str(failed.value)
+    assert api.ended == ["rollback"]
+
+
+@pytest.mark.parametrize(
+    ("code", "message"),
+    [
+        ("StatementTimeoutException", "45 seconds"),
+        ("DatabaseResumingException", "resuming"),
+        ("DatabaseErrorException", "ERROR: deadlock detected; SQLState: 40P01"),
+        ("DatabaseErrorException", "ERROR: canceling statement due to lock timeout; SQLState: 55P03"),
+        ("TransactionNotFoundException", "gone"),
+    ],
+)
+def test_what_passes_is_tried_again(api: DataApi, code: str, message: str) -> None:
+    api.refuses = refusal(code, message, "ExecuteStatement")
+    assert step(api, seconds=1000) == {"IsComplete": False}
+    assert api.ended == ["rollback"]
+    api.refuses = None
+    assert step(api)["IsComplete"]
+
+
+@pytest.mark.parametrize("code", ["AccessDeniedException", "ForbiddenException", "BadRequestException"])
+def test_a_missing_right_counts_once_it_has_had_time_to_settle(api: DataApi, code: str) -> None:
+    api.refuses = refusal(code, "not authorized", "ExecuteStatement")
+    assert step(api, seconds=30) == {"IsComplete": False}
+    with pytest.raises(ResourceFailed, match="not authorized"):
+        step(api, seconds=150)
+
+
+def test_an_error_of_sql_fails_with_its_words(api: DataApi) -> None:
+    api.refuses = refusal("DatabaseErrorException", "ERROR: syntax error; SQLState: 42601", "ExecuteStatement")
+    with pytest.raises(ResourceFailed, match="syntax error"):
+        step(api)
+
+
+def test_waiting_too_long_fails_with_what_was_in_the_way(api: DataApi) -> None:
+    api.refuses = refusal("StatementTimeoutException", "45 seconds", "ExecuteStatement")
+    with pytest.raises(ResourceFailed, match=r"in vain for the database: .*StatementTimeoutException"):
+        step(api, seconds=lifecycle.LONGEST_WAIT + 1)
+
+
+def test_a_rollback_that_fails_does_not_hide_why_it_was_needed(api: DataApi) -> None:
+    api.refuses = refusal("DatabaseErrorException", "ERROR: the reason; SQLState: 42601", "ExecuteStatement")
+    api.refuses_rollback = True
+    with pytest.raises(ResourceFailed, match="the reason"):
+        step(api)
+
+
+def test_no_statement_has_what_the_data_api_takes_for_a_placeholder() -> None:
+    statements = [*database.statements(load_all(CONTRACTS)), database.ORDERS_SPAN, database.repair_statement(1, 2)]
+    for statement in statements:
+        assert not re.search(PLACEHOLDER, statement), statement
+
+
+def test_a_stored_password_is_what_the_standard_makes_of_it() -> None:
+    # The exchange of RFC 7677's example: the verifier must sign it as the server did, and know the client's proof.
+    salt = "W22ZaJ0SNY7soEsUEjb6gQ=="
+    nonce = "rOprNGfwEbeRWgbNEkqO%hvYDpWUa2RaTCAfuxFIlj)hNlF$k0"
+    exchange = f"n=user,r=rOprNGfwEbeRWgbNEkqO,r={nonce},s={salt},i=4096,c=biws,r={nonce}".encode()
+    verifier = database_bootstrap.scram_verifier("pencil", base64.b64decode(salt))
+    scheme, stored_salt, keys = verifier.replace("$4096:", "$").split("$")
+    stored, server = (base64.b64decode(key) for key in keys.split(":"))
+    assert (scheme, stored_salt) == ("SCRAM-SHA-256", salt)
+    signed = hmac.digest(server, exchange, "sha256")
+    assert base64.b64encode(signed) == b"6rriTRBi23WpRR/wtup+mMhUZUn/dB5nLTJRsjl95G4="
+    proof = base64.b64decode("dHzbZapWIk4jUhN+Ute9ytag9zjfMHgsqmmiz7AndVQ=")
+    client = bytes(a ^ b for a, b in zip(proof, hmac.digest(stored, exchange, "sha256"), strict=True))
+    assert hashlib.sha256(client).digest() == stored

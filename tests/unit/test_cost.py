@@ -1,0 +1,196 @@
+"""The month of an environment, from small templates and made-up prices."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from headwater import cli, cost
+from headwater.checks.template import Deployment
+from headwater.commands.cost import read
+from headwater.errors import UserError
+
+REGION = "eu-central-1"
+
+
+def deployment(**resources: tuple[str, dict[str, Any]]) -> Deployment:
+    template = {name: {"Type": type_, "Properties": properties} for name, (type_, properties) in resources.items()}
+    return Deployment({"headwater-dev-lake": {"Resources": template}}, REGION)
+
+
+def quantities(**resources: tuple[str, dict[str, Any]]) -> dict[str, float]:
+    """The quantity of every item."""
+    return {line.item: line.quantity for line in cost.estimate(deployment(**resources), "dev").lines}
+
+
+def price(name: str) -> float:
+    return float(cost.data()["prices"][name][REGION])
+
+
+def test_a_resource_costs_its_quantity_times_the_price_of_the_region() -> None:
+    (line,) = cost.estimate(deployment(Secret=("AWS::SecretsManager::Secret", {})), "dev").lines
+    assert (line.resource, line.item, line.quantity, line.cost) == ("lake:Secret", "secret", 1, price("secret_month"))
+
+
+def test_kafka_pays_for_each_broker_its_volume_and_its_metrics() -> None:
+    nodes = {"InstanceType": "kafka.m7g.large", "StorageInfo": {"EBSStorageInfo": {"VolumeSize": 100}}}
+    properties = {"NumberOfBrokerNodes": 3, "BrokerNodeGroupInfo": nodes, "EnhancedMonitoring": "PER_TOPIC_PER_BROKER"}
+    assert quantities(Cluster=("AWS::MSK::Cluster", properties), Topic=("AWS::MSK::Topic", {})) == {
+        "brokers": 3 * 730,
+        "volumes": 300,
+        "metrics": 3 * cost.assumed("metrics_a_topic"),
+    }
+
+
+def test_aurora_pays_for_the_capacity_of_each_instance() -> None:
+    scaling = {"MinCapacity": 0.5, "MaxCapacity": 4}
+    found = quantities(
+        Cluster=("AWS::RDS::DBCluster", {"ServerlessV2ScalingConfiguration": scaling}),
+        Writer=("AWS::RDS::DBInstance", {"DBInstanceClass": "db.serverless"}),
+        Reader=("AWS::RDS::DBInstance", {"DBInstanceClass": "db.serverless"}),
+    )
+    busy = cost.assumed("aurora_busy_hours")
+    assert found["capacity"] == 2 * (0.5 * (730 - busy) + 4 * busy)
+
+
+def test_a_connector_costs_the_same_as_a_resource_of_ours() -> None:
+    capacity = {"mcuCount": "2", "workerCount": "3"}
+    ours = {"Connector": {"capacity": {"provisionedCapacity": capacity}}}
+    theirs = {"Capacity": {"ProvisionedCapacity": {"McuCount": 2, "WorkerCount": 3}}}
+    assert quantities(One=("Custom::HeadwaterConnector", ours)) == {"capacity units": 6 * 730}
+    assert quantities(One=("AWS::KafkaConnect::Connector", theirs)) == {"capacity units": 6 * 730}
+
+
+def test_emr_pays_for_nodes_their_surcharge_and_their_volumes() -> None:
+    volume = {"VolumeSpecification": {"SizeInGB": 64}, "VolumesPerInstance": 1}
+    nodes = {"InstanceType": "m7g.xlarge", "EbsConfiguration": {"EbsBlockDeviceConfigs": [volume]}}
+    instances = {
+        "MasterInstanceGroup": {**nodes, "InstanceCount": 1},
+        "CoreInstanceGroup": {**nodes, "InstanceCount": 2},
+    }
+    found = quantities(Cluster=("AWS::EMR::Cluster", {"Instances": instances}))
+    assert found["core nodes"] == found["core nodes, EMR"] == 2 * 730
+    assert found["core volumes"] == 2 * (64 + cost.assumed("ebs_root_gb"))
+
+
+@pytest.mark.parametrize(
+    ("properties", "items"),
+    [
+        ({"ShardCount": 2}, {"shards": 1460, "records": 10}),
+        ({"ShardCount": 2, "RetentionPeriodHours": 48}, {"shards": 1460, "records": 10, "retention": 1460}),
+        ({"StreamModeDetails": {"StreamMode": "ON_DEMAND"}}, {"stream": 730, "written": 10, "read": 10}),
+    ],
+)
+def test_a_stream_pays_by_shard_or_by_use(properties: dict[str, Any], items: dict[str, float]) -> None:
+    assert quantities(Stream=("AWS::Kinesis::Stream", properties)) == items
+
+
+def test_a_glue_job_pays_for_its_workers_around_the_clock() -> None:
+    found = quantities(Job=("AWS::Glue::Job", {"WorkerType": "G.025X", "NumberOfWorkers": 2}))
+    assert found["workers"] == 0.25 * 2 * 730
+
+
+def test_an_endpoint_pays_by_zone_and_a_gateway_not_at_all() -> None:
+    gateway = ("AWS::EC2::VPCEndpoint", {"VpcEndpointType": "Gateway"})
+    interface = ("AWS::EC2::VPCEndpoint", {"VpcEndpointType": "Interface", "SubnetIds": ["a", "b", "c"]})
+    assert quantities(Gateway=gateway) == {}
+    assert quantities(Interface=interface)["hours"] == 3 * 730
+
+
+def test_types_without_a_price_are_all_named() -> None:
+    with pytest.raises(UserError, match="found AWS::ES::Domain, Custom::Other, expected types with a price"):
+        cost.estimate(deployment(One=("AWS::ES::Domain", {}), Two=("Custom::Other", {})), "dev")
+
+
+def test_an_instance_type_without_a_price_is_named() -> None:
+    with pytest.raises(UserError, match=r"prices\.yaml: p4d\.24xlarge: found no price, expected .* for lake:One"):
+        cost.estimate(deployment(One=("AWS::EC2::Instance", {"InstanceType": "p4d.24xlarge"})), "dev")
+
+
+def test_a_region_without_prices_is_named() -> None:
+    elsewhere = Deployment(
+        {"headwater-dev-lake": {"Resources": {"One": {"Type": "AWS::SecretsManager::Secret"}}}}, "eu-west-1"
+    )
+    with pytest.raises(UserError, match=r"secret_month: found no price in eu-west-1"):
+        cost.estimate(elsewhere, "dev")
+
+
+def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> None:
+    before = {"same": 1.0, "grew": 1.0, "went": 5.0}
+    assert cost.differences(before, {"same": 1.001, "grew": 3.0, "came": 9.0}) == [
+        ("came", 0.0, 9.0),
+        ("went", 5.0, 0.0),
+        ("grew", 1.0, 3.0),
+    ]
+
+
+def test_every_price_and_assumption_says_what_it_is_of() -> None:
+    data = yaml.safe_load(cost.FILE.read_text())
+    assert re.fullmatch(r"20\d\d-[01]\d", str(data["date"]))
+    for name, one in data["prices"].items():
+        assert set(one) >= {"unit", "source", "estimate", REGION}, name
+        assert one["source"].startswith("https://"), name
+    for name, one in data["assumptions"].items():
+        assert one["reason"], name
+        assert one["value"] >= 0, name
+    code = Path(str(cost.__file__)).read_text()
+    assert [name for name in data["assumptions"] if name not in code and not name.endswith("_gb")] == []
+
+
+@pytest.fixture
+def assembly(tmp_path: Path) -> Path:
+    """A folder as `cdk synth` leaves it, with one secret."""
+    stack = {
+        "type": "aws:cloudformation:stack",
+        "environment": f"aws://unknown-account/{REGION}",
+        "properties": {"templateFile": "lake.json", "stackName": "headwater-dev-lake"},
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps({"artifacts": {"lake": stack}}))
+    template = {"Resources": {"Secret": {"Type": "AWS::SecretsManager::Secret"}}}
+    (tmp_path / "lake.json").write_text(json.dumps(template))
+    return tmp_path
+
+
+def run(*arguments: str) -> str:
+    done = CliRunner().invoke(cli.compose(["cost"]), ["cost", *arguments], catch_exceptions=False)
+    assert done.exit_code == 0
+    return done.stdout
+
+
+def test_the_command_prints_resources_items_and_the_total(assembly: Path) -> None:
+    out = run("dev", "--synthesized", str(assembly))
+    assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* ~?0\.4 .* 0\.40", out)
+    assert "aurora_busy_hours = 20" in out
+
+
+def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path, tmp_path: Path) -> None:
+    document = json.loads(run("dev", "--json", "--synthesized", str(assembly)))
+    assert document["resources"] == {"lake:Secret": 0.4}
+    document |= {"resources": {"lake:Old": 2.0}, "total": 2.0}
+    earlier = tmp_path / "earlier.json"
+    earlier.write_text(json.dumps(document))
+    out = run("dev", "--against", str(earlier), "--synthesized", str(assembly))
+    assert re.search(r"lake:Old +│ +2\.00 +│ +0\.00 +│ +-2\.00", out)
+    assert re.search(r"all +│ +2\.00 +│ +0\.40 +│ +-1\.60", out)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"environment": "prod", "resources": {}}'])
+def test_a_file_that_is_no_estimate_of_the_environment_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "earlier.json"
+    path.write_text(content)
+    with pytest.raises(UserError, match=r"earlier\.json: found .*, expected what"):
+        read(path, "dev")
+
+
+@pytest.mark.parametrize(("environment", "found"), [("prod", "headwater-dev-lake"), ("dev", "")])
+def test_templates_of_another_environment_are_refused(assembly: Path, environment: str, found: str) -> None:
+    if not found:
+        (assembly / "manifest.json").write_text('{"artifacts": {}}')
+    with pytest.raises(UserError, match=rf"found {found or 'no stack'}, expected the stacks headwater-{environment}-"):
+        Deployment.read(assembly, environment)
+    with pytest.raises(UserError, match=r"found no file, expected synthesized stacks: run `make synth ENV=dev`"):
+        Deployment.read(assembly / "none", "dev")
