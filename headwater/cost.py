@@ -143,9 +143,10 @@ def estimate(deployment: Deployment, environment: str) -> Estimate:
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list[tuple[str, float, float]]:
     """The resources whose cost differs, with both costs, the greatest difference first; 0 where one is not there."""
-    pairs = [(name, before.get(name, 0.0), after.get(name, 0.0)) for name in {**before, **after}]
-    changed = [pair for pair in pairs if abs(pair[2] - pair[1]) >= 0.005]
-    return sorted(changed, key=lambda pair: (-abs(pair[2] - pair[1]), pair[0]))
+    names = {**before, **after}
+    # To the cent, as an estimate is kept.
+    pairs = [(name, round(before.get(name, 0.0), 2), round(after.get(name, 0.0), 2)) for name in names]
+    return sorted((pair for pair in pairs if pair[1] != pair[2]), key=lambda pair: (-abs(pair[2] - pair[1]), pair[0]))
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import aws_cdk as cdk
+from constructs import Construct
 
 from stacks.base import HeadwaterStack
 
@@ -13,8 +14,10 @@ def keep_function_logs(stack: HeadwaterStack) -> None:
     They are bare resources below the stack, of which CDK's own setting for the retention knows nothing.
     """
     for child in stack.node.children:
+        if not isinstance(child, Construct) or not child.node.id.endswith("CustomResourceProvider"):
+            continue
         handler = child.node.try_find_child("Handler")
-        if child.node.id.endswith("CustomResourceProvider") and isinstance(handler, cdk.CfnResource):
+        if isinstance(handler, cdk.CfnResource):
             name = child.node.id.removeprefix("Custom::").removesuffix("CustomResourceProvider")
             group = stack.log_group(child, "Logs", f"cdk/{name}")
             handler.add_property_override("LoggingConfig.LogGroup", group.log_group_name)

@@ -59,6 +59,8 @@ class GlueJobStack(HeadwaterStack):
             cloud_watch_encryption=glue.CloudWatchEncryption.kms(self._key),
             job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(self._key),
         )
+        # It holds nothing, and one that is kept would be in the way of the next of its name.
+        self._security.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         written = of_database(contracts, DYNAMODB)
         self.job_names = {one.table: f"headwater-{environment.name}-{one.table}" for one in written}
         self._runs = PolledProvider(self, "Runs", "glue_run", assets)

@@ -57,7 +57,9 @@ def read(path: Path, environment: str) -> dict[str, Any]:
 def _show(estimate: estimating.Estimate) -> None:
     table = Table(title=f"{estimate.environment} in {estimate.region}, US dollars a month", title_justify="left")
     for name in ("resource", "item", "quantity", "unit", "price", "cost"):
-        table.add_column(name, justify="left" if name in ("resource", "item", "unit") else "right", no_wrap=True)
+        # Names give way to figures where a terminal is narrow.
+        words = name in ("resource", "item", "unit")
+        table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     costs = estimate.by_resource()
     for resource, cost_ in costs.items():
         lines = [line for line in estimate.lines if line.resource == resource]
@@ -69,7 +71,7 @@ def _show(estimate: estimating.Estimate) -> None:
             table.add_row("", "together", "", "", "", f"{cost_:,.2f}", style="bold")
     table.add_section()
     table.add_row("all", "", "", "", "", f"{estimate.total:,.2f}", style="bold")
-    console = Console(width=160)
+    console = Console()
     console.print(table)
     data = estimating.data()
     console.print(f"Prices of {data['date']}; ~ marks one that was not read at its source. Assumed a month:")
@@ -80,10 +82,13 @@ def _show(estimate: estimating.Estimate) -> None:
 def _show_differences(estimate: estimating.Estimate, before: dict[str, Any]) -> None:
     table = Table(title=f"{estimate.environment}, US dollars a month", title_justify="left")
     for name in ("resource", "before", "now", "difference"):
-        table.add_column(name, justify="left" if name == "resource" else "right", no_wrap=True)
+        words = name == "resource"
+        table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
     for name, old, new in estimating.differences(before["resources"], estimate.by_resource()):
         table.add_row(name, f"{old:,.2f}", f"{new:,.2f}", f"{new - old:+,.2f}")
     table.add_section()
     total = float(before["total"])
-    table.add_row("all", f"{total:,.2f}", f"{estimate.total:,.2f}", f"{estimate.total - total:+,.2f}", style="bold")
-    Console(width=120).print(table)
+    table.add_row(
+        "all", f"{total:,.2f}", f"{estimate.total:,.2f}", f"{round(estimate.total, 2) - total:+,.2f}", style="bold"
+    )
+    Console().print(table)

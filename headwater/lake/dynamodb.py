@@ -119,8 +119,14 @@ class DynamoDecoder:
         for name, image in (("NewImage", new), ("OldImage", old)):
             if not isinstance(image, (dict, type(None))):
                 raise BadRecord(f"{name}: found {type(image).__name__}, expected an object")
+        table, event, event_id, identity = (
+            _object(record).get(name) for name in ("tableName", "eventName", "eventID", "userIdentity")
+        )
         return _Change(
-            *(_object(record).get(name) for name in ("tableName", "eventName", "eventID", "userIdentity")),
+            table,
+            event,
+            event_id,
+            identity,
             change.get("ApproximateCreationDateTime"),
             change.get("ApproximateCreationDateTimePrecision"),
             [_object(change.get("Keys")).get(column.name) for column in self._columns.key],
@@ -297,7 +303,8 @@ class _Query:
                 return None  # perhaps a name that ``_rest`` writes in another way
             image = _Image(found[self._named_from :], documents, rest)
         keys, before = found[self._key_from : self._old_from], found[self._old_from : self._named_from]
-        return _Change(*found[: self._key_from], keys, old == "object", before, image)
+        table, event, event_id, identity, time, precision = found[: self._key_from]
+        return _Change(table, event, event_id, identity, time, precision, keys, old == "object", before, image)
 
 
 def _sql_path(*names: str) -> str:

@@ -18,7 +18,8 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.changes import columns_tagged
 from headwater.lake.dynamodb import DynamoDecoder, decode_records
 from headwater.lake.lease import Lease
-from headwater.lake.table import HudiTable
+from headwater.lake.streamed import StreamedChanges
+from headwater.lake.table import HudiTable, Progress
 from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.local.export import Item, write_export
@@ -110,10 +111,19 @@ class Accounts:
         table = HudiTable(self._spark, self._contract, self.lake, 2)
         catalog = Catalog(self._glue, self._database)
         self._epoch = epoch
+        self._settings = settings
         self._writer = TableWriter(self._contract, table, lease, catalog, self.s3, settings, self.events.append)
         self._backfill = Backfill(
             self._writer, self.s3, self.lake, self._spark, self._contract, SOURCE, settings, self.events.append
         )
+
+    def changes(self) -> StreamedChanges:
+        """What the job hands its stream's records to."""
+        return StreamedChanges(self._spark, self._contract, self._writer, SOURCE, self._settings)
+
+    def progress(self) -> Progress:
+        """The progress of the last commit."""
+        return self._writer.progress
 
     def stream(self, *changes: str, since: int | None = None) -> None:
         """Commit changes as the stream's; ``since`` is what the job finds out when it first reads."""

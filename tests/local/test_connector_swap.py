@@ -116,6 +116,12 @@ class LocalMskConnect:
         self._deleting.add(connectorArn)
         return {"connectorArn": connectorArn, "connectorState": "DELETING"}
 
+    def filter_log_events(self, logGroupName: str, **_: Any) -> dict[str, Any]:  # noqa: N803
+        """CloudWatch's answer: the errors in the log of a connector's cluster, whose log group has its name."""
+        (arn,) = [arn for arn, request in self._requests.items() if request["connectorName"] == logGroupName]
+        lines = (self._clusters[arn].folder / "connect.log").read_text().splitlines()
+        return {"events": [{"message": line} for line in lines if "ERROR" in line or line.startswith("Caused by")]}
+
     def _state(self, arn: str) -> str:
         status = self._clusters[arn].status(self._requests[arn]["connectorName"])
         states = {status["connector"]["state"], *(task["state"] for task in status["tasks"])}
@@ -165,7 +171,7 @@ class Deployment:
 
     def deploy(self, event: Event, between: str | None = None) -> None:
         """Fulfil a request; the SQL ``between`` runs while there is no connector."""
-        client = Modelled("kafkaconnect", self.msk)
+        client, logs = Modelled("kafkaconnect", self.msk), Modelled("logs", self.msk)
         api = Database(data_api(lambda: self.pipeline.postgres.connect(DATABASE)), DATABASE_PROPERTIES)
         source = event["PhysicalResourceId"] == connectors.SOURCE_NAME
 
@@ -174,7 +180,7 @@ class Deployment:
             if between is not None and "delete_connector" in client.calls:
                 self.run(between)
                 between = None
-            outcome = connector.step(event, client, None, api if source else None, time.time())
+            outcome = connector.step(event, client, logs, api if source else None, time.time())
             return bool(outcome["IsComplete"])
 
         wait_until(f"{event['RequestType']} {event['PhysicalResourceId']}", done, timeout=180, poll=0.5)

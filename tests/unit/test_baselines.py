@@ -1,6 +1,7 @@
 """Baselines say what the template says, in fewer and plainer words."""
 
 import base64
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -84,6 +85,7 @@ def test_assets_stand_with_their_names_whatever_their_content(tmp_path: Path) ->
     assert texts[0] == texts[1]
     assert "Key: <Jar>.zip" in texts[0]
     assert "Name: plugin-<Jar>" in texts[0]
+    assert "Definition: <digest>" in texts[0]
 
 
 def test_protection_and_dependencies_are_in_the_baseline_and_the_bootstrap_check_is_not(tmp_path: Path) -> None:
@@ -125,7 +127,11 @@ def _assembly(folder: Path, digest: str) -> None:
                 "A": {
                     "Type": "T",
                     "Metadata": {"aws:cdk:path": "p", "aws:asset:path": f"asset.{digest}"},
-                    "Properties": {"Key": f"{digest}.zip", "Name": f"plugin-{digest[:12]}"},
+                    "Properties": {
+                        "Key": f"{digest}.zip",
+                        "Name": f"plugin-{digest[:12]}",
+                        "Definition": hashlib.sha256(digest.encode()).hexdigest(),
+                    },
                 }
             },
         }

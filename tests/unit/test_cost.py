@@ -156,7 +156,8 @@ def assembly(tmp_path: Path) -> Path:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(cli.compose(["cost"]), ["cost", *arguments], catch_exceptions=False)
+    runner = CliRunner(env={"COLUMNS": "120"})
+    done = runner.invoke(cli.compose(["cost"]), ["cost", *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
 

@@ -666,7 +666,7 @@ def test_another_name_of_the_table_can_be_given() -> None:
 def test_bad_records_are_kept_whole_beside_the_good_ones() -> None:
     good = compact(record(new={**ITEM, "since": {"S": "2024-03-01"}}))
     records: Iterator[tuple[str | bytes, str | None, str]] = iter(
-        [(good.encode(), "1", "p/1"), ("?\ud800", None, "p/2"), (b"\xff", "3", "p/3"), (bytearray(b"[]"), "4", "p/4")]
+        [(good.encode(), "1", "p/1"), ("?\ud800", None, "p/2"), (b"\xff", "3", "p/3"), (b"[]", "4", "p/4")]
     )
     rows = list(decode_records(records, DynamoDecoder(ACCOUNTS)))
     assert {len(row) for row in rows} == {len(columns_tagged(ACCOUNTS))}
@@ -747,7 +747,7 @@ def test_types_in_the_rest_go_round_exactly(free: Item) -> None:
     assert sorted(map(compact, rest.values())) == sorted(map(compact, free.values()))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(st.sampled_from(["INSERT", "MODIFY", "REMOVE"]), ITEMS, ITEMS, st.randoms(use_true_random=False), st.booleans())
 def test_a_record_means_the_same_however_it_is_written(
     event: str, new: Item, old: Item, rng: Any, escape: bool
@@ -765,7 +765,7 @@ def test_a_record_means_the_same_however_it_is_written(
         assert outcome(PICKING, text) == outcome(PARSING, text) == expected
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(ITEMS, ITEMS, st.data())
 def test_a_damaged_record_is_bad_or_means_what_its_json_says(new: Item, old: Item, data: Any) -> None:
     text = compact(record("MODIFY", new, old))

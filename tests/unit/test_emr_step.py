@@ -376,7 +376,7 @@ def test_a_step_added_at_the_same_moment_by_a_deployment_stays_alone(world: Worl
         add(world, step_name(NAME, OTHER_ARGS), OTHER_ARGS, add_job_flow_steps)
         return add_job_flow_steps(**request)
 
-    world.emr.add_job_flow_steps = after_the_deployment  # type: ignore[method-assign]
+    world.emr.add_job_flow_steps = after_the_deployment  # type: ignore[assignment,method-assign]
     world.add_again(OF_SCHEDULE)
     assert [state for _, state in world.shown()] == ["CANCELLED", "PENDING", "CANCELLED"]
 

@@ -1,0 +1,85 @@
+"""The reader of a Kinesis stream against the Kinesis API that the local run has."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headwater.lake.kinesis import LATEST, READ_TO_END, TRIM_HORIZON, KinesisStream
+from headwater.local.aws import AwsApi
+
+MOST = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def kinesis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    with AwsApi(tmp_path_factory.mktemp("aws")) as aws_api:
+        yield aws_api.client("kinesis")
+
+
+@pytest.fixture
+def stream(kinesis: Any, request: pytest.FixtureRequest) -> str:
+    name = request.node.name[:100]
+    kinesis.create_stream(StreamName=name, ShardCount=1)
+    return str(name)
+
+
+def arn(name: str) -> str:
+    return f"arn:aws:kinesis:eu-central-1:123456789012:stream/{name}"
+
+
+def put(kinesis: Any, stream: str, *texts: str) -> None:
+    for text in texts:
+        kinesis.put_record(StreamName=stream, Data=text.encode(), PartitionKey=text)
+
+
+def drained(reader: KinesisStream, cursor: dict[str, int]) -> tuple[list[str], dict[str, int]]:
+    """All that a reader finds, and the cursor after it."""
+    texts: list[str] = []
+    while True:
+        records, cursor = reader.read(cursor, MOST)
+        if not records:
+            return texts, cursor
+        texts += [record.data.decode() for record in records]
+
+
+def test_a_reader_goes_on_after_its_cursor(kinesis: Any, stream: str) -> None:
+    put(kinesis, stream, "a", "b")
+    texts, cursor = drained(KinesisStream(kinesis, arn(stream), TRIM_HORIZON), {})
+    assert texts == ["a", "b"]
+    put(kinesis, stream, "c")
+    assert drained(KinesisStream(kinesis, arn(stream), TRIM_HORIZON), cursor)[0] == ["c"]
+
+
+def test_the_latest_position_is_for_the_shards_that_are_there_first(kinesis: Any, stream: str) -> None:
+    put(kinesis, stream, "a")
+    reader = KinesisStream(kinesis, arn(stream), LATEST)
+    assert reader.read({}, MOST)[0] == []
+    put(kinesis, stream, "b")
+    assert drained(reader, {})[0] == ["b"]
+
+
+def test_shards_that_come_of_a_split_are_read_after_their_parent(kinesis: Any, stream: str) -> None:
+    put(kinesis, stream, "a", "b")
+    (parent,) = kinesis.list_shards(StreamName=stream)["Shards"]
+    kinesis.split_shard(StreamName=stream, ShardToSplit=parent["ShardId"], NewStartingHashKey=str(2**127))
+    put(kinesis, stream, "c", "d", "e", "f")
+    reader = KinesisStream(kinesis, arn(stream), LATEST)
+    texts, cursor = drained(KinesisStream(kinesis, arn(stream), TRIM_HORIZON), {})
+    assert texts[:2] == ["a", "b"]
+    assert sorted(texts) == ["a", "b", "c", "d", "e", "f"]
+    assert cursor[f"{stream}/{parent['ShardId']}"] == READ_TO_END
+    assert drained(reader, cursor)[0] == []
+
+
+def test_a_batch_ends_at_its_bytes_and_nothing_is_left_out(kinesis: Any, stream: str) -> None:
+    put(kinesis, stream, "a", "b", "c")
+    reader = KinesisStream(kinesis, arn(stream), TRIM_HORIZON)
+    found: list[str] = []
+    cursor: dict[str, int] = {}
+    for _ in range(5):
+        records, cursor = reader.read(cursor, 1)
+        found += [record.data.decode() for record in records]
+    assert found == ["a", "b", "c"]
