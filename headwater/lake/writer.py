@@ -63,6 +63,7 @@ class TableWriter:
     def _resume(self) -> Progress:
         """Take up the last commit's progress, and register its partitions: a crash may have come between the two."""
         last = self._table.last_commit()
+        self._has_rows = last is not None
         if last is None:
             return Progress(epoch=self._settings.epoch, layout=layout(self._contract))
         if last.progress.epoch > self._settings.epoch:
@@ -113,13 +114,14 @@ class TableWriter:
         progress = replace(advance(self.progress), floor=floor)
         names = [name for name, _ in self._contract.lake_columns()]
         rows = batch.filter(is_row).select(names)
-        if floor > self.progress.floor and self.progress.cursor:
+        if floor > self.progress.floor and self._has_rows:
             alive = (F.col("_order") < floor) & ~F.col("_deleted")
             rows = rows.unionByName(self._table.read().filter(alive))
         rows = latest(buried(rows, self._contract, floor), self._contract)
         self._lease.check()
         commit = self._table.upsert(rows, progress)
         self.progress = progress
+        self._has_rows = True
         self._done(commit, counted["rows"], counted["oldest"], started)
 
     def _put_aside(self, bad: DataFrame, name: str, rows: int, count: int) -> None:
