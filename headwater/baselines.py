@@ -80,7 +80,9 @@ def write(folder: Path, templates: Templates) -> None:
         if path.stem not in templates:
             path.unlink()
     for part, template in templates.items():
-        (folder / f"{part}.yaml").write_text(render(template), encoding="utf-8")
+        unfinished = folder / f"{part}.part"
+        unfinished.write_text(render(template), encoding="utf-8")
+        unfinished.replace(folder / f"{part}.yaml")
 
 
 def render(template: Mapping[str, Any]) -> str:

@@ -39,9 +39,9 @@ def demo(
     Console().print(comparison_table(tables))
     say(f"Report: {output / 'report.html'}")
     if not all(table.equal for table in tables):
-        say("The lake differs from the source.")
+        say("The lake differs from its sources.")
         sys.exit(1)
-    say("The lake equals the source.")
+    say("The lake equals its sources.")
 
 
 def _keep(addresses: Mapping[str, str]) -> None:
