@@ -170,10 +170,11 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.logs, ("GetObject", "PutObject"), f"{prefix}/*")
 
     def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
-        """Let a job of EMR or Glue write below a folder. Their file system marks a folder, and the one that it is in,
-        with an object beside each."""
+        """Let a job of EMR or Glue write below a folder. Their file system looks for an object of the folder's own name,
+        and marks a folder, and the one that it is in, with an object beside each."""
         parent = folder.partition("/")[0]
-        self._grant_objects(grantee, self.lake, _WRITE, f"{folder}/*", f"{folder}_$folder$", f"{parent}_$folder$")
+        marks = (f"{folder}_$folder$", f"{parent}_$folder$")
+        self._grant_objects(grantee, self.lake, _WRITE, folder, f"{folder}/*", *marks)
 
     def _grant_objects(self, grantee: iam.IGrantable, bucket: s3.Bucket, actions: Sequence[str], *keys: str) -> None:
         """Let a principal do this to objects by their keys, list the bucket, and use its key. CDK's own grants would

@@ -1,8 +1,6 @@
 """Synthesized environments. Assets are placeholders here: only their places matter to a template."""
 
 import json
-import os
-import sys
 import zipfile
 from collections.abc import Callable
 from dataclasses import fields
@@ -64,12 +62,6 @@ class Synthesized:
 
 
 @pytest.fixture(scope="session")
-def node_from_venv() -> None:
-    """jsii starts `node`: the one of the virtual environment, whatever the machine has."""
-    os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-
-
-@pytest.fixture(scope="session")
 def contracts() -> list[Contract]:
     return contract.load_all(CONTRACTS)
 
@@ -90,7 +82,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
 
 
 @pytest.fixture(scope="session")
-def new_app(tmp_path_factory: pytest.TempPathFactory, node_from_venv: None) -> Callable[[], cdk.App]:
+def new_app(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], cdk.App]:
     """Makes apps with the feature flags of cdk.json, each with a folder of its own."""
     # The command line adds the construct's path to each resource.
     context = {**json.loads((ROOT / "cdk.json").read_text())["context"], "aws:cdk:enable-path-metadata": True}
