@@ -1,9 +1,39 @@
-"""What must be so before any test module is imported."""
+"""Parts that several kinds of tests start: each once a session, stopped at its end."""
 
 import os
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
+
+from headwater.local.aws import AwsApi
+from headwater.local.kafka import Broker
+from headwater.local.postgres import Postgres
 
 # Importing aws_cdk starts the first `node` on the PATH: the one of the virtual environment, whatever the machine has.
 # An old one takes minutes for what that one does in seconds.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+
+
+@pytest.fixture(scope="session")
+def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("parts")
+
+
+@pytest.fixture(scope="session")
+def postgres(session_folder: Path) -> Iterator[Postgres]:
+    with Postgres(session_folder / "postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def broker(session_folder: Path) -> Iterator[Broker]:
+    with Broker(session_folder / "kafka") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def aws_api(session_folder: Path) -> Iterator[AwsApi]:
+    with AwsApi(session_folder / "aws") as server:
+        yield server
