@@ -170,7 +170,7 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.logs, ("GetObject", "PutObject"), f"{prefix}/*")
 
     def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
-        """Let a job of EMR or Glue write below a folder. Their file system looks for an object of the folder's own name,
+        """Let a job of EMR or Glue write below a folder. Their file system looks for an object of the folder's name,
         and marks a folder, and the one that it is in, with an object beside each."""
         parent = folder.partition("/")[0]
         marks = (f"{folder}_$folder$", f"{parent}_$folder$")
