@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import time
 import uuid
 from typing import Any
 
@@ -136,6 +137,7 @@ def test_a_restarted_job_leaves_answered_requests_alone(accounts: Accounts) -> N
 def test_requests_are_served_in_the_order_of_asking_and_answered_at_once(accounts: Accounts) -> None:
     first = accounts.ask(accounts.export(AT, [item("a", name="first")], [item("b", name="first")]))
     accounts.step()
+    time.sleep(1.1)  # S3 tells in seconds when a request was put
     second = accounts.ask(accounts.export(AT + SECOND, [item("b", name="second")]))
     accounts.step()
     assert accounts.status(first).state == DONE
