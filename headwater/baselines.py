@@ -131,15 +131,16 @@ def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         for file, content in (("manifest", manifest), ("before", before), ("after", after)):
             (folder / f"{file}.json").write_text(json.dumps(content))
         run = subprocess.run(
-            [str(CDK), "--app", name, "--no-notices", "--no-color", "diff", "stack", "--template", "before.json"],
+            [str(CDK), "--ci", "--app", name, "--no-notices", "--no-color", "diff", "stack", "--template", "before.json"],
             cwd=folder,
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,
             text=True,
         )
     if run.returncode != 0:
-        raise RuntimeError(f"cdk diff ended with {run.returncode}: {run.stderr}")
-    lines = [line for line in run.stderr.splitlines() if line != "Stack stack" and "Number of stacks" not in line]
+        raise RuntimeError(f"cdk diff ended with {run.returncode}: {run.stdout}{run.stderr}")
+    # With --ci everything goes to standard output, as it does by itself where the environment has CI.
+    lines = [line for line in run.stdout.splitlines() if line != "Stack stack" and "Number of stacks" not in line]
     return "\n".join(lines).strip("\n")
 
 
