@@ -33,8 +33,11 @@ _UNDER_WAY = ("CREATING", "UPDATING", "DELETING", "RESTARTING", "PAUSING", "RESU
 # CloudFormation hands every value on as a text.
 _NUMBERS = ("mcuCount", "workerCount", "revision")
 _SWITCHES = ("enabled",)
+# A reason stands in the exception's own line, below the one that says that there is an error.
+_LOG_PATTERN = "?ERROR ?Exception"
 _LOG_LINES = 3
-_LOG_LINE_CHARACTERS = 300
+# Debezium's exceptions hold its whole state between what failed and why.
+_LOG_LINE_ENDS = 200
 
 
 def is_complete(event: Event, context: object) -> Outcome:
@@ -193,14 +196,18 @@ class _Asked:
     def _reason(self, found: Mapping[str, Any]) -> str:
         """Why the connector failed: MSK Connect's words, and the last errors of its log, which say more."""
         group = found["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]["logGroup"]
-        listed = self._logs.filter_log_events(
-            logGroupName=group, startTime=int(lifecycle.began(self._event) * 1000), filterPattern='"ERROR"'
-        )["events"]
-        lines = [one["message"].strip()[:_LOG_LINE_CHARACTERS] for one in listed[-_LOG_LINES:]]
-        return "\n".join([f"{_described(found.get('stateDescription'))}. Its log is {group}", *lines])
+        since = int(lifecycle.began(self._event) * 1000)
+        listed = self._logs.filter_log_events(logGroupName=group, startTime=since, filterPattern=_LOG_PATTERN)["events"]
+        lines = [line for line in (one["message"].strip() for one in listed) if not line.startswith("at ")]
+        shown = [_ends(line) for line in lines[-_LOG_LINES:]]
+        return "\n".join([f"{_described(found.get('stateDescription'))}. Its log is {group}", *shown])
 
     def _wait(self, what: str) -> Outcome:
         return lifecycle.wait(self._event, self._now, what)
+
+
+def _ends(line: str) -> str:
+    return line if len(line) <= 2 * _LOG_LINE_ENDS else f"{line[:_LOG_LINE_ENDS]} … {line[-_LOG_LINE_ENDS:]}"
 
 
 def _described(description: Mapping[str, str] | None) -> str:

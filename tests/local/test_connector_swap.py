@@ -19,7 +19,7 @@ import pytest
 
 from custom_resources import connector, database_bootstrap
 from custom_resources.data_api import Database
-from custom_resources.lifecycle import Event
+from custom_resources.lifecycle import Event, ResourceFailed
 from headwater import connectors, contract, database, northwind
 from headwater.connectors import PUBLICATION, SLOT
 from headwater.local.connect import ConnectWorker
@@ -120,7 +120,7 @@ class LocalMskConnect:
         """CloudWatch's answer: the errors in the log of a connector's cluster, whose log group has its name."""
         (arn,) = [arn for arn, request in self._requests.items() if request["connectorName"] == logGroupName]
         lines = (self._clusters[arn].folder / "connect.log").read_text().splitlines()
-        return {"events": [{"message": line} for line in lines if "ERROR" in line or line.startswith("Caused by")]}
+        return {"events": [{"message": line} for line in lines if "ERROR" in line or "Exception" in line]}
 
     def _state(self, arn: str) -> str:
         status = self._clusters[arn].status(self._requests[arn]["connectorName"])
@@ -186,6 +186,25 @@ class Deployment:
         wait_until(f"{event['RequestType']} {event['PhysicalResourceId']}", done, timeout=180, poll=0.5)
         self.calls += client.calls
         assert between is None
+
+    def publication(self, kind: str) -> bool:
+        """Take one step of a request for the publication; whether it is done."""
+        contracts = self.pipeline.contracts
+        document = {
+            "tables": database.published_tables(contracts),
+            "statements": database.publication_statements(contracts),
+        }
+        event = {
+            "RequestType": kind,
+            "PhysicalResourceId": PUBLICATION,
+            "ResourceProperties": {
+                **DATABASE_PROPERTIES, "Slot": SLOT, "Publication": PUBLICATION, "Statements": "s3://",
+            },
+            "Data": {"Began": str(time.time())},
+        }  # fmt: skip
+        api = Database(data_api(lambda: self.pipeline.postgres.connect(DATABASE)), DATABASE_PROPERTIES)
+        outcome = database_bootstrap.publication_step(event, api, lambda _: document, lambda _: {}, time.time())
+        return bool(outcome["IsComplete"])
 
     def run(self, sql: str) -> None:
         with self.pipeline.application() as application:
@@ -301,21 +320,24 @@ def test_without_its_offset_topic_a_swap_would_take_a_new_snapshot(deployment: D
 
 
 def test_on_delete_the_slot_goes_after_the_connector(deployment: Deployment) -> None:
-    delete = {
-        "RequestType": "Delete",
-        "PhysicalResourceId": PUBLICATION,
-        "ResourceProperties": {**DATABASE_PROPERTIES, "Slot": SLOT, "Publication": PUBLICATION},
-        "Data": {"Began": str(time.time())},
-    }
-    api = Database(data_api(lambda: deployment.pipeline.postgres.connect(DATABASE)), DATABASE_PROPERTIES)
-
-    def drop() -> bool:
-        return bool(database_bootstrap.publication_step(delete, api, _unread, _unread, time.time())["IsComplete"])
-
-    assert not drop()
+    assert not deployment.publication("Delete")
     deployment.deploy(deployment.request("Delete", connectors.SOURCE_NAME, "", ""))
-    wait_until("the slot to be dropped", drop)
+    wait_until("the slot to be dropped", lambda: deployment.publication("Delete"))
     assert deployment.slot() is None
+
+
+def test_a_source_whose_slot_was_dropped_fails_rather_than_skip_changes_and_can_be_told_to_read_all(
+    deployment: Deployment,
+) -> None:
+    snapshot = deployment.read_by_snapshots()
+    assert deployment.publication("Create")
+    deployment.run(moved_to("Unseen"))
+    with pytest.raises(ResourceFailed, match="no longer available on the server"):
+        deployment.deploy(deployment.request("Create", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-2"))
+    again = {"snapshot.mode": "when_needed"}
+    deployment.deploy(deployment.request("Update", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-2", **again))
+    deployment.await_customer("Unseen")
+    assert deployment.read_by_snapshots().total() > snapshot.total()
 
 
 def moved_to(city: str) -> str:
@@ -324,7 +346,3 @@ def moved_to(city: str) -> str:
         f"UPDATE northwind.customers SET city = '{city[:15]}'"
         " WHERE customer_id = (SELECT min(customer_id) FROM northwind.customers)"
     )
-
-
-def _unread(address: str) -> dict[str, Any]:
-    raise AssertionError(f"{address} is not needed to delete")

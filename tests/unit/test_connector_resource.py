@@ -156,7 +156,11 @@ class Logs:
     def filter_log_events(self, **request: Any) -> dict[str, Any]:
         assert request["logGroupName"] == LOG_GROUP
         assert request["startTime"] == BEGAN * 1000
-        lines = [f"[Worker-1] ERROR number {number}" for number in range(5)]
+        assert request["filterPattern"] == "?ERROR ?Exception"
+        lines = [
+            *(f"[Worker-1] ERROR number {number}" for number in range(5)),
+            "\tat SomeException.thrown(Some.java:1)",
+        ]
         return {"events": [{"message": line + "\n", "timestamp": 1} for line in lines]}
 
 
