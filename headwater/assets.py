@@ -1,18 +1,27 @@
-"""What goes to S3 as it is: plugin zips, the PySpark package and the rendered contracts, all under build/."""
+"""What goes to S3 as it is: plugin zips, the PySpark package, the wheel it needs and the rendered contracts, all under
+build/."""
 
 import hashlib
+import re
 import shutil
+import subprocess
+import sys
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from headwater import contract, jars
 from headwater.claims import claim
+from headwater.errors import UserError
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
-# The package as EMR and Glue get it: what needs PySpark, boto3 and the standard library only.
+# The package as EMR and Glue get it: what needs PySpark and boto3, and on Glue the wheel, only.
 LAKE_PACKAGE = ("__init__.py", "errors.py", "contract.py", "lake/**/*.py")
 CONNECT = ROOT / "connect"
+REQUIREMENTS = ROOT / "requirements.txt"
+# What DynamoDB's changes are decoded with, for Glue 5's Python and processors.
+WHEEL = "msgspec"
+WHEEL_PLATFORM = ("--implementation", "cp", "--python-version", "3.11", "--platform", "manylinux2014_x86_64")
 # ZIP knows no earlier moment; a fixed one makes the same content the same bytes.
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
@@ -24,6 +33,7 @@ def build(step: jars.Step, build: Path = BUILD) -> None:
     """
     with claim(build / "assets", "another run", wait=True):
         jars.fetch(step, build)
+        fetch_wheel(step, build)
         build_connect(step, build)
         for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
             zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
@@ -46,6 +56,31 @@ def build_connect(step: jars.Step, build: Path = BUILD) -> None:
         shutil.copytree(CONNECT / "target" / plugin.name, plugin)
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(inputs)
+
+
+def fetch_wheel(step: jars.Step, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
+    """Fetch the wheel that Glue installs, of the version and with one of the hashes in the lock, into build/wheels."""
+    folder = build / "wheels"
+    locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
+    if locked is None:
+        raise UserError(
+            f"{requirements}: found no {WHEEL}, expected its version and hashes: restore it, or `make lock`"
+        )
+    stamp = build / "stamps" / "wheel"
+    if any(folder.glob("*.whl")) and stamp.exists() and stamp.read_text() == locked[0]:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    wanted = folder / "requirements.txt"
+    wanted.write_text(locked[0])
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
+    command += ["--require-hashes", "--only-binary", ":all:", *WHEEL_PLATFORM, "--dest", str(folder)]
+    with step(f"Fetching {WHEEL} {locked[1]} for Glue"):
+        run = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True)
+    if run.returncode != 0:
+        raise UserError(f"pip could not fetch {WHEEL} {locked[1]}: {run.stderr.strip()}")
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(locked[0])
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:

@@ -29,7 +29,7 @@ from headwater.errors import UserError
 from headwater.paths import ROOT
 
 BASELINES = ROOT / "tests" / "synth" / "baselines"
-CDK = ROOT / "node_modules" / ".bin" / "cdk"
+CDK = (str(ROOT / "node_modules" / ".bin" / "cdk"), "--no-notices", "--no-color")
 # A template in long form, masked, by the stack's name within its environment.
 Templates = Mapping[str, Mapping[str, Any]]
 
@@ -51,6 +51,9 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
         assets = json.loads((assembly / f"{name}.assets.json").read_text())["files"]
         text = (assembly / artifact["properties"]["templateFile"]).read_text()
         for digest, asset in assets.items():
+            if not _DIGEST.fullmatch(digest):
+                text = text.replace(digest, f"<{digest.partition('-')[0]}>")  # a file under its own name
+                continue
             label = f"<{asset['displayName'].rpartition('/')[2]}>" if "displayName" in asset else "<asset>"
             # What is named by content carries the digest's beginning.
             text = text.replace(digest, label).replace(digest[:12], label)
@@ -131,7 +134,7 @@ def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         for file, content in (("manifest", manifest), ("before", before), ("after", after)):
             (folder / f"{file}.json").write_text(json.dumps(content))
         run = subprocess.run(
-            [str(CDK), "--ci", "--app", name, "--no-notices", "--no-color", "diff", "stack", "--template", "before.json"],
+            [*CDK, "--ci", "--app", name, "diff", "stack", "--template", "before.json"],
             cwd=folder,
             env={**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"},
             capture_output=True,

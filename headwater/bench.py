@@ -1,4 +1,5 @@
-"""Measurements: how many landed changes a second the writer drains, and how fresh the lake is when little happens."""
+"""Measurements: how many landed changes a second the writer drains, how fresh the lake is when little happens, and how
+many of DynamoDB's changes a second the decoder reads."""
 
 from __future__ import annotations
 
@@ -12,8 +13,9 @@ from pathlib import Path
 
 import psycopg
 
-from headwater import contract, database, northwind
+from headwater import contract, database, decoder_bench, northwind
 from headwater.claims import claim
+from headwater.decoder_bench import DecoderFigures
 from headwater.demo import MemoryWatch, emptied, freshness
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
@@ -26,7 +28,8 @@ Step = Callable[[str], AbstractContextManager[None]]
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured, in seconds and bytes. Freshness: from source commit to readable in the lake."""
+    """What was measured, in seconds and bytes. Freshness: from source commit to readable in the lake. Memory: the sum
+    of each part's peak, the drain's and the idle time's."""
 
     changes: int
     drain_seconds: float
@@ -36,6 +39,7 @@ class Figures:
     idle_freshness_p95: float
     idle_freshness_max: float
     peak_memory_bytes: int
+    decoder: tuple[DecoderFigures, ...]
 
 
 def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "bench") -> Figures:
@@ -59,14 +63,14 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
             with pipeline.application() as application:
                 application.execute("UPDATE northwind.orders SET freight = freight + 1")
             _await_landed(pipeline)
-        with step("Draining with the writer"):
+        with MemoryWatch(pipeline) as draining, step("Draining with the writer"):
             pipeline.start_writer()
             pipeline.drain(timeout=900)
         commits = pipeline.events.commits()
         changes = sum(commit["changes"] for commit in commits)
         began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
         seconds = max(commit["completed_at"] for commit in commits) - began
-        with MemoryWatch(pipeline) as memory, step(f"Measuring freshness over {idle_transactions} lone transactions"):
+        with MemoryWatch(pipeline) as idling, step(f"Measuring freshness over {idle_transactions} lone transactions"):
             since = time.time()
             with pipeline.application() as application:
                 for _ in range(idle_transactions):
@@ -76,6 +80,10 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
         idle = freshness(pipeline, since)
     if idle is None:
         raise AssertionError("the transactions changed nothing")
+    with step(
+        f"Decoding DynamoDB's changes on {decoder_bench.PROCESSES} processes, by turns with boto3's deserializer"
+    ):
+        decoder = tuple(decoder_bench.run(orders) for orders in decoder_bench.ORDERS)
     figures = Figures(
         changes=changes,
         drain_seconds=round(seconds, 2),
@@ -84,7 +92,8 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
         idle_freshness_p50=round(idle.percentile(50), 2),
         idle_freshness_p95=round(idle.percentile(95), 2),
         idle_freshness_max=round(idle.percentile(100), 2),
-        peak_memory_bytes=sum(memory.peak.values()),
+        peak_memory_bytes=sum(max(size, draining.peak.get(part, 0)) for part, size in idling.peak.items()),
+        decoder=decoder,
     )
     output = BUILD / "bench"
     output.mkdir(parents=True, exist_ok=True)

@@ -8,10 +8,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
-from headwater.assets import MOMENT, zip_files
+from headwater.assets import MOMENT, WHEEL, zip_files
 from headwater.errors import UserError
 
 HUDI_JAR = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
@@ -32,6 +33,11 @@ class Assets:
     def package(self) -> Path:
         """``headwater.zip``, the PySpark package."""
         return _present(self.build / "headwater.zip")
+
+    def wheel(self) -> Path:
+        """The wheel that the package needs on Glue."""
+        found = sorted((self.build / "wheels").glob("*.whl"))
+        return found[0] if found else _present(self.build / "wheels" / f"{WHEEL}.whl")
 
     def writer_script(self) -> Path:
         """The EMR step's entry script."""
@@ -75,6 +81,28 @@ class Assets:
                         target.writestr(entry, source.read(name))
         unfinished.replace(whole)
         return whole
+
+
+@dataclass(frozen=True)
+class NamedFile:
+    """A file in the bucket of assets under its own name, where its content's hash would not do: pip reads a wheel's
+    version and platform from its name. The name has to change with the content, as that of a released wheel does."""
+
+    uri: str
+    arn: str
+
+    @staticmethod
+    def publish(stack: cdk.Stack, path: Path) -> NamedFile:
+        """Let ``cdk deploy`` upload the file with the stack's assets."""
+        place = stack.synthesizer.add_file_asset(
+            source_hash=path.stem, file_name=str(path.resolve()), packaging=cdk.FileAssetPackaging.FILE
+        )
+        name = f"{place.bucket_name}/{place.object_key}"
+        return NamedFile(place.s3_object_url, stack.format_arn(service="s3", region="", account="", resource=name))
+
+    def grant_fetch(self, grantee: iam.IGrantable) -> None:
+        """Let a principal fetch it."""
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self.arn])
 
 
 def grant_fetch(grantee: iam.IGrantable, files: Iterable[s3_assets.Asset]) -> None:

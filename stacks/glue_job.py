@@ -20,7 +20,7 @@ from headwater import spark_conf
 from headwater.contract import DYNAMODB, Contract, of_database
 from headwater.environment import Environment
 from headwater.lake.metrics import NAMESPACE
-from stacks.assets import Assets, grant_fetch
+from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack, log_retention
 from stacks.key_value import KeyValueStack
 from stacks.lake import LakeStack
@@ -103,6 +103,8 @@ class GlueJobStack(HeadwaterStack):
         package = s3_assets.Asset(self, f"Package-{table}", path=str(self._assets.package()))
         hudi = s3_assets.Asset(self, f"HudiJar-{table}", path=str(self._assets.hudi_jar()))
         shipped = s3_assets.Asset(self, f"Contract-{table}", path=str(self._assets.contract(table)))
+        wheel = NamedFile.publish(self, self._assets.wheel())
+        wheel.grant_fetch(role)
         grant_fetch(role, [script, package, hudi, shipped])
         arguments = {
             "--conf": _chained(spark_conf.shared()),
@@ -120,6 +122,7 @@ class GlueJobStack(HeadwaterStack):
         definition = {
             "script": script.asset_hash,
             "package": package.asset_hash,
+            "wheel": self.resolve(wheel.uri),
             "jars": hudi.asset_hash,
             "version": settings.version,
             "worker_type": settings.worker_type,
@@ -141,6 +144,9 @@ class GlueJobStack(HeadwaterStack):
                 "--extra-jars": hudi.s3_object_url,
                 "--user-jars-first": "true",
                 "--extra-py-files": package.s3_object_url,
+                "--additional-python-modules": wheel.uri,
+                # The wheel is all there is to install: nothing comes from an index.
+                "--python-modules-installer-option": "--no-deps --no-index",
                 "--custom-logGroup-prefix": self._logs_folder,
                 **arguments,
             },

@@ -14,16 +14,24 @@ from headwater.paths import BUILD
 
 
 def bench(
-    scale: Annotated[float, typer.Option(min=0.1, help="Size of the generated data; 1 is Northwind's.")] = 40,
+    scale: Annotated[float, typer.Option(min=0.1, help="Size of the generated data; 1 is Northwind's.")] = 120,
     idle: Annotated[int, typer.Option(min=5, help="How many lone transactions freshness is measured over.")] = 40,
 ) -> None:
-    """Measure how many landed changes a second the writer drains, and how fresh the lake is when idle."""
+    """Measure how fast the writer drains and decodes, and how fresh the lake is when little happens."""
     assets.build(step)
     figures = measuring.run(scale, idle, step)
     table = Table(title="Measured", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")
-    for name, value in asdict(figures).items():
+    measured = asdict(figures)
+    del measured["decoder"]
+    for name, value in measured.items():
         table.add_row(name.replace("_", " "), f"{value:,}")
-    Console().print(table)
+    decoder = Table(title="DynamoDB's changes decoded, records a second", title_justify="left")
+    for heading in ("bytes a record", "Headwater", "json.loads, TypeDeserializer", "times as fast"):
+        decoder.add_column(heading, justify="right")
+    for one in figures.decoder:
+        speeds = (f"{one.decoder_per_second:,}", f"{one.deserializer_per_second:,}", f"{one.times_as_fast:.1f}")
+        decoder.add_row(f"{one.record_bytes:,}", *speeds)
+    Console().print(table, decoder)
     say(f"Figures: {BUILD / 'bench' / 'report.json'}")

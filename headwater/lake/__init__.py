@@ -1,1 +1,2 @@
-"""From landing objects to Hudi commits. Runs on EMR and Glue: PySpark, boto3 and the standard library only."""
+"""From landing objects to Hudi commits. Runs on EMR and Glue: PySpark and boto3, and what reads
+DynamoDB's changes msgspec, only."""

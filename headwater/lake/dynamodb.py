@@ -1,9 +1,8 @@
 """DynamoDB's changes, in the JSON of its Kinesis destination, and its exported items to rows of a lake table.
 
 Decoding costs what Python objects are made, and most of a record needs none: attributes that no column names go to
-``_rest`` as text, and of the old image only the partition matters. So SQLite's JSON functions, which make no objects,
-take a record apart, and Python parses what they pick. Where they cannot, the whole record is parsed; the rows are the
-same. See docs/decisions/dynamodb-decoding.md.
+``_rest`` as the text they are, and of the old image only the partition matters. So msgspec takes a record apart into
+the text of each attribute, and checks the types of those that columns name; docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations
@@ -17,7 +16,11 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
-from typing import Any, NamedTuple
+from operator import attrgetter
+from typing import Any
+
+import msgspec
+from msgspec import Raw
 
 from headwater.contract import UNKNOWN_MONTH, Column, Contract, Type
 from headwater.lake.changes import BadRecord, Decoded, Identity, epoch_digits, plain_digits
@@ -26,48 +29,22 @@ from headwater.lake.convert import Converter, Unfit, dotted, scalar_converter, u
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
 _NULL = {"NULL": True}
-_NULL_TEXT = '{"NULL":true}'
+_NULL_TEXT = Raw(b'{"NULL":true}')
 _TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
 _DATE_LENGTH, _MONTH_LENGTH = len("2024-02-29"), len("2024-02")
 
 # What a defect of a record raises while it is taken apart.
-_DEFECTS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
+_DEFECTS = (
+    msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
+)  # fmt: skip
 
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-_parse = json.JSONDecoder(parse_constant=_no_constant).decode
+_parse = msgspec.json.Decoder().decode
 _dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 _date = scalar_converter(Type("date"))
-
-
-class _Image(NamedTuple):
-    """An item taken apart: the JSON of the named attributes in the order of ``_Columns.names``, None where there is
-    none; the text of those in ``_Columns.documents``; and ``_rest`` without what is left over of the named ones."""
-
-    named: Sequence[Any]
-    documents: Sequence[str | None]
-    rest: str
-
-
-class _Change(NamedTuple):
-    """A record taken apart. ``keys`` are the JSON of the key's attributes out of Keys; ``old`` that of the
-    partition's attribute out of OldImage."""
-
-    table: Any
-    event: Any
-    event_id: Any
-    identity: Any
-    time: Any
-    precision: Any
-    keys: Sequence[Any]
-    has_old: bool
-    old: Sequence[Any]
-    image: _Image | None
+_Image = Mapping[str, Raw]
+"""An item: the JSON text of each attribute by its name."""
 
 
 class DynamoDecoder:
@@ -80,90 +57,65 @@ class DynamoDecoder:
         self._epoch = epoch_digits(epoch)
         self._identity = Identity(contract)
         self._columns = _Columns(contract)
-        self._query = _query(self._columns)
+        self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
+        self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
     def decode(self, data: str | bytes, sequence: str | None, position: str) -> Decoded:
         """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source does not
         tell it; ``position`` is kept as it is. Raises BadRecord."""
         try:
-            text = data if isinstance(data, str) else data.decode("utf-8")
-            return Decoded(self._rows(self._picked(text) or self._parsed(text), sequence, position))
+            return Decoded(self._rows(self._take_apart(_unicode(data)), sequence, position))
         except _DEFECTS as error:
             raise _bad(error) from None
 
-    def item(self, item: Mapping[str, Any], exported_at_micros: int, position: str) -> Decoded:
-        """Decode an exported item, an image in DynamoDB JSON, as it was at that time, in microseconds since 1970.
-        Raises BadRecord."""
+    def item(self, line: str | bytes, exported_at_micros: int, position: str) -> Decoded:
+        """Decode a line of an export, ``{"Item": {…}}`` with an image in DynamoDB JSON, as the item was at that time,
+        in microseconds since 1970. Raises BadRecord."""
         try:
-            _check_unicode(item)
+            image = self._take_item_apart(_unicode(line)).Item
             order = self._order(0, exported_at_micros, "0" * _TIE_DIGITS)
             tail = ("r", order, _moment(exported_at_micros), position)
-            return Decoded((self._row(self._columns.image(item), tail),))
+            return Decoded((self._row(image, tail),))
         except _DEFECTS as error:
             raise _bad(error) from None
 
-    def _picked(self, text: str) -> _Change | None:
-        """Take a record apart by SQLite; None where that could differ from parsing it."""
-        # SQLite compares names as they are written, with their escapes, and ends a text at a NUL.
-        if self._query is None or "\0" in text or ("\\" in text and ("\\u" in text or "\\/" in text)):
-            return None
-        return self._query.change(text)
-
-    def _parsed(self, text: str) -> _Change:
-        """Take a record apart by parsing it. Raises what ``_DEFECTS`` names."""
-        record = _parse(text)
-        if "\\u" in text or not text.isascii():
-            _check_unicode(record)
-        change = _object(_object(record).get("dynamodb"))
-        new, old = change.get("NewImage"), change.get("OldImage")
-        for name, image in (("NewImage", new), ("OldImage", old)):
-            if not isinstance(image, (dict, type(None))):
-                raise BadRecord(f"{name}: found {type(image).__name__}, expected an object")
-        table, event, event_id, identity = (
-            _object(record).get(name) for name in ("tableName", "eventName", "eventID", "userIdentity")
-        )
-        return _Change(
-            table,
-            event,
-            event_id,
-            identity,
-            change.get("ApproximateCreationDateTime"),
-            change.get("ApproximateCreationDateTimePrecision"),
-            [_object(change.get("Keys")).get(column.name) for column in self._columns.key],
-            old is not None,
-            [_object(old).get(column.name) for column in self._columns.partition],
-            None if new is None else self._columns.image(new),
-        )
-
-    def _rows(self, change: _Change, sequence: str | None, position: str) -> tuple[tuple[Any, ...], ...]:
-        if change.table != self._table:
-            raise BadRecord(f"tableName: found {change.table!r}, expected {self._table!r}")
-        op = _OPS.get(change.event)
+    def _rows(self, record: Any, sequence: str | None, position: str) -> tuple[tuple[Any, ...], ...]:
+        if record.tableName != self._table:
+            raise BadRecord(f"tableName: found {record.tableName!r}, expected {self._table!r}")
+        op = _OPS.get(record.eventName)
         if op is None:
-            raise BadRecord(f"eventName: found {change.event!r}, expected {', '.join(_OPS)}")
-        micros = _micros(change.time, change.precision)
-        tie = _event_digits(change.event_id) if sequence is None else _sequence_digits(sequence)
+            raise BadRecord(f"eventName: found {record.eventName!r}, expected {', '.join(_OPS)}")
+        change = record.dynamodb
+        micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
+        tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
         tail = (op, self._order(1, micros, tie), _moment(micros), position)
         partition = self._columns.partition
-        if partition and op != "c" and not change.has_old:
-            raise BadRecord(f"{change.event} without OldImage: it would tell the partition")
+        if partition and op != "c" and change.OldImage is None:
+            raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
         if op == "d":
             values: list[Any] = [None] * self._columns.width
-            for column, value in zip([*self._columns.key, *partition], [*change.keys, *change.old]):
-                values[column.at] = column.of(value)
-            return (self._tombstone(values, tail, "ttl" if _is_time_to_live(change.identity) else "client"),)
-        if change.image is None:
-            raise BadRecord(f"{change.event} without NewImage")
-        row = self._row(change.image, tail)
+            for column in self._columns.key:
+                values[column.at] = column.of(getattr(change.Keys, column.member, None))
+            for column in partition:
+                values[column.at] = column.of(getattr(change.OldImage, column.member))
+            return (self._tombstone(values, tail, "ttl" if _is_time_to_live(record.userIdentity) else "client"),)
+        image = change.NewImage
+        if image is None:
+            raise BadRecord(f"{record.eventName} without NewImage")
+        row = self._row(image, tail)
         if op == "u" and partition:
-            values = [None] * self._columns.width
-            for at in self._identity.key_at:
-                values[at] = row[at]
-            for column, value in zip(partition, change.old):
-                values[column.at] = column.of(value)
-            if self._identity.leaves_copy(values, row):
-                # Nobody deleted the item, only its copy there.
-                return row, self._tombstone(values, tail, None)
+            moved = [
+                column for column in partition if getattr(change.OldImage, column.member) != image.get(column.name)
+            ]
+            if moved:
+                values = [None] * self._columns.width
+                for at in self._identity.kept_at:
+                    values[at] = row[at]
+                for column in moved:
+                    values[column.at] = column.of(getattr(change.OldImage, column.member))
+                if self._identity.leaves_copy(values, row):
+                    # Nobody deleted the item, only its copy there.
+                    return row, self._tombstone(values, tail, None)
         return (row,)
 
     def _order(self, kind: int, micros: int, tie: str) -> str:
@@ -182,18 +134,47 @@ class DynamoDecoder:
 # --- Records ----------------------------------------------------------------------------------------------------------
 
 
+class _Exported(msgspec.Struct):
+    """A line of an export."""
+
+    Item: dict[str, Raw]
+
+
+def _record_type(columns: _Columns) -> Any:
+    """The type of a Kinesis record: of Keys and OldImage only what tells key and partition, of NewImage everything.
+    What has no type here is checked where it is used."""
+    text = msgspec.field(default=None)
+    change = msgspec.defstruct(
+        "Change",
+        [
+            ("ApproximateCreationDateTime", Any, text),
+            ("ApproximateCreationDateTimePrecision", Any, text),
+            ("Keys", _members_type("Keys", columns.key) | None, text),
+            ("NewImage", dict[str, Raw] | None, text),
+            ("OldImage", _members_type("OldImage", columns.partition) | None, text),
+        ],
+    )
+    names = ("tableName", "eventName", "eventID", "userIdentity")
+    return msgspec.defstruct("Record", [("dynamodb", change), *((name, Any, text) for name in names)])
+
+
+def _members_type(name: str, columns: Sequence[_Attribute]) -> Any:
+    """The type of an image of which only the attributes of these columns are wanted, as text."""
+    names = {column.member: column.name for column in columns}
+    members = [(member, Raw, msgspec.field(default=None, name=name)) for member, name in names.items()]
+    return msgspec.defstruct(name, members)
+
+
+def _unicode(data: str | bytes) -> str | bytes:
+    """The data, where it is UTF-8: not everything in it is going to be read. Raises UnicodeError."""
+    if isinstance(data, bytes) and not data.isascii():
+        data.decode("utf-8")
+    return data
+
+
 def _bad(error: BaseException) -> BadRecord:
-    known = isinstance(error, (BadRecord, Unfit))
+    known = isinstance(error, (BadRecord, Unfit, msgspec.MsgspecError))
     return BadRecord(str(error) if known else f"{type(error).__name__}: {error}")
-
-
-def _object(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _check_unicode(document: Any) -> None:
-    """Refuse half a surrogate pair, which JSON can escape and nothing else can hold."""
-    _dump(document).encode("utf-8")
 
 
 def _micros(time: Any, precision: Any) -> int:
@@ -233,85 +214,6 @@ def _is_time_to_live(identity: Any) -> bool:
     )
 
 
-# --- Taking apart by SQLite -------------------------------------------------------------------------------------------
-
-_MAX_PATHS = 100  # SQLite's functions take 127 arguments at most
-
-
-@functools.lru_cache(maxsize=1)
-def _sqlite() -> Any:
-    """A connection to no database, or None where this Python has no SQLite with JSON functions."""
-    try:
-        import sqlite3
-
-        connection = sqlite3.connect(":memory:", check_same_thread=False)
-        connection.execute("SELECT json_extract('{}', '$.a')")
-    except (ImportError, sqlite3.Error):
-        return None
-    return connection
-
-
-def _query(columns: _Columns) -> _Query | None:
-    """The query for a contract's columns, or None where SQLite cannot tell their names."""
-    attributes = [*columns.names, *columns.documents, *(column.name for column in (*columns.key, *columns.partition))]
-    fits = len(attributes) <= _MAX_PATHS and all(encode_basestring(name) == f'"{name}"' for name in attributes)
-    return _Query(columns) if fits and _sqlite() is not None else None
-
-
-class _Query:
-    """The statement that takes a record apart for a contract. It gives one JSON array of all that is to be parsed, the
-    kinds of both images, ``_rest``, and the text of each document."""
-
-    def __init__(self, columns: _Columns) -> None:
-        paths = [
-            *(_sql_path(name) for name in ("tableName", "eventName", "eventID", "userIdentity")),
-            _sql_path("dynamodb", "ApproximateCreationDateTime"),
-            _sql_path("dynamodb", "ApproximateCreationDateTimePrecision"),
-            *(_sql_path("dynamodb", "Keys", column.name) for column in columns.key),
-            *(_sql_path("dynamodb", "OldImage", column.name) for column in columns.partition),
-            *(_sql_path("dynamodb", "NewImage", name) for name in columns.names),
-        ]
-        new, old = _sql_path("dynamodb", "NewImage"), _sql_path("dynamodb", "OldImage")
-        named = ", ".join(_sql_path(name) for name in (*columns.names, *columns.documents))
-        selected = [
-            f"json_extract(?1, {', '.join(paths)})",
-            f"json_type(?1, {old})",
-            f"json_type(?1, {new})",
-            f"json_remove(json_extract(?1, {new}), {named})",
-            *(f"json_extract(?1, {_sql_path('dynamodb', 'NewImage', name)})" for name in columns.documents),
-        ]
-        self._sql = f"SELECT {', '.join(selected)}"
-        self._key_from = 6
-        self._old_from = self._key_from + len(columns.key)
-        self._named_from = self._old_from + len(columns.partition)
-        self._ambiguous = tuple(f'"{name}.' for name in columns.divided)
-
-    def change(self, text: str) -> _Change | None:
-        """Take a record apart; None where it has to be parsed, defects included."""
-        connection = _sqlite()
-        try:
-            picked, old, new, rest, *documents = connection.execute(self._sql, (text,)).fetchone()
-            found = _parse(picked)
-        except (connection.Error, ValueError, RecursionError):
-            return None
-        kinds = ("object", "null", None)
-        if old not in kinds or new not in kinds:
-            return None
-        image = None
-        if new == "object":
-            if ("\\" in rest and '"\\"' in rest) or any(mark in rest for mark in self._ambiguous):
-                return None  # perhaps a name that ``_rest`` writes in another way
-            image = _Image(found[self._named_from :], documents, rest)
-        keys, before = found[self._key_from : self._old_from], found[self._old_from : self._named_from]
-        table, event, event_id, identity, time, precision = found[: self._key_from]
-        return _Change(table, event, event_id, identity, time, precision, keys, old == "object", before, image)
-
-
-def _sql_path(*names: str) -> str:
-    path = "".join(f'."{name}"' for name in names).replace("'", "''")
-    return f"'${path}'"
-
-
 # --- Images -----------------------------------------------------------------------------------------------------------
 
 _Path = tuple[Any, Any]
@@ -319,81 +221,117 @@ _Path = tuple[Any, Any]
 _Leftovers = list[tuple[_Path, Any]]
 _Inner = Callable[[Any, _Path, _Leftovers], Any]
 """Converts what stands beside a tag, at that path; what no type names goes to the leftovers."""
-_Taker = Callable[[Any, list[Any], _Leftovers], None]
-"""Sets the columns' values from an attribute's. Raises Unfit."""
+_Fast = tuple[int, Callable[[Raw], Any], "Converter | None"]
+"""Where a value goes; what checks its type and gives what stands beside the tag, as ``value``; what makes the column's
+value of that, None where it is one."""
 
 
 class _Columns:
-    """A contract's columns by the attributes that they come from.
-
-    ``names`` are the attributes that are parsed, ``documents`` those that are kept as text, ``divided`` those whose
-    parts can be left over. ``key`` and ``partition`` are the columns of both.
-    """
+    """A contract's columns. ``key`` and ``partition`` are those of both."""
 
     def __init__(self, contract: Contract) -> None:
         identity = Identity(contract)
         columns = [_Attribute(at, column, plain=at in identity.kept_at) for at, column in enumerate(contract.columns)]
-        attributes: dict[str, list[_Attribute]] = {}
-        for column in columns:
-            attributes.setdefault(column.name, []).append(column)
-        whole = {name: found[0] for name, found in attributes.items() if len(found) == 1 and not found[0].path}
-        # What most attributes are: one column, of a type without parts.
-        flat = {name: column for name, column in whole.items() if column.convert is not None}
-        documents = {name: column for name, column in whole.items() if column.is_document}
-        others = {name: found for name, found in attributes.items() if name not in flat and name not in documents}
         self.width = len(columns)
         self.key = [columns[at] for at in identity.key_at]
         self.partition = [columns[at] for at in identity.partition_at]
-        self.names = [*flat, *others]
-        self.documents = list(documents)
-        self.divided = [name for name, found in attributes.items() if any(column.is_divided for column in found)]
         self._blank = [column.absent for column in columns]
-        self._flat = [(column.at, column.tag, column.convert, column) for column in flat.values()]
-        self._takers = [_taker(name, found) for name, found in others.items()]
-        self._documents = [(column, f'{{"{column.tag}":') for column in documents.values()]
-        self._known = frozenset(attributes)
-        self._reserved = ('"', *(f"{name}." for name in self.divided))
-
-    def image(self, item: Mapping[str, Any]) -> _Image:
-        """Take a parsed item apart."""
-        texts = [None if item.get(name) is None else _dump(item[name]) for name in self.documents]
-        rest = {self._spelled(name): value for name, value in item.items() if name not in self._known}
-        return _Image([item.get(name) for name in self.names], texts, _dump(rest))
-
-    def _spelled(self, name: str) -> str:
-        """How ``_rest`` writes an attribute that no column names: as it is, unless that could be read as a path."""
-        return dotted((name,)) if name.startswith(self._reserved) else name
+        self._attributes = _Attributes(columns)
 
     def read(self, image: _Image) -> tuple[list[Any], str | None]:
         """The columns' values, and ``_rest``. Raises Unfit."""
         values = self._blank.copy()
+        rest: list[Any] = []
         leftovers: _Leftovers = []
-        for value, (at, tag, convert, column) in zip(image.named, self._flat):
-            if value is None:
-                continue
-            try:
-                if len(value) != 1:
-                    raise KeyError(tag)
-                values[at] = convert(value[tag])
-            except _DEFECTS as error:
-                if value != _NULL:
-                    raise column.unfit(value, error) from None
-                leftovers.append(((None, column.name), value))
-        for value, take in zip(image.named[len(self._flat) :], self._takers):
-            if value is not None:
-                take(value, values, leftovers)
-        for text, (column, opening) in zip(image.documents, self._documents):
-            if text == _NULL_TEXT:
-                leftovers.append(((None, column.name), _NULL))
-            elif text is not None:
-                if not text.startswith(opening):
-                    raise column.unfit(_parse(text), KeyError(column.tag))
-                values[column.at] = text
-        rest = image.rest
+        self._attributes.read(image, values, rest, leftovers)
         if leftovers:
-            more = _dump({_spell(path): value for path, value in leftovers})
-            rest = more if rest == "{}" else f"{rest[:-1]},{more[1:]}"
-        return values, None if rest == "{}" else rest
+            rest += (b",", _dump({_spell(path): value for path, value in leftovers})[1:-1].encode())
+        if not rest:
+            return values, None
+        text = f"{{{b''.join(rest)[1:].decode()}}}"
+        return values, _plainly(text)
+
+
+class _Attributes:
+    """The attributes of an item, or of a map that paths lead into; ``where`` is the map's own path."""
+
+    def __init__(self, columns: Sequence[_Attribute], where: tuple[str, ...] = ()) -> None:
+        self._where = where
+        self._ending: dict[str, list[_Attribute]] = {}
+        leading: dict[str, list[_Attribute]] = {}
+        for column in columns:
+            name, *further = column.path[len(where) :]
+            (leading if further else self._ending).setdefault(name, []).append(column)
+        self._inside = {name: _Attributes(found, (*where, name)) for name, found in leading.items()}
+        self._first_inside = {name: found[0] for name, found in leading.items()}
+        self._known = self._ending.keys() | leading.keys()
+        # What most are: one column's, and nothing else's.
+        self._fast = {
+            name: found[0].fast for name, found in self._ending.items() if len(found) == 1 and name not in leading
+        }
+        divided = (name for name in self._known if name in leading or any(one.has_parts for one in self._ending[name]))
+        self._reserved = ('"', *(f"{name}." for name in divided))
+        self._opening = functools.lru_cache(maxsize=10_000)(self._opening_of)
+
+    def _opening_of(self, name: str) -> bytes:
+        """What stands before an attribute's text in ``_rest``: a comma, the name, a colon. The name is as it is, unless
+        that could be read as a path."""
+        is_plain = not self._where and name not in self._known and not name.startswith(self._reserved)
+        return f",{encode_basestring(name if is_plain else dotted((*self._where, name)))}:".encode()
+
+    def read(self, image: _Image, values: list[Any], rest: list[Any], leftovers: _Leftovers) -> None:
+        """Set the columns' values; what no column names goes to the rest, as openings and texts, or to the leftovers.
+        Raises Unfit."""
+        for name, raw in image.items():
+            fast = self._fast.get(name)
+            if raw == _NULL_TEXT or (fast is None and name not in self._known):
+                rest += (self._opening(name), raw)
+                continue
+            if fast is not None:
+                at, decode, convert = fast
+                try:
+                    value = decode(raw).value
+                    values[at] = value if convert is None else convert(value)
+                    continue
+                except _DEFECTS:
+                    pass  # the slower way says what is wrong, or finds that there are leftovers
+            self._take(name, raw, values, rest, leftovers)
+
+    def _take(self, name: str, raw: Raw, values: list[Any], rest: list[Any], leftovers: _Leftovers) -> None:
+        """Read an attribute that columns name, in the way that can tell everything."""
+        ending, inside = self._ending.get(name), self._inside.get(name)
+        if inside is not None:
+            try:
+                members = _map(raw).value
+            except msgspec.MsgspecError:
+                value = _parse(raw)
+                if value is not None and value != _NULL:
+                    raise self._first_inside[name].unfit(value, unfit(value, "type M")) from None
+            else:
+                if ending is not None:
+                    inside.read(members, values, [], [])  # nothing is left of what a column holds as a whole
+                elif members:
+                    inside.read(members, values, rest, leftovers)
+                    return
+        value = _parse(raw)
+        if value is None:
+            return
+        if value == _NULL or ending is None:
+            rest += (self._opening(name), raw)  # a map on the way of a path that is NULL, or empty, leaves its trace
+            return
+        path = _path((*self._where, name))
+        for column in ending:
+            try:
+                values[column.at] = column.take(value, path, leftovers)
+            except _DEFECTS as error:
+                raise column.unfit(value, error) from None
+
+
+def _path(names: Sequence[str]) -> Any:
+    where: _Path | None = None
+    for name in names:
+        where = (where, name)
+    return where
 
 
 def _spell(path: _Path) -> str:
@@ -405,106 +343,66 @@ def _spell(path: _Path) -> str:
     return dotted(names[::-1])
 
 
+def _plainly(text: str) -> str:
+    """JSON without escapes of characters that need none. Raises UnicodeError for half a surrogate pair, which nothing
+    but an escape can hold."""
+    if "\\u" not in text:
+        return text
+    plain = _dump(_parse(text))
+    plain.encode("utf-8")
+    return plain
+
+
 class _Attribute:
-    """Where a column's value stands in an item, and how it is converted. ``convert`` takes what stands beside the
-    type's tag; it is None for a type with parts, which ``_inner`` converts, and for a document, which is kept as
-    text."""
+    """Where a column's value stands in an item, and how it is converted: by ``fast`` if it leaves nothing over, else by
+    ``take``."""
 
     def __init__(self, at: int, column: Column, *, plain: bool) -> None:
         self.at = at
-        self.name, *self.path = column.path
+        self.path = column.path
+        self.name = column.path[0]
+        self.member = f"column_{at}"
         self.tag = column.source_type or ""
         self.absent = UNKNOWN_MONTH if column.transform == "month" else None
-        self.is_document = column.type.kind == "string" and self.tag in ("M", "L")
-        self.convert: Any = None
-        self._inner: _Inner | None = None
+        self.has_parts = _has_parts(column.type)
         self._column = column.name
+        self._convert: Converter | None = None
+        self._inner: _Inner | None = None
+        beside: Any
+        convert: Converter | None
         if column.transform == "month":
-            self.convert = _month
-        elif _has_parts(column.type):
+            self._convert = _month
+            beside, convert = str, _month
+        elif column.type.kind == "string" and self.tag in ("M", "L"):
+            beside, convert = Raw, functools.partial(_document, self.tag)
+        elif self.has_parts:
             self._inner = _with_parts(column.type)
-        elif not self.is_document:
-            self.convert = _flat(self.tag, column.type, plain)
-        self.is_divided = bool(self.path) or self._inner is not None
+            beside, convert = _typed(self.tag, column.type)
+        else:
+            self._convert = _flat(self.tag, column.type, plain)
+            beside, convert = _typed(self.tag, column.type, plain)
+        self.fast: _Fast = (at, _decoder(self.tag, beside), convert)
 
-    def of(self, value: Any) -> Any:
+    def of(self, raw: Raw | None) -> Any:
         """The column's value, for a column of a key or a partition. Raises Unfit."""
+        value = None if raw is None else _parse(raw)
         if value is None or value == _NULL:
             return self.absent
         try:
-            return self.convert(_only(value, self.tag))
+            return self.take(value, _path(self.path), [])
         except _DEFECTS as error:
             raise self.unfit(value, error) from None
 
     def take(self, value: Any, path: _Path, leftovers: _Leftovers) -> Any:
         """The column's value, which stands at that path. Raises what ``_DEFECTS`` names."""
         inside = _only(value, self.tag)
-        if self.convert is not None:
-            return self.convert(inside)
+        if self._convert is not None:
+            return self._convert(inside)
         return _dump(value) if self._inner is None else self._inner(inside, path, leftovers)
 
     def unfit(self, value: Any, error: BaseException) -> Unfit:
         """The refusal of a value of this attribute, by what its conversion raised."""
         return Unfit(f"{self._column}: {error if isinstance(error, Unfit) else unfit(value, f'type {self.tag}')}")
-
-
-def _taker(name: str, columns: list[_Attribute]) -> _Taker:
-    """The taker of an attribute that several columns share, or whose type has parts."""
-    return _take_inside(name, columns) if any(column.path for column in columns) else _take_whole(name, columns)
-
-
-def _take_whole(name: str, columns: list[_Attribute]) -> _Taker:
-    path = (None, name)
-
-    def take(value: Any, values: list[Any], leftovers: _Leftovers) -> None:
-        if value == _NULL:
-            leftovers.append((path, value))
-            return
-        for column in columns:
-            try:
-                values[column.at] = column.take(value, path, leftovers)
-            except _DEFECTS as error:
-                raise column.unfit(value, error) from None
-
-    return take
-
-
-def _take_inside(name: str, columns: list[_Attribute]) -> _Taker:
-    """The taker for columns at paths into the attribute's maps: it leaves over what they do not take."""
-    paths = [(column, _path((None, name), column.path)) for column in columns]
-    taken = frozenset(tuple(column.path) for column in columns)
-
-    def take(value: Any, values: list[Any], leftovers: _Leftovers) -> None:
-        for column, path in paths:
-            found = value
-            try:
-                for key in column.path:
-                    if found is None or found == _NULL:
-                        break
-                    found = _only(found, "M").get(key)
-                if found is not None and found != _NULL:
-                    values[column.at] = column.take(found, path, leftovers)
-            except _DEFECTS as error:
-                raise column.unfit(found, error) from None
-        leave(value, (), (None, name), leftovers)
-
-    def leave(value: Any, path: tuple[str, ...], where: _Path, leftovers: _Leftovers) -> None:
-        if path in taken:
-            if value == _NULL:
-                leftovers.append((where, value))
-        elif "M" in value and any(other[: len(path)] == path for other in taken):
-            for key, inner in value["M"].items():
-                leave(inner, (*path, key), (where, key), leftovers)
-        else:
-            leftovers.append((where, value))
-
-    return take
-
-
-def _path(where: _Path, names: Sequence[str]) -> _Path:
-    for name in names:
-        where = (where, name)
-    return where
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
@@ -515,6 +413,18 @@ def _only(value: Any, tag: str) -> Any:
     if type(value) is not dict or len(value) != 1 or tag not in value:
         raise unfit(value, f"type {tag}")
     return value[tag]
+
+
+_BESIDE: dict[str, Any] = {
+    "S": str,
+    "N": str,
+    "B": bytes,
+    "BOOL": bool,
+    "SS": list[str],
+    "NS": list[str],
+    "BS": list[bytes],
+}
+"""What stands beside the tag of a value of a type without parts."""
 
 
 _INNER_TAGS = {
@@ -603,8 +513,70 @@ def _flat(tag: str, type_: Type, plain: bool) -> Converter:
         return _number(type_, plain)
     if tag == "B":
         return _bytes
-    # A slot of C: it refuses everything that is no str, and costs less than a function.
-    return str.__str__ if type_.kind == "string" else scalar_converter(type_)
+    return _text if type_.kind == "string" else scalar_converter(type_)
+
+
+# A slot of C: it refuses everything that is no str, and costs less than a function.
+_text: Converter = str.__str__
+
+
+def _tagged(tag: str, beside: Any) -> Any:
+    """The type of a value: an object of nothing but the tag, with what stands beside it as ``value``."""
+    members = [("value", beside, msgspec.field(name=tag))]
+    return msgspec.defstruct(tag, members, forbid_unknown_fields=True, frozen=True, gc=False)
+
+
+def _decoder(tag: str, beside: Any) -> Callable[[Raw], Any]:
+    return msgspec.json.Decoder(_tagged(tag, beside)).decode
+
+
+_map = _decoder("M", dict[str, Raw])
+
+
+def _typed(tag: str, type_: Type, plain: bool = False) -> tuple[Any, Converter | None]:
+    """The type of what stands beside the tag of a value that leaves nothing over, and what makes the lake's value of
+    it; None where it is one."""
+    if type_.kind == "struct":
+        return _typed_struct(type_)
+    if tag == "L" and type_.element is not None:
+        inner = _INNER_TAGS[type_.element.kind]
+        beside, convert = _typed(inner, type_.element)
+        return list[_tagged(inner, beside)], _values if convert is None else _converted_values(convert)  # type: ignore[misc]
+    convert = None if tag in ("B", "BOOL", "SS", "BS") else _flat(tag, type_, plain)
+    return _BESIDE[tag], None if convert is _text else convert
+
+
+def _typed_struct(type_: Type) -> tuple[Any, Converter | None]:
+    members, paths, converters = [], [], []
+    for number, (name, member) in enumerate(type_.fields):
+        tag = _INNER_TAGS[member.kind]
+        beside, convert = _typed(tag, member)
+        tagged = _tagged(tag, beside)
+        members.append((f"member_{number}", tagged, msgspec.field(name=name, default=tagged(None))))
+        paths.append(f"member_{number}.value")
+        if convert is not None:
+            converters.append((number, convert))
+    get: Any = attrgetter(*paths) if len(paths) > 1 else lambda found, one=attrgetter(*paths): (one(found),)
+    beside = msgspec.defstruct("M", members, forbid_unknown_fields=True, frozen=True, gc=False)
+    if not converters:
+        return beside, get
+
+    def convert_members(found: Any) -> tuple[Any, ...]:
+        values = [*get(found)]
+        for at, convert in converters:
+            if values[at] is not None:
+                values[at] = convert(values[at])
+        return tuple(values)
+
+    return beside, convert_members
+
+
+def _values(found: list[Any]) -> list[Any]:
+    return [one.value for one in found]
+
+
+def _converted_values(convert: Converter) -> Converter:
+    return lambda found: [convert(one.value) for one in found]
 
 
 def _members(raw: Any) -> list[Any]:
@@ -660,6 +632,12 @@ def _bytes(raw: Any) -> bytes:
         return base64.b64decode(raw, validate=True)
     except ValueError:
         raise unfit(raw, "bytes in base64") from None
+
+
+def _document(tag: str, inside: Raw) -> str:
+    """A map's or a list's DynamoDB JSON, of what stands beside its tag."""
+    text = msgspec.json.format(inside, indent=-1).decode()
+    return f'{{"{tag}":{_plainly(text)}}}'
 
 
 def _month(raw: Any) -> str:

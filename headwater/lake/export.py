@@ -149,23 +149,12 @@ def decode_items(
             for number, line in enumerate(_lines(body)):
                 position = f"{export_id}/{file.name}/{number}"
                 try:
-                    decoded = decoder.item(_item(line), time, position)
+                    decoded = decoder.item(line, time, position)
                 except BadRecord as bad:
                     yield (*nothing, None, str(bad), _raw(line, time, position))
                     continue
                 for row in decoded.rows:
                     yield (*row, None, None, None)
-
-
-def _item(line: bytes) -> dict[str, Any]:
-    try:
-        document = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise BadRecord(f"not JSON: {error}") from None
-    if not isinstance(document, dict) or not isinstance(document.get("Item"), dict):
-        raise BadRecord('no exported item: {"Item": {…}} expected')
-    item: dict[str, Any] = document["Item"]
-    return item
 
 
 def _raw(line: bytes, time: int, position: str) -> str:

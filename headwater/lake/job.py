@@ -41,7 +41,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument("--quarantine", help="s3://bucket/prefix of undecodable records; default LAKE/_quarantine")
     arguments.add_argument("--database", required=True, help="Glue database that holds the tables")
     arguments.add_argument("--epoch", type=int, default=1, help="raised when the source's history was cut")
-    arguments.add_argument("--batch-bytes", type=int, default=64 * 1024 * 1024, help="most compressed bytes a commit")
+    arguments.add_argument("--batch-bytes", type=int, default=128 * 1024 * 1024, help="most compressed bytes a commit")
     arguments.add_argument("--max-bad-share", type=float, default=0.01, help="most undecodable records a batch, 0 to 1")
     arguments.add_argument("--lease-seconds", type=float, default=30.0, help="how long a dead writer's lease lasts")
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")

@@ -237,7 +237,7 @@ def _leftovers(
     """Put every part of a JSON document that no path takes into ``rest`` under its dotted path."""
     if path in taken:
         return
-    if isinstance(value, dict) and any(other[: len(path)] == path for other in taken):
+    if type(value) is dict and any(other[: len(path)] == path for other in taken):
         for name in value:
             _leftovers(value[name], (*path, name), taken, source, rest)
     else:

@@ -31,7 +31,7 @@ class WriterSettings:
 
     quarantine: str
     epoch: int = 1
-    batch_bytes: int = 64 * 1024 * 1024
+    batch_bytes: int = 128 * 1024 * 1024
     max_bad_share: float = 0.01
     parallelism: int = 2
 

@@ -74,7 +74,8 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         place.parent.mkdir(exist_ok=True)
         with zipfile.ZipFile(place, "w") as archive:
             archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
-    for relative in (f"jars/{HUDI_JAR}", "headwater.zip", *(f"contracts/{one.table}.json" for one in contracts)):
+    files = [f"jars/{HUDI_JAR}", "headwater.zip", "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl"]
+    for relative in (*files, *(f"contracts/{one.table}.json" for one in contracts)):
         place = build / relative
         place.parent.mkdir(exist_ok=True)
         place.write_text(relative)

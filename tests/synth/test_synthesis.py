@@ -35,7 +35,7 @@ def test_cfn_lint_finds_what_is_wrong(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", environment.names(ROOT / "config"))
 def test_synthesis_warns_of_nothing_and_needs_no_credentials(name: str, tmp_path: Path) -> None:
-    command = [str(CDK), "--no-notices", "--no-color", "--context", f"env={name}", "synth", "--quiet", "--strict"]
+    command = [*CDK, "--context", f"env={name}", "synth", "--quiet", "--strict"]
     done = subprocess.run(
         [*command, "--no-staging", "--output", str(tmp_path / "cdk.out")],
         cwd=ROOT,

@@ -88,7 +88,7 @@ def test_every_item_fits_its_contract(items: list[Item]) -> None:
         record = {"eventID": "1", "eventName": "INSERT", "dynamodb": change}
         data = kinesis_data(record, accounts.TABLE, MICROS)
         decoder.decode(data, "1", "here")
-        decoder.item(json.loads(data)["dynamodb"]["NewImage"], MICROS, "here")
+        decoder.item(json.dumps({"Item": json.loads(data)["dynamodb"]["NewImage"]}), MICROS, "here")
 
 
 def test_the_plan_has_every_kind_and_makes_enough_changes() -> None:

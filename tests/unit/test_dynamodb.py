@@ -3,11 +3,13 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
 from typing import Any
 from unittest import mock
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -326,6 +328,13 @@ def test_null_inside_a_map_and_on_the_way_of_a_path_is_kept_too() -> None:
     assert rest == {"address.city": null, "profile.ui": null, "devices.0": null}
 
 
+def test_an_empty_map_on_the_way_of_a_path_is_kept() -> None:
+    empty: Item = {"M": {}}
+    assert rest_of({"profile": empty}) == {"profile": empty}
+    assert rest_of({"profile": {"M": {"ui": empty}}}) == {"profile.ui": empty}
+    assert rest_of({"profile": {"M": {"ui": {"M": {"locale": {"S": "en"}}}}}}) is None
+
+
 def test_attributes_may_be_in_one_item_and_not_in_another() -> None:
     decoder = DynamoDecoder(ACCOUNTS)
     first = decoder.decode(compact(insert({**ITEM, "points": {"N": "1"}})), "1", "p")
@@ -479,7 +488,7 @@ def test_a_partitioned_tables_change_without_its_old_image_is_bad(event: str) ->
 
 def test_an_exported_item_is_a_row_older_than_any_change() -> None:
     item = {**ITEM, "points": {"N": "1"}, "free.form": {"S": ""}, "settings": {"M": {"a": {"N": "1"}}}}
-    exported = only(DynamoDecoder(ACCOUNTS).item(item, 2**57, "e/0/0"))
+    exported = only(DynamoDecoder(ACCOUNTS).item(compact({"Item": item}), 2**57, "e/0/0"))
     changed = only(decode(insert(item, micros=0), sequence="0"))
     assert (exported["_op"], exported["_deleted"], exported["_position"]) == ("r", False, "e/0/0")
     assert exported["_order"] < changed["_order"]
@@ -487,8 +496,21 @@ def test_an_exported_item_is_a_row_older_than_any_change() -> None:
     assert {name: exported[name] for name in NAMES if name not in ignored} == {
         name: changed[name] for name in NAMES if name not in ignored
     }
-    with pytest.raises(BadRecord, match="points"):
-        DynamoDecoder(ACCOUNTS).item({**ITEM, "points": {"S": "1"}}, MICROS, "e/0/0")
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        (compact({"Item": {**ITEM, "points": {"S": "1"}}}), "points: found"),
+        (compact(ITEM), "missing required field `Item`"),
+        (compact({"Item": []}), "got `array` - at `$.Item`"),
+        ("{", "truncated"),
+        (b'{"Item":{"\xff":{}}}', "UnicodeDecodeError"),
+    ],
+)
+def test_a_line_that_is_no_exported_item_is_bad(line: str | bytes, reason: str) -> None:
+    with pytest.raises(BadRecord, match=re.escape(reason)):
+        DynamoDecoder(ACCOUNTS).item(line, MICROS, "e/0/0")
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
@@ -603,9 +625,9 @@ def without(document: dict[str, Any], *path: str) -> dict[str, Any]:
 @pytest.mark.parametrize(
     ("document", "reason"),
     [
-        ([], "tableName: found None"),
-        ({}, "tableName: found None"),
-        (record(dynamodb=[]), "ApproximateCreationDateTime: found None"),
+        ([], "Expected `object`, got `array`"),
+        ({}, "missing required field `dynamodb`"),
+        (record(dynamodb=[]), "Expected `object`, got `array` - at `$.dynamodb`"),
         (record(tableName="other"), "tableName: found 'other', expected 'shop-people'"),
         (without(record(), "tableName"), "tableName: found None"),
         (record("UPSERT"), "eventName: found 'UPSERT', expected INSERT, MODIFY, REMOVE"),
@@ -619,9 +641,9 @@ def without(document: dict[str, Any], *path: str) -> dict[str, Any]:
         (record(micros=10**18), "OverflowError"),
         (record(new={**ITEM, "points": None, "id": 5}), "id: found 5"),
         (record(old={**ITEM, "since": {"S": "yesterday"}}), "month: found"),
-        (record(new=[]), "NewImage: found list"),  # type: ignore[arg-type]
-        (record(old="x"), "OldImage: found str"),  # type: ignore[arg-type]
-        (remove(keys="x"), "key: found null"),
+        (record(new=[]), "got `array` - at `$.dynamodb.NewImage`"),  # type: ignore[arg-type]
+        (record(old="x"), "got `str` - at `$.dynamodb.OldImage`"),  # type: ignore[arg-type]
+        (remove(keys="x"), "got `str` - at `$.dynamodb.Keys`"),
     ],
 )
 def test_a_record_that_is_no_change_of_the_table_is_bad(document: Any, reason: str) -> None:
@@ -722,9 +744,10 @@ ITEMS = st.builds(
     st.dictionaries(TEXTS | st.sampled_from(["address.zip", '"address.zip"', "profile.ui"]), VALUES, max_size=4),
 )
 FREE = one_key("string", "S")
-PICKING = DynamoDecoder(ACCOUNTS)
-with mock.patch.object(dynamodb, "_sqlite", return_value=None):
-    PARSING = DynamoDecoder(ACCOUNTS)
+FAST = DynamoDecoder(ACCOUNTS)
+# Finds every attribute to be something else than it should be, and so looks closer.
+with mock.patch.object(dynamodb, "_decoder", return_value=mock.Mock(side_effect=msgspec.ValidationError)):
+    SLOW = DynamoDecoder(ACCOUNTS)
 
 
 def outcome(decoder: DynamoDecoder, data: str) -> Any:
@@ -756,13 +779,13 @@ def test_a_record_means_the_same_however_it_is_written(
     members = list(document["dynamodb"].items())
     rng.shuffle(members)
     other = {"dynamodb": dict(members), **{name: value for name, value in document.items() if name != "dynamodb"}}
-    expected = outcome(PARSING, compact(document))
+    expected = outcome(SLOW, compact(document))
     for text in (
         compact(document),
         json.dumps(document, ensure_ascii=escape),
         json.dumps(other, indent=rng.choice([None, 1]), ensure_ascii=escape),
     ):
-        assert outcome(PICKING, text) == outcome(PARSING, text) == expected
+        assert outcome(FAST, text) == outcome(SLOW, text) == expected
 
 
 @settings(max_examples=60, deadline=None)
@@ -773,8 +796,8 @@ def test_a_damaged_record_is_bad_or_means_what_its_json_says(new: Item, old: Ite
     damaged = (
         text[:at] + data.draw(st.sampled_from(["", "}", '"', ",", "{", "\\", "]", "\0", "0", "x"])) + text[at + 1 :]
     )
-    assert outcome(PICKING, damaged) == outcome(PARSING, damaged)
+    assert outcome(FAST, damaged) == outcome(SLOW, damaged)
     try:
         json.loads(damaged)
     except ValueError:
-        assert outcome(PICKING, damaged) is None
+        assert outcome(FAST, damaged) is None

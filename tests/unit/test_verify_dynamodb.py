@@ -528,7 +528,7 @@ def items() -> list[Item]:
 def lake(contract: Contract, items: list[Item]) -> pa.Table:
     """The items as the decoder stores them."""
     decoder = DynamoDecoder(contract)
-    rows = [row for item in items for row in decoder.item(exported(item), 1, "a test").rows]
+    rows = [row for item in items for row in decoder.item(json.dumps({"Item": exported(item)}), 1, "a test").rows]
     columns = zip(contract.lake_columns(), zip(*rows, strict=True), strict=True)
     return pa.table(
         {
