@@ -22,6 +22,8 @@ from headwater.local.processes import wait_until
 from headwater.paths import BUILD, CONTRACTS, RUN
 
 SEED = 1996
+_DRAIN_MEMORY = "3g"  # one commit takes in all there is
+_DRAIN_SECONDS = 900
 
 Step = Callable[[str], AbstractContextManager[None]]
 
@@ -46,9 +48,9 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
     """Measure on this machine and write ``build/bench/report.json``.
 
     The changes are real: a database of ``scale`` times Northwind's size is snapshotted by Debezium, then every order is
-    updated once, all of it lands, and only then the writer starts. The clock runs from the writer's start of work to
-    its last commit, so the first commit's warming-up counts. Then ``idle_transactions`` of one change each
-    follow at one a second.
+    updated once, all of it lands, Kafka and Connect end, and only then the writer starts. The clock runs from the
+    writer's start of work to its last commit, so the first commit's warming-up counts. Then all parts run again, and
+    ``idle_transactions`` of one change each follow at one a second.
     """
     with claim(folder, "the benchmark"), emptied(folder), Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
         with step(f"Creating and loading a database of {scale:g} times Northwind's size"):
@@ -63,13 +65,21 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
             with pipeline.application() as application:
                 application.execute("UPDATE northwind.orders SET freight = freight + 1")
             _await_landed(pipeline)
+        pipeline.connect.stop()
+        pipeline.broker.stop()
+        writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY)
         with MemoryWatch(pipeline) as draining, step("Draining with the writer"):
-            pipeline.start_writer()
-            pipeline.drain(timeout=900)
+            if writer.wait(_DRAIN_SECONDS) != 0:
+                writer.check()
         commits = pipeline.events.commits()
         changes = sum(commit["changes"] for commit in commits)
         began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
         seconds = max(commit["completed_at"] for commit in commits) - began
+        with step("Starting Kafka, Connect and a writer that goes on"):
+            pipeline.broker.start()
+            pipeline.connect.start()
+            pipeline.start_writer()
+            pipeline.drain()
         with MemoryWatch(pipeline) as idling, step(f"Measuring freshness over {idle_transactions} lone transactions"):
             since = time.time()
             with pipeline.application() as application:

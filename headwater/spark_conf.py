@@ -11,6 +11,8 @@ def shared() -> dict[str, str]:
         # One thread a table commits in the same driver; none waits for another's whole job.
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
+        # A batch is cached to be read twice and dropped: compressing it costs more than it saves.
+        "spark.sql.inMemoryColumnarStorage.compressed": "false",
         # Hudi's Parquet writer otherwise fails on an array with a null element.
         "spark.hadoop.parquet.avro.write-old-list-structure": "false",
         # Old dates are written as they are, not refused and not shifted to the hybrid calendar.

@@ -14,7 +14,7 @@ from headwater.paths import BUILD
 
 
 def bench(
-    scale: Annotated[float, typer.Option(min=0.1, help="Size of the generated data; 1 is Northwind's.")] = 120,
+    scale: Annotated[float, typer.Option(min=0.1, help="Size of the generated data; 1 is Northwind's.")] = 60,
     idle: Annotated[int, typer.Option(min=5, help="How many lone transactions freshness is measured over.")] = 40,
 ) -> None:
     """Measure how fast the writer drains and decodes, and how fresh the lake is when little happens."""

@@ -17,7 +17,6 @@ _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
 _OPTIONS = {
-    "hoodie.datasource.write.operation": "upsert",
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.datasource.write.recordkey.field": "_key",
     "hoodie.datasource.write.hive_style_partitioning": "true",
@@ -49,6 +48,10 @@ _OPTIONS = {
     "hoodie.keep.min.commits": "40",
     "hoodie.keep.max.commits": "60",
     "hoodie.parquet.compression.codec": "zstd",
+    # A bucket index needs no Bloom filters. bulk_insert writes them all the same, so they are as small as can be.
+    "hoodie.parquet.bloom.filter.enabled": "false",
+    "hoodie.index.bloom.num_entries": "1",
+    "hoodie.index.bloom.fpp": "0.1",
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.datasource.write.commitmeta.key.prefix": _METADATA_PREFIX,
@@ -133,9 +136,18 @@ class HudiTable:
             ]
         )
 
+    def insert(self, rows: DataFrame, progress: Progress) -> Commit:
+        """Commit rows (at most one a partition and key) into a table that has none, together with the progress, as one
+        atomic step. It takes less than ``upsert``, which looks for rows to merge with."""
+        return self._commit(rows, progress, "bulk_insert")
+
     def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
         """Commit rows (at most one a partition and key) together with the progress, as one atomic step."""
+        return self._commit(rows, progress, "upsert")
+
+    def _commit(self, rows: DataFrame, progress: Progress, operation: str) -> Commit:
         writer = rows.write.format("hudi").options(**self._options)
+        writer = writer.option("hoodie.datasource.write.operation", operation)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
@@ -178,5 +190,6 @@ def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:
         "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{generator}",
         "hoodie.datasource.write.partitionpath.field": ",".join(contract.partition_by),
         "hoodie.bucket.index.num.buckets": str(contract.buckets),
+        "hoodie.bulkinsert.shuffle.parallelism": str(parallelism),
         "hoodie.upsert.shuffle.parallelism": str(parallelism),
     }

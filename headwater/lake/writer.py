@@ -119,7 +119,8 @@ class TableWriter:
             rows = rows.unionByName(self._table.read().filter(alive))
         rows = latest(buried(rows, self._contract, floor), self._contract)
         self._lease.check()
-        commit = self._table.upsert(rows, progress)
+        write = self._table.upsert if self._has_rows else self._table.insert
+        commit = write(rows, progress)
         self.progress = progress
         self._has_rows = True
         self._done(commit, counted["rows"], counted["oldest"], started)

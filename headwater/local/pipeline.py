@@ -110,12 +110,12 @@ class Pipeline:
         for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
             self.connect.await_running(name)
 
-    def start_writer(self, *arguments: str) -> Process:
+    def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY) -> Process:
         """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit."""
-        self.writer = self._running.enter_context(self._submit(arguments))
+        self.writer = self._running.enter_context(self._submit(arguments, memory))
         return self.writer
 
-    def _submit(self, arguments: Sequence[str]) -> Process:
+    def _submit(self, arguments: Sequence[str], memory: str) -> Process:
         uris = [f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json" for contract in self.contracts]
         options = {
             "--landing": f"s3://{LANDING_BUCKET}/{self.settings.landing_prefix}",
@@ -129,6 +129,7 @@ class Pipeline:
             [*listed, *(part for pair in options.items() for part in pair), *arguments],
             self.folder / "spark",
             endpoint=self.aws.endpoint,
+            memory=memory,
             name="the Spark writer",
         )
 

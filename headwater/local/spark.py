@@ -52,7 +52,8 @@ def configuration(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
-        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseParallelGC -XX:TieredStopAtLevel=1",
+        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+        " -Dorg.xml.sax.driver=com.sun.org.apache.xerces.internal.parsers.SAXParser",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),

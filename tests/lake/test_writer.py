@@ -103,6 +103,15 @@ def test_a_restarted_writer_goes_on_where_the_last_commit_ended(pipeline: Pipeli
     assert [found["changes"] for found in pipeline.events if found["event"] == "commit"] == [1, 1]
 
 
+def test_a_first_batch_without_a_row_is_a_commit_too(pipeline: Pipeline) -> None:
+    pipeline.land(event("t", 20))
+    pipeline.drain()
+    assert pipeline.alive() == []
+    pipeline.land(event("c", 10, after=account(1)), event("c", 30, after=account(2)))
+    pipeline.drain()
+    assert pipeline.alive() == [account(2)]
+
+
 def test_a_missing_landing_object_stops_the_writer(pipeline: Pipeline) -> None:
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
