@@ -24,10 +24,11 @@ _AFTER_SNAPSHOTS = 10**20 - 1
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
-def order(epoch: int, lsn: int, snapshot: bool) -> str:
-    """The text that compares two changes of one key: epoch, then 0 for a snapshot's row or 1 for a change, the LSN,
-    and a last digit that puts a floor below the rows that it was taken with. 26 characters."""
-    return f"{epoch_digits(epoch)}{0 if snapshot else 1}{lsn:020d}1"
+def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
+    """The text that compares two changes of one key: epoch, then 0 for a snapshot's row or 1 for a change, the LSN of
+    the commit before the change's transaction, the change's own LSN, and a last digit that puts a floor below the rows
+    that it was taken with. 46 characters."""
+    return f"{epoch_digits(epoch)}{0 if snapshot else 1}{commit:020d}{lsn:020d}1"
 
 
 def _floor_below(order_: str) -> str:
@@ -87,7 +88,7 @@ class PostgresDecoder:
             return None
         if source.get("snapshot") not in ("last", "last_in_data_collection"):
             return None
-        return _floor_below(order(self._epoch, source["lsn"], snapshot=True))
+        return _floor_below(order(self._epoch, source["lsn"], source["lsn"], snapshot=True))
 
     def _decode(self, event: Any, position: str) -> Decoded:
         if not isinstance(event, dict) or not isinstance(event.get("source"), dict):
@@ -104,7 +105,8 @@ class PostgresDecoder:
             lsn = _AFTER_SNAPSHOTS
         if type(lsn) is not int or lsn < 0:
             raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
-        order_ = order(self._epoch, lsn, snapshot=op == "r")
+        commit = lsn if op == "r" else _commit_before(source.get("sequence"), lsn)
+        order_ = order(self._epoch, commit, lsn, snapshot=op == "r")
         if op == "t":
             return Decoded(floor=_floor_below(order_))
         if op not in ("c", "r", "u", "d"):
@@ -209,6 +211,16 @@ def _convert(value: Any, converter: Converter, name: str) -> Any:
         return converter(value)
     except Unfit as error:
         raise Unfit(f"{name}: {error}") from None
+
+
+def _commit_before(sequence: Any, lsn: int) -> int:
+    """The LSN of the last commit that Debezium had seen when a transaction began to come, out of ``source.sequence``,
+    ``["<that LSN>","<the change's>"]``. The change's own stands in where it has seen none: a change of the same key in
+    an earlier transaction was committed before that, and a later transaction has at least this one's commit."""
+    if sequence is None:
+        return lsn
+    found = json.loads(sequence)[0]
+    return lsn if found is None else int(found)
 
 
 def _source_time(source: Mapping[str, Any]) -> dt.datetime:

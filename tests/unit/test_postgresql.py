@@ -45,8 +45,11 @@ ROW: dict[str, Any] = {
 }  # fmt: skip
 
 
-def envelope(op: str, before: Any = None, after: Any = None, lsn: int = 7, snapshot: str = "false") -> bytes:
+def envelope(
+    op: str, before: Any = None, after: Any = None, lsn: int = 7, snapshot: str = "false", **fields: Any
+) -> bytes:
     source = {"schema": "shop", "table": "things", "lsn": lsn, "ts_us": 1_700_000_000_123_456, "snapshot": snapshot}
+    source |= fields
     return json.dumps({"op": op, "before": before, "after": after, "source": source}).encode()
 
 
@@ -121,7 +124,7 @@ def test_an_incremental_snapshots_row_is_newer_than_a_first_ones_and_older_than_
     event = json.loads(envelope("r", after=ROW, snapshot="incremental"))
     event["source"]["lsn"] = None
     read = only(decode(json.dumps(event).encode()))["_order"]
-    assert order(1, 2**63, snapshot=True) < read < order(1, 0, snapshot=False)
+    assert order(1, 2**63, 2**63, snapshot=True) < read < order(1, 0, 0, snapshot=False)
 
 
 def test_what_no_contract_names_is_kept_with_its_digits() -> None:
@@ -164,17 +167,47 @@ def test_truncate_and_the_end_of_a_snapshot_set_the_floor_below_what_comes_with_
     truncated = decode(envelope("t", lsn=9))
     assert truncated.rows == ()
     assert truncated.floor is not None
-    assert order(1, 8, snapshot=False) < truncated.floor < order(1, 10, snapshot=False)
+    assert order(1, 8, 8, snapshot=False) < truncated.floor < order(1, 10, 10, snapshot=False)
     last = decode(envelope("r", after=ROW, lsn=9, snapshot="last"))
     assert last.floor is not None
-    assert order(1, 8, snapshot=True) < last.floor < order(1, 9, snapshot=True) < order(1, 1, snapshot=False)
+    assert order(1, 8, 8, snapshot=True) < last.floor < order(1, 9, 9, snapshot=True) < order(1, 1, 1, snapshot=False)
     assert decode(envelope("r", after=ROW, lsn=9, snapshot="true")).floor is None
 
 
-def test_orders_compare_epoch_then_kind_then_lsn() -> None:
-    orders = [order(1, 900, True), order(1, 5, False), order(1, 2**63, False), order(2, 3, True), order(2, 1, False)]
+def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
+    orders = [
+        order(1, 900, 900, True),
+        order(1, 5, 7, False),
+        order(1, 6, 3, False),
+        order(1, 6, 4, False),
+        order(1, 2**63, 2**63, False),
+        order(2, 3, 3, True),
+        order(2, 1, 1, False),
+    ]
     assert orders == sorted(orders)
-    assert {len(text) for text in orders} == {26}
+    assert {len(text) for text in orders} == {46}
+
+
+def test_what_was_committed_last_is_newest_though_it_was_logged_first() -> None:
+    deleted = only(decode(envelope("d", before=ROW, lsn=40, sequence='["10","40"]')))
+    inserted = only(decode(envelope("c", after=ROW, lsn=30, sequence='["50","30"]')))
+    assert deleted["_order"] < inserted["_order"]
+
+
+def test_before_debezium_has_seen_a_commit_a_changes_own_lsn_stands_in() -> None:
+    orders = [
+        only(decode(envelope("c", after=ROW, lsn=30, **fields)))["_order"]
+        for fields in ({}, {"sequence": None}, {"sequence": '[null,"30"]'}, {"sequence": '["30","30"]'})
+    ]
+    assert set(orders) == {order(1, 30, 30, snapshot=False)}
+    later = only(decode(envelope("u", before=ROW, after=ROW, lsn=41, sequence='["40","41"]')))
+    assert orders[0] < later["_order"]
+
+
+@pytest.mark.parametrize("sequence", ["?", "[]", "{}", '["x","1"]', 7])
+def test_a_sequence_that_is_none_is_bad(sequence: Any) -> None:
+    with pytest.raises(BadRecord):
+        decode(envelope("c", after=ROW, sequence=sequence))
 
 
 def test_the_last_row_of_a_snapshot_ends_it_even_if_it_is_unfit() -> None:
