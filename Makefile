@@ -2,7 +2,7 @@
 # the targets themselves, in this folder.
 .DEFAULT_GOAL := help
 .PHONY: help setup assets demo test unit lint synth check cost diff baselines deploy destroy \
-	reference requests bench drills lock clean
+	reference requests bench soak drills lock clean
 
 BIN := .venv/bin
 ENV := dev
@@ -49,8 +49,9 @@ cost: assets ## Estimate what ENV=dev costs a month (AGAINST=FILE shows what dif
 	@$(CDK) synth --quiet
 	@$(BIN)/headwater cost $(ENV) $(if $(AGAINST),--against "$(AGAINST)")
 
-diff: assets ## Compare the stacks of ENV=dev with what is deployed
-	@$(CDK) diff
+diff: assets ## Compare the stacks of ENV=dev with what is deployed, or without credentials with their baselines
+	@$(CDK) synth --quiet
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater review synthesized $(ENV)
 
 baselines: setup ## Write the templates into tests/synth/baselines/, to be reviewed, and the pages made from them
 	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
@@ -68,8 +69,11 @@ reference: setup ## Write docs/reference/flows.md and permissions.md anew from t
 requests: assets ## Record anew which rights the local run asks for (tests/synth/requests/)
 	@HEADWATER_RECORD_REQUESTS=1 $(BIN)/pytest tests/local/test_requests.py
 
-bench: assets ## Measure how many changes a second the writer drains
+bench: assets ## Measure drain rate, freshness, memory and the decoder's speed
 	@$(BIN)/headwater bench
+
+soak: setup ## Run the demo under its load for half an hour (SECONDS=N)
+	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
 drills: assets ## Kill the parts of a running pipeline and see that nothing is lost
 	@$(BIN)/pytest tests/local/test_kills.py

@@ -2,7 +2,7 @@
 
 A baseline is the template as CDK wrote it, but for the hashes of assets, in whose place stand the assets' names, and
 for what CDK's stacks all have. A stack's protection and the stacks it waits for are not in a template and stand
-in its metadata. Every value keeps its place and its order.
+in its metadata. Every value keeps its place and its order, but for the resources of a policy's statement.
 
 YAML's tags shorten what would hide a change in noise: ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` as
 CloudFormation has them, ``!Join "a-${B}"`` for an ``Fn::Join`` without a separator, ``!Base64`` for a text that the
@@ -60,6 +60,7 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
         # A digest of several assets says that one of them changed.
         template = json.loads(_DIGEST.sub("<digest>", text))
         _drop_what_all_have(template)
+        _sort_granted(template["Resources"])
         template["Metadata"] = {
             **template.get("Metadata", {}),
             "Stack": {
@@ -162,6 +163,18 @@ def _drop_what_all_have(template: dict[str, Any]) -> None:
         metadata = resource.get("Metadata", {})
         for key in [key for key in metadata if key.startswith("aws:asset:")]:
             del metadata[key]
+
+
+def _sort_granted(value: Any) -> None:
+    """Put the resources of each statement of a policy in the order of what is shown: CDK's is that of hashes."""
+    if isinstance(value, list):
+        for item in value:
+            _sort_granted(item)
+    elif isinstance(value, dict):
+        if "Action" in value and isinstance(value.get("Resource"), list):
+            value["Resource"].sort(key=lambda resource: json.dumps(resource, sort_keys=True))
+        for item in value.values():
+            _sort_granted(item)
 
 
 class _Tagged:

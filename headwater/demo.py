@@ -23,10 +23,10 @@ from headwater.local.pipeline import LAKE, EventLog, Pipeline
 from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.verify import TableComparison, read_lake, read_live_table
 
-TRANSACTIONS = 2_400
+# At least so many transactions and item changes, and so many a second in a long run.
+CHANGES, CHANGES_A_SECOND = 2_400, 40
 CONNECTIONS = 6
 ITEMS = 1_000
-ITEM_CHANGES = 2_400
 CLIENTS = 4
 SEED = 1996
 _SAMPLE_SECONDS = 2.0
@@ -191,12 +191,13 @@ def _workloads(
             lake = ", ".join(f"{table} {number:,}" for table, number in sorted(written.items()))
             say(f"  {now.transactions:,} transactions, {changes:,} item changes · in the lake: {lake}")
 
+    wanted = max(CHANGES, round(CHANGES_A_SECOND * seconds))
     with ThreadPoolExecutor(1) as beside:
         items = beside.submit(
             accounts.run,
             lambda: key_value.dynamodb.client("dynamodb"),
             seconds,
-            ITEM_CHANGES,
+            wanted,
             CLIENTS,
             SEED,
             count,
@@ -204,7 +205,7 @@ def _workloads(
         )
         items.add_done_callback(lambda done: stop.set() if done.exception() else None)
         try:
-            orders = workload.run(relational.application, seconds, TRANSACTIONS, CONNECTIONS, SEED, progress, stop)
+            orders = workload.run(relational.application, seconds, wanted, CONNECTIONS, SEED, progress, stop)
         except BaseException:
             stop.set()
             raise

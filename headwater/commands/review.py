@@ -1,13 +1,16 @@
 """`headwater review`: what a change would do to what is deployed, told from the baselines of both sides."""
 
+import subprocess
 from pathlib import Path
 from typing import Annotated
 
+import boto3
 import typer
 
 from headwater import baselines, replacements
-from headwater.baselines import BASELINES
+from headwater.baselines import BASELINES, CDK
 from headwater.commands.progress import say
+from headwater.paths import ROOT, SYNTHESIZED
 from headwater.replacements import ACKNOWLEDGED, Specification
 
 app = typer.Typer(help="Compare the baselines of two checkouts: differences, and what would be lost.")
@@ -21,6 +24,18 @@ After = Annotated[Path, typer.Option(help="Folder of the baselines that would be
 def diff(environment: Name, before: Before, after: After = BASELINES) -> None:
     """Print what `cdk diff` says of the stacks that differ."""
     text = baselines.difference(baselines.read(before / environment), baselines.read(after / environment))
+    say(text or f"{environment}: no difference")
+
+
+@app.command()
+def synthesized(environment: Name) -> None:
+    """Print what `cdk diff` says of what was synthesized last: against what is deployed, or against this checkout's
+    baselines where there are no AWS credentials."""
+    if boto3.Session().get_credentials() is not None:
+        done = subprocess.run([*CDK, "--app", str(SYNTHESIZED), "diff"], cwd=ROOT)
+        raise typer.Exit(done.returncode)
+    say(f"Without AWS credentials: {environment} against {BASELINES / environment}, not against what is deployed\n")
+    text = baselines.difference(baselines.read(BASELINES / environment), baselines.from_assembly(SYNTHESIZED))
     say(text or f"{environment}: no difference")
 
 
