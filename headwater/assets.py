@@ -67,7 +67,8 @@ def fetch_wheel(step: jars.Step, build: Path = BUILD, requirements: Path = REQUI
             f"{requirements}: found no {WHEEL}, expected its version and hashes: restore it, or `make lock`"
         )
     stamp = build / "stamps" / "wheel"
-    if any(folder.glob("*.whl")) and stamp.exists() and stamp.read_text() == locked[0]:
+    inputs = locked[0] + " ".join(WHEEL_PLATFORM)
+    if any(folder.glob("*.whl")) and stamp.exists() and stamp.read_text() == inputs:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
@@ -80,7 +81,7 @@ def fetch_wheel(step: jars.Step, build: Path = BUILD, requirements: Path = REQUI
     if run.returncode != 0:
         raise UserError(f"pip could not fetch {WHEEL} {locked[1]}: {run.stderr.strip()}")
     stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(locked[0])
+    stamp.write_text(inputs)
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:

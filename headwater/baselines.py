@@ -1,8 +1,8 @@
 """Baselines: every stack's template in a form that a person can review, ``tests/synth/baselines/<environment>/``.
 
 A baseline is the template as CDK wrote it, but for the hashes of assets, in whose place stand the assets' names, and
-for what CDK's stacks all have. A stack's protection and the stacks it waits for are not in a template and stand
-in its metadata. Every value keeps its place and its order, but for the resources of a policy's statement.
+for what CDK's stacks all have. A stack's protection, its tags and the stacks it waits for are not in a template and
+stand in its metadata. Every value keeps its place and its order, but for the resources of a policy's statement.
 
 YAML's tags shorten what would hide a change in noise: ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` as
 CloudFormation has them, ``!Join "a-${B}"`` for an ``Fn::Join`` without a separator, ``!Base64`` for a text that the
@@ -65,6 +65,7 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
             **template.get("Metadata", {}),
             "Stack": {
                 "TerminationProtection": artifact["properties"].get("terminationProtection", False),
+                "Tags": artifact["properties"].get("tags", {}),
                 "DependsOn": sorted(_part(one) for one in artifact.get("dependencies", ()) if one in stacks),
             },
         }

@@ -537,12 +537,9 @@ def loads(text: str, where: str) -> Contract:
             return parse(json.loads(text), where)
         except ValueError as error:
             raise UserError(f"{where}: not JSON: {error}") from None
-    import yaml
+    from headwater.documents import load_yaml
 
-    try:
-        return parse(yaml.safe_load(text), where)
-    except yaml.YAMLError as error:
-        raise UserError(f"{where}: not YAML: {error}") from None
+    return parse(load_yaml(text, where), where)
 
 
 def load_all(folder: Path) -> list[Contract]:

@@ -8,9 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headwater.checks.template import Deployment, Resource
+from headwater.documents import load_yaml
 from headwater.errors import UserError
 
 FILE = Path(__file__).with_name("prices.yaml")
@@ -152,7 +151,7 @@ def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list
 @cache
 def data() -> dict[str, Any]:
     """Prices and assumptions as they stand in the file."""
-    found: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    found: dict[str, Any] = load_yaml(FILE.read_text(encoding="utf-8"), str(FILE))
     return found
 
 

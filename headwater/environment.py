@@ -14,9 +14,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-import yaml
-
 from headwater.checks import allow_lists
+from headwater.documents import load_yaml
 from headwater.errors import UserError
 
 INTERFACE_ENDPOINTS = (
@@ -189,10 +188,7 @@ def load(name: str, folder: Path) -> Environment:
         known = ", ".join(names(folder)) or "none"
         raise UserError(f"environment: found {name!r}, expected one of {known}, a file in {folder}")
     path = folder / f"{name}.yaml"
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {error}") from None
+    document = load_yaml(path.read_text(encoding="utf-8"), str(path))
     environment: Environment = _record(Environment, document, str(path), "")
     _check(environment, path)
     return environment
@@ -308,15 +304,11 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
     for field, count, least in (
         ("lake.query_scan_limit_gib", one.lake.query_scan_limit_gib, 1),
         ("lake.query_result_days", one.lake.query_result_days, 1),
-        ("database.readers", one.database.readers, 0),
         ("stream.brokers_per_zone", one.stream.brokers_per_zone, 1),
-        ("stream.volume_gib", one.stream.volume_gib, 1),
         ("stream.retention_hours", one.stream.retention_hours, 1),
         ("stream.partitions", one.stream.partitions, 1),
-        ("connect.sink_workers", one.connect.sink_workers, 1),
         ("connect.flush_ms", one.connect.flush_ms, 100),
         ("emr.core_nodes", one.emr.core_nodes, 1),
-        ("emr.volume_gib", one.emr.volume_gib, 32),
         ("emr.epoch", one.emr.epoch, 1),
         # One worker drives, so that a job of one would have none to work.
         ("glue.workers", one.glue.workers, 2),
@@ -330,12 +322,22 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
         ("monitoring.quarantined_records", one.monitoring.quarantined_records, 0),
     ):
         yield field, count, count >= least, f"{least} or more"
+    for field, count, least, most in (
+        # The sink has one task, which one worker runs.
+        ("connect.sink_workers", one.connect.sink_workers, 1, 1),
+        ("database.readers", one.database.readers, 0, 15),
+        ("stream.volume_gib", one.stream.volume_gib, 1, 16384),
+        ("emr.volume_gib", one.emr.volume_gib, 32, 16384),
+    ):
+        yield field, count, least <= count <= most, f"{least} to {most}" if least < most else str(least)
     for field, units in (("source_units", one.connect.source_units), ("sink_units", one.connect.sink_units)):
         yield f"connect.{field}", units, units in (1, 2, 4, 8), "1, 2, 4 or 8"
 
     database = one.database
     # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
     yield "database.capacity_min", database.capacity_min, database.capacity_min >= 0.5, "0.5 or more"
+    for field, units_ in (("capacity_min", database.capacity_min), ("capacity_max", database.capacity_max)):
+        yield f"database.{field}", units_, units_ * 2 == int(units_ * 2), "a multiple of 0.5"
     yield (
         "database.capacity_max",
         database.capacity_max,

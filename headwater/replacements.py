@@ -16,6 +16,7 @@ from typing import Any
 import yaml
 
 from headwater.baselines import Templates
+from headwater.documents import load_yaml
 from headwater.errors import UserError
 from headwater.paths import ROOT
 
@@ -226,10 +227,7 @@ def _moved_to(name: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> str:
 
 def read_acknowledged(path: Path = ACKNOWLEDGED) -> list[Acknowledgement]:
     """Read the losses that were agreed on. Raises UserError naming file, entry, found and expected."""
-    try:
-        document = yaml.safe_load(path.read_text(encoding="utf-8")) or []
-    except yaml.YAMLError as error:
-        raise UserError(f"{path}: not YAML: {error}") from None
+    document = load_yaml(path.read_text(encoding="utf-8"), str(path)) or []
     if not isinstance(document, list):
         raise UserError(f"{path}: found {document!r}, expected a list of entries")
     known = [field.name for field in fields(Acknowledgement)]

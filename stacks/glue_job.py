@@ -107,6 +107,15 @@ class GlueJobStack(HeadwaterStack):
         wheel.grant_fetch(role)
         grant_fetch(role, [script, package, hudi, shipped])
         arguments = {
+            "--job-language": "python",
+            # Hudi comes first on the class path, before what Glue brings.
+            "--extra-jars": hudi.s3_object_url,
+            "--user-jars-first": "true",
+            "--extra-py-files": package.s3_object_url,
+            "--additional-python-modules": wheel.uri,
+            # The wheel is all there is to install: nothing comes from an index.
+            "--python-modules-installer-option": "--no-deps --no-index",
+            "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_conf.shared()),
             "--contract": shipped.s3_object_url,
             "--stream-arn": self._key_value.sources[table].stream.stream_arn,
@@ -119,15 +128,15 @@ class GlueJobStack(HeadwaterStack):
             "--window-seconds": str(settings.window_seconds),
             "--epoch": str(settings.epoch),
         }
+        # Files are named by their content, so this changes with each of them.
         definition = {
-            "script": script.asset_hash,
-            "package": package.asset_hash,
-            "wheel": self.resolve(wheel.uri),
-            "jars": hudi.asset_hash,
+            "script": script.s3_object_url,
+            "arguments": arguments,
+            "role": role.role_arn,
+            "security": self._security.security_configuration_name,
             "version": settings.version,
             "worker_type": settings.worker_type,
             "workers": settings.workers,
-            "arguments": self.resolve(arguments),
         }
         job = glue.CfnJob(
             self,
@@ -138,18 +147,7 @@ class GlueJobStack(HeadwaterStack):
             command=glue.CfnJob.JobCommandProperty(
                 name="gluestreaming", python_version="3", script_location=script.s3_object_url
             ),
-            default_arguments={
-                "--job-language": "python",
-                # Hudi comes first on the class path, before what Glue brings.
-                "--extra-jars": hudi.s3_object_url,
-                "--user-jars-first": "true",
-                "--extra-py-files": package.s3_object_url,
-                "--additional-python-modules": wheel.uri,
-                # The wheel is all there is to install: nothing comes from an index.
-                "--python-modules-installer-option": "--no-deps --no-index",
-                "--custom-logGroup-prefix": self._logs_folder,
-                **arguments,
-            },
+            default_arguments=arguments,
             glue_version=settings.version,
             worker_type=settings.worker_type,
             number_of_workers=settings.workers,
@@ -163,7 +161,7 @@ class GlueJobStack(HeadwaterStack):
         job.node.add_dependency(role)
         for kind in ("error", "output"):
             job.node.add_dependency(self._run_logs(table, kind, role))
-        self._keep_running(job, name, table, _digest(definition))
+        self._keep_running(job, name, table, _digest(self.resolve(definition)))
 
     def _role(self, contract: Contract) -> iam.Role:
         table = contract.table

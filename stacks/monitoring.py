@@ -242,8 +242,9 @@ class MonitoringStack(HeadwaterStack):
         failures = {}
         for name, pattern in patterns.items():
             rule = events.Rule(self, name, event_pattern=pattern, targets=[targets.SnsTopic(self.topic)])
-            failures[name] = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
-        self._graphs.append(_widget("Failures of step, cluster and jobs", failures))
+            failed = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
+            failures[name.lower().replace("failed", "-failed")] = failed
+        self._graph("Failures of step, cluster and jobs", failures, "It ended in failure", 0, of_periods=1)
 
     def _graph(
         self,

@@ -7,7 +7,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import yaml
+from headwater.documents import load_yaml
 
 if TYPE_CHECKING:
     from headwater.environment import Environment
@@ -68,5 +68,5 @@ def _number(release: str) -> tuple[int, ...]:
 
 @cache
 def _lists() -> dict[str, Any]:
-    lists: dict[str, Any] = yaml.safe_load(FILE.read_text(encoding="utf-8"))
+    lists: dict[str, Any] = load_yaml(FILE.read_text(encoding="utf-8"), str(FILE))
     return lists

@@ -15,9 +15,8 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from headwater.checks.template import Deployment, Resource
+from headwater.documents import load_yaml
 from headwater.errors import UserError
 
 FLOWS = Path(__file__).with_name("flows.yaml")
@@ -181,7 +180,7 @@ class Declarations:
 
 def declarations(path: Path = FLOWS) -> Declarations:
     """Read the declared flows. Raises UserError naming file, field, found and expected."""
-    document = yaml.safe_load(path.read_text(encoding="utf-8"))
+    document = load_yaml(path.read_text(encoding="utf-8"), str(path))
     return Declarations(
         document["components"],
         [_declared(path, "needed", one) for one in document["needed"]],

@@ -11,9 +11,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote
 from xml.etree import ElementTree
 
-import yaml
-
 from headwater.checks.recorder import Request
+from headwater.documents import load_yaml
 from headwater.errors import UserError
 
 # Services whose requests name their operation in a header, as PREFIX.Operation.
@@ -215,7 +214,7 @@ def load(folder: Path) -> list[Principal]:
     """Read the principals of a folder, one a file. Raises UserError."""
     found = []
     for path in sorted(folder.glob("*.yaml")):
-        document = yaml.safe_load(path.read_text(encoding="utf-8"))
+        document = load_yaml(path.read_text(encoding="utf-8"), str(path))
         if set(document) != {"role", "recorded", "declared"}:
             raise UserError(f"{path}: found {', '.join(document)}, expected role, recorded, declared")
         found.append(

@@ -95,24 +95,26 @@ class DynamoDecoder:
         if op == "d":
             values: list[Any] = [None] * self._columns.width
             for column in self._columns.key:
-                values[column.at] = column.of(getattr(change.Keys, column.member, None))
+                values[column.at] = column.of(_member(change.Keys, column))
             for column in partition:
-                values[column.at] = column.of(getattr(change.OldImage, column.member))
+                values[column.at] = column.of(_member(change.OldImage, column))
             return (self._tombstone(values, tail, "ttl" if _is_time_to_live(record.userIdentity) else "client"),)
         image = change.NewImage
         if image is None:
             raise BadRecord(f"{record.eventName} without NewImage")
         row = self._row(image, tail)
         if op == "u" and partition:
-            moved = [
-                column for column in partition if getattr(change.OldImage, column.member) != image.get(column.name)
-            ]
+            old = [(column, _member(change.OldImage, column)) for column in partition]
+            moved = [(column, raw) for column, raw in old if raw != image.get(column.name)]
             if moved:
                 values = [None] * self._columns.width
                 for at in self._identity.kept_at:
                     values[at] = row[at]
-                for column in moved:
-                    values[column.at] = column.of(getattr(change.OldImage, column.member))
+                for column, raw in moved:
+                    try:
+                        values[column.at] = column.of(raw)
+                    except Unfit:
+                        values[column.at] = None  # the item was refused then, so it left no copy
                 if self._identity.leaves_copy(values, row):
                     # Nobody deleted the item, only its copy there.
                     return row, self._tombstone(values, tail, None)
@@ -160,9 +162,16 @@ def _record_type(columns: _Columns) -> Any:
 
 def _members_type(name: str, columns: Sequence[_Attribute]) -> Any:
     """The type of an image of which only the attributes of these columns are wanted, as text."""
+    if any(encode_basestring(column.name) != f'"{column.name}"' for column in columns):
+        return dict[str, Raw]  # a type's members cannot be called so
     names = {column.member: column.name for column in columns}
     members = [(member, Raw, msgspec.field(default=None, name=name)) for member, name in names.items()]
     return msgspec.defstruct(name, members)
+
+
+def _member(image: Any, column: _Attribute) -> Raw | None:
+    """The text of a column's attribute in such an image."""
+    return image.get(column.name) if isinstance(image, dict) else getattr(image, column.member, None)
 
 
 def _unicode(data: str | bytes) -> str | bytes:
@@ -249,7 +258,7 @@ class _Columns:
         if not rest:
             return values, None
         text = f"{{{b''.join(rest)[1:].decode()}}}"
-        return values, _plainly(text)
+        return values, _in_unicode(text)
 
 
 class _Attributes:
@@ -305,7 +314,7 @@ class _Attributes:
                 members = _map(raw).value
             except msgspec.MsgspecError:
                 value = _parse(raw)
-                if value is not None and value != _NULL:
+                if value is not None and not _is_null(value):
                     raise self._first_inside[name].unfit(value, unfit(value, "type M")) from None
             else:
                 if ending is not None:
@@ -316,7 +325,7 @@ class _Attributes:
         value = _parse(raw)
         if value is None:
             return
-        if value == _NULL or ending is None:
+        if _is_null(value) or ending is None:
             rest += (self._opening(name), raw)  # a map on the way of a path that is NULL, or empty, leaves its trace
             return
         path = _path((*self._where, name))
@@ -343,14 +352,11 @@ def _spell(path: _Path) -> str:
     return dotted(names[::-1])
 
 
-def _plainly(text: str) -> str:
-    """JSON without escapes of characters that need none. Raises UnicodeError for half a surrogate pair, which nothing
-    but an escape can hold."""
-    if "\\u" not in text:
-        return text
-    plain = _dump(_parse(text))
-    plain.encode("utf-8")
-    return plain
+def _in_unicode(text: str) -> str:
+    """The JSON as it is. Raises UnicodeError for half a surrogate pair, which an escape can hold and nothing else."""
+    if "\\u" in text:
+        _dump(json.loads(text, parse_float=str)).encode("utf-8")
+    return text
 
 
 class _Attribute:
@@ -361,7 +367,7 @@ class _Attribute:
         self.at = at
         self.path = column.path
         self.name = column.path[0]
-        self.member = f"column_{at}"
+        self.member = f"name_{self.name.encode().hex()}"
         self.tag = column.source_type or ""
         self.absent = UNKNOWN_MONTH if column.transform == "month" else None
         self.has_parts = _has_parts(column.type)
@@ -373,7 +379,7 @@ class _Attribute:
         if column.transform == "month":
             self._convert = _month
             beside, convert = str, _month
-        elif column.type.kind == "string" and self.tag in ("M", "L"):
+        elif column.type.kind == "string" and self.tag in _DOCUMENTS:
             beside, convert = Raw, functools.partial(_document, self.tag)
         elif self.has_parts:
             self._inner = _with_parts(column.type)
@@ -386,7 +392,7 @@ class _Attribute:
     def of(self, raw: Raw | None) -> Any:
         """The column's value, for a column of a key or a partition. Raises Unfit."""
         value = None if raw is None else _parse(raw)
-        if value is None or value == _NULL:
+        if value is None or _is_null(value):
             return self.absent
         try:
             return self.take(value, _path(self.path), [])
@@ -398,7 +404,11 @@ class _Attribute:
         inside = _only(value, self.tag)
         if self._convert is not None:
             return self._convert(inside)
-        return _dump(value) if self._inner is None else self._inner(inside, path, leftovers)
+        if self._inner is not None:
+            return self._inner(inside, path, leftovers)
+        if not isinstance(inside, _DOCUMENTS[self.tag]):
+            raise unfit(value, f"type {self.tag}")
+        return _dump(value)
 
     def unfit(self, value: Any, error: BaseException) -> Unfit:
         """The refusal of a value of this attribute, by what its conversion raised."""
@@ -406,6 +416,10 @@ class _Attribute:
 
 
 # --- Values -----------------------------------------------------------------------------------------------------------
+
+
+def _is_null(value: Any) -> bool:
+    return bool(value == _NULL) and value["NULL"] is True
 
 
 def _only(value: Any, tag: str) -> Any:
@@ -473,7 +487,7 @@ def _struct(type_: Type) -> _Inner:
             present += 1
             if tag in value and len(value) == 1:
                 found.append(inner(value[tag], (path, name), leftovers) if flat is None else flat(value[tag]))
-            elif value == _NULL:
+            elif _is_null(value):
                 found.append(None)
                 leftovers.append(((path, name), value))
             else:
@@ -492,7 +506,7 @@ def _array(element: Type) -> _Inner:
     def convert(raw: Any, path: _Path, leftovers: _Leftovers) -> list[Any]:
         found: list[Any] = []
         for index, value in enumerate(_members(raw)):
-            if value == _NULL:
+            if _is_null(value):
                 found.append(None)
                 leftovers.append(((path, index), value))
             else:
@@ -586,7 +600,7 @@ def _members(raw: Any) -> list[Any]:
 
 
 def _list(tag: str, member: Converter) -> Converter:
-    return lambda raw: [None if value == _NULL else member(_only(value, tag)) for value in _members(raw)]
+    return lambda raw: [None if _is_null(value) else member(_only(value, tag)) for value in _members(raw)]
 
 
 def _set(member: Converter) -> Converter:
@@ -634,10 +648,16 @@ def _bytes(raw: Any) -> bytes:
         raise unfit(raw, "bytes in base64") from None
 
 
+_DOCUMENTS: dict[str, type] = {"M": dict, "L": list}
+"""What a map and a list are in JSON."""
+
+
 def _document(tag: str, inside: Raw) -> str:
     """A map's or a list's DynamoDB JSON, of what stands beside its tag."""
     text = msgspec.json.format(inside, indent=-1).decode()
-    return f'{{"{tag}":{_plainly(text)}}}'
+    if text[0] != ("{" if tag == "M" else "["):
+        raise unfit(text, f"type {tag}")
+    return f'{{"{tag}":{_in_unicode(text)}}}'
 
 
 def _month(raw: Any) -> str:

@@ -127,5 +127,6 @@ def read_lines(objects: Iterator[LandingObject], s3: Any | None = None) -> Itera
     client = s3 if s3 is not None else _worker_client()
     for found in objects:
         body = client.get_object(Bucket=found.bucket, Key=found.key)["Body"].read()
-        for line in gzip.decompress(body).decode("utf-8").rstrip("\n").split("\n"):
-            yield found.source, line
+        for line in gzip.decompress(body).decode("utf-8").split("\n"):
+            if line:
+                yield found.source, line

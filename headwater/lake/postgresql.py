@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -21,6 +22,7 @@ from headwater.lake.convert import (
 )
 
 _AFTER_SNAPSHOTS = 10**20 - 1
+_LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
@@ -128,7 +130,10 @@ class PostgresDecoder:
                 raise BadRecord(
                     "an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected"
                 )
-            old = self._identity(before)
+            try:
+                old = self._identity(before)
+            except Unfit:
+                old = list(row)  # the row was refused then, so it left no copy
             if self._identity_of.leaves_copy(old, row):
                 rows.append(self._tombstone(old, tail))
         return Decoded(rows=tuple(rows), floor=self._snapshot_floor(event))
@@ -219,8 +224,14 @@ def _commit_before(sequence: Any, lsn: int) -> int:
     an earlier transaction was committed before that, and a later transaction has at least this one's commit."""
     if sequence is None:
         return lsn
-    found = json.loads(sequence)[0]
-    return lsn if found is None else int(found)
+    found = json.loads(sequence)
+    if not isinstance(found, list) or len(found) != 2:
+        raise BadRecord(f"source.sequence: found {sequence!r}, expected two LSNs")
+    if found[0] is None:
+        return lsn
+    if not (isinstance(found[0], str) and _LSN(found[0])):
+        raise BadRecord(f"source.sequence: found {found[0]!r}, expected an LSN in digits, or null")
+    return int(found[0])
 
 
 def _source_time(source: Mapping[str, Any]) -> dt.datetime:

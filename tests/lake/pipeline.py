@@ -7,6 +7,7 @@ import gzip
 import itertools
 import json
 from collections.abc import Iterable, Mapping
+from decimal import Decimal
 from typing import Any
 
 import pyarrow as pa
@@ -36,6 +37,7 @@ columns:
   - {name: month, type: string, source_type: text}
   - {name: name, type: string, source_type: text}
   - {name: balance, type: "decimal(12,2)", source_type: "numeric(12,2)"}
+  - {name: lines, type: "array<struct<price:decimal(12,4),note:string>>", from: payload.lines}
 """
 
 
@@ -53,7 +55,8 @@ def event(
 
 def account(id_: int, name: str = "Ann", month: str = "2024-01", balance: str = "1.50") -> dict[str, Any]:
     """A row of the source table."""
-    return {"id": id_, "month": month, "name": name, "balance": balance}
+    lines = [{"price": 12.5, "note": name}, None, {"price": None, "note": None}]
+    return {"id": id_, "month": month, "name": name, "balance": balance, "payload": json.dumps({"lines": lines})}
 
 
 class Pipeline:
@@ -132,13 +135,12 @@ class Pipeline:
         return sorted(rows, key=lambda row: (row["id"], row["month"]))
 
     def alive(self) -> list[dict[str, Any]]:
-        """The source's columns of the rows that are not tombstones."""
-        names = ("id", "month", "name", "balance")
-        return [
-            {name: str(row[name]) if name == "balance" else row[name] for name in names}
-            for row in self.stored()
-            if not row["_deleted"]
-        ]
+        """The rows that are not tombstones, as those of the source."""
+        rows = [row for row in self.stored() if not row["_deleted"]]
+        for row in rows:
+            first = {"price": Decimal("12.5000"), "note": row["name"]}
+            assert row["lines"] == [first, None, {"price": None, "note": None}]
+        return [account(row["id"], row["name"], row["month"], str(row["balance"])) for row in rows]
 
 
 def partitions(glue: Any, database: str) -> set[str]:

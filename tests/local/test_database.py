@@ -610,6 +610,13 @@ def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> N
         assert set(named) == set(actual), described.table
         for name, source_type in named.items():
             assert source_type in (None, actual[name]), (described.table, name)
+        primary = northwind_db.execute(
+            "SELECT attname FROM pg_index JOIN pg_attribute ON attrelid = indrelid AND attnum = ANY (indkey)"
+            " WHERE indrelid = %s::regclass AND indisprimary ORDER BY array_position(indkey, attnum)",
+            (described.source.table,),
+        )
+        sources = {column.name: column.path[0] for column in described.columns}
+        assert [sources[name] for name in described.key] == [name for (name,) in primary], described.table
 
 
 def test_the_application_changes_base_tables_and_the_outbox_follows(connect: Connect) -> None:

@@ -1,12 +1,15 @@
 """No change of a template passes unseen, and none that loses data passes unagreed."""
 
 import copy
+import difflib
+import json
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from headwater import baselines, environment, replacements
 from headwater.baselines import BASELINES
+from headwater.contract import Contract
 from headwater.paths import ROOT
 from headwater.replacements import Specification
 
@@ -14,6 +17,7 @@ if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 UPDATE = "make baselines"
+CONTRACT_BASELINES = ROOT / "tests" / "synth" / "contracts"
 
 
 @pytest.fixture(scope="module")
@@ -47,6 +51,31 @@ def test_templates_are_as_their_baselines(
     if before != templates:
         text = baselines.difference(before, templates)
         pytest.fail(f"{text}\n\nWhere this is wanted: {UPDATE}, and review what it changes in {folder}", pytrace=False)
+
+
+def test_contracts_are_as_their_baselines(contracts: list[Contract], request: pytest.FixtureRequest) -> None:
+    """What of a contract no template shows: where a value comes from, the key, buckets. The writer reads it."""
+    rendered = {f"{one.table}.json": json.dumps(json.loads(one.to_json()), indent=1) + "\n" for one in contracts}
+    before = {path.name: path.read_text(encoding="utf-8") for path in CONTRACT_BASELINES.glob("*.json")}
+    for name in rendered.keys() & before.keys():
+        was, now = json.loads(before[name]), json.loads(rendered[name])
+        moved = [field for field in ("key", "partition_by", "buckets") if was[field] != now[field]]
+        assert not moved, f"{name}: {moved} changed: its rows stay where they are. Describe a new table."
+    if request.config.getoption("--update-baselines", default=False):
+        for name in before.keys() - rendered.keys():
+            (CONTRACT_BASELINES / name).unlink()
+        for name, text in rendered.items():
+            (CONTRACT_BASELINES / name).write_text(text, encoding="utf-8")
+    elif rendered != before:
+        files = sorted(rendered.keys() | before.keys())
+        changes = [
+            line
+            for name in files
+            for line in difflib.unified_diff(
+                before.get(name, "").splitlines(), rendered.get(name, "").splitlines(), name, name, lineterm=""
+            )
+        ]
+        pytest.fail("\n".join([*changes, f"Where this is wanted: {UPDATE}"]), pytrace=False)
 
 
 def test_every_acknowledged_loss_is_one_that_happened(

@@ -2,9 +2,12 @@
 
 import importlib.util
 import json
+import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import aws_cdk as cdk
 import pytest
@@ -15,7 +18,7 @@ from headwater.contract import Contract
 from headwater.environment import Environment
 from headwater.paths import ROOT
 from stacks import application
-from stacks.assets import Assets
+from stacks.assets import HUDI_JAR, Assets
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -192,3 +195,23 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
     assert definition(replace(settings, glue=replace(settings.glue, epoch=2))) != before
     assert definition(replace(settings, glue=replace(settings.glue, workers=3))) != before
     assert definition(replace(settings, log_days=30)) == before
+
+
+@pytest.mark.parametrize("changed", ["headwater.zip", f"jars/{HUDI_JAR}", "contracts/accounts.json", "glue_script"])
+def test_a_changed_file_restarts_the_run(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], tmp_path: Path, changed: str
+) -> None:
+    build, script = tmp_path / "build", tmp_path / "write_hudi.py"
+    shutil.copytree(assets.build, build)
+    script.write_bytes(assets.glue_script().read_bytes())
+    settings = environment.load("dev", ROOT / "config")
+
+    def definition() -> str:
+        with mock.patch.object(Assets, "glue_script", return_value=script):
+            stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).glue_job
+        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
+        return str(run["Properties"]["Definition"])
+
+    before = definition()
+    (script if changed == "glue_script" else build / changed).write_text("changed")
+    assert definition() != before

@@ -91,7 +91,11 @@ def test_assets_stand_with_their_names_whatever_their_content(tmp_path: Path) ->
 def test_protection_and_dependencies_are_in_the_baseline_and_the_bootstrap_check_is_not(tmp_path: Path) -> None:
     _assembly(tmp_path, DIGEST)
     template = baselines.from_assembly(tmp_path)["lake"]
-    assert template["Metadata"]["Stack"] == {"TerminationProtection": True, "DependsOn": ["network"]}
+    assert template["Metadata"]["Stack"] == {
+        "TerminationProtection": True,
+        "Tags": {"project": "headwater"},
+        "DependsOn": ["network"],
+    }
     assert "Parameters" not in template
     assert "Rules" not in template
 
@@ -117,7 +121,11 @@ def _assembly(folder: Path, digest: str) -> None:
     for name, dependencies in (("headwater-dev-network", []), ("headwater-dev-lake", ["headwater-dev-network"])):
         artifacts[name] = {
             "type": "aws:cloudformation:stack",
-            "properties": {"templateFile": f"{name}.json", "terminationProtection": True},
+            "properties": {
+                "templateFile": f"{name}.json",
+                "terminationProtection": True,
+                "tags": {"project": "headwater"},
+            },
             "dependencies": [*dependencies, f"{name}.assets"],
         }
         template = {

@@ -469,6 +469,41 @@ def test_an_item_that_gets_or_loses_its_month_moves(old: Item, new: Item) -> Non
     )
 
 
+def test_the_change_that_mends_a_refused_item_is_taken() -> None:
+    for since in ({"S": "garbage"}, {"N": "1"}):
+        row = only(decode(record(old={**KEYS, "since": since})))
+        assert (row["month"], row["_deleted"]) == ("2024-02", False)
+
+
+def test_names_that_need_escapes_can_be_keys() -> None:
+    document = {
+        "table": "keyed",
+        "description": "Two columns of one attribute, and names that JSON escapes.",
+        "source": {"database": "dynamodb", "table": "shop-people"},
+        "key": ["quoted", "whole"],
+        "partition_by": ["part"],
+        "buckets": 1,
+        "columns": [
+            {"name": "quoted", "type": "string", "source_type": "S", "from": ['a"b']},
+            {"name": "whole", "type": "string", "source_type": "S"},
+            {"name": "part", "type": "string", "source_type": "S", "from": "whole"},
+        ],
+    }
+    contract = contracts.parse(document, "keyed.yaml")
+    item = {'a"b': {"S": "1"}, "whole": {"S": "2"}}
+    deleted = only(decode(record("REMOVE", None, item, item), contract), contract)
+    assert (deleted["_key"], deleted["part"]) == ('["1","2"]', "2")
+
+
+@pytest.mark.parametrize(
+    ("column", "value"),
+    [("settings", {"M": 5}), ("settings", {"M": None}), ("history", {"L": "x"}), ("points", {"NULL": 1})],
+)
+def test_what_is_not_of_its_types_form_is_refused(column: str, value: Any) -> None:
+    with pytest.raises(BadRecord, match=f"{column}: found"):
+        decode(insert({**ITEM, column: value}))
+
+
 def test_an_item_that_stays_in_its_month_is_one_row() -> None:
     assert len(decode(record(new={**ITEM, "since": {"S": "2024-02-01"}})).rows) == 1
 
@@ -640,7 +675,7 @@ def without(document: dict[str, Any], *path: str) -> dict[str, Any]:
         (record(micros=-1), "ApproximateCreationDateTime: found -1"),
         (record(micros=10**18), "OverflowError"),
         (record(new={**ITEM, "points": None, "id": 5}), "id: found 5"),
-        (record(old={**ITEM, "since": {"S": "yesterday"}}), "month: found"),
+        (remove({**ITEM, "since": {"S": "yesterday"}}), "month: found"),
         (record(new=[]), "got `array` - at `$.dynamodb.NewImage`"),  # type: ignore[arg-type]
         (record(old="x"), "got `str` - at `$.dynamodb.OldImage`"),  # type: ignore[arg-type]
         (remove(keys="x"), "got `str` - at `$.dynamodb.Keys`"),
@@ -750,13 +785,16 @@ with mock.patch.object(dynamodb, "_decoder", return_value=mock.Mock(side_effect=
     SLOW = DynamoDecoder(ACCOUNTS)
 
 
+DOCUMENTS = [NAMES.index(name) for name in ("settings", "history", "_rest")]
+
+
 def outcome(decoder: DynamoDecoder, data: str) -> Any:
-    """The rows with ``_rest`` parsed, or that there are none."""
+    """The rows with what is JSON in them parsed, or that there are none."""
     try:
         rows = decoder.decode(data, "1", "p").rows
     except BadRecord:
         return None
-    return [(*row[:-1], row[-1] and json.loads(row[-1])) for row in rows]
+    return [[value and json.loads(value) if at in DOCUMENTS else value for at, value in enumerate(row)] for row in rows]
 
 
 @settings(deadline=None)

@@ -188,6 +188,11 @@ def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
     assert {len(text) for text in orders} == {46}
 
 
+def test_the_change_that_mends_a_refused_row_is_taken() -> None:
+    mended = decode(envelope("u", before={**ROW, "month": 5}, after=ROW))
+    assert [row[NAMES.index("_deleted")] for row in mended.rows] == [False]
+
+
 def test_what_was_committed_last_is_newest_though_it_was_logged_first() -> None:
     deleted = only(decode(envelope("d", before=ROW, lsn=40, sequence='["10","40"]')))
     inserted = only(decode(envelope("c", after=ROW, lsn=30, sequence='["50","30"]')))
@@ -204,7 +209,10 @@ def test_before_debezium_has_seen_a_commit_a_changes_own_lsn_stands_in() -> None
     assert orders[0] < later["_order"]
 
 
-@pytest.mark.parametrize("sequence", ["?", "[]", "{}", '["x","1"]', 7])
+@pytest.mark.parametrize(
+    "sequence",
+    ["?", "[]", "{}", '["x","1"]', 7, '["-5","40"]', '"123"', "[true,true]", '["1_0","2"]', f'["{10**20}","1"]'],
+)
 def test_a_sequence_that_is_none_is_bad(sequence: Any) -> None:
     with pytest.raises(BadRecord):
         decode(envelope("c", after=ROW, sequence=sequence))
