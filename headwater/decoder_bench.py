@@ -21,8 +21,8 @@ from headwater.local.relay import kinesis_data
 from headwater.paths import CONTRACTS
 
 PROCESSES = 2
-# How many orders an account carries beside what its contract names: items of about 1, 3.5 and 7 KB. A record holds two.
-ORDERS = (0, 20, 50)
+# How many orders an account carries beside what its contract names: items of about 1, 5 and 11 KB. A record holds two.
+ORDERS = (0, 30, 80)
 _RECORDS = 1_500
 _ROUNDS = 3
 _SEED = 1996
