@@ -342,6 +342,6 @@ def _bars(values: Mapping[str, float], unit: str, color: str) -> go.Figure | Non
             hoverinfo="skip",
         )
     )
-    chart.update_xaxes(visible=False, range=[0, max(values.values()) * 1.18 or 1])
+    chart.update_xaxes(visible=False, range=[0, max(values.values()) * 1.3 or 1])
     chart.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix="  ")
     return _styled(chart, 24 * len(values) + 40).update_layout(bargap=0.35)
