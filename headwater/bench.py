@@ -11,8 +11,6 @@ from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-import psycopg
-
 from headwater import contract, database, decoder_bench, northwind
 from headwater.claims import claim
 from headwater.decoder_bench import DecoderFigures
@@ -80,17 +78,11 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
             pipeline.broker.start()
             pipeline.connect.start()
             pipeline.start_writer()
-            with pipeline.application() as application:
-                for _ in range(_WARMING_TRANSACTIONS):
-                    _change(application)
-                    time.sleep(1)
+            _change_one_by_one(pipeline, _WARMING_TRANSACTIONS)
             pipeline.drain()
         with MemoryWatch(pipeline) as idling, step(f"Measuring freshness over {idle_transactions} lone transactions"):
             since = time.time()
-            with pipeline.application() as application:
-                for _ in range(idle_transactions):
-                    _change(application)
-                    time.sleep(1)
+            _change_one_by_one(pipeline, idle_transactions)
             pipeline.drain()
         idle = freshness(pipeline, since)
     if idle is None:
@@ -116,11 +108,15 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
     return figures
 
 
-def _change(application: psycopg.Connection) -> None:
-    application.execute(
-        "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id ="
-        " (SELECT order_id FROM northwind.orders ORDER BY random() LIMIT 1)"
-    )
+def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
+    """Change one order a transaction, one a second."""
+    with pipeline.application() as application:
+        for _ in range(transactions):
+            application.execute(
+                "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id ="
+                " (SELECT order_id FROM northwind.orders ORDER BY random() LIMIT 1)"
+            )
+            time.sleep(1)
 
 
 def _await_landed(pipeline: Pipeline) -> None:
