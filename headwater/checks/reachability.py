@@ -24,6 +24,7 @@ INTERNET = "internet"
 
 _WORLD = IPv4Network("0.0.0.0/0")
 _NOWHERE = IPv4Network("255.255.255.255/32")
+_SERVICE_KINDS = ("service", "endpoint")
 _REFERENCE = re.compile(r"\$\{([^.{}]+)\.([^.{}]+)(?:\.[^{}]*)?\}")
 _RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
 # These name groups and subnets without being in them.
@@ -156,11 +157,12 @@ class Flow:
 
 @dataclass(frozen=True)
 class Declared:
-    """A flow as ``flows.yaml`` declares it; ``service`` is an AWS service's name instead of a component's."""
+    """A flow as ``flows.yaml`` declares it. Its destination is a component (``to``), or an AWS service by whichever way
+    there is (``service``) or by its endpoint only (``endpoint``)."""
 
     source: str
     destination: str
-    service: bool
+    kind: str
     ports: Ports
     reason: str
 
@@ -189,14 +191,13 @@ def declarations(path: Path = FLOWS) -> Declarations:
 
 
 def _declared(path: Path, part: str, entry: Mapping[str, str]) -> Declared:
-    service = "service" in entry
-    wanted = {"from", "service" if service else "to", "reason"} | (set() if service else {"ports"})
+    kind = next((one for one in _SERVICE_KINDS if one in entry), "to")
+    wanted = {"from", kind, "reason"} | ({"ports"} if kind == "to" else set())
     if set(entry) != wanted:
         found, expected = ", ".join(sorted(entry)), ", ".join(sorted(wanted))
         raise UserError(f"{path}: {part}: found an entry with {found}, expected {expected}")
-    ports = HTTPS if service else Ports.parse(entry["ports"])
-    destination = entry["service" if service else "to"]
-    return Declared(entry["from"], destination, service, ports, entry["reason"])
+    ports = Ports.parse(entry["ports"]) if kind == "to" else HTTPS
+    return Declared(entry["from"], entry[kind], kind, ports, entry["reason"])
 
 
 @dataclass
@@ -425,17 +426,19 @@ def findings(network: Network, declared: Declarations) -> list[str]:
     by_ends = {(flow.source, flow.destination): flow for flow in flows}
     allowed: dict[tuple[str, str], Ports] = {}
     for one in declared.needed:
-        if one.source not in names or (not one.service and one.destination not in {*names, INTERNET}):
+        if one.source not in names or (one.kind == "to" and one.destination not in {*names, INTERNET}):
             found.append(f"needed flow {one.source} → {one.destination}: a component of this name is not there")
             continue
         flow = (
             network.to_service(one.source, one.destination)
-            if one.service
+            if one.kind in _SERVICE_KINDS
             else by_ends.get((one.source, one.destination))
         )
         open_ports = flow.surely if flow is not None else Ports()
         if missing := one.ports - open_ports:
             found.append(f"closed: {one.source} → {one.destination}, {missing}, needed: {one.reason}")
+        elif flow is not None and one.kind == "endpoint" and flow.destination == INTERNET:
+            found.append(f"by {flow.way}, not by an endpoint: {one.source} → {one.destination}, needed: {one.reason}")
         elif flow is not None:
             ends = (flow.source, flow.destination)
             allowed[ends] = allowed.get(ends, Ports()) | one.ports

@@ -3,7 +3,7 @@
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,12 +13,15 @@ from aws_cdk.assertions import Template
 
 from headwater import contract, environment
 from headwater.contract import Contract
-from headwater.environment import Environment
+from headwater.environment import Bi, Environment
 from headwater.paths import CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
 
 CONFIG = ROOT / "config"
+# dev, as it is with QuickSight, which no environment has unasked.
+WITH_BI = "dev with bi"
+PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -94,12 +97,14 @@ def new_app(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], cdk.App]:
 def synthesize(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> Callable[[str], Synthesized]:
-    """Synthesizes each environment once."""
+    """Synthesizes each environment, or ``WITH_BI``, once."""
     done: dict[str, Synthesized] = {}
 
     def one(name: str) -> Synthesized:
         if name not in done:
-            done[name] = Synthesized(new_app(), environment.load(name, CONFIG), contracts, assets)
+            settings = environment.load("dev" if name == WITH_BI else name, CONFIG)
+            settings = replace(settings, bi=Bi(PRINCIPAL)) if name == WITH_BI else settings
+            done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
 
     return one
@@ -108,6 +113,12 @@ def synthesize(
 @pytest.fixture(scope="session", params=environment.names(CONFIG))
 def every(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
     """Each environment in turn."""
+    return synthesize(request.param)
+
+
+@pytest.fixture(scope="session", params=[*environment.names(CONFIG), WITH_BI])
+def every_stack(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
+    """Each environment in turn, and one that has the optional stacks too."""
     return synthesize(request.param)
 
 

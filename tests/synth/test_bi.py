@@ -1,41 +1,31 @@
 """QuickSight, where an environment asks for it."""
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import aws_cdk as cdk
 import duckdb
 import pyarrow as pa
 import pytest
 import sqlglot
-from aws_cdk.assertions import Template
 
-from headwater import environment, report
+from headwater import baselines, report
 from headwater.contract import Contract
-from headwater.environment import Bi
 from headwater.errors import UserError
 from headwater.paths import ROOT
-from stacks import application
-from stacks.assets import Assets
 from stacks.bi import revenue_sql
+from tests.synth.conftest import PRINCIPAL, WITH_BI
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
-PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
+BASELINE = ROOT / "tests" / "synth" / "bi"
 
 
 @pytest.fixture(scope="module")
-def resources(
-    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
-) -> dict[str, dict[str, dict[str, Any]]]:
+def resources(synthesize: Callable[[str], "Synthesized"]) -> dict[str, dict[str, dict[str, Any]]]:
     """Properties of dev's QuickSight resources by type and logical id."""
-    settings = replace(environment.load("dev", ROOT / "config"), bi=Bi(PRINCIPAL))
-    stack = application.build(new_app(), settings, contracts, assets).bi
-    assert stack is not None
     found: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, one in Template.from_stack(stack).to_json()["Resources"].items():
+    for name, one in synthesize(WITH_BI).template("bi")["Resources"].items():
         found.setdefault(one["Type"], {})[name] = one["Properties"]
     return found
 
@@ -43,6 +33,19 @@ def resources(
 def test_no_environment_has_it_unasked(every: "Synthesized") -> None:
     assert every.environment.bi is None
     assert "bi" not in every.parts()
+
+
+def test_the_stack_is_as_its_baseline(
+    synthesize: Callable[[str], "Synthesized"], request: pytest.FixtureRequest
+) -> None:
+    templates = baselines.from_assembly(synthesize(WITH_BI).assembly)
+    template = {"bi": templates["bi"]}
+    if request.config.getoption("--update-baselines", default=False):
+        baselines.write(BASELINE, template)
+    before = baselines.read(BASELINE)
+    if before != template:
+        text = baselines.difference(before, template)
+        pytest.fail(f"{text}\n\nWhere this is wanted: make baselines, and review {BASELINE}", pytrace=False)
 
 
 def test_the_source_queries_the_workgroup_in_a_role_of_its_own(resources: dict[str, Any]) -> None:

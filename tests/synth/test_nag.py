@@ -34,18 +34,18 @@ class Acknowledged:
     reason: str
 
 
-def test_no_finding_is_unaccounted_for(every: "Synthesized") -> None:
-    assert [finding for report in _reports(every.assembly) for finding in report["violations"]] == []
+def test_no_finding_is_unaccounted_for(every_stack: "Synthesized") -> None:
+    assert [finding for report in _reports(every_stack.assembly) for finding in report["violations"]] == []
 
 
-def test_every_acknowledgement_is_used(every: "Synthesized") -> None:
-    assert _acknowledged(every.assembly)
-    assert _unused(every.assembly) == []
+def test_every_acknowledgement_is_used(every_stack: "Synthesized") -> None:
+    assert _acknowledged(every_stack.assembly)
+    assert _unused(every_stack.assembly) == []
 
 
-def test_every_acknowledgement_has_a_coded_reason(every: "Synthesized") -> None:
+def test_every_acknowledgement_has_a_coded_reason(every_stack: "Synthesized") -> None:
     sentences = {f"{reason.name}: {reason.value}" for reason in Reason}
-    assert [one for one in _acknowledged(every.assembly) if one.reason not in sentences] == []
+    assert [one for one in _acknowledged(every_stack.assembly) if one.reason not in sentences] == []
 
 
 def test_every_coded_reason_is_used_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:

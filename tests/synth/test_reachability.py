@@ -78,7 +78,7 @@ def s3_endpoint_off_the_internet_too(changed: Templates) -> None:
         (no_ingress, "closed: source connector → Aurora, tcp 5432, needed: Debezium reads the log"),
         (no_egress, "closed: sink connector → MSK, tcp 9098, needed: the sink reads changes"),
         (another_port, "closed: bastion → Aurora, tcp 5432, needed: operators' SQL"),
-        (no_default_route, "closed: EMR primary → glue, tcp 443, needed: the catalog"),
+        (no_default_route, "closed: EMR primary → kms, tcp 443, needed: encrypted volumes and objects"),
         (endpoint_without_its_rule, "closed: source connector → secretsmanager, tcp 443, needed: the config provider"),
         (s3_endpoint_off_the_internet_too, "closed: sink connector → s3, tcp 443, needed: the sink lands changes"),
     ],
@@ -87,6 +87,21 @@ def test_a_closed_flow_is_named(dev: "Synthesized", change: Callable[[Templates]
     changed = templates(dev)
     change(changed)
     assert [one for one in found(dev, changed) if one.startswith(named)]
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "named"),
+    [
+        ("VpcS3Endpoint", "sink connector → s3, needed: the sink lands changes"),
+        ("VpcGlueEndpoint", "EMR core → glue, needed: the catalog"),
+        ("VpcMonitoringEndpoint", "EMR primary → monitoring, needed: the writer's metrics"),
+        ("VpcSecretsmanagerEndpoint", "source connector → secretsmanager, needed: the config provider"),
+    ],
+)
+def test_the_internet_does_not_stand_in_for_an_endpoint(dev: "Synthesized", endpoint: str, named: str) -> None:
+    changed = templates(dev)
+    remove(changed, "AWS::EC2::VPCEndpoint", endpoint)
+    assert [one for one in found(dev, changed) if one.startswith(f"by NAT instance, not by an endpoint: {named}")]
 
 
 def test_a_connector_without_a_way_out_is_named_where_it_needs_one(synthesize: Callable[[str], "Synthesized"]) -> None:

@@ -56,6 +56,8 @@ WITHOUT_RESOURCE = {
 TELL_NO_ACCOUNT = {
     "ec2.amazonaws.com": "instance profiles",
     "lambda.amazonaws.com": "execution roles",
+    # https://docs.aws.amazon.com/quicksight/latest/user/security-create-iam-role-use.html
+    "quicksight.amazonaws.com": "the role of a data source",
 }
 # Roles that CDK's own constructs make, out of reach.
 MADE_BY_CDK = {"Custom::S3AutoDeleteObjects", "Custom::VpcRestrictDefaultSG", "waiter-state-machine"}
@@ -145,9 +147,9 @@ NOTHING_AT_REST = re.compile(
 )
 
 
-def test_a_key_encrypts_everything_that_holds_data(every: "Synthesized") -> None:
+def test_a_key_encrypts_everything_that_holds_data(every_stack: "Synthesized") -> None:
     unknown, plain = set(), []
-    for name, resource in _resources(every):
+    for name, resource in _resources(every_stack):
         check = AT_REST.get(resource["Type"])
         if check is not None and not check(resource["Properties"]):
             plain.append(name)
@@ -181,10 +183,10 @@ def test_what_no_key_of_the_environment_encrypts_is_seen(type_: str, properties:
     assert not AT_REST[type_](properties)
 
 
-def test_a_right_on_everything_is_one_that_has_no_resource(every: "Synthesized") -> None:
+def test_a_right_on_everything_is_one_that_has_no_resource(every_stack: "Synthesized") -> None:
     mighty = [
         f"{name}: {action}"
-        for name, statement in _allowed(every)
+        for name, statement in _allowed(every_stack)
         if "*" in _list(statement.get("Resource")) or "NotResource" in statement
         for action in _list(statement.get("Action")) or ["everything but some"]
         if action not in WITHOUT_RESOURCE
@@ -192,13 +194,13 @@ def test_a_right_on_everything_is_one_that_has_no_resource(every: "Synthesized")
     assert mighty == []
 
 
-def test_no_role_may_do_every_action_that_begins_alike(every: "Synthesized") -> None:
-    assert [(name, action) for name, one in _allowed(every) for action in _list(one["Action"]) if "*" in action] == []
+def test_no_role_may_do_every_action_that_begins_alike(every_stack: "Synthesized") -> None:
+    assert [(name, action) for name, one in _allowed(every_stack) for action in _list(one["Action"]) if "*" in action] == []
 
 
-def test_a_key_is_ruled_by_its_own_account(every: "Synthesized") -> None:
+def test_a_key_is_ruled_by_its_own_account(every_stack: "Synthesized") -> None:
     """``kms:*`` for everything is how an account keeps its key; anyone else gets actions by name."""
-    for name, key in every.resources("AWS::KMS::Key").items():
+    for name, key in every_stack.resources("AWS::KMS::Key").items():
         for statement in key["Properties"]["KeyPolicy"]["Statement"]:
             principal = json.dumps(statement["Principal"])
             assert '"*"' not in principal, name
@@ -206,9 +208,9 @@ def test_a_key_is_ruled_by_its_own_account(every: "Synthesized") -> None:
                 assert ":root" in principal, name
 
 
-def test_every_service_takes_a_role_on_behalf_of_this_account_only(every: "Synthesized") -> None:
+def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: "Synthesized") -> None:
     trusting = []
-    for name, role in every.resources("AWS::IAM::Role").items():
+    for name, role in every_stack.resources("AWS::IAM::Role").items():
         path = role.get("Metadata", {}).get("aws:cdk:path", "")
         for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]:
             service = statement["Principal"].get("Service", "")
@@ -219,9 +221,9 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every: "Synth
     assert trusting == []
 
 
-def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every: "Synthesized") -> None:
-    policies = [one["Properties"] for one in every.resources("AWS::S3::BucketPolicy").values()]
-    buckets = every.resources("AWS::S3::Bucket")
+def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every_stack: "Synthesized") -> None:
+    policies = [one["Properties"] for one in every_stack.resources("AWS::S3::BucketPolicy").values()]
+    buckets = every_stack.resources("AWS::S3::Bucket")
     log_buckets = [name for name, one in buckets.items() if "LoggingConfiguration" not in one["Properties"]]
     assert len(log_buckets) == 1
     for name, bucket in buckets.items():
@@ -239,38 +241,38 @@ def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every:
         assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied, name
 
 
-def test_instances_answer_to_version_2_of_the_metadata_service_only(every: "Synthesized") -> None:
-    templates = every.resources("AWS::EC2::LaunchTemplate")
+def test_instances_answer_to_version_2_of_the_metadata_service_only(every_stack: "Synthesized") -> None:
+    templates = every_stack.resources("AWS::EC2::LaunchTemplate")
     safe = {
         template["Properties"]["LaunchTemplateName"]
         for template in templates.values()
         if template["Properties"]["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"] == "required"
     }
-    instances = every.resources("AWS::EC2::Instance")
+    instances = every_stack.resources("AWS::EC2::Instance")
     assert {one["Properties"]["LaunchTemplate"]["LaunchTemplateName"] for one in instances.values()} == safe
-    (emr,) = every.resources("AWS::EMR::SecurityConfiguration").values()
+    (emr,) = every_stack.resources("AWS::EMR::SecurityConfiguration").values()
     metadata = emr["Properties"]["SecurityConfiguration"]["InstanceMetadataServiceConfiguration"]
     assert metadata["MinimumInstanceMetadataServiceVersion"] == 2
 
 
-def test_nothing_but_a_nat_has_a_public_address(every: "Synthesized") -> None:
-    for name, subnet in every.resources("AWS::EC2::Subnet").items():
+def test_nothing_but_a_nat_has_a_public_address(every_stack: "Synthesized") -> None:
+    for name, subnet in every_stack.resources("AWS::EC2::Subnet").items():
         assert subnet["Properties"].get("MapPublicIpOnLaunch", False) is False, name
     public = [
         name
-        for name, instance in every.resources("AWS::EC2::Instance").items()
+        for name, instance in every_stack.resources("AWS::EC2::Instance").items()
         if any(one.get("AssociatePublicIpAddress") for one in instance["Properties"].get("NetworkInterfaces", ()))
     ]
     assert all("NatInstance" in name for name in public)
-    for name, instance in every.resources("AWS::RDS::DBInstance").items():
+    for name, instance in every_stack.resources("AWS::RDS::DBInstance").items():
         assert instance["Properties"].get("PubliclyAccessible", False) is False, name
-    (brokers,) = every.resources("AWS::MSK::Cluster").values()
+    (brokers,) = every_stack.resources("AWS::MSK::Cluster").values()
     assert "ConnectivityInfo" not in brokers["Properties"]["BrokerNodeGroupInfo"]
 
 
-def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every: "Synthesized") -> None:
+def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every_stack: "Synthesized") -> None:
     """EMR's own encryption in transit wants certificates with their private key in S3, so this stands in for it."""
-    (cluster,) = every.resources("AWS::EMR::Cluster").values()
+    (cluster,) = every_stack.resources("AWS::EMR::Cluster").values()
     instances = cluster["Properties"]["Instances"]
     types = [instances[group]["InstanceType"] for group in ("MasterInstanceGroup", "CoreInstanceGroup")]
     assert [one for one in types if one.partition(".")[0] not in ENCRYPT_BETWEEN_INSTANCES] == []

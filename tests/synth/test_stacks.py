@@ -6,6 +6,7 @@ import re
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
+from ipaddress import IPv4Network
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,6 @@ from stacks.assets import Assets
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
-WORLD = ("0.0.0.0/0", "::/0")
 DATA_TYPES = (
     "AWS::DynamoDB::GlobalTable",
     "AWS::KMS::Key",
@@ -45,12 +45,15 @@ def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
         assert every.template(part)["Resources"]
 
 
-def test_no_security_group_lets_the_world_in(every: "Synthesized") -> None:
+def test_no_security_group_lets_in_what_is_outside_the_vpc(every: "Synthesized") -> None:
     rules = [rule["Properties"] for rule in every.resources("AWS::EC2::SecurityGroupIngress").values()]
     for group in every.resources("AWS::EC2::SecurityGroup").values():
         rules += group["Properties"].get("SecurityGroupIngress", [])
     assert rules
-    assert [rule for rule in rules if rule.get("CidrIp") in WORLD or rule.get("CidrIpv6") in WORLD] == []
+    inside = IPv4Network(every.environment.network.cidr)
+    for rule in rules:
+        assert "CidrIpv6" not in rule
+        assert "CidrIp" not in rule or IPv4Network(rule["CidrIp"]).subnet_of(inside), rule
 
 
 def test_the_bastion_has_no_inbound_rule(every: "Synthesized") -> None:
