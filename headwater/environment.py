@@ -29,6 +29,8 @@ INTERFACE_ENDPOINTS = (
     "ssmmessages",
     "sts",
 )
+# RFC 1918.
+_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 # The retentions that CloudWatch Logs offers, in days.
 LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
 
@@ -265,14 +267,10 @@ def _check(environment: Environment, path: Path) -> None:
 def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, bool, str]]:
     """Field, value, whether it is good, what is."""
     one = environment
-    zones = one.availability_zones
     yield "name", one.name, one.name == path.stem, f"{path.stem}, as the file is called"
     good_account = one.account is None or re.fullmatch(r"\d{12}", one.account) is not None
     yield "account", one.account, good_account, "12 digits in quotes, or null"
     yield "region", one.region, re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", one.region) is not None, "such as eu-central-1"
-    good_zones = 2 <= len(set(zones)) == len(zones) <= 3
-    good_zones = good_zones and all(re.fullmatch(re.escape(one.region) + "[a-z]", zone) for zone in zones)
-    yield "availability_zones", list(zones), good_zones, f"two or three different zones of {one.region}"
     yield "log_days", one.log_days, one.log_days in LOG_DAYS, f"one of {', '.join(map(str, LOG_DAYS))}"
 
     confirmed = one.data.delete_with_stacks_of
@@ -285,11 +283,12 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
     yield "data.retain", one.data.retain, one.data.retain or one.name != "prod", "true in prod"
 
     try:
-        network = ipaddress.ip_network(one.network.cidr)
-        good_cidr = network.version == 4 and network.is_private and 16 <= network.prefixlen <= 18
+        network = ipaddress.IPv4Network(one.network.cidr)
+        good_cidr = 16 <= network.prefixlen <= 18 and any(network.subnet_of(private) for private in _PRIVATE)
     except ValueError:
         good_cidr = False
-    yield "network.cidr", one.network.cidr, good_cidr, "a private IPv4 network of /16 to /18"
+    private = ", ".join(map(str, _PRIVATE))
+    yield "network.cidr", one.network.cidr, good_cidr, f"an IPv4 network of /16 to /18 within {private}"
     wants_instance = one.network.nat == "instance"
     yield (
         "network.nat_instance_type",
@@ -376,6 +375,9 @@ def _monitoring_rules(one: Environment) -> Iterable[tuple[str, object, bool, str
         settings.freshness_seconds >= 2 * slowest,
         f"{2 * slowest} or more: twice glue.window_seconds and connect.flush_ms",
     )
+    # A slot holds log back, so it is never more than all of it.
+    slot = settings.slot_lag_mib
+    yield "monitoring.slot_lag_mib", slot, slot <= settings.wal_mib, f"at most wal_mib ({settings.wal_mib})"
     kept = one.key_value.stream_retention_hours * 3600
     yield (
         "monitoring.iterator_age_seconds",

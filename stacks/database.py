@@ -100,9 +100,19 @@ class DatabaseStack(HeadwaterStack):
         if not environment.data.retain:
             acknowledge(self.cluster, "RDS10", Reason.DATA_MAY_GO)
         self.cluster.node.add_dependency(cluster_logs)
-        rotation = self.cluster.add_rotation_single_user(
-            automatically_after=cdk.Duration.days(30), vpc_subnets=network.work, exclude_characters=_AWKWARD
+        # A group of CDK's own would let everything out; Secrets Manager has an endpoint.
+        rotates = ec2.SecurityGroup(
+            self, "RotationSecurityGroup", vpc=network.vpc, description="Secret rotation", allow_all_outbound=False
         )
+        rotates.add_egress_rule(ec2.Peer.ipv4(environment.network.cidr), ec2.Port.tcp(443), "Secrets Manager")
+        rotation = self.cluster.add_rotation_single_user(
+            automatically_after=cdk.Duration.days(30),
+            vpc_subnets=network.work,
+            security_group=rotates,
+            exclude_characters=_AWKWARD,
+        )
+        # The first rotation follows at once, and needs its rules.
+        rotation.node.add_dependency(rotates)
         # So does the function that rotates, which is named after its construct.
         function = cdk.Names.unique_id(rotation)[-64:]
         rotation.node.add_dependency(self._service_logs("RotationLogs", f"/aws/lambda/{function}"))

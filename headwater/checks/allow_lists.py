@@ -19,8 +19,11 @@ def rules(environment: Environment) -> Iterable[tuple[str, object, bool, str]]:
     """Each field that a list speaks of, its value, whether AWS offers it, and what AWS offers."""
     lists = _lists()
     one = environment
-    regions = lists["regions"]
-    yield "region", one.region, one.region in regions, f"{_either(regions)}, for which {FILE.name} has the lists"
+    regions = lists["regions"]["values"]
+    yield "region", one.region, one.region in regions, f"{_either(list(regions))}, for which {FILE.name} has the lists"
+    zones, offered = one.availability_zones, regions.get(one.region, [])
+    good_zones = 2 <= len(set(zones)) == len(zones) <= 3 and set(zones) <= set(offered)
+    yield "availability_zones", list(zones), good_zones, f"two or three different ones of {', '.join(offered)}"
     if one.network.nat_instance_type is not None:
         yield _rule("network.nat_instance_type", one.network.nat_instance_type, "nat_instance_types")
     yield _rule("database.engine_version", one.database.engine_version, "aurora_postgresql")

@@ -1,31 +1,40 @@
-"""The catalog's table is the one that Hudi's own sync registers, but for the differences that are listed here."""
+"""The catalog's tables are those that Hudi's own sync registers, but for the differences that are listed here."""
 
 from __future__ import annotations
 
 import json
 import os
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from headwater import jars
+import pytest
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from headwater import contract, jars
+from headwater.contract import Contract
 from headwater.glue_table import table_input
+from headwater.lake.table import HudiTable, Progress
 from headwater.local import spark as local_spark
-from headwater.local.aws import REGION
-from tests.lake.pipeline import Pipeline, account, event
+from headwater.local.aws import REGION, AwsApi
+from headwater.paths import CONTRACTS
+from tests.lake.pipeline import BUCKET
 
 SYNC = """
 import json, sys
 from pyspark.sql import SparkSession
 
 session = SparkSession.builder.getOrCreate()
-properties = session._jvm.java.util.Properties()
-for name, value in json.loads(sys.argv[1]).items():
-    properties.setProperty(name, value)
 configuration = session.sparkContext._jsc.hadoopConfiguration()
-tool = session._jvm.org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool(properties, configuration)
-tool.syncHoodieTable()
-tool.close()
+for table in json.loads(sys.argv[1]):
+    properties = session._jvm.java.util.Properties()
+    for name, value in table.items():
+        properties.setProperty(name, value)
+    tool = session._jvm.org.apache.hudi.aws.sync.AwsGlueCatalogSyncTool(properties, configuration)
+    tool.syncHoodieTable()
+    tool.close()
 """
 
 # What the contract's table has and Hudi's has not, and why.
@@ -43,47 +52,89 @@ THEIRS = {
 }
 
 
-def test_the_contracts_table_is_what_hudis_own_sync_registers(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path
-) -> None:
-    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
-    pipeline.drain()
-    uri = f"{pipeline.lake}/accounts"
-    database = f"{pipeline.database}_sync"
-    pipeline.glue.create_database(DatabaseInput={"Name": database})
-    sync(uri, database, pipeline.contract.partition_by, endpoint, tmp_path)
+LAKE = f"s3://{BUCKET}/catalog-sync"
+DATABASE = "catalog_sync"
+# The project's, and one with types that they have not.
+TABLES = {one.table: one for one in contract.load_all(CONTRACTS)} | {
+    "visits": contract.loads(
+        """
+        table: visits
+        description: A table of the tests.
+        source: {database: postgresql, table: shop.visits}
+        key: [id]
+        partition_by: [country]
+        buckets: 1
+        columns:
+          - {name: id, type: bigint, source_type: bigint}
+          - {name: country, type: string, source_type: text}
+          - {name: day, type: date, source_type: date}
+          - {name: photo, type: binary, source_type: bytea}
+          - {name: seen, type: boolean, source_type: boolean}
+          - {name: length, type: double, source_type: double precision}
+          - {name: steps, type: "array<array<int>>", from: payload.steps}
+        """,
+        "visits.yaml",
+    )
+}
 
-    # Of the three tables that it makes, this is the one with every change in it.
-    theirs = pipeline.glue.get_table(DatabaseName=database, Name="accounts_rt")["Table"]
-    ours = table_input(pipeline.contract, uri)
+
+@pytest.fixture(scope="module")
+def registered(
+    spark: SparkSession, endpoint: str, aws_api: AwsApi, tmp_path_factory: pytest.TempPathFactory
+) -> dict[str, dict[str, Any]]:
+    """What Hudi's sync registers for each table, after one row was written to it."""
+    for one in TABLES.values():
+        HudiTable(spark, one, LAKE, 1).insert(one_row(spark, one), Progress())
+    glue = aws_api.client("glue")
+    glue.create_database(DatabaseInput={"Name": DATABASE})
+    sync(list(TABLES.values()), endpoint, tmp_path_factory.mktemp("sync"))
+    # Of the three tables that it makes of each, this is the one with every change in it.
+    return {name: glue.get_table(DatabaseName=DATABASE, Name=f"{name}_rt")["Table"] for name in TABLES}
+
+
+@pytest.mark.parametrize("name", TABLES)
+def test_a_contracts_table_is_what_hudis_own_sync_registers(registered: dict[str, dict[str, Any]], name: str) -> None:
+    theirs = registered[name]
+    ours = table_input(TABLES[name], f"{LAKE}/{name}")
     assert columns(ours) == columns(theirs)
     assert ours["PartitionKeys"] == [named(one) for one in theirs["PartitionKeys"]]
     assert ours["TableType"] == theirs["TableType"]
     for field in ("Location", "InputFormat", "OutputFormat"):
         assert ours["StorageDescriptor"][field] == theirs["StorageDescriptor"][field].replace("s3a://", "s3://"), field
     assert serde(ours) == serde(theirs)
-    properties = dict(theirs["Parameters"])
-    assert set(properties) - set(ours["Parameters"]) <= THEIRS
-    assert {name: value for name, value in ours["Parameters"].items() if name not in properties} == OURS
-    for name, value in properties.items():
-        if name not in THEIRS:
-            assert schema(ours["Parameters"][name]) == schema(value), name
+    mine, hudis = dict(ours["Parameters"]), dict(theirs["Parameters"])
+    assert spark_schema(mine) == spark_schema(hudis)
+    assert {key: value for key, value in hudis.items() if mine.get(key) != value}.keys() <= THEIRS
+    assert {key: value for key, value in mine.items() if key not in hudis} == OURS
 
 
-def sync(uri: str, database: str, partition_by: tuple[str, ...], endpoint: str, folder: Path) -> None:
-    """Run Hudi's AwsGlueCatalogSyncTool over a table."""
+def one_row(spark: SparkSession, one: Contract) -> Any:
+    """A row of a table with nothing but its key and its partition. Every column may be null, as a batch's may."""
+    year = F.col("year")
+    known = {*one.key, *one.partition_by, "_key", "_order"}
+    return spark.createDataFrame([("2024",)], "year string").select(
+        [(year if name in known else F.lit(None)).cast(type_.ddl()).alias(name) for name, type_ in one.lake_columns()]
+    )
+
+
+def sync(tables: Sequence[Contract], endpoint: str, folder: Path) -> None:
+    """Run Hudi's AwsGlueCatalogSyncTool over tables."""
     script = folder / "sync.py"
     script.write_text(SYNC)
-    properties = {
-        "hoodie.datasource.meta.sync.base.path": uri,
-        "hoodie.datasource.hive_sync.database": database,
-        "hoodie.datasource.hive_sync.table": "accounts",
-        "hoodie.datasource.hive_sync.partition_fields": ",".join(partition_by),
-        "hoodie.datasource.hive_sync.partition_extractor_class": "org.apache.hudi.hive.MultiPartKeysValueExtractor",
-        "hoodie.datasource.hive_sync.support_timestamp": "true",
-        "hoodie.aws.glue.endpoint": endpoint,
-        "hoodie.aws.glue.region": REGION,
-    }
+    properties = [
+        {
+            "hoodie.datasource.meta.sync.base.path": f"{LAKE}/{one.table}",
+            "hoodie.datasource.hive_sync.database": DATABASE,
+            "hoodie.datasource.hive_sync.table": one.table,
+            "hoodie.datasource.hive_sync.partition_fields": ",".join(one.partition_by),
+            "hoodie.datasource.hive_sync.partition_extractor_class": "org.apache.hudi.hive."
+            + ("MultiPartKeysValueExtractor" if one.partition_by else "NonPartitionedExtractor"),
+            "hoodie.datasource.hive_sync.support_timestamp": "true",
+            "hoodie.aws.glue.endpoint": endpoint,
+            "hoodie.aws.glue.region": REGION,
+        }
+        for one in tables
+    ]
     environment = local_spark.environment()
     argv = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", "local[1]"]
     settings = local_spark.configuration(folder / "spark", endpoint=endpoint, reader=True)
@@ -117,9 +168,8 @@ def serde(table: dict[str, Any]) -> tuple[str, dict[str, str]]:
     return found["SerializationLibrary"], parameters
 
 
-def schema(text: str) -> Any:
-    """A property as JSON where it is that: the order of keys means nothing."""
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
+def spark_schema(properties: dict[str, str]) -> Any:
+    """Take the schema that Spark reads, split as it is, out of a table's properties."""
+    name = "spark.sql.sources.schema"
+    count = int(properties[f"{name}.numParts"])
+    return json.loads("".join(properties.pop(f"{name}.part.{index}") for index in range(count)))

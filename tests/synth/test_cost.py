@@ -21,6 +21,11 @@ def test_every_environment_has_an_estimate(every: "Synthesized") -> None:
     assert all(line.cost > 0 for line in estimate.lines)
 
 
+def test_no_environment_is_larger_than_its_budget(every: "Synthesized") -> None:
+    budget = every.environment.monitoring.monthly_budget_usd
+    assert cost.estimate(deployment(every), every.environment.name).total < budget
+
+
 def test_production_costs_more_than_development(synthesize: Callable[[str], "Synthesized"]) -> None:
     totals = {name: cost.estimate(deployment(synthesize(name)), name).total for name in ("dev", "stage", "prod")}
     assert totals["dev"] < totals["stage"] < totals["prod"]

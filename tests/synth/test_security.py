@@ -61,8 +61,6 @@ TELL_NO_ACCOUNT = {
 }
 # Roles that CDK's own constructs make, out of reach.
 MADE_BY_CDK = {"Custom::S3AutoDeleteObjects", "Custom::VpcRestrictDefaultSG", "waiter-state-machine"}
-# https://docs.aws.amazon.com/AWSEC2/latest/UserGuide/data-protection.html#encryption-transit
-ENCRYPT_BETWEEN_INSTANCES = ("c7g", "c7i", "m6a", "m6i", "m7a", "m7g", "m7i", "m8g", "r7g", "r7i")
 
 
 def _key_of(name: str) -> Callable[[Properties], bool]:
@@ -195,7 +193,9 @@ def test_a_right_on_everything_is_one_that_has_no_resource(every_stack: "Synthes
 
 
 def test_no_role_may_do_every_action_that_begins_alike(every_stack: "Synthesized") -> None:
-    assert [(name, action) for name, one in _allowed(every_stack) for action in _list(one["Action"]) if "*" in action] == []
+    assert [
+        (name, action) for name, one in _allowed(every_stack) for action in _list(one["Action"]) if "*" in action
+    ] == []
 
 
 def test_a_key_is_ruled_by_its_own_account(every_stack: "Synthesized") -> None:
@@ -268,14 +268,6 @@ def test_nothing_but_a_nat_has_a_public_address(every_stack: "Synthesized") -> N
         assert instance["Properties"].get("PubliclyAccessible", False) is False, name
     (brokers,) = every_stack.resources("AWS::MSK::Cluster").values()
     assert "ConnectivityInfo" not in brokers["Properties"]["BrokerNodeGroupInfo"]
-
-
-def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every_stack: "Synthesized") -> None:
-    """EMR's own encryption in transit wants certificates with their private key in S3, so this stands in for it."""
-    (cluster,) = every_stack.resources("AWS::EMR::Cluster").values()
-    instances = cluster["Properties"]["Instances"]
-    types = [instances[group]["InstanceType"] for group in ("MasterInstanceGroup", "CoreInstanceGroup")]
-    assert [one for one in types if one.partition(".")[0] not in ENCRYPT_BETWEEN_INSTANCES] == []
 
 
 def _resources(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 import pytest
+from aws_cdk import aws_logs as logs
 
 from headwater import connectors, environment
 from headwater.connectors import OFFSET_TOPIC
@@ -22,6 +23,7 @@ from headwater.paths import ROOT
 from headwater.views import published_view_name, published_view_sql
 from stacks import application
 from stacks.assets import Assets
+from stacks.base import log_retention
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -231,6 +233,26 @@ def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") ->
         algorithm = "AES256" if "Logs" in name else "aws:kms"
         assert rule["ServerSideEncryptionByDefault"]["SSEAlgorithm"] == algorithm
         assert all(bucket["Properties"]["PublicAccessBlockConfiguration"].values())
+
+
+def test_each_reader_is_an_instance_that_scales_like_the_writer(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = environment.load("dev", ROOT / "config")
+    two = replace(settings, database=replace(settings.database, readers=2))
+    database = application.build(new_app(), two, contracts, assets).database
+    resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()
+    instances = [one["Properties"] for one in resources if one["Type"] == "AWS::RDS::DBInstance"]
+    assert [one["DBInstanceClass"] for one in instances] == ["db.serverless"] * 3
+    assert len([one for one in instances if one["PromotionTier"] <= 1]) >= 2  # a writer's stand-in is of its size
+
+
+def test_logs_are_kept_for_the_days_of_the_environments_file(new_app: Callable[[], cdk.App]) -> None:
+    stack = cdk.Stack(new_app(), "logs")
+    for days in environment.LOG_DAYS:
+        logs.LogGroup(stack, f"For{days}Days", retention=log_retention(days))
+    groups = cdk.assertions.Template.from_stack(stack).to_json()["Resources"].values()
+    assert [one["Properties"]["RetentionInDays"] for one in groups] == list(environment.LOG_DAYS)
 
 
 def test_aurora_replicates_logically_and_takes_tls_only(every: "Synthesized") -> None:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 import yaml
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from headwater import environment
 from headwater.checks import allow_lists
@@ -25,8 +26,9 @@ from tests.unit.test_environment import CONFIG, changed
         ("connect.kafka_connect_version", "2.7.1", "3.7.x (allow_lists.yaml, msk_connect_versions, as of 2025-10)"),
         ("emr.release", "emr-6.15.0", "emr-7.0.0, emr-7.1.0"),
         ("emr.release", "emr-7.13.1", "emr-7.0.0, emr-7.1.0"),
-        ("emr.core_type", "m5.large", "m5.xlarge, m5.2xlarge"),
-        ("emr.primary_type", "t3.xlarge", "a type of the families c5, c5a"),
+        ("emr.core_type", "m7g.large", "m7g.xlarge, m7g.2xlarge"),
+        ("emr.core_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
+        ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
         ("glue.version", "4.0", "5.0 or 5.1"),
         ("glue.worker_type", "Z.2X", "G.025X, G.1X"),
     ],
@@ -49,6 +51,12 @@ def test_an_instance_type_is_offered_from_the_release_that_brought_it(tmp_path: 
         environment.load("dev", folder)
 
 
+def test_every_instance_type_of_emr_encrypts_what_leaves_it() -> None:
+    (release,) = {environment.load(name, CONFIG).emr.release for name in environment.names(CONFIG)}
+    for type_ in allow_lists.emr_instance_types(release):
+        assert INSTANCE_TYPES[type_]["NetworkInfo"]["EncryptionInTransitSupported"], type_
+
+
 def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
     document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
     document |= {"region": "eu-west-1", "availability_zones": ["eu-west-1a", "eu-west-1b"]}
@@ -59,7 +67,6 @@ def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
 
 def test_every_list_says_where_it_is_from_and_when() -> None:
     lists = yaml.safe_load(allow_lists.FILE.read_text())
-    assert lists.pop("regions")
     for name, one in lists.items():
         assert one["source"], name
         assert re.fullmatch(r"20\d\d-[01]\d", str(one["date"])), name

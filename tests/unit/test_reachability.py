@@ -202,13 +202,13 @@ def test_what_the_model_does_not_know_is_a_finding(resources: Resources, problem
 
 
 def test_declared_flows_are_all_that_may_be_open() -> None:
-    flow = Declared("client", "server", False, Ports.parse("tcp 5432"), "because")
+    flow = Declared("client", "server", "to", Ports.parse("tcp 5432"), "because")
     assert findings(network(), Declarations({}, [flow], [])) == []
     assert findings(network(), Declarations({}, [], [flow])) == []
     assert findings(network(), Declarations({}, [], [])) == [
         "open but not declared: client → server, tcp 5432, within the VPC"
     ]
-    more = Declared("client", "server", False, Ports.parse("tcp 5432, tcp 22"), "because")
+    more = Declared("client", "server", "to", Ports.parse("tcp 5432, tcp 22"), "because")
     assert findings(network(), Declarations({}, [more], [])) == [
         "closed: client → server, tcp 22, needed: because",
         "open but not declared: client → server, tcp 5432, within the VPC",
@@ -217,8 +217,8 @@ def test_declared_flows_are_all_that_may_be_open() -> None:
 
 def test_a_star_stands_for_anything() -> None:
     flow = Flow("client", "glue endpoint", HTTPS, HTTPS, "within the VPC")
-    assert Declared("*", "* endpoint", False, HTTPS, "").fits(flow)
-    assert not Declared("*", "*gateway", False, HTTPS, "").fits(flow)
+    assert Declared("*", "* endpoint", "to", HTTPS, "").fits(flow)
+    assert not Declared("*", "*gateway", "to", HTTPS, "").fits(flow)
 
 
 def test_the_declared_flows_are_read_with_their_reasons(tmp_path: Any) -> None:
