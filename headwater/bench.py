@@ -90,7 +90,7 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
     with step(
         f"Decoding DynamoDB's changes on {decoder_bench.PROCESSES} processes, by turns with boto3's deserializer"
     ):
-        decoder = tuple(decoder_bench.run(orders) for orders in decoder_bench.ORDERS)
+        decoder = tuple(decoder_bench.run())
     figures = Figures(
         changes=changes,
         drain_seconds=round(seconds, 2),

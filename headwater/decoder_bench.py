@@ -32,7 +32,10 @@ _MODIFIES, _INSERTS = 0.85, 0.1  # the rest deletes
 
 @dataclass(frozen=True)
 class DecoderFigures:
-    """Records a second of ``PROCESSES`` processes together, for records of ``record_bytes`` in the mean."""
+    """Records a second of ``PROCESSES`` processes together, for records of ``record_bytes`` in the mean. ``orders`` is
+    None for the records of all sizes, as many of each."""
+
+    orders: int | None
 
     record_bytes: int
     decoder_per_second: int
@@ -44,15 +47,30 @@ class DecoderFigures:
         return self.decoder_per_second / self.deserializer_per_second
 
 
-def run(orders: int, count: int = _RECORDS, rounds: int = _ROUNDS) -> DecoderFigures:
-    """Let both read the same ``count`` records of accounts with that many ``orders``, in turns, in each process."""
-    tasks = [(orders, count, rounds, _SEED + number) for number in range(PROCESSES)]
+def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
+    """Let both read the same ``count`` records of accounts of each size, in turns, in each process; the last figures
+    are those of all sizes together."""
+    tasks = [(orders, count, rounds, _SEED + number) for orders in ORDERS for number in range(PROCESSES)]
     with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
         measured = list(pool.map(_measure, *zip(*tasks, strict=True)))
+    by_size = [measured[at : at + PROCESSES] for at in range(0, len(measured), PROCESSES)]
+    each = [_figures(orders, found, count * rounds) for orders, found in zip(ORDERS, by_size, strict=True)]
+    # A process reads the records of one size after those of another.
+    together = [
+        (sum(sizes) / len(ORDERS), sum(decoder), sum(deserializer))
+        for sizes, decoder, deserializer in (zip(*one, strict=True) for one in zip(*by_size, strict=True))
+    ]
+    return [*each, _figures(None, together, count * rounds * len(ORDERS))]
+
+
+def _figures(orders: int | None, measured: Sequence[tuple[float, float, float]], reads: int) -> DecoderFigures:
+    """Of what each process measured: mean size of a record, and the seconds that both took for that many reads."""
+    sizes, decoder, deserializer = zip(*measured, strict=True)
     return DecoderFigures(
-        record_bytes=round(sum(size for size, _, _ in measured) / PROCESSES),
-        decoder_per_second=round(sum(count * rounds / seconds for _, seconds, _ in measured)),
-        deserializer_per_second=round(sum(count * rounds / seconds for _, _, seconds in measured)),
+        orders=orders,
+        record_bytes=round(sum(sizes) / len(sizes)),
+        decoder_per_second=round(sum(reads / seconds for seconds in decoder)),
+        deserializer_per_second=round(sum(reads / seconds for seconds in deserializer)),
     )
 
 

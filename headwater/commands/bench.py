@@ -28,10 +28,12 @@ def bench(
     for name, value in measured.items():
         table.add_row(name.replace("_", " "), f"{value:,}")
     decoder = Table(title="DynamoDB's changes decoded, records a second", title_justify="left")
-    for heading in ("bytes a record", "Headwater", "json.loads, TypeDeserializer", "times as fast"):
+    columns = ("orders an account", "bytes a record", "Headwater", "json.loads, TypeDeserializer", "times as fast")
+    for heading in columns:
         decoder.add_column(heading, justify="right")
     for one in figures.decoder:
         speeds = (f"{one.decoder_per_second:,}", f"{one.deserializer_per_second:,}", f"{one.times_as_fast:.1f}")
-        decoder.add_row(f"{one.record_bytes:,}", *speeds)
+        size = "all together" if one.orders is None else str(one.orders)
+        decoder.add_row(size, f"{one.record_bytes:,}", *speeds)
     Console().print(table, decoder)
     say(f"Figures: {BUILD / 'bench' / 'report.json'}")

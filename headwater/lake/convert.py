@@ -40,7 +40,7 @@ _DAY_MICROS = 86_400_000_000
 _UNSHIFTED = dt.date(1582, 10, 26)  # what the Julian calendar shifts by ten days ends before it, in every time zone
 _MILLI_DIGITS = 3  # Debezium counts timestamps of at most that many digits in milliseconds, others in microseconds
 _TEXT_OR_NULL = frozenset({str, type(None)})
-_WIDE = Context(prec=2000)  # the default context would round or refuse beyond 28 digits
+_parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
 
 
 class Unfit(ValueError):
@@ -360,7 +360,7 @@ def dotted(path: Sequence[str]) -> str:
 def parse_json(text: str) -> Any:
     """Parse JSON with exact numbers. Raises Unfit."""
     try:
-        return json.loads(text, parse_float=Decimal)
+        return _parse_exactly(text)
     except ValueError:
         raise unfit(text, "JSON") from None
 

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from headwater.contract import Contract, SourceType
+from headwater.contract import Column, Contract, SourceType
 from headwater.lake.changes import BadRecord, Decoded, Identity, epoch_digits
 from headwater.lake.convert import (
     TOAST_PLACEHOLDER,
@@ -47,14 +47,13 @@ class PostgresDecoder:
         self._table = (contract.source.schema, contract.source.name)
         self._identity_of = Identity(contract)
         self._whole: list[tuple[int, str, str, Converter, Converter]] = []
-        self._inside: dict[str, list[tuple[int, tuple[str, ...], Any]]] = {}
+        self._inside: dict[str, _Inside] = {}
         self._placeholders: dict[str, Any] = {}
         for at, column in enumerate(contract.columns):
             source = column.path[0]
-            if len(column.path) > 1:
-                self._inside.setdefault(source, []).append((at, column.path[1:], json_converter(column.type)))
-            elif column.type.kind in ("struct", "array") and not SourceType.parse(column.source_type or "").array:
-                self._inside.setdefault(source, []).append((at, (), json_converter(column.type)))
+            is_nested = column.type.kind in ("struct", "array")
+            if len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array):
+                self._inside.setdefault(source, _Inside((source,))).add(at, column)
             else:
                 streamed, queried = column_converter(column, snapshot=False), column_converter(column, snapshot=True)
                 self._whole.append((at, source, column.name, streamed, queried))
@@ -158,37 +157,12 @@ class PostgresDecoder:
             if source not in image:
                 raise BadRecord(f"{name}: the source has no column {source}")
             values[at] = _convert(image[source], read if queried else streamed, name)
-        for source, targets in self._inside.items():
+        for source, inside in self._inside.items():
             if source not in image:
-                raise BadRecord(f"{targets[0][1]}: the source has no column {source}")
-            text = image[source]
-            if text is not None:
-                self._open(source, parse_json(text), targets, values, rest)
+                raise BadRecord(f"{source}: the source has no column of that name")
+            if image[source] is not None:
+                inside.read(parse_json(image[source]), values, rest)
         return self._finish(values, tail, deleted=False, rest=dump_json(rest) if rest else None)
-
-    def _open(
-        self,
-        source: str,
-        document: Any,
-        targets: list[tuple[int, tuple[str, ...], Any]],
-        values: list[Any],
-        rest: dict[str, Any],
-    ) -> None:
-        """Take the columns that come from inside one JSON column, and put what none of them names into ``rest``."""
-        taken = {path for _, path, _ in targets}
-        for at, path, converter in targets:
-            value = document
-            for name in path:
-                if value is not None and not isinstance(value, dict):
-                    raise Unfit(f"{source}.{'.'.join(path)}: found a value, expected an object around {name}")
-                value = None if value is None else value.get(name)
-            if value is not None:
-                try:
-                    values[at] = converter(value, (source, *path), rest)
-                except Unfit as error:
-                    raise Unfit(f"{self._contract.columns[at].name}: {error}") from None
-        if () not in taken:
-            _leftovers(document, (), taken, source, rest)
 
     def _identity(self, image: Mapping[str, Any]) -> list[Any]:
         """Key and partition values of an image, all else None."""
@@ -254,17 +228,47 @@ def _is_placeholder(value: Any, spellings: tuple[Any, ...]) -> bool:
     return any(value == spelling for spelling in spellings)
 
 
-def _leftovers(
-    value: Any, path: tuple[str, ...], taken: set[tuple[str, ...]], source: str, rest: dict[str, Any]
-) -> None:
-    """Put every part of a JSON document that no path takes into ``rest`` under its dotted path."""
-    if path in taken:
-        return
-    if type(value) is dict and any(other[: len(path)] == path for other in taken):
-        for name in value:
-            _leftovers(value[name], (*path, name), taken, source, rest)
-    else:
-        rest[dotted((source, *path))] = value
+class _Inside:
+    """The columns that come from inside a value of a JSON column: from the value at ``path`` as a whole, and from its
+    members."""
+
+    def __init__(self, path: tuple[str, ...]) -> None:
+        self._path = path
+        self._whole: list[tuple[int, str, Any]] = []
+        self._members: dict[str, _Inside] = {}
+
+    def add(self, at: int, column: Column) -> None:
+        """Let the column at that place of a row come from here or from further inside."""
+        further = column.path[len(self._path) :]
+        if further:
+            member = self._members.setdefault(further[0], _Inside((*self._path, further[0])))
+            member.add(at, column)
+        else:
+            self._whole.append((at, column.name, json_converter(column.type)))
+
+    def read(self, value: Any, values: list[Any], rest: dict[str, Any]) -> None:
+        """Set the columns of a value; what none of them takes is put into ``rest`` under its dotted path. Raises
+        Unfit."""
+        if value is None and not self._whole:
+            rest[dotted(self._path)] = None
+        if value is None:
+            return
+        for at, name, convert in self._whole:
+            try:
+                values[at] = convert(value, self._path, rest)
+            except Unfit as error:
+                raise Unfit(f"{name}: {error}") from None
+        if not self._members:
+            return
+        if type(value) is not dict:
+            raise Unfit(f"{dotted(self._path)}: found a value, expected an object around {', '.join(self._members)}")
+        left = {} if self._whole else rest  # nothing is left of what a column holds as a whole
+        for name, inner in value.items():
+            member = self._members.get(name)
+            if member is None:
+                left[dotted((*self._path, name))] = inner
+            else:
+                member.read(inner, values, left)
 
 
 def decode_lines(
