@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import base64
+import binascii
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -47,7 +47,7 @@ class LandedChanges:
         slices = min(len(objects), self._settings.parallelism)
 
         def decode(part: Iterable[LandingObject]) -> Iterator[tuple[Any, ...]]:
-            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch), base64.b64decode)
+            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch), binascii.a2b_base64)
 
         schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(contract))
         rows = self._spark.sparkContext.parallelize(objects, slices).mapPartitions(decode)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import gzip
+import io
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ Cursor = dict[str, int]
 
 _SUFFIX = ".jsonl.gz"
 _HEADS_AT_ONCE = 16
+_CHUNK_BYTES = 2**20
 
 
 class LandingGap(RuntimeError):
@@ -127,6 +129,7 @@ def read_lines(objects: Iterator[LandingObject], s3: Any | None = None) -> Itera
     client = s3 if s3 is not None else _worker_client()
     for found in objects:
         body = client.get_object(Bucket=found.bucket, Key=found.key)["Body"].read()
-        for line in gzip.decompress(body).decode("utf-8").split("\n"):
-            if line:
-                yield found.source, line
+        # Records are many times the size of their object: never all of them at once.
+        with io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(body)), _CHUNK_BYTES) as lines:
+            for line in lines:
+                yield found.source, line.decode("utf-8").rstrip("\n")
