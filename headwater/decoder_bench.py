@@ -36,7 +36,6 @@ class DecoderFigures:
     None for the records of all sizes, as many of each."""
 
     orders: int | None
-
     record_bytes: int
     decoder_per_second: int
     deserializer_per_second: int
@@ -55,7 +54,7 @@ def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
         measured = list(pool.map(_measure, *zip(*tasks, strict=True)))
     by_size = [measured[at : at + PROCESSES] for at in range(0, len(measured), PROCESSES)]
     each = [_figures(orders, found, count * rounds) for orders, found in zip(ORDERS, by_size, strict=True)]
-    # A process reads the records of one size after those of another.
+    # As if one process had read the records of one size after those of another.
     together = [
         (sum(sizes) / len(ORDERS), sum(decoder), sum(deserializer))
         for sizes, decoder, deserializer in (zip(*one, strict=True) for one in zip(*by_size, strict=True))

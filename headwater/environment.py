@@ -29,6 +29,8 @@ INTERFACE_ENDPOINTS = (
     "ssmmessages",
     "sts",
 )
+# What the pipeline's secrets, catalog and metrics go through, headwater/checks/flows.yaml.
+NEEDED_ENDPOINTS = ("glue", "monitoring", "secretsmanager")
 # RFC 1918.
 _PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 # The retentions that CloudWatch Logs offers, in days.
@@ -298,7 +300,10 @@ def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, 
     )
     endpoints = one.network.interface_endpoints
     good_endpoints = len(set(endpoints)) == len(endpoints) and set(endpoints) <= set(INTERFACE_ENDPOINTS)
-    yield "network.interface_endpoints", list(endpoints), good_endpoints, f"some of {', '.join(INTERFACE_ENDPOINTS)}"
+    good_endpoints = good_endpoints and set(NEEDED_ENDPOINTS) <= set(endpoints)
+    spare = [name for name in INTERFACE_ENDPOINTS if name not in NEEDED_ENDPOINTS]
+    expected = f"{', '.join(NEEDED_ENDPOINTS)}, and any of {', '.join(spare)}"
+    yield "network.interface_endpoints", list(endpoints), good_endpoints, expected
 
     for field, count, least in (
         ("lake.query_scan_limit_gib", one.lake.query_scan_limit_gib, 1),

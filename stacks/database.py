@@ -51,6 +51,9 @@ class DatabaseStack(HeadwaterStack):
         # Aurora would make its log group itself and leave it when it goes, so the group comes first, under its name.
         identifier = f"headwater-{environment.name}"
         cluster_logs = self._service_logs("ClusterLogs", f"/aws/rds/cluster/{identifier}/postgresql")
+        group = ec2.SecurityGroup(
+            self, "SecurityGroup", vpc=network.vpc, description="Aurora", allow_all_outbound=False
+        )
         self.cluster = rds.DatabaseCluster(
             self,
             "Cluster",
@@ -73,11 +76,7 @@ class DatabaseStack(HeadwaterStack):
             ),
             vpc=network.vpc,
             vpc_subnets=network.data,
-            security_groups=[
-                ec2.SecurityGroup(
-                    self, "SecurityGroup", vpc=network.vpc, description="Aurora", allow_all_outbound=False
-                )
-            ],
+            security_groups=[group],
             serverless_v2_min_capacity=settings.capacity_min,
             serverless_v2_max_capacity=settings.capacity_max,
             writer=rds.ClusterInstance.serverless_v2("Writer", enable_performance_insights=False),
@@ -111,8 +110,8 @@ class DatabaseStack(HeadwaterStack):
             security_group=rotates,
             exclude_characters=_AWKWARD,
         )
-        # The first rotation follows at once, and needs its rules.
-        rotation.node.add_dependency(rotates)
+        # The first rotation follows at once: it needs both ends' rules, and an instance that answers.
+        rotation.node.add_dependency(rotates, group, self.cluster.node.find_child("Writer"))
         # So does the function that rotates, which is named after its construct.
         function = cdk.Names.unique_id(rotation)[-64:]
         rotation.node.add_dependency(self._service_logs("RotationLogs", f"/aws/lambda/{function}"))

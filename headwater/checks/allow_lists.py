@@ -12,6 +12,7 @@ from headwater.documents import load_yaml
 if TYPE_CHECKING:
     from headwater.environment import Environment
 
+_OF_EMR = "which the release offers and which encrypt what goes between instances"
 FILE = Path(__file__).with_name("allow_lists.yaml")
 
 
@@ -37,7 +38,7 @@ def rules(environment: Environment) -> Iterable[tuple[str, object, bool, str]]:
         near = [type_ for type_ in offered if type_.partition(".")[0] == family]
         families = sorted({type_.partition(".")[0] for type_ in offered})
         expected = _either(near) if near else f"a type of the families {_either(families)}"
-        yield field, found, found in offered, f"{expected}, which {one.emr.release} offers ({_origin('emr_releases')})"
+        yield field, found, found in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})"
     yield _rule("glue.version", one.glue.version, "glue_versions")
     yield _rule("glue.worker_type", one.glue.worker_type, "glue_worker_types")
 

@@ -137,7 +137,8 @@ def _rows(declared: Iterable[Declared]) -> str:
     lines = []
     for one in declared:
         source, destination = (name.replace("*", "\\*") for name in (one.source, one.destination))
-        lines.append(f"| {source} | {destination} | {one.ports} | {one.reason} |\n")
+        by = " (by its endpoint)" if one.kind == "endpoint" else ""
+        lines.append(f"| {source} | {destination}{by} | {one.ports} | {one.reason} |\n")
     return "".join(lines)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import aws_cdk as cdk
 import pytest
 
-from headwater import contract, database, environment
+from headwater import contract, environment
 from headwater.contract import DYNAMODB, POSTGRESQL, of_database
 from headwater.local import spark
 from headwater.paths import BUILD, CONTRACTS, ROOT
@@ -105,41 +105,17 @@ def test_msk_connect_is_given_the_jars_of_the_local_worker(deployed: Deployed) -
     }
 
 
-def test_aurora_is_given_the_sql_that_makes_the_local_database(deployed: Deployed) -> None:
-    contracts = contract.load_all(CONTRACTS)
-    (content,) = deployed.properties("database", "Custom::HeadwaterDatabase")
-    (publication,) = deployed.properties("connect", "Custom::HeadwaterPublication")
-    statements = [
-        statement
-        for given in (content, publication)
-        for statement in json.loads(deployed.given(given["Statements"]).read_text())["statements"]
-    ]
-    assert statements == database.statements(contracts)
-
-
-def test_every_custom_resource_is_given_the_handlers_of_the_checkout(deployed: Deployed) -> None:
-    sources = {f"custom_resources/{path.name}": path.read_bytes() for path in ROOT.glob("custom_resources/*.py")}
-    handlers = 0
-    for stack in ("database", "connect", "emr", "glue-job"):
-        for function in deployed.properties(stack, "AWS::Lambda::Function"):
-            if function["Handler"].startswith("custom_resources."):
-                handlers += 1
-                with zipfile.ZipFile(deployed.given(function["Code"])) as package:
-                    assert {name: package.read(name) for name in package.namelist()} == sources
-    assert handlers
-
-
 def test_glue_installs_the_release_of_msgspec_that_is_installed_here(deployed: Deployed) -> None:
-    for job in deployed.properties("glue-job", "AWS::Glue::Job"):
-        wheel = deployed.given(job["DefaultArguments"]["--additional-python-modules"])
-        assert wheel.name.startswith(f"msgspec-{metadata.version('msgspec')}-cp311-")
-        if (sys.version_info[:2], sys.platform, platform.machine()) != ((3, 11), "linux", "x86_64"):
-            pytest.skip("another Python or processor has a build of its own")
-        here = metadata.distribution("msgspec")
-        with zipfile.ZipFile(wheel) as archive:
-            modules = [name for name in archive.namelist() if name.startswith("msgspec/") and not name.endswith("/")]
-            assert any(name.endswith(".so") for name in modules)
-            assert all(archive.read(name) == Path(str(here.locate_file(name))).read_bytes() for name in modules)
+    jobs = deployed.properties("glue-job", "AWS::Glue::Job")
+    (wheel,) = {deployed.given(job["DefaultArguments"]["--additional-python-modules"]) for job in jobs}
+    assert wheel.name.startswith(f"msgspec-{metadata.version('msgspec')}-cp311-")
+    if (sys.version_info[:2], sys.platform, platform.machine()) != ((3, 11), "linux", "x86_64"):
+        pytest.skip("another Python or processor has a build of its own")
+    here = metadata.distribution("msgspec")
+    with zipfile.ZipFile(wheel) as archive:
+        modules = [name for name in archive.namelist() if name.startswith("msgspec/") and not name.endswith("/")]
+        assert any(name.endswith(".so") for name in modules)
+        assert all(archive.read(name) == Path(str(here.locate_file(name))).read_bytes() for name in modules)
 
 
 def _hudi() -> Path:

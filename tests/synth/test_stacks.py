@@ -235,6 +235,17 @@ def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") ->
         assert all(bucket["Properties"]["PublicAccessBlockConfiguration"].values())
 
 
+def test_the_first_rotation_finds_its_rules_and_an_instance(every: "Synthesized") -> None:
+    resources = every.template("database")["Resources"]
+    (rotation,) = [one for one in resources.values() if one["Type"] == "AWS::Serverless::Application"]
+    needed = {resources[name]["Type"] for name in rotation["DependsOn"]}
+    assert {
+        "AWS::EC2::SecurityGroupEgress",
+        "AWS::EC2::SecurityGroupIngress",
+        "AWS::RDS::DBInstance",
+    } <= needed
+
+
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
@@ -247,7 +258,7 @@ def test_each_reader_is_an_instance_that_scales_like_the_writer(
     assert len([one for one in instances if one["PromotionTier"] <= 1]) >= 2  # a writer's stand-in is of its size
 
 
-def test_logs_are_kept_for_the_days_of_the_environments_file(new_app: Callable[[], cdk.App]) -> None:
+def test_every_retention_has_its_name_in_cdk(new_app: Callable[[], cdk.App]) -> None:
     stack = cdk.Stack(new_app(), "logs")
     for days in environment.LOG_DAYS:
         logs.LogGroup(stack, f"For{days}Days", retention=log_retention(days))

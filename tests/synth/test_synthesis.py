@@ -20,8 +20,8 @@ BIN = Path(sys.executable).parent
 LINT_IGNORES = ("W3005", "W3010")
 
 
-def test_cfn_lint_finds_nothing(every: "Synthesized") -> None:
-    done = _lint(every.environment.region, *sorted(every.assembly.glob("*.template.json")))
+def test_cfn_lint_finds_nothing(every_stack: "Synthesized") -> None:
+    done = _lint(every_stack.environment.region, *sorted(every_stack.assembly.glob("*.template.json")))
     assert done.returncode == 0, done.stdout
 
 

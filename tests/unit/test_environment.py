@@ -71,12 +71,17 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("data.delete_with_stacks_of", "prod", r"delete_with_stacks_of: found 'prod', expected dev, or null"),
         ("network.cidr", "8.8.0.0/16", r"network\.cidr: found '8\.8\.0\.0/16', expected an IPv4 network"),
         ("network.cidr", "198.18.0.0/16", r"network\.cidr: .* within 10\.0\.0\.0/8, 172\.16\.0\.0/12, 192\.168"),
+        ("network.interface_endpoints", ["glue", "monitoring"], r"expected glue, monitoring, secretsmanager, and any"),
         ("monitoring.slot_lag_mib", 8192, r"monitoring\.slot_lag_mib: found 8192, expected at most wal_mib \(4096\)"),
         ("network.cidr", "10.0.0.0/24", r"network\.cidr: .* of /16 to /18"),
         ("network.nat", "none", r"network\.nat: found 'none', expected instance or gateway"),
         ("network.nat", "gateway", r"nat_instance_type: found 't4g\.nano', expected null beside network\.nat: gateway"),
         ("network.nat_instance_type", None, r"nat_instance_type: found None, expected an instance type"),
-        ("network.interface_endpoints", ["s3"], r"interface_endpoints: found \['s3'\], expected some of ec2messages"),
+        (
+            "network.interface_endpoints",
+            ["s3"],
+            r"interface_endpoints: found \['s3'\], expected glue, monitoring, secr",
+        ),
         ("database.engine_version", 16.9, r"engine_version: found 16\.9, expected a text"),
         ("database.capacity_min", 0, r"capacity_min: found 0\.0, expected 0\.5 or more"),
         (

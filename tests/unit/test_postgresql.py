@@ -3,6 +3,7 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import json
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -133,6 +134,81 @@ def test_what_no_contract_names_is_kept_with_its_digits() -> None:
     assert row["_rest"] == (
         '{"colour":"red","payload.address.zip":53111,"payload.lines.0.vat":0.1900,"payload.note":null}'
     )
+
+
+NESTED = contracts.loads(
+    """
+table: things
+description: Columns from inside a document, and around one another.
+source: {database: postgresql, table: shop.things}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: product, type: "struct<name:string,maker:string>", from: payload.product}
+  - {name: box, type: "struct<size:int,colour:string,lid:struct<name:string,width:int>>", from: payload.box}
+  - {name: colour, type: string, from: payload.box.colour}
+  - {name: street, type: string, from: payload.order.to.street}
+""",
+    "things.yaml",
+)
+
+
+def nested(**payload: Any) -> dict[str, Any]:
+    image = {"id": 1, "payload": json.dumps(payload)}
+    (row,) = PostgresDecoder(NESTED).decode(envelope("c", after=image), "t/0/5").rows
+    return dict(zip([name for name, _ in NESTED.lake_columns()], row, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("payload", "column", "value", "rest"),
+    [
+        ({"product": {"maker": "B", "name": "A"}}, "product", ("A", "B"), None),
+        ({"product": {"name": None, "maker": "B"}}, "product", (None, "B"), None),
+        ({"product": {"maker": "B"}}, "product", (None, "B"), None),
+        ({"product": {"maker": "B", "more": 1}}, "product", (None, "B"), '{"payload.product.more":1}'),
+        ({"product": {"name": "A", "maker": "B", "more": 1}}, "product", ("A", "B"), '{"payload.product.more":1}'),
+        ({"product": {}}, "product", (None, None), None),
+        ({"product": None}, "product", None, None),
+        ({"box": {"size": 1, "colour": "red", "lid": {"name": "L", "width": 2}}}, "box", (1, "red", ("L", 2)), None),
+        ({"box": {"size": 1, "colour": "red", "lid": None}}, "colour", "red", None),
+        ({"box": {"colour": "red", "more": 1}}, "colour", "red", '{"payload.box.more":1}'),
+        ({"box": {"lid": {"x": 0.10}}}, "box", (None, None, (None, None)), '{"payload.box.lid.x":0.1}'),
+        ({"order": {"to": {"street": "S"}}}, "street", "S", None),
+        ({"order": {"to": {"street": "S", "no": 1}}}, "street", "S", '{"payload.order.to.no":1}'),
+        ({"order": {"to": {"street": "S"}, "at": 2}}, "street", "S", '{"payload.order.at":2}'),
+        ({"order": {"to": None}}, "street", None, '{"payload.order.to":null}'),
+        ({"order": None}, "street", None, '{"payload.order":null}'),
+        ({"order": {}}, "street", None, None),
+        ({}, "street", None, None),
+        ({"other": [1]}, "street", None, '{"payload.other":[1]}'),
+    ],
+)  # fmt: skip
+def test_columns_come_from_inside_a_document_and_what_is_left_is_kept(
+    payload: dict[str, Any], column: str, value: Any, rest: str | None
+) -> None:
+    row = nested(**payload)
+    assert (row[column], row["_rest"]) == (value, rest)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ({"product": {"name": 1, "maker": "B"}}, "product: found 1, expected a text"),
+        ({"product": {"maker": True}}, "product: found true, expected a text"),
+        ({"product": "A"}, 'product: found "A", expected an object'),
+        ({"box": {"size": 1, "colour": {"a": 1}, "lid": None}}, 'box: found {"a": 1}, expected a text'),
+        ({"box": {"size": "1"}}, 'box: found "1", expected an integer of 32 bits'),
+        ({"box": {"lid": {"width": 2**31}}}, "box: found 2147483648, expected an integer of 32 bits"),
+        ({"order": 1}, "payload.order: found a value, expected an object around to"),
+        ({"order": {"to": ["S"]}}, "payload.order.to: found a value, expected an object around street"),
+        ({"order": {"to": {"street": 5}}}, "street: found 5, expected a text"),
+    ],
+)
+def test_a_document_of_another_form_is_refused(payload: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRecord, match=re.escape(reason)):
+        nested(**payload)
 
 
 def test_a_delete_is_a_tombstone_of_key_and_partition() -> None:
