@@ -75,8 +75,8 @@ bench: assets ## Measure drain rate, freshness, memory and the decoder's speed
 soak: setup ## Run the demo under its load for half an hour (SECONDS=N)
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
-drills: assets ## Kill the parts of a running pipeline and see that nothing is lost
-	@$(BIN)/pytest tests/local/test_kills.py
+drills: assets ## Kill each part of a running pipeline three times and see that nothing is lost
+	@HEADWATER_KILLS=3 $(BIN)/pytest tests/local/test_kills.py
 
 lock: ## Lock requirements.in, package.json and the jars anew
 	@tools/setup

@@ -222,28 +222,30 @@ class MonitoringStack(HeadwaterStack):
 
     def _watch_failures(self, emr: EmrStack, glue_job: GlueJobStack) -> None:
         patterns = {
-            "StepFailed": events.EventPattern(
+            "step": events.EventPattern(
                 source=["aws.emr"],
                 detail_type=["EMR Step Status Change"],
                 # Its names go on with a hash of what the step runs.
                 detail={"name": [{"prefix": f"{emr.step_name}-"}], "state": ["FAILED"]},
             ),
-            "ClusterFailed": events.EventPattern(
+            "cluster": events.EventPattern(
                 source=["aws.emr"],
                 detail_type=["EMR Cluster State Change"],
                 detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
             ),
-            "JobFailed": events.EventPattern(
+            "job": events.EventPattern(
                 source=["aws.glue"],
                 detail_type=["Glue Job State Change"],
                 detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
             ),
         }
         failures = {}
-        for name, pattern in patterns.items():
-            rule = events.Rule(self, name, event_pattern=pattern, targets=[targets.SnsTopic(self.topic)])
+        for part, pattern in patterns.items():
+            rule = events.Rule(
+                self, f"{part.capitalize()}Failed", event_pattern=pattern, targets=[targets.SnsTopic(self.topic)]
+            )
             failed = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
-            failures[name.lower().replace("failed", "-failed")] = failed
+            failures[f"{part}-failed"] = failed
         self._graph("Failures of step, cluster and jobs", failures, "It ended in failure", 0, of_periods=1)
 
     def _graph(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from headwater import accounts
 from headwater.contract import DYNAMODB, Contract
@@ -25,7 +23,7 @@ _DRIVER_MEMORY = "1g"
 _READ_BYTES = 1 << 20
 
 
-class KeyValuePipeline:
+class KeyValuePipeline(ExitStack):
     """DynamoDB Local, the relay and the Spark writer of one contract below one folder. The AWS API runs already, with
     the lake that ``pipeline.create_lake`` made in it. ``repeated`` and ``delayed`` are the shares of records that the
     relay puts twice and puts late."""
@@ -33,6 +31,7 @@ class KeyValuePipeline:
     def __init__(
         self, folder: Path, contract: Contract, aws_api: AwsApi, *, repeated: float = 0, delayed: float = 0
     ) -> None:
+        super().__init__()
         self.folder = folder.resolve()
         self.contracts = [contract]
         self.aws = aws_api
@@ -41,27 +40,18 @@ class KeyValuePipeline:
         self._carried = {"repeated": repeated, "delayed": delayed}
         self.events = EventLog(self.folder / "spark" / "events.jsonl")
         self.writer: Process
-        self._running = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
 
     def start_source(self) -> None:
         """Start DynamoDB with the accounts' table, empty, and the relay to a new Kinesis stream."""
         kinesis = self.aws.client("kinesis")
         kinesis.create_stream(StreamName=STREAM, ShardCount=SHARDS)
         kinesis.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
-        self._running.enter_context(self.dynamodb)
+        self.enter_context(self.dynamodb)
         accounts.create_table(self.dynamodb.client("dynamodb"))
         self.relay = Relay(
             self.folder / "relay", self.dynamodb, self.aws.endpoint, accounts.TABLE, STREAM, **self._carried
         )
-        self._running.enter_context(self.relay)
+        self.enter_context(self.relay)
 
     def start_writer(self, *arguments: str) -> Process:
         """Start the Glue job's script; ``--once`` among the arguments makes it drain and exit."""
@@ -84,7 +74,7 @@ class KeyValuePipeline:
             memory=_DRIVER_MEMORY,
             name="the Glue job's script",
         )
-        self.writer = self._running.enter_context(process)
+        self.writer = self.enter_context(process)
         return self.writer
 
     @property

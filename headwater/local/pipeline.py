@@ -7,8 +7,7 @@ import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 import psutil
 import psycopg
@@ -37,7 +36,7 @@ Step = Callable[[str], AbstractContextManager[None]]
 """Says what begins and, on leaving, that it is done."""
 
 
-class Pipeline:
+class Pipeline(ExitStack):
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
     ``contracts`` are those of ``contract_folder``: it captures PostgreSQL's, and the lake knows the tables of all.
@@ -47,6 +46,7 @@ class Pipeline:
     def __init__(
         self, folder: Path, contracts: Sequence[Contract], contract_folder: Path = CONTRACTS, sql: str = ""
     ) -> None:
+        super().__init__()
         self.folder = folder.resolve()
         self.contracts = of_database(contracts, POSTGRESQL)
         self._catalogued = list(contracts)
@@ -60,19 +60,10 @@ class Pipeline:
         self.writer: Process
         self.events = EventLog(self.folder / "spark" / "events.jsonl")
         self._sql = sql
-        self._running = ExitStack()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._running.close()
 
     def start_source(self) -> None:
         """Start PostgreSQL and create the order database, empty."""
-        self._running.enter_context(self.postgres)
+        self.enter_context(self.postgres)
         with self.postgres.connect() as admin:
             admin.execute(f"CREATE DATABASE {DATABASE}")
         with self.postgres.connect(DATABASE) as owner:
@@ -82,11 +73,11 @@ class Pipeline:
 
     def start_stream(self) -> None:
         """Start the AWS API and Kafka with all that the connectors expect to find there."""
-        self._running.enter_context(self.aws)
+        self.enter_context(self.aws)
         create_lake(self.aws, self._catalogued)
         secret = {"username": "headwater_cdc", "password": self.passwords["headwater_cdc"]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
-        self._running.enter_context(self.broker)
+        self.enter_context(self.broker)
         self.settings = CaptureSettings(
             region=aws.REGION,
             database_host=self.postgres.host,
@@ -103,7 +94,7 @@ class Pipeline:
         self.connect = ConnectWorker(
             self.folder / "connect", self.broker.bootstrap, connectors.worker_properties(self.settings)
         )
-        self._running.enter_context(self.connect)
+        self.enter_context(self.connect)
         for render in (connectors.source_connector, connectors.sink_connector):
             name, config = render(self.contracts, self.settings)
             self.connect.put(name, config)
@@ -112,7 +103,7 @@ class Pipeline:
 
     def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY) -> Process:
         """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit."""
-        self.writer = self._running.enter_context(self._submit(arguments, memory))
+        self.writer = self.enter_context(self._submit(arguments, memory))
         return self.writer
 
     def _submit(self, arguments: Sequence[str], memory: str) -> Process:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -20,6 +21,8 @@ from headwater.workload import WorkloadSummary
 TRANSACTIONS = 6000
 SECONDS = 200.0
 LEAST_TRANSACTIONS = 100
+# How often each part is killed in a test: `make drills` does it more than once.
+KILLS = int(os.environ.get("HEADWATER_KILLS", "1"))
 
 
 @pytest.fixture(scope="module")
@@ -120,10 +123,9 @@ def kill_writer(pipeline: Pipeline) -> None:
 @pytest.mark.parametrize("kill", [kill_connect, kill_broker, kill_writer])
 def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: Callable[[Pipeline], None]) -> None:
     with Changes(pipeline, seed=len(kill.__name__)):
-        time.sleep(3)
-        kill(pipeline)
-        time.sleep(3)
-        kill(pipeline)
+        for _ in range(KILLS):
+            time.sleep(3)
+            kill(pipeline)
         time.sleep(2)
     for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
         pipeline.connect.await_running(name, timeout=120)

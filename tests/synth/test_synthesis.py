@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ import pytest
 from headwater import environment
 from headwater.baselines import CDK
 from headwater.paths import ROOT
+from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -20,8 +22,14 @@ BIN = Path(sys.executable).parent
 LINT_IGNORES = ("W3005", "W3010")
 
 
-def test_cfn_lint_finds_nothing(every_stack: "Synthesized") -> None:
-    done = _lint(every_stack.environment.region, *sorted(every_stack.assembly.glob("*.template.json")))
+def test_cfn_lint_finds_nothing(every: "Synthesized") -> None:
+    done = _lint(every.environment.region, *sorted(every.assembly.glob("*.template.json")))
+    assert done.returncode == 0, done.stdout
+
+
+def test_cfn_lint_finds_nothing_in_the_optional_stacks(synthesize: Callable[[str], "Synthesized"]) -> None:
+    with_bi = synthesize(WITH_BI)
+    done = _lint(with_bi.environment.region, *with_bi.assembly.glob("*-bi.template.json"))
     assert done.returncode == 0, done.stdout
 
 

@@ -96,8 +96,10 @@ def test_it_can_be_started_again(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT, None])
 def test_nothing_outlives_the_parent(tmp_path: Path, end: signal.Signals | None) -> None:
     program = f"""
-        import pathlib, sys, time
+        import pathlib, signal, sys, time
         from headwater.local.processes import Process
+        # Whoever runs the tests in the background of a shell has it ignored.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
         log = pathlib.Path({str(tmp_path)!r}) / "child.log"
         child = Process("child", ["/bin/sh", "-c", "trap '' TERM INT; sleep 60 & echo $!; wait"], log)
         child.start()
