@@ -249,9 +249,9 @@ class _Inside:
     def read(self, value: Any, values: list[Any], rest: dict[str, Any]) -> None:
         """Set the columns of a value; what none of them takes is put into ``rest`` under its dotted path. Raises
         Unfit."""
-        if value is None and not self._whole:
-            rest[dotted(self._path)] = None
         if value is None:
+            if not self._whole:
+                rest[dotted(self._path)] = None
             return
         for at, name, convert in self._whole:
             try:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from headwater.checks.reachability import Network, Ports, declarations, findings
+from headwater.environment import NEEDED_ENDPOINTS
 from headwater.errors import UserError
 from tests.synth.deployed import Templates, deployment, remove, resource, templates
 
@@ -23,6 +24,11 @@ def found(synthesized: "Synthesized", changed: Templates) -> list[str]:
 
 def test_what_is_needed_is_open_and_nothing_else_is(every: "Synthesized") -> None:
     assert found(every, templates(every)) == []
+
+
+def test_configuration_asks_for_the_endpoints_that_flows_need() -> None:
+    needed = {one.destination for one in DECLARED.needed if one.kind == "endpoint"}
+    assert needed == {*NEEDED_ENDPOINTS, "s3"}  # S3's is a gateway, which every environment has
 
 
 def test_every_tolerated_flow_is_open_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:

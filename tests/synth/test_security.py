@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -268,6 +269,14 @@ def test_nothing_but_a_nat_has_a_public_address(every_stack: "Synthesized") -> N
         assert instance["Properties"].get("PubliclyAccessible", False) is False, name
     (brokers,) = every_stack.resources("AWS::MSK::Cluster").values()
     assert "ConnectivityInfo" not in brokers["Properties"]["BrokerNodeGroupInfo"]
+
+
+def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every: "Synthesized") -> None:
+    """EMR's own encryption in transit wants certificates with their private key in S3, so this stands in for it."""
+    (cluster,) = every.resources("AWS::EMR::Cluster").values()
+    instances = cluster["Properties"]["Instances"]
+    types = [instances[group]["InstanceType"] for group in ("MasterInstanceGroup", "CoreInstanceGroup")]
+    assert all(INSTANCE_TYPES[one]["NetworkInfo"]["EncryptionInTransitSupported"] for one in types), types
 
 
 def _resources(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
