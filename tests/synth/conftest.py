@@ -4,6 +4,7 @@ import json
 import zipfile
 from collections.abc import Callable
 from dataclasses import fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -49,6 +50,22 @@ class Synthesized:
     def assembly(self) -> Path:
         """The folder with everything that CDK synthesized."""
         return Path(self.app.synth().directory)
+
+    def asset(self, place: object) -> Path:
+        """The one uploaded file that a value of a template names."""
+        (found,) = [path for key, path in self._assets.items() if key in json.dumps(place)]
+        return found
+
+    @cached_property
+    def _assets(self) -> dict[str, Path]:
+        """The files that ``cdk deploy`` uploads, by their keys in S3."""
+        assembly = self.assembly
+        return {
+            destination["objectKey"]: assembly / file["source"]["path"]
+            for manifest in assembly.glob("*.assets.json")
+            for file in json.loads(manifest.read_text())["files"].values()
+            for destination in file["destinations"].values()
+        }
 
     def parts(self) -> list[str]:
         """The names of all stacks, in the order of deployment."""

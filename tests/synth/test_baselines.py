@@ -3,6 +3,8 @@
 import copy
 import difflib
 import json
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -12,12 +14,14 @@ from headwater.baselines import BASELINES
 from headwater.contract import Contract
 from headwater.paths import ROOT
 from headwater.replacements import Specification
+from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 UPDATE = "make baselines"
 CONTRACT_BASELINES = ROOT / "tests" / "synth" / "contracts"
+BI_BASELINE = ROOT / "tests" / "synth" / "bi"
 
 
 @pytest.fixture(scope="module")
@@ -43,14 +47,18 @@ def test_templates_are_as_their_baselines(
     specification: Specification,
     request: pytest.FixtureRequest,
 ) -> None:
-    folder = BASELINES / every.environment.name
-    if request.config.getoption("--update-baselines", default=False):
+    update = bool(request.config.getoption("--update-baselines", default=False))
+    if update:
         _refuse_losses(every.environment.name, templates, specification)
-        baselines.write(folder, templates)
-    before = baselines.read(folder)
-    if before != templates:
-        text = baselines.difference(before, templates)
-        pytest.fail(f"{text}\n\nWhere this is wanted: {UPDATE}, and review what it changes in {folder}", pytrace=False)
+    _hold(BASELINES / every.environment.name, templates, update)
+
+
+def test_the_optional_stacks_are_as_their_baselines(
+    synthesize: Callable[[str], "Synthesized"], request: pytest.FixtureRequest
+) -> None:
+    templates = baselines.from_assembly(synthesize(WITH_BI).assembly)
+    update = bool(request.config.getoption("--update-baselines", default=False))
+    _hold(BI_BASELINE, {"bi": templates["bi"]}, update)
 
 
 def test_contracts_are_as_their_baselines(contracts: list[Contract], request: pytest.FixtureRequest) -> None:
@@ -136,6 +144,16 @@ def test_a_change_that_would_lose_data_is_refused(
     lost = [str(one) for one in replacements.losses("dev", before, after, specification) if one.resource == name]
     assert lost
     assert lost[0].startswith(f"dev/{stack}: {name} ({type_}) would be replaced: {'/'.join(path)} changes from ")
+
+
+def _hold(folder: Path, templates: dict[str, dict[str, Any]], update: bool) -> None:
+    """Fail where templates are not as the folder's baselines, which are written first if that is asked for."""
+    if update:
+        baselines.write(folder, templates)
+    before = baselines.read(folder)
+    if before != templates:
+        text = baselines.difference(before, templates)
+        pytest.fail(f"{text}\n\nWhere this is wanted: {UPDATE}, and review what it changes in {folder}", pytrace=False)
 
 
 def _refuse_losses(name: str, templates: dict[str, dict[str, Any]], specification: Specification) -> None:

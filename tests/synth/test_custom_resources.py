@@ -46,12 +46,6 @@ def only(synthesized: "Synthesized", type_: str) -> dict[str, Any]:
     return properties
 
 
-def asset(synthesized: "Synthesized", place: Any) -> Path:
-    """The file of an asset, by its address in a template."""
-    name = json.dumps(place).rpartition("/")[2].strip('"}]')
-    return synthesized.assembly / f"asset.{name}"
-
-
 def depends_on(synthesized: "Synthesized", part: str, name: str) -> set[str]:
     """Everything within its stack that a resource needs before it."""
     resources = synthesized.template(part)["Resources"]
@@ -77,15 +71,15 @@ def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") ->
     assert {f"custom_resources.{name}.is_complete" for name in HANDLERS} <= handlers
     assert {"custom_resources.lifecycle.on_event", "custom_resources.emr_step.restart"} <= handlers
     (key,) = {one["Code"]["S3Key"] for one in ours}
-    with zipfile.ZipFile(asset(every, key)) as archive:
+    with zipfile.ZipFile(every.asset(key)) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == {
             f"custom_resources/{path.name}": path.read_bytes() for path in (ROOT / "custom_resources").glob("*.py")
         }
 
 
 def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
-    content = json.loads(asset(every, only(every, "Custom::HeadwaterDatabase")["Statements"]).read_text())
-    publication = json.loads(asset(every, only(every, "Custom::HeadwaterPublication")["Statements"]).read_text())
+    content = json.loads(every.asset(only(every, "Custom::HeadwaterDatabase")["Statements"]).read_text())
+    publication = json.loads(every.asset(only(every, "Custom::HeadwaterPublication")["Statements"]).read_text())
     assert [*content["statements"], *publication["statements"]] == database.statements(every.contracts)
     assert content["span"] == database.ORDERS_SPAN
     assert content["repair"].format(first=1, last=2) == database.repair_statement(1, 2)
@@ -93,7 +87,7 @@ def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
 
 
 def test_every_sql_file_is_in_the_statements(dev: "Synthesized") -> None:
-    content = json.loads(asset(dev, only(dev, "Custom::HeadwaterDatabase")["Statements"]).read_text())
+    content = json.loads(dev.asset(only(dev, "Custom::HeadwaterDatabase")["Statements"]).read_text())
     for script in (ROOT / "database").glob("*.sql"):
         assert set(database.split(script.read_text())) <= set(content["statements"])
 
