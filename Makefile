@@ -53,7 +53,7 @@ diff: assets ## Compare the stacks of ENV=dev with what is deployed, or without 
 	@$(CDK) synth --quiet
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater review synthesized $(ENV)
 
-baselines: setup ## Write the templates into tests/synth/baselines/, to be reviewed, and the pages made from them
+baselines: setup ## Write the templates into reviewed/baselines/, to be reviewed, and the pages made from them
 	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
 	@$(BIN)/headwater reference
 
@@ -66,7 +66,7 @@ destroy: assets ## Delete the stacks of ENV=dev, and their data where both setti
 reference: setup ## Write docs/reference/flows.md and permissions.md anew from the baselines
 	@$(BIN)/headwater reference
 
-requests: assets ## Record anew which rights the local run asks for (tests/synth/requests/)
+requests: assets ## Record anew which rights the local run asks for (reviewed/rights/)
 	@HEADWATER_RECORD_REQUESTS=1 $(BIN)/pytest tests/local/test_requests.py
 
 bench: assets ## Measure drain rate, freshness, memory and the decoder's speed

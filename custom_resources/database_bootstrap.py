@@ -5,7 +5,7 @@ secrets, and puts right outbox rows that are not as they should be; it belongs t
 ``Publication`` publishes the contracts' tables before the source connector starts, and drops the replication slot and
 the publication once the connector is gone.
 
-The statements are those of ``headwater db create``, rendered by ``headwater.database``.
+The statements are those of ``headwater db create``, rendered by ``headwater.definitions.order_database``.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ import sys
 
 from headwater.lake import job
 from headwater.lake.job import Job
-from headwater.lake.landed import LandedChanges
+from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 
 

@@ -19,7 +19,7 @@ from headwater.lake import job
 from headwater.lake.backfill import Backfill
 from headwater.lake.job import Job
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
-from headwater.lake.streamed import StreamedChanges
+from headwater.lake.streamed_changes import StreamedChanges
 
 _BACKFILL_SECONDS = 5.0
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 from constructs import Construct
 
-from headwater import connectors
-from headwater.connectors import CaptureSettings
-from headwater.contract import Contract
-from headwater.environment import Environment
+from headwater.contract.model import Contract
+from headwater.definitions import connectors
+from headwater.definitions.connectors import CaptureSettings
+from headwater.deployment.environment import Environment
 from stacks import nag
 from stacks.assets import Assets
 from stacks.bi import BiStack

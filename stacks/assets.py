@@ -12,8 +12,8 @@ import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
-from headwater.assets import MOMENT, WHEEL, zip_files
 from headwater.errors import UserError
+from headwater.packaging.artifacts import MOMENT, WHEEL, zip_files
 
 HUDI_JAR = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
 

@@ -8,10 +8,10 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_quicksight as quicksight
 from constructs import Construct
 
-from headwater.contract import Contract
-from headwater.environment import Bi, Environment
+from headwater.contract.model import Contract
+from headwater.definitions.published_view import published_view_name
+from headwater.deployment.environment import Bi, Environment
 from headwater.errors import UserError
-from headwater.views import published_view_name
 from stacks.base import HeadwaterStack
 from stacks.lake import LakeStack
 

@@ -14,11 +14,11 @@ from aws_cdk import aws_kafkaconnect as kafkaconnect
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from headwater import connectors
-from headwater.connectors import PUBLICATION, SLOT, CaptureSettings
-from headwater.contract import Contract
-from headwater.database import publication_statements, published_tables
-from headwater.environment import Environment
+from headwater.contract.model import Contract
+from headwater.definitions import connectors
+from headwater.definitions.connectors import PUBLICATION, SLOT, CaptureSettings
+from headwater.definitions.order_database import publication_statements, published_tables
+from headwater.deployment.environment import Environment
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack

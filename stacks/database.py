@@ -15,8 +15,15 @@ from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headwater.database import APP_ROLE, CDC_ROLE, ORDERS_SPAN, READER_ROLE, REPAIR, content_statements
-from headwater.environment import Environment
+from headwater.definitions.order_database import (
+    APP_ROLE,
+    CDC_ROLE,
+    ORDERS_SPAN,
+    READER_ROLE,
+    REPAIR,
+    content_statements,
+)
+from headwater.deployment.environment import Environment
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack, log_retention
 from stacks.nag import Reason, acknowledge

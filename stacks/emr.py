@@ -14,9 +14,9 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from headwater import spark_conf
-from headwater.contract import POSTGRESQL, Contract, of_database
-from headwater.environment import Environment
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.definitions import spark_settings
+from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
@@ -315,7 +315,7 @@ class EmrStack(HeadwaterStack):
         return self.format_arn(service="elasticmapreduce", resource="cluster", resource_name=cluster)
 
     def _spark_settings(self) -> Mapping[str, str]:
-        return {**spark_conf.shared(), "spark.executorEnv.AWS_DEFAULT_REGION": self.region}
+        return {**spark_settings.shared(), "spark.executorEnv.AWS_DEFAULT_REGION": self.region}
 
 
 def _configuration(classification: str, properties: Mapping[str, str]) -> emr.CfnCluster.ConfigurationProperty:

@@ -16,9 +16,9 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from headwater import spark_conf
-from headwater.contract import DYNAMODB, Contract, of_database
-from headwater.environment import Environment
+from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.definitions import spark_settings
+from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack, log_retention
@@ -116,7 +116,7 @@ class GlueJobStack(HeadwaterStack):
             # The wheel is all there is to install: nothing comes from an index.
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
-            "--conf": _chained(spark_conf.shared()),
+            "--conf": _chained(spark_settings.shared()),
             "--contract": shipped.s3_object_url,
             "--stream-arn": self._key_value.sources[table].stream.stream_arn,
             "--source-table": self._key_value.sources[table].name,

@@ -9,9 +9,10 @@ import aws_cdk as cdk
 from aws_cdk import aws_glue as glue
 from constructs import Construct
 
-from headwater.contract import Contract, Type
-from headwater.glue_table import table_input
-from headwater.views import athena_type, published_columns, published_view_name, published_view_sql
+from headwater.contract.model import Contract
+from headwater.contract.types import Type
+from headwater.definitions.glue_table import table_input
+from headwater.definitions.published_view import athena_type, published_columns, published_view_name, published_view_sql
 
 
 def hudi_table(

@@ -13,8 +13,8 @@ from aws_cdk import aws_kinesis as kinesis
 from aws_cdk import aws_kms as kms
 from constructs import Construct
 
-from headwater.contract import DYNAMODB, Contract, of_database
-from headwater.environment import Environment
+from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.deployment.environment import Environment
 from headwater.errors import UserError
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge

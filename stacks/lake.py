@@ -12,8 +12,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
-from headwater.contract import Contract
-from headwater.environment import Environment
+from headwater.contract.model import Contract
+from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import hudi_table, published_view
 from stacks.nag import Reason, acknowledge_wildcard

@@ -16,9 +16,9 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from headwater.connectors import SINK_NAME, SOURCE_NAME, CaptureSettings, table_topics
-from headwater.contract import Contract
-from headwater.environment import Environment
+from headwater.contract.model import Contract
+from headwater.definitions.connectors import SINK_NAME, SOURCE_NAME, CaptureSettings, table_topics
+from headwater.deployment.environment import Environment
 from headwater.lake import metrics
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack

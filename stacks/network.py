@@ -7,7 +7,7 @@ from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from constructs import Construct
 
-from headwater.environment import Environment
+from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 

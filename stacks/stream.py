@@ -13,8 +13,8 @@ from aws_cdk import aws_msk as msk
 from aws_cdk import custom_resources as custom
 from constructs import Construct
 
-from headwater.connectors import OFFSET_TOPIC
-from headwater.environment import Environment
+from headwater.definitions.connectors import OFFSET_TOPIC
+from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
-from headwater.local.postgres import Postgres
+from headwater.local.postgresql_server import Postgres
 
 # Importing aws_cdk starts the first `node` on the PATH: the one of the virtual environment, whatever the machine has.
 # An old one takes minutes for what that one does in seconds.

@@ -1,7 +1,7 @@
 """`headwater assets`: make what goes to S3."""
 
-from headwater import assets as building
 from headwater.commands.progress import say, step
+from headwater.packaging import artifacts as building
 
 
 def assets() -> None:

@@ -11,13 +11,13 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater import backfill as loading
-from headwater import contract as contracts_of
 from headwater.commands.progress import say
-from headwater.contract import Contract
+from headwater.contract.model import Contract
+from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
+from headwater.lake import backfill_client as loading
 from headwater.lake.backfill import Requests
-from headwater.lake.export import Export
+from headwater.lake.dynamodb_export import Export
 from headwater.paths import CONTRACTS
 
 _QUIET_SECONDS = 60
@@ -55,7 +55,7 @@ def backfill(
 
 
 def _contract(folder: Path, table: str) -> Contract:
-    known = contracts_of.load_all(folder)
+    known = read_contracts(folder)
     for contract in known:
         if contract.table == table:
             loading.check_contract(contract)

@@ -7,9 +7,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater import assets
-from headwater import bench as measuring
 from headwater.commands.progress import say, step
+from headwater.demo import benchmark as measuring
+from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
 
@@ -18,7 +18,7 @@ def bench(
     idle: Annotated[int, typer.Option(min=5, help="How many lone transactions freshness is measured over.")] = 40,
 ) -> None:
     """Measure how fast the writer drains and decodes, and how fresh the lake is when little happens."""
-    assets.build(step)
+    artifacts.build(step)
     figures = measuring.run(scale, idle, step)
     table = Table(title="Measured", title_justify="left")
     table.add_column("figure")

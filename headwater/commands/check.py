@@ -5,10 +5,9 @@ from typing import Annotated
 
 import typer
 
-from headwater.checks import policies, reachability, requests
-from headwater.checks.pages import REQUESTS
-from headwater.checks.template import Deployment
 from headwater.commands.progress import say
+from headwater.deployment import policies, reachability, rights
+from headwater.deployment.templates import Deployment
 from headwater.paths import SYNTHESIZED
 
 
@@ -23,7 +22,7 @@ def check(
     say(reachability.table({environment: network}))
     found = reachability.findings(network, declared)
     own = policies.read(deployment)
-    for principal in requests.load(REQUESTS):
+    for principal in rights.read_principals():
         found += policies.judge(deployment, own, principal).missing
     for text in found:
         say(text)

@@ -9,11 +9,11 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater import baselines
-from headwater import cost as estimating
-from headwater import environment as environments
-from headwater.checks.pages import CONFIG
-from headwater.checks.template import Deployment
+from headwater.deployment import baselines
+from headwater.deployment import cost as estimating
+from headwater.deployment import environment as environments
+from headwater.deployment.reference_pages import CONFIG
+from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.paths import SYNTHESIZED
 
@@ -25,7 +25,7 @@ def cost(
     synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
     reviewed: Annotated[Path | None, typer.Option("--baselines", help="Baselines to read in its place.")] = None,
 ) -> None:
-    """Estimate the month from the templates, resource by resource; prices and assumptions: headwater/prices.yaml."""
+    """Estimate the month from the templates, resource by resource; prices and assumptions: prices.yaml."""
     if reviewed is None:
         deployment = Deployment.read(synthesized, environment)
     else:

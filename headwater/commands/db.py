@@ -11,10 +11,12 @@ import psycopg
 import typer
 from psycopg import sql
 
-from headwater import contract, database, northwind
 from headwater.commands.progress import say
+from headwater.contract.reading import read_contracts
+from headwater.definitions import order_database
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
+from headwater.samples import orders
 
 PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - its name
 _CONNECT_SECONDS = 10
@@ -43,15 +45,17 @@ def create(
     The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD, or
     are prompted for; roles that exist get the new ones.
     """
-    described = contract.load_all(contracts)
+    described = read_contracts(contracts)
     password = _password(PASSWORD_VARIABLE, f"Password of {user}")
-    passwords = {role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in database.ROLES}
+    passwords = {
+        role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in order_database.ROLES
+    }
     with _connect(host, port, user, password, "postgres") as maintenance:
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             maintenance.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     with _connect(host, port, user, password, name) as connection:
-        database.create(connection, passwords, described)
-    say(f"{name} is up to date; published: {', '.join(database.published_tables(described))}")
+        order_database.create(connection, passwords, described)
+    say(f"{name} is up to date; published: {', '.join(order_database.published_tables(described))}")
 
 
 @app.command()
@@ -76,9 +80,9 @@ def load(
         folder = Path(scratch) if data is None else data
         if scale is not None:
             say(f"Generating data of scale {scale:g} …")
-            northwind.generate(scale, seed, folder)
+            orders.generate(scale, seed, folder)
         started = time.monotonic()
-        counts = database.load(connection, folder, _Report(), replace=replace)
+        counts = order_database.load(connection, folder, _Report(), replace=replace)
     say(f"Loaded {sum(counts.values()):,} rows in {time.monotonic() - started:.1f} s")
 
 
@@ -86,7 +90,7 @@ def load(
 def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
     """Show rows, publication, replication slot and roles."""
     with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
-        found = database.status(connection)
+        found = order_database.status(connection)
     for table, rows in found.rows.items():
         say(f"{table:<22}{rows:>12,} rows")
     published = "missing: run `headwater db create`" if found.published is None else ", ".join(found.published)
@@ -113,7 +117,7 @@ def drop(
             raise UserError("Dropping deletes all rows: confirm with --yes.")
         typer.confirm(f"Delete all rows of {name} on {host}:{port}?", abort=True)
     with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
-        database.drop(connection)
+        order_database.drop(connection)
     say(f"Dropped the content of {name}")
 
 
@@ -125,7 +129,7 @@ class _Report:
 
     def __call__(self, table: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if done == total or now - self._said >= _PROGRESS_SECONDS or table == database.OUTBOX:
+        if done == total or now - self._said >= _PROGRESS_SECONDS or table == order_database.OUTBOX:
             say(f"{table:<22}{done:>12,} of {total:,} rows")
             self._said = now
 

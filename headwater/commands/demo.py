@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headwater import assets
-from headwater import demo as demonstration
 from headwater.commands.progress import say, step
 from headwater.commands.verify import comparison_table
+from headwater.demo import run as demonstration
+from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
 
@@ -25,7 +25,7 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
-    assets.build(step)
+    artifacts.build(step)
     output = BUILD / "demo"
     tables = demonstration.run(
         data=data,

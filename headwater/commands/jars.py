@@ -2,8 +2,8 @@
 
 import typer
 
-from headwater import jars
 from headwater.commands.progress import say, step
+from headwater.packaging import jars
 
 app = typer.Typer(help="Jars and plugins: verify them against their lock, or renew it.", no_args_is_help=True)
 

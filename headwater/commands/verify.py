@@ -17,10 +17,10 @@ from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 from rich.table import Table
 
-from headwater import contract
 from headwater import verify as comparing
 from headwater.commands.db import PASSWORD_VARIABLE
-from headwater.contract import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 from headwater.verify import DynamoDbSource, PostgresqlSource, Source, TableComparison
@@ -55,7 +55,7 @@ def verify(
     PostgreSQL's password comes from HEADWATER_DB_PASSWORD or is asked for. Let the pipelines drain first: what is still
     under way counts as missing or different.
     """
-    chosen = contract.load_all(contracts)
+    chosen = read_contracts(contracts)
     queries = comparing.load_queries(chosen, contracts)
     renamed = _renamed_tables(dynamodb_table or [], of_database(chosen, DYNAMODB))
     storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}

@@ -14,11 +14,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headwater.contract import Contract
+from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.lake.changes import columns_tagged
-from headwater.lake.dynamodb import DynamoDecoder
-from headwater.lake.export import DataFile, Export, decode_items, defect, floor
+from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.lake.dynamodb_export import DataFile, Export, decode_items, defect, floor
 from headwater.lake.landing import split_uri
 from headwater.lake.quarantine import TooManyBadRecords
 

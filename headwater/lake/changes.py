@@ -12,7 +12,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from headwater.contract import Contract
+from headwater.contract.model import Contract
 
 _MAX_EPOCH = 9999
 _NO_PARTITION = (None, "")  # Hudi has one partition for both, and Athena cannot tell them apart

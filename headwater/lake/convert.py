@@ -17,7 +17,8 @@ from decimal import Context, Decimal, Inexact, InvalidOperation
 from operator import itemgetter
 from typing import Any
 
-from headwater.contract import Column, SourceType, Type
+from headwater.contract.model import Column
+from headwater.contract.types import SourceType, Type
 
 Converter = Callable[[Any], Any]
 

@@ -16,8 +16,7 @@ from typing import Any
 import boto3
 from pyspark.sql import SparkSession
 
-from headwater import contract as contracts
-from headwater.contract import Contract
+from headwater.contract.model import Contract, from_json
 from headwater.errors import UserError
 from headwater.lake import metrics
 from headwater.lake.catalog import Catalog
@@ -80,7 +79,7 @@ class Job:
         for uri in self._contract_uris:
             bucket, key = split_uri(uri)
             text = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode("utf-8")
-            self.contracts.append(contracts.loads(text, uri))
+            self.contracts.append(from_json(text, uri))
         owner = f"{socket.gethostname()}/{os.getpid()}"
         for contract in self.contracts:
             lease = Lease(self.s3, f"{options.lake}/_leases/{contract.table}.json", owner, options.lease_seconds)

@@ -9,7 +9,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from headwater.contract import Contract
+from headwater.contract.model import Contract
 
 _METADATA_PREFIX = "headwater."
 _PROGRESS = _METADATA_PREFIX + "progress"

@@ -12,7 +12,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from headwater.contract import Contract
+from headwater.contract.model import Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
 from headwater.lake.lease import Lease

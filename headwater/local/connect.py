@@ -8,10 +8,10 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from headwater import jars
 from headwater.errors import UserError
 from headwater.local import aws, java
 from headwater.local.processes import Part, Process, ProcessError, free_port, wait_until
+from headwater.packaging import jars
 from headwater.paths import BUILD
 
 HEAP = "384m"
@@ -33,7 +33,7 @@ class ConnectWorker(Part):
     bootstrap
         The broker's address.
     properties
-        The worker configuration that AWS gets too (`headwater.connectors.worker_properties`). Addresses, plugin path,
+        The worker configuration that AWS gets too (`definitions.connectors.worker_properties`). Addresses, plugin path,
         replication factors and the names of the config and status topics are added, for MSK Connect sets them itself.
     env
         The worker's environment; None: the one for the local AWS API.

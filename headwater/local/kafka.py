@@ -4,10 +4,10 @@ import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from headwater import jars
 from headwater.errors import UserError
 from headwater.local import java
 from headwater.local.processes import Part, Process, free_port, listens, occurrences
+from headwater.packaging import jars
 
 HEAP = "256m"
 ADMIN = Path(__file__).with_name("KafkaAdmin.java")

@@ -5,16 +5,16 @@ from __future__ import annotations
 from contextlib import ExitStack
 from pathlib import Path
 
-from headwater import accounts
-from headwater.contract import DYNAMODB, Contract
+from headwater.contract.model import DYNAMODB, Contract
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.local import spark
 from headwater.local.aws import AwsApi
-from headwater.local.dynamodb import DynamoDb
+from headwater.local.dynamodb_local import DynamoDb
 from headwater.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, lake_storage, resident_bytes
 from headwater.local.processes import Process, wait_until
 from headwater.local.relay import Relay
 from headwater.paths import ROOT
+from headwater.samples import accounts
 from headwater.verify import DynamoDbSource, TableComparison, verify
 
 STREAM = "headwater-accounts"

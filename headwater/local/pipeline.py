@@ -12,15 +12,15 @@ from typing import Any
 import psutil
 import psycopg
 
-from headwater import connectors, database
-from headwater.connectors import CaptureSettings
-from headwater.contract import POSTGRESQL, Contract, of_database
-from headwater.glue_table import table_input
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.definitions import connectors, order_database
+from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.glue_table import table_input
 from headwater.local import aws, spark
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
-from headwater.local.postgres import Postgres
+from headwater.local.postgresql_server import Postgres
 from headwater.local.processes import Process, ProcessError, wait_until
 from headwater.paths import CONTRACTS, ROOT
 from headwater.verify import PostgresqlSource, TableComparison, load_queries, s3_options, verify
@@ -54,7 +54,7 @@ class Pipeline(ExitStack):
         self.postgres = Postgres(self.folder / "postgres")
         self.aws = AwsApi(self.folder / "aws")
         self.broker = Broker(self.folder / "kafka")
-        self.passwords = {role: secrets.token_urlsafe(16) for role in database.ROLES}
+        self.passwords = {role: secrets.token_urlsafe(16) for role in order_database.ROLES}
         self.connect: ConnectWorker
         self.settings: CaptureSettings
         self.writer: Process
@@ -69,7 +69,7 @@ class Pipeline(ExitStack):
         with self.postgres.connect(DATABASE) as owner:
             if self._sql:
                 owner.execute(self._sql.encode())
-            database.create(owner, self.passwords, self.contracts)
+            order_database.create(owner, self.passwords, self.contracts)
 
     def start_stream(self) -> None:
         """Start the AWS API and Kafka with all that the connectors expect to find there."""

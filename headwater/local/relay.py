@@ -42,7 +42,7 @@ from typing import Any, Self
 from botocore.exceptions import ClientError
 
 from headwater.local import aws
-from headwater.local.dynamodb import DynamoDb
+from headwater.local.dynamodb_local import DynamoDb
 from headwater.local.processes import Part, Process, occurrences, wait_until
 
 POLL_SECONDS = 0.1

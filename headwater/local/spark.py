@@ -6,10 +6,11 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from headwater import jars, spark_conf
+from headwater.definitions import spark_settings
 from headwater.errors import UserError
 from headwater.local import aws, java
 from headwater.local.processes import Process
+from headwater.packaging import jars
 from headwater.paths import BUILD
 
 CORES = 2
@@ -45,8 +46,8 @@ def configuration(
     log4j = folder / "spark-log4j2.properties"
     log4j.write_text(LOG4J)
     settings = {
-        **spark_conf.shared(),
-        **spark_conf.s3a(),
+        **spark_settings.shared(),
+        **spark_settings.s3a(),
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

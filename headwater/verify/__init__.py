@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from headwater.contract import Contract
+from headwater.contract.model import Contract
 from headwater.verify.compare import MAX_EXAMPLES, Example, Progress, Source, TableComparison, compare
-from headwater.verify.dynamodb import DynamoDbSource
+from headwater.verify.dynamodb_source import DynamoDbSource
 from headwater.verify.lake import read_lake, read_live_table, s3_options
-from headwater.verify.postgresql import PostgresqlSource, load_queries
+from headwater.verify.postgresql_source import PostgresqlSource, load_queries
 
 __all__ = [
     "MAX_EXAMPLES",

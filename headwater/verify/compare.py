@@ -13,11 +13,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
-from headwater.contract import Contract
+from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.verify.forms import Form, Row
 from headwater.verify.lake import BATCH_ROWS, live_rows
-from headwater.verify.shown import shortened
+from headwater.verify.spelling import shortened
 
 MAX_EXAMPLES = 5
 

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hudi import HudiReadOptions, HudiTableBuilder
 
-from headwater.contract import Type
+from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify.forms import Form, ToForm, float_bits, guarded, plain_text, unreadable, unscaled
 

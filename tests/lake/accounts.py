@@ -12,19 +12,19 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headwater import contract as contracts
+from headwater.contract.reading import parse_contract
 from headwater.lake.backfill import Backfill, Request, Requests, Status
 from headwater.lake.catalog import Catalog
 from headwater.lake.changes import columns_tagged
-from headwater.lake.dynamodb import DynamoDecoder, decode_records
+from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.lease import Lease
-from headwater.lake.streamed import StreamedChanges
+from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable, Progress
 from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
-from headwater.local.export import Item, write_export
 from headwater.verify import read_lake, s3_options
 from tests.lake.pipeline import BUCKET
+from tests.table_export import Item, write_export
 
 SOURCE = "headwater-test-accounts"
 ARN = f"arn:aws:dynamodb:{REGION}:123456789012:table/{SOURCE}"
@@ -85,7 +85,7 @@ class Accounts:
         self.requests = Requests(self.s3, self.lake, "accounts")
         self.events: list[dict[str, Any]] = []
         self._spark = spark
-        self._contract = contracts.loads(CONTRACT, "accounts.yaml")
+        self._contract = parse_contract(CONTRACT, "accounts.yaml")
         self._glue = aws.client("glue")
         self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
         self._prefix = prefix

@@ -13,9 +13,9 @@ from typing import Any
 import pyarrow as pa
 from pyspark.sql import SparkSession
 
-from headwater import contract as contracts
+from headwater.contract.reading import parse_contract
 from headwater.lake.catalog import Catalog
-from headwater.lake.landed import LandedChanges
+from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
 from headwater.lake.table import HudiTable
@@ -66,7 +66,7 @@ class Pipeline:
         self.spark = spark
         self.s3 = aws.client("s3")
         glue = self.glue = aws.client("glue")
-        self.contract = contracts.loads(CONTRACT, "accounts.yaml")
+        self.contract = parse_contract(CONTRACT, "accounts.yaml")
         self.landing = f"s3://{BUCKET}/{prefix}/landing"
         self.lake = f"s3://{BUCKET}/{prefix}/lake"
         self.database = prefix.replace("-", "_")

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.backfill import DONE, REFUSED, RUNNING
-from headwater.lake.export import Export
+from headwater.lake.dynamodb_export import Export
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import ARN, Accounts, change, item
 from tests.lake.pipeline import BUCKET

@@ -13,12 +13,13 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from headwater import contract, jars
-from headwater.contract import Contract
-from headwater.glue_table import table_input
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract, read_contracts
+from headwater.definitions.glue_table import table_input
 from headwater.lake.table import HudiTable, Progress
 from headwater.local import spark as local_spark
 from headwater.local.aws import REGION, AwsApi
+from headwater.packaging import jars
 from headwater.paths import CONTRACTS
 from tests.lake.pipeline import BUCKET
 
@@ -55,8 +56,8 @@ THEIRS = {
 LAKE = f"s3://{BUCKET}/catalog-sync"
 DATABASE = "catalog_sync"
 # The project's, and one with types that they have not.
-TABLES = {one.table: one for one in contract.load_all(CONTRACTS)} | {
-    "visits": contract.loads(
+TABLES = {one.table: one for one in read_contracts(CONTRACTS)} | {
+    "visits": parse_contract(
         """
         table: visits
         description: A table of the tests.

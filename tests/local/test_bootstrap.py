@@ -16,10 +16,11 @@ import pytest
 from custom_resources import database_bootstrap
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
-from headwater import contract, database
-from headwater.connectors import PUBLICATION, SLOT
-from headwater.contract import Contract
-from headwater.local.postgres import Postgres
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract, read_contracts
+from headwater.definitions import order_database
+from headwater.definitions.connectors import PUBLICATION, SLOT
+from headwater.local.postgresql_server import Postgres
 from headwater.local.processes import Process, wait_until
 from headwater.paths import CONTRACTS
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
@@ -27,9 +28,9 @@ from tests.modelled import Modelled, refusal
 
 DATABASE = "northwind"
 OWNER = "headwater_owner"
-PASSWORDS = {role: f"password-of-{role}" for role in database.ROLES}
+PASSWORDS = {role: f"password-of-{role}" for role in order_database.ROLES}
 BEGAN = 1_000_000.0
-ALL_CONTRACTS = contract.load_all(CONTRACTS)
+ALL_CONTRACTS = read_contracts(CONTRACTS)
 # What RDS has: an owner who may make roles but is no superuser, and replication as a role to be granted.
 AS_ON_RDS = f"""
 CREATE ROLE {OWNER} LOGIN CREATEROLE PASSWORD 'owner';
@@ -61,7 +62,7 @@ class Server:
     def reset(self) -> None:
         with self.postgres.connect() as admin:
             admin.execute(f"DROP DATABASE IF EXISTS {DATABASE} WITH (FORCE)".encode())
-            for role in (*database.ROLES, OWNER, "rds_replication"):
+            for role in (*order_database.ROLES, OWNER, "rds_replication"):
                 admin.execute(f"DROP ROLE IF EXISTS {role}".encode())
             admin.execute(AS_ON_RDS.encode())
             admin.execute(f"CREATE DATABASE {DATABASE} OWNER {OWNER}".encode())
@@ -71,7 +72,7 @@ class Server:
 
     def create(self, contracts: list[Contract]) -> None:
         with self.owner() as owner:
-            database.create(owner, PASSWORDS, contracts)
+            order_database.create(owner, PASSWORDS, contracts)
 
     def dump(self) -> str:
         """Everything that is in the database and among the server's roles, but passwords and the heartbeat's moment."""
@@ -114,7 +115,7 @@ def server(running: Server) -> Server:
 
 
 def content(kind: str = "Create") -> Event:
-    secrets = {role: f"arn:{role}" for role in database.ROLES}
+    secrets = {role: f"arn:{role}" for role in order_database.ROLES}
     return request(kind, "Database", {"Statements": "s3://assets/content.json", "RoleSecrets": secrets})
 
 
@@ -139,13 +140,13 @@ def take(client: Modelled, event: Event, contracts: list[Contract], passwords: d
     """One step of a request."""
     documents: dict[str, dict[str, Any]] = {
         "s3://assets/content.json": {
-            "statements": database.content_statements(),
-            "span": database.ORDERS_SPAN,
-            "repair": database.REPAIR,
+            "statements": order_database.content_statements(),
+            "span": order_database.ORDERS_SPAN,
+            "repair": order_database.REPAIR,
         },
         "s3://assets/publication.json": {
-            "tables": database.published_tables(contracts),
-            "statements": database.publication_statements(contracts),
+            "tables": order_database.published_tables(contracts),
+            "statements": order_database.publication_statements(contracts),
         },
     }
 
@@ -168,8 +169,8 @@ def bootstrap(server: Server, contracts: list[Contract], before: Callable[[str],
 
 
 def test_the_statements_are_those_of_db_create() -> None:
-    rendered = [*database.content_statements(), *database.publication_statements(ALL_CONTRACTS)]
-    assert rendered == database.statements(ALL_CONTRACTS)
+    rendered = [*order_database.content_statements(), *order_database.publication_statements(ALL_CONTRACTS)]
+    assert rendered == order_database.statements(ALL_CONTRACTS)
 
 
 def test_the_bootstrap_makes_what_db_create_makes(server: Server) -> None:
@@ -179,7 +180,7 @@ def test_the_bootstrap_makes_what_db_create_makes(server: Server) -> None:
     bootstrap(server, ALL_CONTRACTS)
     assert server.dump() == created
     assert "CREATE PUBLICATION" in created
-    assert f"GRANT rds_replication TO {database.CDC_ROLE}" in created
+    assert f"GRANT rds_replication TO {order_database.CDC_ROLE}" in created
 
 
 def test_running_it_again_changes_nothing_and_writes_no_order(server: Server) -> None:
@@ -207,12 +208,12 @@ def test_it_brings_a_database_of_db_create_up_to_date(server: Server) -> None:
 
 # Where it stops: before the statement that begins so.
 STOPS = {
-    "first": database.content_statements()[0],
-    "middle": database.content_statements()[len(database.content_statements()) // 2],
-    "last": database.content_statements()[-1],
+    "first": order_database.content_statements()[0],
+    "middle": order_database.content_statements()[len(order_database.content_statements()) // 2],
+    "last": order_database.content_statements()[-1],
     "password": "DO $$ BEGIN EXECUTE format('ALTER ROLE %I",
-    "repair": database.REPAIR.partition("{")[0],
-    "publication": database.publication_statements(ALL_CONTRACTS)[-1],
+    "repair": order_database.REPAIR.partition("{")[0],
+    "publication": order_database.publication_statements(ALL_CONTRACTS)[-1],
 }
 
 
@@ -252,7 +253,7 @@ def test_a_transaction_that_nobody_ended_holds_it_up_but_does_not_fail_it(server
     left = data_api(server.owner)
     cluster = {"resourceArn": CLUSTER, "secretArn": OWNER_SECRET}
     transaction = left.begin_transaction(**cluster, database=DATABASE)["transactionId"]
-    for statement in database.content_statements()[:5]:
+    for statement in order_database.content_statements()[:5]:
         left.execute_statement(**cluster, database=DATABASE, sql=statement, transactionId=transaction)
     client = data_api(impatient)
     assert take(client, content(), ALL_CONTRACTS) == {"IsComplete": False}
@@ -281,7 +282,7 @@ def test_no_statement_and_no_log_shows_a_password_or_what_is_stored_of_it(
     bootstrap(server, ALL_CONTRACTS, ran.append)
     # An owner who may not change the role: the error that PostgreSQL logs has the statement in it.
     with server.postgres.connect() as admin:
-        admin.execute(f"REVOKE {database.APP_ROLE} FROM {OWNER}".encode())
+        admin.execute(f"REVOKE {order_database.APP_ROLE} FROM {OWNER}".encode())
     with pytest.raises(ResourceFailed, match="permission denied to alter role") as failed:
         take(data_api(server.owner, ran.append), content("Update"), ALL_CONTRACTS)
     said = "\n".join([*ran, str(failed.value), capsys.readouterr().out])
@@ -313,7 +314,7 @@ def test_outbox_rows_that_are_wrong_are_put_right_some_orders_a_call(server: Ser
 
 
 def test_a_contract_without_its_table_is_named(server: Server) -> None:
-    nowhere = contract.loads(
+    nowhere = parse_contract(
         "{table: x, description: x, source: {database: postgresql, table: northwind.nowhere}, key: [a],"
         " partition_by: [], buckets: 1, columns: [{name: a, type: int, source_type: integer}]}",
         "x.yaml",
@@ -333,9 +334,9 @@ def test_a_refused_statement_fails_with_the_servers_words(server: Server) -> Non
 
 def test_the_publication_follows_the_contracts(server: Server) -> None:
     bootstrap(server, ALL_CONTRACTS[-1:])
-    assert published(server) == set(database.published_tables(ALL_CONTRACTS[-1:]))
+    assert published(server) == set(order_database.published_tables(ALL_CONTRACTS[-1:]))
     bootstrap(server, ALL_CONTRACTS)
-    assert published(server) == set(database.published_tables(ALL_CONTRACTS))
+    assert published(server) == set(order_database.published_tables(ALL_CONTRACTS))
 
 
 def test_slot_and_publication_are_dropped_once_nobody_holds_the_slot(server: Server, tmp_path: Path) -> None:
@@ -370,7 +371,7 @@ def test_a_publication_that_was_dropped_is_made_again(server: Server) -> None:
 
 def published(server: Server) -> set[str]:
     with server.owner() as owner:
-        return set(database.status(owner).published or ())
+        return set(order_database.status(owner).published or ())
 
 
 def slot(server: Server) -> list[bool]:

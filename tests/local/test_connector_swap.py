@@ -20,12 +20,14 @@ import pytest
 from custom_resources import connector, database_bootstrap
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, ResourceFailed
-from headwater import connectors, contract, database, northwind
-from headwater.connectors import PUBLICATION, SLOT
+from headwater.contract.reading import read_contracts
+from headwater.definitions import connectors, order_database
+from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 from headwater.paths import BUILD, CONTRACTS
+from headwater.samples import orders
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
 
@@ -191,8 +193,8 @@ class Deployment:
         """Take one step of a request for the publication; whether it is done."""
         contracts = self.pipeline.contracts
         document = {
-            "tables": database.published_tables(contracts),
-            "statements": database.publication_statements(contracts),
+            "tables": order_database.published_tables(contracts),
+            "statements": order_database.publication_statements(contracts),
         }
         event = {
             "RequestType": kind,
@@ -250,11 +252,11 @@ DATABASE_PROPERTIES = {"ClusterArn": CLUSTER, "SecretArn": OWNER_SECRET, "Databa
 @pytest.fixture(scope="module")
 def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]:
     folder = tmp_path_factory.mktemp("swap")
-    northwind.generate(0.1, 1, folder / "data")
-    with Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
+    orders.generate(0.1, 1, folder / "data")
+    with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
         pipeline.start_source()
         with pipeline.postgres.connect(DATABASE) as owner:
-            database.load(owner, folder / "data")
+            order_database.load(owner, folder / "data")
         pipeline.start_stream()
         with LocalMskConnect(folder, pipeline.broker.bootstrap) as msk:
             properties = connectors.worker_properties(pipeline.settings)
@@ -343,6 +345,6 @@ def test_a_source_whose_slot_was_dropped_fails_rather_than_skip_changes_and_can_
 def moved_to(city: str) -> str:
     """The change that moves one customer to a city."""
     return (
-        f"UPDATE northwind.customers SET city = '{city[:15]}'"
-        " WHERE customer_id = (SELECT min(customer_id) FROM northwind.customers)"
+        f"UPDATE orders.customers SET city = '{city[:15]}'"
+        " WHERE customer_id = (SELECT min(customer_id) FROM orders.customers)"
     )

@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater import accounts, contract
-from headwater.contract import DYNAMODB, of_database
+from headwater.contract.model import DYNAMODB, of_database
+from headwater.contract.reading import read_contracts
 from headwater.local.aws import AwsApi
 from headwater.local.key_value import STREAM, KeyValuePipeline
 from headwater.local.pipeline import LAKE_BUCKET, create_lake
 from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
+from headwater.samples import accounts
 
 ITEMS = 200
 CHANGES = 3_000
@@ -24,7 +25,7 @@ SECONDS = 200.0
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipeline]:
     folder = tmp_path_factory.mktemp("key_value")
-    (accounts_contract,) = of_database(contract.load_all(CONTRACTS), DYNAMODB)
+    (accounts_contract,) = of_database(read_contracts(CONTRACTS), DYNAMODB)
     with AwsApi(folder / "aws") as aws_api:
         create_lake(aws_api, [accounts_contract])
         with KeyValuePipeline(folder, accounts_contract, aws_api, repeated=0.2, delayed=0.2) as pipeline:

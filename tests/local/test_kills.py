@@ -11,11 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from headwater import connectors, contract, database, northwind, workload
+from headwater.contract.reading import read_contracts
+from headwater.definitions import connectors, order_database
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
-from headwater.workload import WorkloadSummary
+from headwater.samples import orders, orders_workload
+from headwater.samples.orders_workload import WorkloadSummary
 
 # Thirty a second, for longer than any kill takes: the workload is stopped once the kills are over.
 TRANSACTIONS = 6000
@@ -28,15 +30,15 @@ KILLS = int(os.environ.get("HEADWATER_KILLS", "1"))
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("pipeline")
-    northwind.generate(0.1, 1, folder / "data")
-    with Pipeline(folder, contract.load_all(CONTRACTS)) as pipeline:
+    orders.generate(0.1, 1, folder / "data")
+    with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: _load(owner, folder / "data"))
         pipeline.drain()
         yield pipeline
 
 
 def _load(owner: object, folder: Path) -> None:
-    database.load(owner, folder)  # type: ignore[arg-type]
+    order_database.load(owner, folder)  # type: ignore[arg-type]
 
 
 class Changes:
@@ -49,7 +51,9 @@ class Changes:
 
     def _run(self, pipeline: Pipeline, seed: int) -> None:
         try:
-            self._results.append(workload.run(pipeline.application, SECONDS, TRANSACTIONS, 4, seed, stop=self._stop))
+            self._results.append(
+                orders_workload.run(pipeline.application, SECONDS, TRANSACTIONS, 4, seed, stop=self._stop)
+            )
         except BaseException as error:
             self._results.append(error)
 
@@ -135,23 +139,23 @@ def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: C
 
 def test_the_last_to_commit_wins_though_it_was_logged_first(pipeline: Pipeline) -> None:
     """An INSERT is logged before it waits for the transaction that deletes its key; also where it is captured twice."""
-    statement = "INSERT INTO northwind.customers (customer_id, company_name) VALUES ('WAITS', %s)"
+    statement = "INSERT INTO orders.customers (customer_id, company_name) VALUES ('WAITS', %s)"
     with pipeline.application() as first, pipeline.application() as second, pipeline.application() as watch:
         first.execute(statement, ["first"])
         pipeline.drain()
         first.autocommit = second.autocommit = False
-        first.execute("UPDATE northwind.customers SET company_name = 'changed' WHERE customer_id = 'WAITS'")
+        first.execute("UPDATE orders.customers SET company_name = 'changed' WHERE customer_id = 'WAITS'")
         waiting = threading.Thread(target=second.execute, args=(statement, ["second"]))
         waiting.start()
         blocked = f"SELECT cardinality(pg_blocking_pids({second.info.backend_pid})) > 0"
         wait_until("the insert to wait", lambda: bool(watch.execute(blocked.encode()).fetchone()[0]))  # type: ignore[index]
-        first.execute("DELETE FROM northwind.customers WHERE customer_id = 'WAITS'")
+        first.execute("DELETE FROM orders.customers WHERE customer_id = 'WAITS'")
         first.commit()
         waiting.join()
         second.commit()
         pipeline.connect.kill()
         pipeline.connect.start()
-        watch.execute("UPDATE northwind.customers SET city = 'Elsewhere' WHERE customer_id = 'ALFKI'")
+        watch.execute("UPDATE orders.customers SET city = 'Elsewhere' WHERE customer_id = 'ALFKI'")
     pipeline.connect.await_running(connectors.SOURCE_NAME, timeout=120)
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []

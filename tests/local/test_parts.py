@@ -9,7 +9,7 @@ from headwater.errors import UserError
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
-from headwater.local.postgres import Postgres
+from headwater.local.postgresql_server import Postgres
 
 WORKER = {
     "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",

@@ -9,7 +9,7 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from headwater import contract
+from headwater.contract.reading import read_contracts
 from headwater.local.pipeline import DATABASE, Pipeline
 
 CONTRACTS = Path(__file__).parent / "types"
@@ -101,7 +101,7 @@ def insert(connection: psycopg.Connection, first: int, values: dict[str, list[st
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("types")
-    with Pipeline(folder, contract.load_all(CONTRACTS), CONTRACTS, sql=TABLE) as pipeline:
+    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE) as pipeline:
         yield pipeline
 
 

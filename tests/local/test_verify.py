@@ -11,10 +11,11 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import compose
-from headwater.contract import Contract, parse
+from headwater.contract.model import Contract
+from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
-from headwater.local.postgres import Postgres
+from headwater.local.postgresql_server import Postgres
 from headwater.verify import PostgresqlSource, Progress, Source, TableComparison, read_lake, s3_options, verify
 
 DATABASE = "verify"
@@ -73,7 +74,7 @@ _VIEWED = {"date": pa.date32(), "timestamp": pa.timestamp("us", "UTC")}
 
 
 def contract_of(table: str, *columns: tuple[str, str, str], **fields: str) -> Contract:
-    return parse(
+    return from_document(
         {
             "table": table,
             "description": "For a test.",
@@ -247,7 +248,7 @@ class TestDynamoDbCommand:
         for name, value in CREDENTIALS.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("HEADWATER_DB_PASSWORD", raising=False)
-        contract = parse(
+        contract = from_document(
             {
                 "table": "things",
                 "description": "For a test.",

@@ -12,9 +12,10 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
 
-from headwater import contract, environment
-from headwater.contract import Contract
-from headwater.environment import Bi, Environment
+from headwater.contract.model import Contract
+from headwater.contract.reading import read_contracts
+from headwater.deployment import environment
+from headwater.deployment.environment import Bi, Environment
 from headwater.paths import CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
@@ -83,7 +84,7 @@ class Synthesized:
 
 @pytest.fixture(scope="session")
 def contracts() -> list[Contract]:
-    return contract.load_all(CONTRACTS)
+    return read_contracts(CONTRACTS)
 
 
 @pytest.fixture(scope="session")

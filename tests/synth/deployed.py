@@ -3,7 +3,7 @@
 import copy
 from typing import TYPE_CHECKING, Any
 
-from headwater.checks.template import Deployment
+from headwater.deployment.templates import Deployment
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized

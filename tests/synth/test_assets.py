@@ -11,8 +11,8 @@ from pathlib import Path
 import aws_cdk as cdk
 import pytest
 
-from headwater import environment
-from headwater.contract import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.deployment import environment
 from headwater.local import spark
 from headwater.paths import BUILD, ROOT
 from stacks.assets import Assets
@@ -57,7 +57,11 @@ def test_each_glue_job_is_given_the_files_of_the_local_job(deployed: Synthesized
 def test_the_package_is_the_checkouts() -> None:
     with zipfile.ZipFile(BUILD / "headwater.zip") as package:
         found = {name: package.read(name) for name in package.namelist()}
-    assert {"headwater/lake/writer.py", "headwater/lake/dynamodb.py", "headwater/contract.py"} <= found.keys()
+    assert {
+        "headwater/lake/writer.py",
+        "headwater/lake/dynamodb_decoder.py",
+        "headwater/contract/model.py",
+    } <= found.keys()
     assert found == {name: (ROOT / name).read_bytes() for name in found}
 
 

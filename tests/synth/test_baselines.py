@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater import baselines, environment, replacements
-from headwater.baselines import BASELINES
-from headwater.contract import Contract
+from headwater.contract.model import Contract
+from headwater.deployment import baselines, environment, replacements
+from headwater.deployment.baselines import BASELINES
+from headwater.deployment.replacements import Specification
 from headwater.paths import ROOT
-from headwater.replacements import Specification
 from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 UPDATE = "make baselines"
-CONTRACT_BASELINES = ROOT / "tests" / "synth" / "contracts"
-BI_BASELINE = ROOT / "tests" / "synth" / "bi"
+CONTRACT_BASELINES = ROOT / "reviewed" / "contracts"
+BI_BASELINE = ROOT / "reviewed" / "baselines_with_bi"
 
 
 @pytest.fixture(scope="module")

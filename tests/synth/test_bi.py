@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 import sqlglot
 
-from headwater import report
-from headwater.contract import Contract
+from headwater.contract.model import Contract
+from headwater.demo import report
 from headwater.errors import UserError
 from stacks.bi import revenue_sql
 from tests.synth.conftest import PRINCIPAL, WITH_BI

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater import cost
+from headwater.deployment import cost
 from headwater.errors import UserError
 from tests.synth.deployed import deployment, templates
 

@@ -12,9 +12,10 @@ import pytest
 
 from custom_resources import connector
 from custom_resources.emr_step import step_name
-from headwater import database, environment
-from headwater.connectors import PUBLICATION, SLOT
-from headwater.contract import Contract
+from headwater.contract.model import Contract
+from headwater.definitions import order_database
+from headwater.definitions.connectors import PUBLICATION, SLOT
+from headwater.deployment import environment
 from headwater.paths import ROOT
 from stacks import application
 from stacks.assets import Assets
@@ -80,21 +81,21 @@ def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") ->
 def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
     content = json.loads(every.asset(only(every, "Custom::HeadwaterDatabase")["Statements"]).read_text())
     publication = json.loads(every.asset(only(every, "Custom::HeadwaterPublication")["Statements"]).read_text())
-    assert [*content["statements"], *publication["statements"]] == database.statements(every.contracts)
-    assert content["span"] == database.ORDERS_SPAN
-    assert content["repair"].format(first=1, last=2) == database.repair_statement(1, 2)
-    assert publication["tables"] == database.published_tables(every.contracts)
+    assert [*content["statements"], *publication["statements"]] == order_database.statements(every.contracts)
+    assert content["span"] == order_database.ORDERS_SPAN
+    assert content["repair"].format(first=1, last=2) == order_database.repair_statement(1, 2)
+    assert publication["tables"] == order_database.published_tables(every.contracts)
 
 
 def test_every_sql_file_is_in_the_statements(dev: "Synthesized") -> None:
     content = json.loads(dev.asset(only(dev, "Custom::HeadwaterDatabase")["Statements"]).read_text())
     for script in (ROOT / "database").glob("*.sql"):
-        assert set(database.split(script.read_text())) <= set(content["statements"])
+        assert set(order_database.split(script.read_text())) <= set(content["statements"])
 
 
 def test_the_roles_get_their_passwords_from_their_own_secrets(every: "Synthesized") -> None:
     secrets = only(every, "Custom::HeadwaterDatabase")["RoleSecrets"]
-    assert set(secrets) == set(database.ROLES)
+    assert set(secrets) == set(order_database.ROLES)
     for role, reference in secrets.items():
         secret = every.template("database")["Resources"][reference["Ref"]]["Properties"]["GenerateSecretString"]
         assert json.loads(secret["SecretStringTemplate"]) == {"username": role}

@@ -13,9 +13,10 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
 
-from headwater import environment, spark_conf
-from headwater.contract import Contract
-from headwater.environment import Environment
+from headwater.contract.model import Contract
+from headwater.definitions import spark_settings
+from headwater.deployment import environment
+from headwater.deployment.environment import Environment
 from headwater.paths import ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
@@ -72,7 +73,7 @@ def test_hudi_comes_first_on_the_class_path_and_is_ours(every: "Synthesized") ->
 
 def test_spark_is_set_as_in_the_local_run(every: "Synthesized") -> None:
     settings = dict(one.split("=", 1) for one in arguments(every)["--conf"].split(" --conf "))
-    assert settings == spark_conf.shared()
+    assert settings == spark_settings.shared()
 
 
 def test_the_script_takes_the_arguments_of_the_job(dev: "Synthesized") -> None:

@@ -8,9 +8,9 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk.assertions import Template
 
-from headwater import environment
-from headwater.contract import DYNAMODB, Contract, of_database
-from headwater.environment import Environment
+from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.deployment import environment
+from headwater.deployment.environment import Environment
 from headwater.errors import UserError
 from headwater.paths import ROOT
 from stacks.key_value import KeyValueStack

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import aws_cdk as cdk
 from aws_cdk.assertions import Template
 
-from headwater import connectors, environment
-from headwater.contract import POSTGRESQL, Contract, of_database
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.definitions import connectors
+from headwater.deployment import environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
 from headwater.paths import ROOT

@@ -14,8 +14,8 @@ from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from aws_cdk import aws_sns as sns
 
-from headwater import environment
-from headwater.contract import Contract
+from headwater.contract.model import Contract
+from headwater.deployment import environment
 from headwater.paths import ROOT
 from stacks import application, nag
 from stacks.assets import Assets

@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.checks import policies, requests
-from headwater.checks.pages import REQUESTS
+from headwater.deployment import policies, rights
 from tests.synth.deployed import Templates, deployment, resource, templates
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
-PRINCIPALS = requests.load(REQUESTS)
+PRINCIPALS = rights.read_principals()
 
 
 def missing(synthesized: "Synthesized", changed: Templates) -> list[str]:

@@ -5,8 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from headwater.checks.reachability import Network, Ports, declarations, findings
-from headwater.environment import NEEDED_ENDPOINTS
+from headwater.deployment.environment import NEEDED_ENDPOINTS
+from headwater.deployment.reachability import Network, Ports, declarations, findings
 from headwater.errors import UserError
 from tests.synth.deployed import Templates, deployment, remove, resource, templates
 

@@ -14,13 +14,15 @@ import aws_cdk as cdk
 import pytest
 from aws_cdk import aws_logs as logs
 
-from headwater import connectors, environment
-from headwater.connectors import OFFSET_TOPIC
-from headwater.contract import POSTGRESQL, Contract, of_database, parse_type
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.types import parse_type
+from headwater.definitions import connectors
+from headwater.definitions.connectors import OFFSET_TOPIC
+from headwater.definitions.glue_table import HUDI_COLUMNS
+from headwater.definitions.published_view import published_view_name, published_view_sql
+from headwater.deployment import environment
 from headwater.errors import UserError
-from headwater.glue_table import HUDI_COLUMNS
 from headwater.paths import ROOT
-from headwater.views import published_view_name, published_view_sql
 from stacks import application
 from stacks.assets import Assets
 from stacks.base import log_retention

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from headwater import environment
-from headwater.baselines import CDK
+from headwater.deployment import environment
+from headwater.deployment.baselines import CDK
 from headwater.paths import ROOT
 from tests.synth.conftest import WITH_BI
 

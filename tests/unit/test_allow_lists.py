@@ -8,8 +8,7 @@ import pytest
 import yaml
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater import environment
-from headwater.checks import allow_lists
+from headwater.deployment import allow_lists, environment
 from headwater.errors import UserError
 from tests.unit.test_environment import CONFIG, changed
 

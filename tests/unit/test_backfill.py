@@ -8,13 +8,15 @@ from typing import Any
 import pytest
 import typer
 
-from headwater import backfill, contract
-from headwater.backfill import News
 from headwater.commands.backfill import backfill as command
+from headwater.contract import model
+from headwater.contract.reading import read_contract
 from headwater.errors import UserError
+from headwater.lake import backfill_client
 from headwater.lake.backfill import DONE, REFUSED, RUNNING, Requests, Status
-from headwater.local.export import write_export
+from headwater.lake.backfill_client import News
 from headwater.paths import CONTRACTS
+from tests.table_export import write_export
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"
@@ -51,7 +53,7 @@ class Clock:
 
 def follow(requests: Requests, export_id: str, *deeds: Callable[[], object]) -> list[News]:
     clock = Clock(*deeds)
-    return list(backfill.follow(requests, export_id, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
+    return list(backfill_client.follow(requests, export_id, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
 
 
 def answer(requests: Requests, export_id: str, **fields: Any) -> Callable[[], None]:
@@ -66,7 +68,7 @@ def answer(requests: Requests, export_id: str, **fields: Any) -> Callable[[], No
 
 
 def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri + "/")
+    export = backfill_client.request(s3, requests, uri + "/")
     assert [export_id for export_id, _ in requests.listed()] == [export.id]
     news = follow(
         requests,
@@ -82,92 +84,92 @@ def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests
 
 
 def test_a_refusal_ends_the_following_with_its_reason(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     refusal = answer(requests, export.id, state=REFUSED, reason="exportTime: too early.")
     with pytest.raises(UserError, match=rf"refuses the backfill of {export.id}\. exportTime: too early\."):
         follow(requests, export.id, refusal)
 
 
 def test_an_answer_to_an_earlier_request_does_not_count(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     answer(requests, export.id, state=REFUSED, reason="an earlier one")()
-    backfill.request(s3, requests, uri)
+    backfill_client.request(s3, requests, uri)
     news = follow(requests, export.id, answer(requests, export.id, state=DONE))
     assert [found.status.state if found.status else None for found in news] == [None, DONE]
 
 
 def test_two_watchers_of_one_backfill_both_see_its_end(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
 
     def second_watcher() -> None:
-        backfill.request(s3, requests, uri)
+        backfill_client.request(s3, requests, uri)
 
     news = follow(requests, export.id, second_watcher, answer(requests, export.id, state=DONE))
     assert [found.status.state if found.status else None for found in news] == [None, None, DONE]
 
 
 def test_silence_is_told_as_no_running_job_and_leaves_the_request(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     with pytest.raises(UserError, match="No job has answered for 5 s"):
         follow(requests, export.id)
     assert requests.get(export.id) is not None
 
 
 def test_a_job_that_answered_once_may_be_silent_for_as_long_as_it_takes(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     nothing = [lambda: None] * 20
     news = follow(requests, export.id, answer(requests, export.id), *nothing, answer(requests, export.id, state=DONE))
     assert max(found.quiet for found in news) == 20
 
 
 def test_a_withdrawn_request_is_gone_and_ends_the_following(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     answer(requests, export.id, files_done=1)()
-    status = backfill.withdraw(requests, uri)
+    status = backfill_client.withdraw(requests, uri)
     assert status is not None
     assert status.files_done == 1
     assert requests.listed() == []
     with pytest.raises(UserError, match="was withdrawn"):
         follow(requests, export.id)
     with pytest.raises(UserError, match="nothing to withdraw"):
-        backfill.withdraw(requests, uri)
+        backfill_client.withdraw(requests, uri)
 
 
 def test_a_request_that_no_job_took_up_is_withdrawn_without_a_status(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     answer(requests, export.id, files_done=1)()
-    backfill.request(s3, requests, uri)
-    assert backfill.withdraw(requests, uri) is None
+    backfill_client.request(s3, requests, uri)
+    assert backfill_client.withdraw(requests, uri) is None
 
 
 def test_requests_are_listed_without_their_statuses_and_by_table(
     s3: Any, uri: str, lake: str, requests: Requests
 ) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     answer(requests, export.id)()
     assert [export_id for export_id, _ in requests.listed()] == [export.id]
     assert Requests(s3, lake, "account").listed() == []
 
 
 def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str, requests: Requests) -> None:
-    backfill.request(s3, requests, uri)
+    backfill_client.request(s3, requests, uri)
     first = requests.listed()
-    backfill.request(s3, requests, uri)
+    backfill_client.request(s3, requests, uri)
     assert requests.listed() != first
 
 
 def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: Requests) -> None:
     with pytest.raises(UserError, match="found nothing that can be read"):
-        backfill.request(s3, requests, uri + "x")
+        backfill_client.request(s3, requests, uri + "x")
     assert requests.listed() == []
 
 
 def test_only_a_table_of_dynamodb_is_loaded_from_an_export() -> None:
-    accounts = contract.load(CONTRACTS / "accounts.yaml")
-    backfill.check_contract(accounts)
-    orders = replace(accounts, source=contract.Source("postgresql", "public.accounts"))
+    accounts = read_contract(CONTRACTS / "accounts.yaml")
+    backfill_client.check_contract(accounts)
+    orders = replace(accounts, source=model.Source("postgresql", "public.accounts"))
     with pytest.raises(UserError, match=r"source\.database: found 'postgresql', expected 'dynamodb'"):
-        backfill.check_contract(orders)
+        backfill_client.check_contract(orders)
 
 
 def test_the_command_refuses_a_table_that_no_contract_describes(uri: str, lake: str) -> None:
@@ -191,7 +193,7 @@ def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backfill, "follow", interrupted)
+    monkeypatch.setattr(backfill_client, "follow", interrupted)
     with pytest.raises(typer.Exit) as ended:
         command(uri, "accounts", lake)
     assert ended.value.exit_code == 130
@@ -202,7 +204,7 @@ def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
 def test_the_command_withdraws_what_it_requested(
     s3: Any, uri: str, lake: str, requests: Requests, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    export = backfill.request(s3, requests, uri)
+    export = backfill_client.request(s3, requests, uri)
     answer(requests, export.id, files_done=1)()
     command(uri, "accounts", lake, withdraw=True)
     assert "reported 1 of 2 files" in capsys.readouterr().out

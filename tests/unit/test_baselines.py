@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from headwater import baselines
+from headwater.deployment import baselines
 from headwater.errors import UserError
 
 DIGEST = "0123456789abcdef" * 4

@@ -13,8 +13,8 @@ import pytest
 from custom_resources import database_bootstrap, lifecycle
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
-from headwater import database
-from headwater.contract import load_all
+from headwater.contract.reading import read_contracts
+from headwater.definitions import order_database
 from headwater.paths import CONTRACTS
 from tests.data_api import CLUSTER, OWNER_SECRET
 from tests.modelled import Modelled, refusal
@@ -151,7 +151,11 @@ def test_a_rollback_that_fails_does_not_hide_why_it_was_needed(api: DataApi) -> 
 
 
 def test_no_statement_has_what_the_data_api_takes_for_a_placeholder() -> None:
-    statements = [*database.statements(load_all(CONTRACTS)), database.ORDERS_SPAN, database.repair_statement(1, 2)]
+    statements = [
+        *order_database.statements(read_contracts(CONTRACTS)),
+        order_database.ORDERS_SPAN,
+        order_database.repair_statement(1, 2),
+    ]
     for statement in statements:
         assert not re.search(PLACEHOLDER, statement), statement
 

@@ -2,15 +2,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from headwater import connectors, contract
-from headwater.connectors import CaptureSettings
+from headwater.contract.model import POSTGRESQL, of_database
+from headwater.contract.reading import read_contracts
+from headwater.definitions import connectors
+from headwater.definitions.connectors import CaptureSettings
 from headwater.paths import CONTRACTS
 
 SETTINGS = CaptureSettings("eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", "landing")
 
 
 def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:
-    contracts = contract.of_database(contract.load_all(CONTRACTS), contract.POSTGRESQL)
+    contracts = of_database(read_contracts(CONTRACTS), POSTGRESQL)
     names = {connectors.topic(one, SETTINGS) for one in contracts}
     assert names <= connectors.topics(contracts, SETTINGS).keys()
     assert set(connectors.sink_connector(contracts, SETTINGS)[1]["topics"].split(",")) == names
@@ -19,8 +21,8 @@ def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() ->
 
 
 def test_the_connectors_leave_the_other_databases_tables_alone() -> None:
-    everything = contract.load_all(CONTRACTS)
-    relational = contract.of_database(everything, contract.POSTGRESQL)
+    everything = read_contracts(CONTRACTS)
+    relational = of_database(everything, POSTGRESQL)
     assert len(relational) < len(everything)
     assert connectors.topics(everything, SETTINGS) == connectors.topics(relational, SETTINGS)
     for render in (connectors.source_connector, connectors.sink_connector):
@@ -28,13 +30,13 @@ def test_the_connectors_leave_the_other_databases_tables_alone() -> None:
 
 
 def test_no_secret_stands_in_a_configuration() -> None:
-    _, config = connectors.source_connector(contract.load_all(CONTRACTS), SETTINGS)
+    _, config = connectors.source_connector(read_contracts(CONTRACTS), SETTINGS)
     assert config["database.user"] == "${secretsmanager:headwater/dev/cdc:username}"
     assert config["database.password"] == "${secretsmanager:headwater/dev/cdc:password}"
 
 
 def test_only_addresses_differ_on_a_laptop() -> None:
-    contracts = contract.load_all(CONTRACTS)
+    contracts = read_contracts(CONTRACTS)
     local = replace(SETTINGS, aws_endpoint="http://127.0.0.1:1")
     for render in (connectors.source_connector, connectors.sink_connector):
         on_aws, here = render(contracts, SETTINGS)[1], render(contracts, local)[1]

@@ -4,8 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from headwater import contract as contracts
-from headwater.contract import DYNAMODB, POSTGRESQL, SourceType, check_conversion, check_dynamodb_conversion, parse_type
+from headwater.contract.conversions import check_conversion, check_dynamodb_conversion
+from headwater.contract.model import DYNAMODB, POSTGRESQL, of_database
+from headwater.contract.reading import parse_contract, read_contracts
+from headwater.contract.types import SourceType, parse_type
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 
@@ -42,12 +44,12 @@ columns:
 
 @pytest.mark.parametrize("text", [GOOD, KEY_VALUE, (CONTRACTS / "accounts.yaml").read_text()])
 def test_a_contract_survives_the_way_to_the_cluster(text: str) -> None:
-    loaded = contracts.loads(text, "orders.yaml")
-    assert contracts.loads(loaded.to_json(), "orders.json") == loaded
+    loaded = parse_contract(text, "orders.yaml")
+    assert parse_contract(loaded.to_json(), "orders.json") == loaded
 
 
 def test_a_path_is_text_with_dots_or_a_list_of_names_that_hold_them() -> None:
-    people = contracts.loads(KEY_VALUE, "people.yaml")
+    people = parse_contract(KEY_VALUE, "people.yaml")
     paths = {column.name: column.path for column in people.columns}
     assert paths["nr"] == ("custNr",)
     assert paths["city"] == ("address", "city")
@@ -57,18 +59,18 @@ def test_a_path_is_text_with_dots_or_a_list_of_names_that_hold_them() -> None:
 
 
 def test_a_table_of_dynamodb_has_a_column_that_says_who_deleted() -> None:
-    names = [name for name, _ in contracts.loads(KEY_VALUE, "people.yaml").lake_columns()]
+    names = [name for name, _ in parse_contract(KEY_VALUE, "people.yaml").lake_columns()]
     assert names[-3:] == ["_deleted", "_deleted_by", "_rest"]
 
 
 def test_contracts_are_told_apart_by_their_database() -> None:
-    both = [contracts.loads(KEY_VALUE, "people.yaml"), contracts.loads(GOOD, "orders.yaml")]
-    assert [one.table for one in contracts.of_database(both, POSTGRESQL)] == ["orders"]
-    assert [one.table for one in contracts.of_database(both, DYNAMODB)] == ["people"]
+    both = [parse_contract(KEY_VALUE, "people.yaml"), parse_contract(GOOD, "orders.yaml")]
+    assert [one.table for one in of_database(both, POSTGRESQL)] == ["orders"]
+    assert [one.table for one in of_database(both, DYNAMODB)] == ["people"]
 
 
 def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
-    names = [name for name, _ in contracts.loads(GOOD, "orders.yaml").lake_columns()]
+    names = [name for name, _ in parse_contract(GOOD, "orders.yaml").lake_columns()]
     own = ["_key", "_op", "_order", "_source_ts", "_position", "_deleted", "_rest"]
     assert names == ["id", "month", "items", *own]
 
@@ -102,7 +104,7 @@ def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
 ) -> None:
     assert found in GOOD
     with pytest.raises(UserError) as refused:
-        contracts.loads(GOOD.replace(found, replacement, 1), "orders.yaml")
+        parse_contract(GOOD.replace(found, replacement, 1), "orders.yaml")
     assert complaint in str(refused.value)
     assert "orders.yaml" in str(refused.value)
 
@@ -134,7 +136,7 @@ def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
 def test_a_wrong_contract_of_dynamodb_is_refused(found: str, replacement: str, complaint: str) -> None:
     assert found in KEY_VALUE
     with pytest.raises(UserError) as refused:
-        contracts.loads(KEY_VALUE.replace(found, replacement, 1), "people.yaml")
+        parse_contract(KEY_VALUE.replace(found, replacement, 1), "people.yaml")
     assert complaint in str(refused.value)
     assert "people.yaml" in str(refused.value)
 
@@ -249,4 +251,4 @@ def test_two_contracts_of_one_source_are_refused(tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(GOOD)
     (tmp_path / "copies.yaml").write_text(GOOD.replace("table: orders", "table: copies", 1))
     with pytest.raises(UserError, match="described by two contracts"):
-        contracts.load_all(tmp_path)
+        read_contracts(tmp_path)

@@ -9,9 +9,10 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from headwater import cli, cost
-from headwater.checks.template import Deployment
+from headwater import cli
 from headwater.commands.cost import read
+from headwater.deployment import cost
+from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 
 REGION = "eu-central-1"

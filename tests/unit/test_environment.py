@@ -4,7 +4,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater import environment
+from headwater.deployment import environment
 from headwater.errors import UserError
 from headwater.paths import ROOT
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater import jars
 from headwater.errors import UserError
+from headwater.packaging import jars
 
 
 @pytest.fixture

@@ -4,8 +4,17 @@ from typing import Any
 
 import pytest
 
-from headwater.checks.reachability import HTTPS, Declarations, Declared, Flow, Network, Ports, declarations, findings
-from headwater.checks.template import Deployment
+from headwater.deployment.reachability import (
+    HTTPS,
+    Declarations,
+    Declared,
+    Flow,
+    Network,
+    Ports,
+    declarations,
+    findings,
+)
+from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 
 Resources = dict[str, dict[str, Any]]

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater import report
-from headwater.report import CustomerRevenue, Freshness, PipelineRun, revenue_by_customer
+from headwater.demo import report
+from headwater.demo.report import CustomerRevenue, Freshness, PipelineRun, revenue_by_customer
+from headwater.samples.orders_workload import WorkloadSummary
 from headwater.verify import Example, TableComparison
-from headwater.workload import WorkloadSummary
 
 ITEM = pa.struct(
     [

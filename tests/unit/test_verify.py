@@ -14,7 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headwater.contract import Contract, parse
+from headwater.contract.model import Contract
+from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.verify import (
     MAX_EXAMPLES,
@@ -27,7 +28,7 @@ from headwater.verify import (
 )
 from headwater.verify.compare import lake_rows
 from headwater.verify.forms import Row
-from headwater.verify.postgresql import PostgresqlTable
+from headwater.verify.postgresql_source import PostgresqlTable
 
 UTC = dt.UTC
 
@@ -44,7 +45,7 @@ def contract_of(*columns: dict[str, str], key: str = "id", **fields: Any) -> Con
         "columns": [identity, *columns],
         **fields,
     }
-    return parse(document, "things.yaml")
+    return from_document(document, "things.yaml")
 
 
 def one_column(type_: str, source_type: str) -> Contract:

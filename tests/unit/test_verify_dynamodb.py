@@ -15,14 +15,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from headwater import accounts
 from headwater.cli import compose
-from headwater.contract import Contract, Type, load, parse
+from headwater.contract.model import Contract
+from headwater.contract.reading import from_document, read_contract
+from headwater.contract.types import Type
 from headwater.errors import UserError
-from headwater.lake.dynamodb import DynamoDecoder
+from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
+from headwater.samples import accounts
 from headwater.verify import DynamoDbSource, TableComparison, compare, verify
-from headwater.verify.dynamodb import DynamoDbTable
+from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
 
 UTC = dt.UTC
@@ -42,7 +44,7 @@ def contract_of(*columns: dict[str, Any], **fields: Any) -> Contract:
         "columns": [{"name": "id", "type": "string", "source_type": "S"}, *columns],
         **fields,
     }
-    return parse(document, "things.yaml")
+    return from_document(document, "things.yaml")
 
 
 def one_column(type_: str, source_type: str, **fields: Any) -> Contract:
@@ -516,7 +518,7 @@ def exported(value: Any) -> Any:
 
 @pytest.fixture(scope="module")
 def contract() -> Contract:
-    return load(CONTRACTS / "accounts.yaml")
+    return read_contract(CONTRACTS / "accounts.yaml")
 
 
 @pytest.fixture(scope="module")

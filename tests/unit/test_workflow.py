@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater import environment
 from headwater.cli import GROUPS
+from headwater.deployment import environment
 from headwater.paths import ROOT
 
 FILE = ROOT / ".github" / "workflows" / "ci.yaml"

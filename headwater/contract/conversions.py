@@ -1,0 +1,110 @@
+"""Which source types reach which lake types with their exact values."""
+
+from __future__ import annotations
+
+import re
+
+from headwater.contract.types import SourceType, Type
+
+_TIME_TYPES = re.compile(r"(time|timestamp)( ?\(\d\))?( (with|without) time zone)?\Z|timestamptz\Z|timetz\Z")
+_RANGES = ("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange")
+_ARRAY_ELEMENTS = (
+    "smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "character", "character varying",
+    "text", "uuid", "date", "timestamp with time zone",
+)  # fmt: skip
+_TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "text", *_RANGES)
+
+
+def check_conversion(source_type: str, target: Type) -> str | None:
+    """Why ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
+
+    Only conversions that keep every value are allowed; a single value that has no counterpart in the target (NaN or
+    an infinity in a decimal or a date) is quarantined when it arrives.
+    """
+    source = SourceType.parse(source_type)
+    if source.array:
+        if source.base not in _ARRAY_ELEMENTS:
+            return f"arrays of {source.base} are not supported"
+        if target.kind != "array" or target.element is None:
+            return f"{source_type} needs an array type"
+        element = SourceType(source.base, source.precision, source.scale)
+        return _check_scalar(element, source_type, target.element)
+    return _check_scalar(source, source_type, target)
+
+
+def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
+    allowed: tuple[str, ...]
+    if source.base == "numeric":
+        if target.kind == "string":
+            return None
+        if source.precision is None or source.scale is None:
+            return "numeric without precision and scale has no exact decimal: use string"
+        if target.kind != "decimal":
+            return f"{text} needs decimal or string"
+        if target.scale < source.scale or target.precision - target.scale < source.precision - source.scale:
+            return f"{text} does not fit {target.ddl()}"
+        return None
+    if source.base in ("json", "jsonb"):
+        return None if target.kind in ("string", "struct", "array") else f"{text} needs string, struct or array"
+    if source.base in _TEXT_ONLY:
+        allowed = ("string",)
+    elif source.base == "time with time zone":
+        # Debezium brings it to UTC and loses its offset.
+        return f"PostgreSQL type {text!r} does not arrive as it was"
+    elif _TIME_TYPES.match(source.base):
+        allowed = ("string",) if source.base.startswith("time ") else ("timestamp", "string")
+    else:
+        exact: dict[str, tuple[str, ...]] = {
+            "smallint": ("int", "bigint", "string"),
+            "integer": ("int", "bigint", "string"),
+            "bigint": ("bigint", "string"),
+            "real": ("float",),
+            "double precision": ("double",),
+            "boolean": ("boolean",),
+            "date": ("date", "string"),
+            "bytea": ("binary",),
+        }
+        if source.base not in exact:
+            return f"PostgreSQL type {text!r} is not supported"
+        allowed = exact[source.base]
+    return None if target.kind in allowed else f"{text} needs {' or '.join(allowed)}, not {target.ddl()}"
+
+
+_NUMBERS = ("decimal", "int", "bigint")
+_DYNAMODB_TARGETS = {
+    "S": ("string", "date", "timestamp"),
+    "N": (*_NUMBERS, "string"),
+    "B": ("binary",),
+    "BOOL": ("boolean",),
+    "M": ("struct", "string"),
+    "L": ("array", "string"),
+    "SS": ("array",),
+    "NS": ("array",),
+    "BS": ("array",),
+}
+_DYNAMODB_ELEMENTS = {"SS": ("string",), "NS": (*_NUMBERS, "string"), "BS": ("binary",)}
+
+
+def check_dynamodb_conversion(source_type: str, target: Type) -> str | None:
+    """Why DynamoDB's ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
+
+    A number that needs more digits than the target has, and a text that is no date, are quarantined when they arrive.
+    """
+    allowed = _DYNAMODB_TARGETS.get(source_type)
+    if allowed is None:
+        return f"DynamoDB type {source_type!r} is not supported, expected one of {', '.join(_DYNAMODB_TARGETS)}"
+    if target.kind not in allowed:
+        return f"{source_type} needs {' or '.join(allowed)}"
+    if target.element is not None and source_type in _DYNAMODB_ELEMENTS:
+        elements = _DYNAMODB_ELEMENTS[source_type]
+        if target.element.kind not in elements:
+            return f"{source_type} needs an array of {' or '.join(elements)}"
+    if holds(target, "float") or holds(target, "double"):
+        return "DynamoDB's numbers are decimal: a float or a double does not hold them exactly"
+    return None
+
+
+def holds(type_: Type, kind: str) -> bool:
+    """Whether a type is of that kind, or holds one of it at any depth."""
+    inner = [field for _, field in type_.fields] + ([type_.element] if type_.element is not None else [])
+    return type_.kind == kind or any(holds(part, kind) for part in inner)

@@ -1,0 +1,149 @@
+"""A contract as the writers, CDK and ``headwater verify`` know it.
+
+Runs on EMR and Glue too: the standard library only, Python 3.9 and later. ``reading`` makes contracts from YAML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from headwater.contract.types import Type, parse_type
+from headwater.errors import UserError
+
+POSTGRESQL = "postgresql"
+DYNAMODB = "dynamodb"
+UNKNOWN_MONTH = "unknown"
+"""What ``transform: month`` gives for an item without the attribute."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where a table's changes come from: the kind of database and the table's full name in it."""
+
+    database: str
+    table: str
+
+    @property
+    def schema(self) -> str:
+        """The schema of a PostgreSQL table."""
+        return self.table.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The table's name without its schema."""
+        return self.table.rpartition(".")[2]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A lake column. ``path`` is (source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or
+    (attribute, key of its map, …). ``transform`` is None or ``month``."""
+
+    name: str
+    type: Type
+    source_type: str | None
+    path: tuple[str, ...]
+    transform: str | None = None
+
+
+@dataclass(frozen=True)
+class Contract:
+    """One lake table. Fields as in the reference, ``docs/reference/contracts.md``."""
+
+    table: str
+    description: str
+    source: Source
+    key: tuple[str, ...]
+    partition_by: tuple[str, ...]
+    buckets: int
+    columns: tuple[Column, ...]
+    verify_with: str | None = None
+
+    def column(self, name: str) -> Column:
+        """The column of that name; raises KeyError."""
+        for column in self.columns:
+            if column.name == name:
+                return column
+        raise KeyError(name)
+
+    def lake_columns(self) -> list[tuple[str, Type]]:
+        """Name and type of all columns that the writer stores, in order; Hudi's own ``_hoodie_*`` come before them."""
+        own = ("_key", "_op", "_order")
+        deleted_by = [("_deleted_by", Type("string"))] if self.source.database == DYNAMODB else []
+        return [
+            *((column.name, column.type) for column in self.columns),
+            *((name, Type("string")) for name in own),
+            ("_source_ts", Type("timestamp")),
+            ("_position", Type("string")),
+            ("_deleted", Type("boolean")),
+            *deleted_by,
+            ("_rest", Type("string")),
+        ]
+
+    def to_json(self) -> str:
+        """The contract as the JSON that ships to the cluster; ``from_json`` reads it back to an equal contract."""
+        document: dict[str, Any] = {
+            "table": self.table,
+            "description": self.description,
+            "source": {"database": self.source.database, "table": self.source.table},
+            "key": list(self.key),
+            "partition_by": list(self.partition_by),
+            "buckets": self.buckets,
+            "columns": [_column_document(column) for column in self.columns],
+        }
+        if self.verify_with is not None:
+            document["verify_with"] = self.verify_with
+        return json.dumps(document, indent=1, sort_keys=True) + "\n"
+
+
+def _column_document(column: Column) -> dict[str, Any]:
+    document: dict[str, Any] = {"name": column.name, "type": column.type.ddl()}
+    if column.source_type is not None:
+        document["source_type"] = column.source_type
+    if column.path != (column.name,):
+        dots = any("." in name for name in column.path)
+        document["from"] = list(column.path) if dots else ".".join(column.path)
+    if column.transform is not None:
+        document["transform"] = column.transform
+    return document
+
+
+def from_json(text: str, where: str) -> Contract:
+    """Read what ``Contract.to_json`` wrote; ``where`` is its address. Raises UserError where it is something else."""
+    try:
+        document = json.loads(text)
+        source = Source(document["source"]["database"], document["source"]["table"])
+        return Contract(
+            table=document["table"],
+            description=document["description"],
+            source=source,
+            key=tuple(document["key"]),
+            partition_by=tuple(document["partition_by"]),
+            buckets=document["buckets"],
+            columns=tuple(_column(entry) for entry in document["columns"]),
+            verify_with=document.get("verify_with"),
+        )
+    except (LookupError, TypeError, ValueError) as error:
+        raise UserError(
+            f"{where}: found {type(error).__name__}: {error}, expected a contract as JSON: `make assets` writes it"
+        ) from None
+
+
+def _column(document: dict[str, Any]) -> Column:
+    origin = document.get("from", [document["name"]])
+    path = tuple(origin.split(".") if isinstance(origin, str) else origin)
+    return Column(
+        document["name"],
+        parse_type(document["type"]),
+        document.get("source_type"),
+        path,
+        document.get("transform"),
+    )
+
+
+def of_database(contracts: Iterable[Contract], database: str) -> list[Contract]:
+    """Those contracts whose source is a database of that kind (``POSTGRESQL`` or ``DYNAMODB``), in their order."""
+    return [contract for contract in contracts if contract.source.database == database]

@@ -1,0 +1,150 @@
+"""The connectors' configuration, rendered once for MSK Connect and for the local Kafka Connect.
+
+Every option is explained by the system that defines it: Debezium's PostgreSQL connector 3.3, Kafka Connect 3.7 and
+``docs/reference/connect.md`` for the S3 sink.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+
+SOURCE_NAME = "headwater-postgres"
+SINK_NAME = "headwater-landing"
+SLOT = "headwater"
+PUBLICATION = "headwater"
+HEARTBEAT_TABLE = "capture.heartbeat"
+SIGNAL_TABLE = "capture.signal"
+OFFSET_TOPIC = "headwater-connect-offsets"
+
+_BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
+_JSON = "org.apache.kafka.connect.json.JsonConverter"
+
+
+@dataclass(frozen=True)
+class CaptureSettings:
+    """What differs between environments. ``aws_endpoint`` is None on AWS; ``database_secret`` is a secret's *name*
+    (not its ARN, whose colons Kafka's placeholder syntax cannot hold) with the JSON fields username and password."""
+
+    region: str
+    database_host: str
+    database_port: int
+    database_name: str
+    database_secret: str
+    landing_bucket: str
+    landing_prefix: str = "landing"
+    aws_endpoint: str | None = None
+    topic_prefix: str = "headwater"
+    flush_ms: int = 1000
+    topic_partitions: int = 1
+
+
+def topic(contract: Contract, settings: CaptureSettings) -> str:
+    """The topic of a contract's source table."""
+    return f"{settings.topic_prefix}.{contract.source.table}"
+
+
+def heartbeat_topic(settings: CaptureSettings) -> str:
+    """The topic of Debezium's heartbeat."""
+    return f"__debezium-heartbeat.{settings.topic_prefix}"
+
+
+def table_topics(contracts: Iterable[Contract], settings: CaptureSettings) -> list[str]:
+    """The topics of the PostgreSQL tables among the contracts' sources, sorted."""
+    return sorted(topic(contract, settings) for contract in of_database(contracts, POSTGRESQL))
+
+
+def topics(contracts: Iterable[Contract], settings: CaptureSettings) -> dict[str, int]:
+    """Every topic that the connectors write, with its number of partitions."""
+    tables = dict.fromkeys(table_topics(contracts, settings), settings.topic_partitions)
+    capture = {f"{settings.topic_prefix}.{table}": 1 for table in (HEARTBEAT_TABLE, SIGNAL_TABLE)}
+    return {**tables, **capture, heartbeat_topic(settings): 1}
+
+
+def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
+    """Name and configuration of the Debezium connector."""
+    tables = sorted(contract.source.table for contract in of_database(contracts, POSTGRESQL))
+    secret = settings.database_secret
+    return SOURCE_NAME, {
+        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        "tasks.max": "1",
+        "database.hostname": settings.database_host,
+        "database.port": str(settings.database_port),
+        "database.user": f"${{secretsmanager:{secret}:username}}",
+        "database.password": f"${{secretsmanager:{secret}:password}}",
+        "database.dbname": settings.database_name,
+        # prefer, not require: TLS wherever the server offers it; Aurora's parameter group refuses anything else.
+        "database.sslmode": "prefer",
+        "topic.prefix": settings.topic_prefix,
+        "table.include.list": ",".join([*tables, HEARTBEAT_TABLE, SIGNAL_TABLE]),
+        "plugin.name": "pgoutput",
+        "slot.name": SLOT,
+        "publication.name": PUBLICATION,
+        "publication.autocreate.mode": "disabled",
+        "snapshot.mode": "initial",
+        "signal.data.collection": SIGNAL_TABLE,
+        "heartbeat.interval.ms": "10000",
+        "heartbeat.action.query": f"UPDATE {HEARTBEAT_TABLE} SET beat_at = clock_timestamp() WHERE id = 1",
+        # The full envelope: a flattened stream loses TRUNCATE and the before image.
+        "tombstones.on.delete": "false",
+        "skipped.operations": "none",
+        # Exact values: no doubles for numerics, no ISO text for times (24:00 would become 00:00), no base64 (it turns a
+        # TOAST placeholder into null), and no null in place of what cannot be converted.
+        "event.converting.failure.handling.mode": "fail",
+        "decimal.handling.mode": "string",
+        "time.precision.mode": "adaptive_time_microseconds",
+        "interval.handling.mode": "string",
+        "binary.handling.mode": "hex",
+        "hstore.handling.mode": "json",
+        "provide.transaction.metadata": "false",
+        "poll.interval.ms": "100",
+        "key.converter": _JSON,
+        "key.converter.schemas.enable": "false",
+        "value.converter": _JSON,
+        "value.converter.schemas.enable": "false",
+        "header.converter": _JSON,
+        "header.converter.schemas.enable": "false",
+        "errors.max.retries": "-1",
+    }
+
+
+def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
+    """Name and configuration of the S3 sink; its consumer group is ``connect-`` + the name."""
+    config = {
+        "connector.class": "io.headwater.connect.s3.S3SinkConnector",
+        "tasks.max": "1",
+        "topics": ",".join(table_topics(contracts, settings)),
+        "s3.bucket": settings.landing_bucket,
+        "s3.prefix": settings.landing_prefix,
+        "s3.region": settings.region,
+        "flush.interval.ms": str(settings.flush_ms),
+        "key.converter": _BYTES,
+        "value.converter": _BYTES,
+        "header.converter": _BYTES,
+        "errors.tolerance": "none",
+        "consumer.override.session.timeout.ms": "6000",
+        "consumer.override.heartbeat.interval.ms": "2000",
+        "consumer.override.auto.offset.reset": "earliest",
+        "consumer.override.isolation.level": "read_committed",
+    }
+    if settings.aws_endpoint is not None:
+        config["s3.endpoint"] = settings.aws_endpoint
+    return SINK_NAME, config
+
+
+def worker_properties(settings: CaptureSettings) -> dict[str, str]:
+    """The worker's configuration that MSK Connect lets its user set; addresses and replication are its own."""
+    properties = {
+        "key.converter": _BYTES,
+        "value.converter": _BYTES,
+        "offset.storage.topic": OFFSET_TOPIC,
+        "offset.flush.interval.ms": "1000",
+        "config.providers": "secretsmanager",
+        "config.providers.secretsmanager.class": "io.headwater.connect.secrets.SecretsManagerConfigProvider",
+        "config.providers.secretsmanager.param.region": settings.region,
+    }
+    if settings.aws_endpoint is not None:
+        properties["config.providers.secretsmanager.param.endpoint"] = settings.aws_endpoint
+    return properties

@@ -1,0 +1,91 @@
+"""A lake table's entry in the Glue Data Catalog, made from its contract: the template has it and so has the local run.
+
+It is the snapshot (real-time) view of a MERGE_ON_READ table, as Hudi's own catalog sync would register it.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from headwater.contract.model import Contract
+from headwater.contract.types import Type
+
+# Hudi's own columns, first in every file: https://hudi.apache.org/docs/0.15.0/faq_general (meta fields).
+HUDI_COLUMNS = (
+    "_hoodie_commit_time",
+    "_hoodie_commit_seqno",
+    "_hoodie_record_key",
+    "_hoodie_partition_path",
+    "_hoodie_file_name",
+)
+# Hive's metastore holds at most 4000 characters in one property, so Spark splits the schema.
+_SCHEMA_PART = 4000
+
+
+def table_columns(contract: Contract) -> tuple[list[tuple[str, Type]], list[tuple[str, Type]]]:
+    """Columns and partition keys of the Glue table, each as name and type, in order."""
+    everything = [*((name, Type("string")) for name in HUDI_COLUMNS), *contract.lake_columns()]
+    kinds = dict(everything)
+    columns = [(name, type_) for name, type_ in everything if name not in contract.partition_by]
+    return columns, [(name, kinds[name]) for name in contract.partition_by]
+
+
+def table_input(contract: Contract, uri: str) -> dict[str, Any]:
+    """The TableInput of Glue's API, which CloudFormation takes as it is, for the table whose files lie at ``uri``."""
+    columns, partitions = table_columns(contract)
+    return {
+        "Name": contract.table,
+        "Description": contract.description,
+        "TableType": "EXTERNAL_TABLE",
+        "Parameters": {
+            "EXTERNAL": "TRUE",
+            "classification": "hudi",
+            # No table has Hudi's metadata table, so Athena lists the files.
+            "hudi.metadata-listing-enabled": "FALSE",
+            # Athena's reader of Hudi 0.15 instead of 0.14.
+            "athena_enable_native_hudi_connector_implementation": "true",
+            "spark.sql.sources.provider": "hudi",
+            **_spark_schema([*columns, *partitions], [partition for partition, _ in partitions]),
+        },
+        "PartitionKeys": [_column(*partition) for partition in partitions],
+        "StorageDescriptor": {
+            "Location": uri,
+            "Columns": [_column(*column) for column in columns],
+            "InputFormat": "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat",
+            "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
+            "SerdeInfo": {
+                "SerializationLibrary": "org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
+                "Parameters": {"serialization.format": "1", "hoodie.query.as.ro.table": "false", "path": uri},
+            },
+        },
+    }
+
+
+def spark_type(type_: Type) -> Any:
+    """A lake type in the JSON form of Spark's schemas."""
+    if type_.kind == "array" and type_.element is not None:
+        return {"type": "array", "elementType": spark_type(type_.element), "containsNull": True}
+    if type_.kind == "struct":
+        return {"type": "struct", "fields": [_spark_field(name, field) for name, field in type_.fields]}
+    return {"int": "integer", "bigint": "long"}.get(type_.kind, type_.ddl())
+
+
+def _spark_field(name: str, type_: Type) -> dict[str, Any]:
+    return {"name": name, "type": spark_type(type_), "nullable": True, "metadata": {}}
+
+
+def _spark_schema(columns: list[tuple[str, Type]], partitions: list[str]) -> dict[str, str]:
+    fields = [_spark_field(name, type_) for name, type_ in columns]
+    text = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
+    parts = [text[at : at + _SCHEMA_PART] for at in range(0, len(text), _SCHEMA_PART)]
+    properties = {"spark.sql.sources.schema.numParts": str(len(parts))}
+    properties |= {f"spark.sql.sources.schema.part.{index}": part for index, part in enumerate(parts)}
+    if partitions:
+        properties["spark.sql.sources.schema.numPartCols"] = str(len(partitions))
+        properties |= {f"spark.sql.sources.schema.partCol.{index}": name for index, name in enumerate(partitions)}
+    return properties
+
+
+def _column(name: str, type_: Type) -> dict[str, str]:
+    return {"Name": name, "Type": type_.glue()}

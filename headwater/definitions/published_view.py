@@ -1,0 +1,45 @@
+"""Published views: a lake table as its readers see it, without tombstones."""
+
+from __future__ import annotations
+
+from headwater.contract.model import Contract
+from headwater.contract.types import Type
+
+# Beside the contract's columns: how fresh a row is, and the fields that no contract names.
+_KEPT = ("_source_ts", "_rest")
+
+
+def published_view_name(contract: Contract) -> str:
+    """The view's name, in the same Glue database as its table."""
+    return f"{contract.table}_current"
+
+
+def published_columns(contract: Contract) -> list[tuple[str, Type]]:
+    """Name and lake type of the view's columns, in order."""
+    own = {column.name for column in contract.columns}
+    return [(name, type_) for name, type_ in contract.lake_columns() if name in own or name in _KEPT]
+
+
+def published_view_sql(contract: Contract, database: str) -> str:
+    """The view's SELECT in Athena's SQL: one row a key, tombstones hidden.
+
+    ``database`` is the Glue database (locally: the schema) that holds the table.
+    """
+    columns = ",\n  ".join(_quoted(name) for name, _ in published_columns(contract))
+    table = f"{_quoted(database)}.{_quoted(contract.table)}"
+    # A row whose mark is missing is shown: hiding is what needs evidence.
+    return f'SELECT\n  {columns}\nFROM {table}\nWHERE "_deleted" IS DISTINCT FROM true'
+
+
+def athena_type(type_: Type) -> str:
+    """A lake type as Athena's engine (Trino) spells it."""
+    if type_.kind == "array" and type_.element is not None:
+        return f"array({athena_type(type_.element)})"
+    if type_.kind == "struct":
+        return "row(" + ", ".join(f'"{name}" {athena_type(field)}' for name, field in type_.fields) + ")"
+    names = {"int": "integer", "float": "real", "string": "varchar", "binary": "varbinary", "timestamp": "timestamp(3)"}
+    return names.get(type_.kind, type_.ddl())
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'

@@ -1,0 +1,141 @@
+"""Measurements: how many landed changes a second the writer drains, how fresh the lake is when little happens, and how
+many of DynamoDB's changes a second the decoder reads."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from headwater.contract.reading import read_contracts
+from headwater.definitions import order_database
+from headwater.demo import decoder_benchmark
+from headwater.demo.decoder_benchmark import DecoderFigures
+from headwater.demo.run import MemoryWatch, emptied, freshness
+from headwater.folder_lock import claim
+from headwater.local.pipeline import DATABASE, Pipeline
+from headwater.local.processes import wait_until
+from headwater.paths import BUILD, CONTRACTS, RUN
+from headwater.samples import orders
+
+SEED = 1996
+_DRAIN_MEMORY = "3g"  # one commit takes in all there is
+_DRAIN_SECONDS = 900
+_WARMING_TRANSACTIONS = 15  # what a writer that has just started takes for them is not its idle time's
+
+Step = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What was measured, in seconds and bytes. Freshness: from source commit to readable in the lake. Memory: the sum
+    of each part's peak, the drain's and the idle time's."""
+
+    changes: int
+    drain_seconds: float
+    changes_per_second: float
+    idle_transactions: int
+    idle_freshness_p50: float
+    idle_freshness_p95: float
+    idle_freshness_max: float
+    peak_memory_bytes: int
+    decoder: tuple[DecoderFigures, ...]
+
+
+def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "bench") -> Figures:
+    """Measure on this machine and write ``build/bench/report.json``.
+
+    The changes are real: a database of ``scale`` times Northwind's size is snapshotted by Debezium, then every order is
+    updated once, all of it lands, Kafka and Connect end, and only then the writer starts. The clock runs from the
+    writer's start of work to its last commit, so the first commit's warming-up counts. Then all parts run again, and
+    after some that warm the new writer up, ``idle_transactions`` of one change each follow at one a second.
+    """
+    with claim(folder, "the benchmark"), emptied(folder), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+        with step(f"Creating and loading a database of {scale:g} times Northwind's size"):
+            pipeline.start_source()
+            with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:
+                orders.generate(scale, SEED, Path(data))
+                order_database.load(owner, Path(data))
+        with step("Landing a snapshot and an update of every order"):
+            pipeline.start_stream()
+            pipeline.start_connect()
+            _await_landed(pipeline)
+            with pipeline.application() as application:
+                application.execute("UPDATE orders.orders SET freight = freight + 1")
+            _await_landed(pipeline)
+        pipeline.connect.stop()
+        pipeline.broker.stop()
+        writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY)
+        with MemoryWatch(pipeline) as draining, step("Draining with the writer"):
+            if writer.wait(_DRAIN_SECONDS) != 0:
+                writer.check()
+        commits = pipeline.events.commits()
+        changes = sum(commit["changes"] for commit in commits)
+        began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
+        seconds = max(commit["completed_at"] for commit in commits) - began
+        with step("Starting Kafka, Connect and a writer that goes on"):
+            pipeline.broker.start()
+            pipeline.connect.start()
+            pipeline.start_writer()
+            _change_one_by_one(pipeline, _WARMING_TRANSACTIONS)
+            pipeline.drain()
+        with MemoryWatch(pipeline) as idling, step(f"Measuring freshness over {idle_transactions} lone transactions"):
+            since = time.time()
+            _change_one_by_one(pipeline, idle_transactions)
+            pipeline.drain()
+        idle = freshness(pipeline, since)
+    if idle is None:
+        raise AssertionError("the transactions changed nothing")
+    with step(
+        f"Decoding DynamoDB's changes on {decoder_benchmark.PROCESSES} processes, by turns with boto3's deserializer"
+    ):
+        decoder = tuple(decoder_benchmark.run())
+    figures = Figures(
+        changes=changes,
+        drain_seconds=round(seconds, 2),
+        changes_per_second=round(changes / seconds, 1),
+        idle_transactions=idle_transactions,
+        idle_freshness_p50=round(idle.percentile(50), 2),
+        idle_freshness_p95=round(idle.percentile(95), 2),
+        idle_freshness_max=round(idle.percentile(100), 2),
+        peak_memory_bytes=sum(max(size, draining.peak.get(part, 0)) for part, size in idling.peak.items()),
+        decoder=decoder,
+    )
+    output = BUILD / "bench"
+    output.mkdir(parents=True, exist_ok=True)
+    (output / "report.json").write_text(json.dumps(asdict(figures), indent=1) + "\n")
+    return figures
+
+
+def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
+    """Change one order a transaction, one a second."""
+    with pipeline.application() as application:
+        for _ in range(transactions):
+            application.execute(
+                "UPDATE orders.orders SET freight = freight + 1 WHERE order_id ="
+                " (SELECT order_id FROM orders.orders ORDER BY random() LIMIT 1)"
+            )
+            time.sleep(1)
+
+
+def _await_landed(pipeline: Pipeline) -> None:
+    """Wait until every change committed so far in the source is in the landing bucket."""
+    ends = pipeline.await_captured(timeout=600)
+    s3 = pipeline.aws.client("s3")
+    bucket = pipeline.settings.landing_bucket
+
+    def landed() -> bool:
+        pipeline.connect.check()
+        for source, end in ends.items():
+            prefix = f"{pipeline.settings.landing_prefix}/{source}/"
+            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
+            keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+            if not keys or int(s3.head_object(Bucket=bucket, Key=keys[-1])["Metadata"]["next-offset"]) < end:
+                return False
+        return True
+
+    wait_until("the changes to land", landed, timeout=600, poll=0.5)

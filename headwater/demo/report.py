@@ -1,0 +1,347 @@
+"""The report of a run: a page for people and its figures for machines.
+
+``report.html`` carries all that it shows, charts included, and opens without a network.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Protocol
+
+import duckdb
+import jinja2
+import plotly.graph_objects as go
+import pyarrow as pa
+from plotly.offline import get_plotlyjs
+
+from headwater.verify import TableComparison
+
+PIE_CUSTOMERS = 20
+_NAMED_DOTS = 8
+_BINS = 50
+_TEMPLATES = Path(__file__).parent
+
+_INK = "#1d2b36"
+_MUTED = "#5d6f7c"
+_GRID = "#e3e9ed"
+_ACCENT = "#0b6e8f"
+_WARM = "#d1752c"
+_OTHERS = "#c9d2d8"
+# From dark to light within each hue, so that neighbours of the pie stay apart.
+_PALETTE = (
+    "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",
+    "#1f6f50", "#2f9068", "#56b086", "#8accaa", "#bde3cf",
+    "#8a4b12", "#d1752c", "#e39a5b", "#f0bd8f", "#f7dcc2",
+    "#513a77", "#71569c", "#937bbb", "#b6a4d4", "#d8cfe9",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Freshness:
+    """How long changes took from their commit in the source to being readable in the lake; ``seconds`` is sorted."""
+
+    seconds: tuple[float, ...]
+
+    @staticmethod
+    def of(seconds: Sequence[float]) -> "Freshness | None":
+        """The freshness that samples show, None where there are none."""
+        return Freshness(tuple(sorted(seconds))) if seconds else None
+
+    def percentile(self, percent: float) -> float:
+        """The smallest sample that at least ``percent`` of all samples do not exceed."""
+        return self.seconds[max(math.ceil(percent / 100 * len(self.seconds)) - 1, 0)]
+
+    def figures(self) -> dict[str, float]:
+        """The percentiles of a report, in seconds."""
+        return {
+            "p50": round(self.percentile(50), 3),
+            "p95": round(self.percentile(95), 3),
+            "max": round(self.seconds[-1], 3),
+        }
+
+
+class Workload(Protocol):
+    """What a pipeline's workload did: a dataclass, whose fields a report keeps as they are."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    @property
+    def seconds(self) -> float:
+        """How long it lasted."""
+
+    @property
+    def by_kind(self) -> Mapping[str, int]:
+        """How often it did what."""
+
+    def counted(self) -> tuple[int, str]:
+        """How much it did and of what, e.g. 2400 and ``transactions``."""
+
+    def remark(self) -> str:
+        """What else there is to say of it, a sentence or more."""
+
+
+@dataclass(frozen=True)
+class PipelineRun:
+    """What a run showed of one pipeline. ``name`` is its key in ``report.json``, e.g. ``key_value``, ``tables`` are its
+    tables' comparisons, and ``freshness`` is None where nothing changed."""
+
+    name: str
+    tables: Sequence[TableComparison]
+    freshness: Freshness | None = None
+    workload: Workload | None = None
+
+    @property
+    def title(self) -> str:
+        """The name for readers, e.g. ``key-value``."""
+        return self.name.replace("_", "-")
+
+
+@dataclass(frozen=True)
+class CustomerRevenue:
+    """What a customer's orders brought: revenue in all and as an average of the items, and items' average quantity."""
+
+    customer_id: str
+    company_name: str
+    orders: int
+    revenue: float
+    average_item_revenue: float
+    average_quantity: float
+
+
+# Sums are exact, being decimals; only the averages and the results are doubles.
+_REVENUE = """
+WITH items AS (
+    SELECT order_id, customer.customer_id, customer.company_name, unnest(items, recursive := false) AS item
+    FROM orders
+    WHERE customer.customer_id IS NOT NULL
+), revenues AS (
+    SELECT *, item.quantity AS quantity, item.quantity * item.unit_price * (1 - item.discount) AS revenue FROM items
+)
+SELECT
+    customer_id,
+    max(company_name),
+    count(DISTINCT order_id),
+    sum(revenue)::double,
+    avg(revenue)::double,
+    avg(quantity)::double
+FROM revenues
+GROUP BY customer_id
+ORDER BY sum(revenue) DESC, customer_id
+"""
+
+
+def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
+    """Each customer's revenue, largest first, out of the lake's live orders.
+
+    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out.
+    """
+    orders = lake_orders.select(["order_id", "customer", "items"])
+    with duckdb.connect() as connection:
+        connection.register("orders", orders)
+        return [CustomerRevenue(*row) for row in connection.execute(_REVENUE).fetchall()]
+
+
+def build(
+    folder: Path,
+    pipelines: Sequence[PipelineRun],
+    seconds: Mapping[str, float],
+    lake_orders: pa.Table,
+    *,
+    memory_bytes: Mapping[str, int] | None = None,
+    top_customers_before: Sequence[str] = (),
+) -> None:
+    """Write ``report.html`` and ``report.json`` into a folder, which is made if need be.
+
+    ``seconds`` is the time that each phase took, ``lake_orders`` the live rows of the lake's orders, ``memory_bytes``
+    the largest resident memory of each part, and ``top_customers_before`` who led by revenue before the workload.
+    """
+    tables = [table for pipeline in pipelines for table in pipeline.tables]
+    fresh = [pipeline.freshness for pipeline in pipelines if pipeline.freshness is not None]
+    overall = Freshness.of([second for freshness in fresh for second in freshness.seconds])
+    customers = revenue_by_customer(lake_orders)
+    document = {
+        "tables": [table.counts() for table in tables],
+        "freshness_seconds": overall.figures() if overall else None,
+        "freshness_seconds_by_pipeline": {
+            pipeline.name: pipeline.freshness.figures() if pipeline.freshness else None for pipeline in pipelines
+        },
+        "seconds": dict(seconds),
+        "memory_bytes": dict(memory_bytes or {}),
+        "workloads": {
+            pipeline.name: asdict(pipeline.workload) if pipeline.workload else None for pipeline in pipelines
+        },
+        "top_customers": [asdict(customer) for customer in customers[:PIE_CUSTOMERS]],
+        "top_customers_before_workload": list(top_customers_before),
+    }
+    charts = {
+        "revenue": _revenue_chart(customers) if customers else None,
+        "customers": _customers_chart(customers) if customers else None,
+        "seconds": _bars(seconds, " s", _ACCENT),
+        "memory": _bars({name: size / 2**20 for name, size in (memory_bytes or {}).items()}, " MiB", _WARM),
+    }
+    for pipeline in pipelines:
+        if pipeline.freshness and overall:
+            charts[f"freshness-{pipeline.title}"] = _freshness_chart(pipeline.freshness, overall.seconds[-1])
+        if pipeline.workload:
+            charts[f"workload-{pipeline.title}"] = _bars(_ranked(pipeline.workload.by_kind), "", _ACCENT)
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    page = environment.get_template("report.html.j2").render(
+        pipelines=pipelines,
+        tables=tables,
+        equal=all(table.equal for table in tables),
+        workloads=[pipeline.workload for pipeline in pipelines if pipeline.workload],
+        memory=sum((memory_bytes or {}).values()),
+        seconds=sum(seconds.values()),
+        leaders_before=top_customers_before,
+        leaders=[customer.customer_id for customer in customers[:3]],
+        shown_customers=PIE_CUSTOMERS,
+        plotly=get_plotlyjs(),
+        charts={name: _json(chart) for name, chart in charts.items() if chart is not None},
+    )
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.html").write_text(page, encoding="utf-8")
+    (folder / "report.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+
+def _ranked(by_kind: Mapping[str, int]) -> dict[str, float]:
+    return {kind.replace("_", " "): count for kind, count in sorted(by_kind.items(), key=lambda item: -item[1])}
+
+
+def _json(chart: go.Figure) -> str:
+    # Inside a script element, the text </script> would end it.
+    return str(chart.to_json()).replace("<", "\\u003c")
+
+
+def _styled(chart: go.Figure, height: int) -> go.Figure:
+    chart.update_layout(
+        template="none",
+        height=height,
+        font={"family": "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif", "size": 13, "color": _INK},
+        margin={"l": 12, "r": 12, "t": 12, "b": 12},
+        paper_bgcolor="rgba(0,0,0,0)",
+        plot_bgcolor="rgba(0,0,0,0)",
+        hoverlabel={"bgcolor": "white", "bordercolor": _GRID, "font": {"color": _INK}},
+        showlegend=False,
+    )
+    chart.update_xaxes(gridcolor=_GRID, zeroline=False, automargin=True, title_font_color=_MUTED, tickcolor=_GRID)
+    chart.update_yaxes(gridcolor=_GRID, zeroline=False, automargin=True, title_font_color=_MUTED, tickcolor=_GRID)
+    return chart
+
+
+def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
+    """How many changes took how long, on an axis up to ``longest`` seconds, which all pipelines' charts share."""
+    chart = go.Figure(
+        go.Histogram(
+            x=freshness.seconds,
+            xbins={"start": 0, "size": longest / _BINS or 1},
+            marker={"color": _ACCENT, "line": {"color": "white", "width": 1}},
+            hovertemplate="%{x} s: %{y:,} changes<extra></extra>",
+        )
+    )
+    for percent, color, side in ((50, _INK, "right"), (95, _WARM, "left")):
+        at = freshness.percentile(percent)
+        chart.add_vline(
+            x=at,
+            line={"color": color, "width": 2, "dash": "dot"},
+            annotation={
+                "text": f"p{percent} {at:.1f} s",
+                "font": {"color": color},
+                "xanchor": side,
+                "yanchor": "bottom",
+                "y": 1,
+            },
+        )
+    chart.update_xaxes(title="seconds from commit to readable", range=[0, longest * 1.05 or 1])
+    chart.update_yaxes(title="changes")
+    return _styled(chart, 300).update_layout(margin_t=34)
+
+
+def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
+    shown, rest = customers[:PIE_CUSTOMERS], customers[PIE_CUSTOMERS:]
+    names = [customer.company_name for customer in shown]
+    labels = [customer.customer_id for customer in shown]
+    revenues = [customer.revenue for customer in shown]
+    colors = list(_PALETTE[: len(shown)])
+    if rest:
+        names.append(f"{len(rest)} other customers")
+        labels.append("others")
+        revenues.append(sum(customer.revenue for customer in rest))
+        colors.append(_OTHERS)
+    chart = go.Figure(
+        go.Pie(
+            labels=labels,
+            values=revenues,
+            text=names,
+            sort=False,
+            direction="clockwise",
+            hole=0.45,
+            textinfo="label+percent",
+            textposition="inside",
+            insidetextorientation="horizontal",
+            marker={"colors": colors, "line": {"color": "white", "width": 1.5}},
+            hovertemplate="<b>%{text}</b> (%{label})<br>%{value:,.2f} · %{percent}<extra></extra>",
+        )
+    )
+    total = sum(revenues)
+    chart.add_annotation(text=f"<b>{total:,.0f}</b><br>in all", showarrow=False, font={"size": 16})
+    return _styled(chart, 520).update_layout(
+        showlegend=True,
+        legend={"font": {"size": 12}, "itemclick": False, "itemdoubleclick": False},
+        uniformtext={"minsize": 10, "mode": "hide"},
+    )
+
+
+def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
+    most = max((customer.orders for customer in customers), default=1)
+    named = {customer.customer_id for customer in customers[:_NAMED_DOTS]}
+    chart = go.Figure(
+        go.Scatter(
+            x=[customer.average_quantity for customer in customers],
+            y=[customer.average_item_revenue for customer in customers],
+            mode="markers+text",
+            text=[customer.customer_id if customer.customer_id in named else "" for customer in customers],
+            textposition="top center",
+            textfont={"size": 11, "color": _MUTED},
+            customdata=[[customer.company_name, customer.orders, customer.revenue] for customer in customers],
+            marker={
+                "size": [customer.orders for customer in customers],
+                "sizemode": "area",
+                "sizeref": 2 * most / 38**2,
+                "sizemin": 4,
+                "color": _ACCENT,
+                "opacity": 0.6,
+                "line": {"color": "white", "width": 1},
+            },
+            hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]:,} orders, revenue %{customdata[2]:,.2f}<br>"
+            "an item: quantity %{x:.1f}, revenue %{y:,.2f}<extra></extra>",
+        )
+    )
+    chart.update_xaxes(title="average quantity of an item", rangemode="tozero")
+    chart.update_yaxes(title="average revenue of an item", rangemode="tozero")
+    return _styled(chart, 520)
+
+
+def _bars(values: Mapping[str, float], unit: str, color: str) -> go.Figure | None:
+    """Horizontal bars in the order given, each with its value; None for no values."""
+    if not values:
+        return None
+    digits = ",.1f" if unit == " s" else ",.0f"
+    chart = go.Figure(
+        go.Bar(
+            x=list(values.values()),
+            y=list(values),
+            orientation="h",
+            marker_color=color,
+            text=[f"{value:{digits}}{unit}" for value in values.values()],
+            textposition="outside",
+            cliponaxis=False,
+            hoverinfo="skip",
+        )
+    )
+    chart.update_xaxes(visible=False, range=[0, max(values.values()) * 1.3 or 1])
+    chart.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix="  ")
+    return _styled(chart, 24 * len(values) + 40).update_layout(bargap=0.35)

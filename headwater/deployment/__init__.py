@@ -1,0 +1,1 @@
+"""An environment's configuration, and what its templates promise. Stays on the laptop."""

@@ -1,0 +1,124 @@
+"""What goes to S3 as it is: plugin zips, the PySpark package, the wheel it needs and the rendered contracts, all under
+build/."""
+
+import hashlib
+import re
+import shutil
+import subprocess
+import sys
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from headwater.contract.reading import read_contracts
+from headwater.errors import UserError
+from headwater.folder_lock import claim
+from headwater.packaging import jars
+from headwater.paths import BUILD, CONTRACTS, ROOT
+
+# The package as EMR and Glue get it: what needs PySpark and boto3, and on Glue the wheel, only.
+LAKE_PACKAGE = (
+    "__init__.py",
+    "errors.py",
+    "contract/__init__.py",
+    "contract/model.py",
+    "contract/types.py",
+    "lake/**/*.py",
+)
+CONNECT = ROOT / "connect"
+REQUIREMENTS = ROOT / "requirements.txt"
+# What DynamoDB's changes are decoded with, for Glue 5's Python and processors.
+WHEEL = "msgspec"
+WHEEL_PLATFORM = ("--implementation", "cp", "--python-version", "3.11", "--platform", "manylinux2014_x86_64")
+# ZIP knows no earlier moment; a fixed one makes the same content the same bytes.
+MOMENT = (1980, 1, 1, 0, 0, 0)
+
+
+def build(step: jars.Step, build: Path = BUILD) -> None:
+    """Make all assets under build/, each only when what it is made from has changed.
+
+    Raises `UserError` when Maven fails, or a jar is not the locked one.
+    """
+    with claim(build / "assets", "another run", wait=True):
+        jars.fetch(step, build)
+        fetch_wheel(step, build)
+        build_connect(step, build)
+        for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
+            zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
+        package = ROOT / "headwater"
+        zip_files(build / "headwater.zip", ROOT, sorted(path for glob in LAKE_PACKAGE for path in package.glob(glob)))
+        render_contracts(build / "contracts")
+
+
+def build_connect(step: jars.Step, build: Path = BUILD) -> None:
+    """Build the Maven module connect/ into build/plugins/headwater-connect; its tests are run by `make test`."""
+    plugin = build / "plugins" / "headwater-connect"
+    stamp = build / "stamps" / "connect"
+    sources = (path for part in ("main", "assembly") for path in sorted((CONNECT / "src" / part).rglob("*")))
+    inputs = tree_digest([CONNECT / "pom.xml", *sources])
+    if plugin.is_dir() and stamp.exists() and stamp.read_text() == inputs:
+        return
+    with step("Building the sink connector and the config provider (connect/)"):
+        jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
+        shutil.rmtree(plugin, ignore_errors=True)
+        shutil.copytree(CONNECT / "target" / plugin.name, plugin)
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(inputs)
+
+
+def fetch_wheel(step: jars.Step, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
+    """Fetch the wheel that Glue installs, of the version and with one of the hashes in the lock, into build/wheels."""
+    folder = build / "wheels"
+    locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
+    if locked is None:
+        raise UserError(
+            f"{requirements}: found no {WHEEL}, expected its version and hashes: restore it, or `make lock`"
+        )
+    stamp = build / "stamps" / "wheel"
+    inputs = locked[0] + " ".join(WHEEL_PLATFORM)
+    if any(folder.glob("*.whl")) and stamp.exists() and stamp.read_text() == inputs:
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    wanted = folder / "requirements.txt"
+    wanted.write_text(locked[0])
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
+    command += ["--require-hashes", "--only-binary", ":all:", *WHEEL_PLATFORM, "--dest", str(folder)]
+    with step(f"Fetching {WHEEL} {locked[1]} for Glue"):
+        run = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True)
+    if run.returncode != 0:
+        raise UserError(f"pip could not fetch {WHEEL} {locked[1]}: {run.stderr.strip()}")
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(inputs)
+
+
+def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
+    """Write each contract as JSON, since the cluster has no YAML parser. Those of contracts gone are removed."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rendered = {f"{one.table}.json": one.to_json() for one in read_contracts(contracts)}
+    for name, text in rendered.items():
+        (folder / name).write_text(text)
+    for gone in {path.name for path in folder.iterdir()} - rendered.keys():
+        (folder / gone).unlink()
+
+
+def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:
+    """Write a zip of files, named by their paths below `root`, whose bytes depend on names and content alone."""
+    part = target.with_suffix(".part")
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
+        for path in files:
+            if path.is_file():
+                entry = zipfile.ZipInfo(str(path.relative_to(root)), MOMENT)
+                entry.compress_type = zipfile.ZIP_DEFLATED
+                entry.external_attr = 0o644 << 16
+                archive.writestr(entry, path.read_bytes())
+    part.replace(target)
+
+
+def tree_digest(files: Iterable[Path]) -> str:
+    """Return one SHA-256 over the names and contents of files; folders among them are passed over."""
+    digest = hashlib.sha256()
+    for path in files:
+        if path.is_file():
+            digest.update(f"{path.relative_to(ROOT)}\0{jars.sha256(path)}\n".encode())
+    return digest.hexdigest()

@@ -1,0 +1,1 @@
+"""Sample data for both sources, and the workloads that change it."""

@@ -1,0 +1,281 @@
+"""The source's side, DynamoDB: its items as forms, read by a Scan.
+
+Beside the contract's columns ``_rest`` is compared, which must hold everything that no column names, types intact.
+"""
+
+import json
+import re
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, field
+from decimal import Decimal
+from functools import partial
+from typing import Any
+
+import pyarrow as pa
+from boto3.dynamodb.types import Binary
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headwater.contract.model import UNKNOWN_MONTH, Column, Contract
+from headwater.contract.types import Type
+from headwater.errors import UserError
+from headwater.verify import dynamodb_forms
+from headwater.verify.compare import Field
+from headwater.verify.forms import Form, Row, ToForm, days, guarded, integer, micros, plain_text, unreadable, unscaled
+from headwater.verify.lake import arrow_forms
+from headwater.verify.spelling import spelled
+
+_SETS = ("SS", "NS", "BS")
+_DOCUMENTS = ("M", "L")
+
+
+class DynamoDbSource:
+    """DynamoDB, by a low-level boto3 ``client``. ``tables`` are the actual names of tables that are called otherwise
+    than their contract's ``source.table``, by the contract's table."""
+
+    def __init__(self, client: Any, tables: Mapping[str, str] | None = None) -> None:
+        self._client = client
+        self._tables = tables or {}
+
+    def reading(self) -> AbstractContextManager[None]:
+        """DynamoDB has no snapshot that a Scan could read: what changes meanwhile may be met or not."""
+        return nullcontext()
+
+    def table(self, contract: Contract) -> "DynamoDbTable":
+        """The items of a contract's table."""
+        return DynamoDbTable(contract, self._client, self._tables.get(contract.table, contract.source.table))
+
+
+class DynamoDbTable:
+    """A contract's items in DynamoDB, as forms in the order of the contract's columns, and ``_rest``.
+
+    An item that DynamoDB's time to live will delete counts as long as a Scan gives it.
+    """
+
+    def __init__(self, contract: Contract, client: Any, table: str) -> None:
+        self.contract = contract
+        self.fields = (*(_field(column) for column in contract.columns), _rest_field(contract))
+        self._client = client
+        self._table = table
+        self._plan = [(column.path, _column_form(column)) for column in contract.columns]
+        self._named = _Named.by(contract)
+
+    def rows(self) -> Iterator[Row]:
+        """Stream the items' rows, strongly consistent. Raises UserError where the table cannot be read."""
+        try:
+            for page in self._client.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True):
+                for item in page["Items"]:
+                    yield self.row(item)
+        except (BotoCoreError, ClientError) as error:
+            raise UserError(
+                f"{self.contract.table}: reading the DynamoDB table {self._table} failed: {error}. Check "
+                "--dynamodb-table, --dynamodb-endpoint, --region and the AWS credentials, which need dynamodb:Scan"
+            ) from error
+
+    def row(self, item: Mapping[str, Any]) -> Row:
+        """One item's forms from its attributes as the client gives them."""
+        values = dynamodb_forms.deserialized(item)
+        return (*(to_form(_at(values, path)) for path, to_form in self._plan), self._rest(values))
+
+    def _rest(self, values: Mapping[str, Any]) -> Form:
+        return tuple(sorted(self._named.leftovers(values, ()))) or None
+
+
+_ABSENT = object()
+
+
+def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
+    """The value at a path into maps; _ABSENT where there is none, None where it or a map around it is NULL."""
+    value: Any = values
+    for name in path:
+        if value is None or value is _ABSENT:
+            return value
+        if not isinstance(value, Mapping):
+            return (f"no map around {name}", value)  # a value that no column takes
+        value = value.get(name, _ABSENT)
+    return value
+
+
+# --- What no column names -------------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Named:
+    """What a contract names of a value: all of it, or parts by their name; of a list, parts of its elements. ``held``:
+    a column holds the value itself, be it only a struct of its parts."""
+
+    held: bool = False
+    whole: bool = False
+    parts: dict[str, "_Named"] = field(default_factory=dict)
+    element: "_Named | None" = None
+
+    @staticmethod
+    def by(contract: Contract) -> "_Named":
+        """What a contract's columns name of an item."""
+        item = _Named()
+        for column in contract.columns:
+            named = item
+            for name in column.path:
+                named = named.parts.setdefault(name, _Named())
+            named._add(column.type)
+        return item
+
+    def _add(self, type_: Type) -> None:
+        self.held = True
+        if type_.kind == "struct":
+            for name, field_type in type_.fields:
+                self.parts.setdefault(name, _Named())._add(field_type)
+        elif type_.kind == "array" and type_.element is not None and type_.element.kind in ("array", "struct"):
+            self.element = self.element or _Named()
+            self.element._add(type_.element)
+        else:
+            self.whole = True
+
+    def leftovers(self, value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Form]]:
+        """Path and form of what is not named, and of what a named attribute has that its column's null does not tell
+        from an absent one: a NULL, and a map around it that is empty."""
+        if value is None:
+            yield path, _whole_form(None)
+        elif self.whole:
+            return
+        elif isinstance(value, Mapping):
+            if not value and not self.held:
+                yield path, _whole_form(value)
+            for name, inner in value.items():
+                named = self.parts.get(name)
+                if named is None:
+                    yield (*path, name), _whole_form(inner)
+                else:
+                    yield from named.leftovers(inner, (*path, name))
+        elif isinstance(value, list) and self.element is not None:
+            for at, inner in enumerate(value):
+                yield from self.element.leftovers(inner, (*path, str(at)))
+
+
+_whole_form = guarded(dynamodb_forms.of_value)
+
+
+def _rest_field(contract: Contract) -> Field:
+    """The lake's ``_rest``, a JSON object of paths and values with their type."""
+    known = {column.path[0] for column in contract.columns}
+
+    def form(text: Any) -> Form:
+        document = dynamodb_forms.parse_json(text)
+        if not isinstance(document, dict):
+            raise ValueError(text)
+        rest = [(_path(name, known), dynamodb_forms.of_json(value)) for name, value in document.items()]
+        return tuple(sorted(rest)) or None
+
+    return Field("_rest", partial(arrow_forms, type_=Type("string"), text=form), _shown_rest)
+
+
+def _path(name: str, known: Container[str]) -> tuple[str, ...]:
+    """What a name in ``_rest`` means: a path, if it begins with an attribute that columns name or with a quote."""
+    if name.startswith('"') or name.partition(".")[0] in known:
+        return dynamodb_forms.split_path(name)
+    return (name,)
+
+
+def _shown_rest(form: Form) -> str:
+    if form is None or not isinstance(form[0], tuple):
+        return spelled(form, Type("string"))
+    rest = {dynamodb_forms.join_path(path): dynamodb_forms.to_json(value) for path, value in form}
+    return json.dumps(rest, ensure_ascii=False)
+
+
+# --- Columns --------------------------------------------------------------------------------------------------------
+
+
+def _field(column: Column) -> Field:
+    type_, source_type = column.type, column.source_type
+    shown: Callable[[Form], str] = partial(spelled, type_=type_)
+    if source_type in _SETS:
+        element = dynamodb_forms.number if source_type == "NS" else plain_text
+        return Field(column.name, partial(_set_forms, type_=type_, text=element), shown)
+    if type_.kind == "string" and source_type in _DOCUMENTS:
+        return Field(column.name, partial(arrow_forms, type_=type_, text=_document_form), _shown_document)
+    text = dynamodb_forms.number if source_type == "N" else plain_text
+    return Field(column.name, partial(arrow_forms, type_=type_, text=text), shown)
+
+
+def _set_forms(array: pa.Array, type_: Type, text: ToForm) -> list[Form]:
+    return [None if members is None else _in_any_order(members) for members in arrow_forms(array, type_, text)]
+
+
+def _in_any_order(members: Iterable[Form]) -> Form:
+    # By their text: a member that its type cannot hold has a form that no number can be compared with.
+    return tuple(sorted(members, key=repr))
+
+
+def _document_form(text: Any) -> Form:
+    return dynamodb_forms.of_json(dynamodb_forms.parse_json(text))
+
+
+def _shown_document(form: Form) -> str:
+    if form is None or form[0] not in _DOCUMENTS:
+        return spelled(form, Type("string"))
+    return json.dumps(dynamodb_forms.to_json(form), ensure_ascii=False)
+
+
+def _column_form(column: Column) -> ToForm:
+    """What turns a column's attribute, or _ABSENT, into its form."""
+    if column.transform == "month":
+        month = guarded(_month)
+        return lambda value: UNKNOWN_MONTH if value is _ABSENT or value is None else month(value)
+    to_form = _value_form(column.type, column.source_type or "")
+    return lambda value: None if value is _ABSENT or value is None else to_form(value)
+
+
+# What boto3 makes of each type, and what a value inside a map or a list is that becomes a lake type.
+_PYTHON_TYPES = {
+    "S": str, "N": Decimal, "B": Binary, "BOOL": bool, "M": dict, "L": list, "SS": set, "NS": set, "BS": set,
+}  # fmt: skip
+_INNER_TYPES = {
+    "string": "S", "date": "S", "int": "N", "bigint": "N", "decimal": "N", "binary": "B", "boolean": "BOOL",
+    "array": "L", "struct": "M",
+}  # fmt: skip
+
+
+def _value_form(type_: Type, source_type: str) -> ToForm:
+    """What turns a value into its form; one that is not of ``source_type`` is unreadable."""
+    expected, to_form = _PYTHON_TYPES[source_type], _typed_form(type_, source_type)
+    return guarded(lambda value: to_form(value) if isinstance(value, expected) else unreadable(value))
+
+
+def _typed_form(type_: Type, source_type: str) -> ToForm:
+    if type_.element is not None:
+        element = _value_form(
+            type_.element, source_type[0] if source_type in _SETS else _INNER_TYPES[type_.element.kind]
+        )
+        ordered = _in_any_order if source_type in _SETS else tuple
+        return lambda value: ordered(None if member is None else element(member) for member in value)
+    if type_.kind == "struct":
+        fields = [(name, _value_form(field_type, _INNER_TYPES[field_type.kind])) for name, field_type in type_.fields]
+        return lambda value: tuple(
+            None if value.get(name) is None else to_form(value[name]) for name, to_form in fields
+        )
+    if type_.kind == "string" and source_type in _DOCUMENTS:
+        return dynamodb_forms.of_value
+    if type_.kind == "decimal":
+        return lambda value: unscaled(value, type_.scale)
+    scalars: dict[str, ToForm] = {
+        "int": integer,
+        "bigint": integer,
+        "boolean": bool,
+        "string": dynamodb_forms.number if source_type == "N" else plain_text,
+        "binary": lambda value: dynamodb_forms.raw_bytes(value).hex(),
+        "date": days,
+        "timestamp": micros,
+    }
+    return scalars[type_.kind]
+
+
+_MONTH = re.compile(r"(\d{4}-\d\d)-\d\d")
+
+
+def _month(value: Any) -> str:
+    """The month of an ISO date or timestamp."""
+    found = _MONTH.match(value)
+    if found is None:
+        raise ValueError(value)
+    return found[1]

@@ -1,0 +1,222 @@
+"""The source's side, PostgreSQL: its tables as forms, all read in one snapshot."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from headwater.contract.model import Column, Contract
+from headwater.contract.types import SourceType, Type
+from headwater.errors import UserError
+from headwater.verify.compare import Field
+from headwater.verify.forms import (
+    Form,
+    Row,
+    ToForm,
+    clock,
+    days,
+    float_bits,
+    guarded,
+    integer,
+    interval,
+    micros,
+    plain_text,
+    unreadable,
+    unscaled,
+)
+from headwater.verify.lake import arrow_forms
+from headwater.verify.spelling import spelled
+
+# What the source prints depends on these; with them its text is exact and the same on every server.
+_SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "iso_8601",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+}
+
+
+def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
+    """The text of each ``verify_with``, which lies beside its contract, by table. Raises UserError."""
+    queries: dict[str, str] = {}
+    for contract in contracts:
+        if contract.verify_with is None:
+            continue
+        path = folder / contract.verify_with
+        try:
+            queries[contract.table] = path.read_text(encoding="utf-8")
+        except OSError as error:
+            raise UserError(
+                f"{folder / contract.table}.yaml: verify_with: {path} cannot be read: {error.strerror}; "
+                "expected an SQL file beside the contract"
+            ) from None
+    return queries
+
+
+class PostgresqlSource:
+    """A PostgreSQL database. ``queries`` are the texts of each ``verify_with`` by table (see ``load_queries``)."""
+
+    def __init__(self, connection: psycopg.Connection, queries: Mapping[str, str]) -> None:
+        self._connection = connection
+        self._queries = queries
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Read everything in one REPEATABLE READ transaction, so that a running workload does not tear the tables
+        apart. Raises ValueError where the connection is inside a transaction."""
+        if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
+            raise ValueError("verify needs a connection outside a transaction, to read all tables in one snapshot")
+        with self._connection.transaction():
+            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            for name, value in _SESSION.items():
+                self._connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+            yield
+
+    def table(self, contract: Contract) -> "PostgresqlTable":
+        """The rows of a contract's table, or of what its ``verify_with`` computes."""
+        return PostgresqlTable(contract, self._connection, self._queries.get(contract.table))
+
+
+class PostgresqlTable:
+    """A contract's rows in PostgreSQL, as forms in the order of the contract's columns."""
+
+    def __init__(self, contract: Contract, connection: psycopg.Connection, query: str | None) -> None:
+        if contract.verify_with is not None and query is None:
+            raise ValueError(f"{contract.table}: no text for verify_with: {contract.verify_with}")
+        self.contract = contract
+        self.fields = tuple(_field(column) for column in contract.columns)
+        self._connection = connection
+        self._query = query
+        # COPY gives every value as PostgreSQL's own text. Arrays alone go as JSON, which is easier to take apart.
+        self._selected: list[tuple[str, bool]] = []
+        self._plan: list[tuple[int, tuple[str, ...], bool, ToForm]] = []
+        for column in contract.columns:
+            source_type = SourceType.parse(column.source_type or "")
+            wanted = (column.path[0], source_type.array)
+            if wanted not in self._selected:
+                self._selected.append(wanted)
+            is_json = len(column.path) > 1 or column.type.kind in ("array", "struct")
+            self._plan.append(
+                (self._selected.index(wanted), column.path[1:], is_json, _source_form(column.type, source_type.base))
+            )
+
+    def rows(self) -> Iterator[Row]:
+        """Stream the rows. Raises UserError where the source has no such table or column."""
+        statement = self._statement()
+        try:
+            with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+                for texts in copy.rows():
+                    yield self.row(texts)
+        except psycopg.Error as error:
+            what = self.contract.verify_with or self.contract.source.table
+            raise UserError(
+                f"{self.contract.table}: reading {what} failed: {error}. The contract's columns must exist there, and "
+                "the user needs SELECT on what is read"
+            ) from error
+
+    def _statement(self) -> sql.Composed:
+        selected = [
+            sql.SQL("to_json({})" if array else "{}").format(sql.Identifier(name)) for name, array in self._selected
+        ]
+        if self._query is None:
+            table: sql.Composable = sql.Identifier(self.contract.source.schema, self.contract.source.name)
+        else:
+            # The line end closes a comment on the query's last line.
+            table = sql.SQL("(" + self._query.strip().rstrip(";") + "\n) AS recomputed")
+        return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(sql.SQL(", ").join(selected), table)
+
+    def row(self, texts: Sequence[str | None]) -> Row:
+        """One row's forms from PostgreSQL's texts, which are in the order of what the statement selects."""
+        documents: dict[int, Any] = {}
+        row: list[Form] = []
+        for at, path, is_json, to_form in self._plan:
+            value: Any = texts[at]
+            if is_json and value is not None:
+                if at not in documents:
+                    documents[at] = json.loads(value, parse_float=Decimal, parse_int=_json_integer)
+                value = documents[at]
+                for name in path:
+                    value = value.get(name) if isinstance(value, dict) else None
+            row.append(None if value is None else to_form(value))
+        return tuple(row)
+
+
+def _json_integer(text: str) -> int | Decimal:
+    # int has no negative zero, which a float may be.
+    return Decimal(text) if text == "-0" else int(text)
+
+
+def _field(column: Column) -> Field:
+    text = _text_form(SourceType.parse(column.source_type or "").base)
+    return Field(
+        column.name,
+        # A number that the lake holds as text is compared as it stands there.
+        partial(arrow_forms, type_=column.type, text=plain_text if text is _number_text else text),
+        partial(spelled, type_=column.type),
+    )
+
+
+def _source_form(type_: Type, base: str) -> ToForm:
+    """What turns a non-null value, PostgreSQL's text or parsed JSON, into its form."""
+    if type_.kind == "array" and type_.element is not None:
+        element = _source_form(type_.element, base)
+        return lambda value: (
+            tuple(None if item is None else element(item) for item in value)
+            if isinstance(value, list)
+            else unreadable(value)
+        )
+    if type_.kind == "struct":
+        fields = [(name, _source_form(field_type, "")) for name, field_type in type_.fields]
+        return lambda value: (
+            tuple(None if value.get(name) is None else to_form(value[name]) for name, to_form in fields)
+            if isinstance(value, dict)
+            else unreadable(value)
+        )
+    return guarded(_scalar_form(type_, base))
+
+
+def _scalar_form(type_: Type, base: str) -> ToForm:
+    if type_.kind == "decimal":
+        return lambda value: unscaled(Decimal(value), type_.scale)
+    return {
+        "int": integer,
+        "bigint": integer,
+        "float": lambda value: float_bits(float(value), single=True),
+        "double": lambda value: float_bits(float(value), single=False),
+        "boolean": _boolean,
+        "string": _text_form(base),
+        "binary": lambda value: bytes.fromhex(value.removeprefix("\\x")).hex(),
+        "date": days,
+        "timestamp": micros,
+    }[type_.kind]
+
+
+def _boolean(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    return {"t": True, "f": False}[value] if value in ("t", "f") else unreadable(value)
+
+
+def _text_form(base: str) -> ToForm:
+    """Texts are compared as they are, except calendar types, which the two sides spell differently."""
+    if base == "date":
+        return days
+    if base.startswith("timestamp"):
+        return micros
+    if base.startswith("time"):
+        return clock
+    if base == "interval":
+        return interval
+    return _number_text if base in ("smallint", "integer", "bigint", "numeric") else plain_text
+
+
+def _number_text(value: Any) -> str:
+    """A number as PostgreSQL prints it; in an array it comes as a JSON number."""
+    return format(value, "f") if isinstance(value, Decimal) else str(value)

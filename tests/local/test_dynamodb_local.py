@@ -1,0 +1,385 @@
+"""A table's changes reach Kinesis through the relay as DynamoDB's own destination would write them."""
+
+import itertools
+import json
+import re
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headwater.errors import UserError
+from headwater.local.aws import AwsApi
+from headwater.local.dynamodb_local import DynamoDb
+from headwater.local.processes import wait_until
+from headwater.local.relay import TTL_IDENTITY, Relay
+from headwater.samples import accounts
+from headwater.samples.accounts import AccountsProgress
+
+ITEM = {
+    "id": {"S": "account-1"},
+    "custName": {"S": "Ærø & Søn"},
+    "text": {"S": ""},
+    "number": {"N": "12345678901234567890123456789012345678"},
+    "bytes": {"B": b"\x00\xff"},
+    "yes": {"BOOL": True},
+    "nothing": {"NULL": True},
+    "map": {"M": {"a.b": {"M": {'"': {"B": b""}}}}},
+    "list": {"L": [{"S": "x"}, {"N": "1"}]},
+    "texts": {"SS": ["", "ß"]},
+    "numbers": {"NS": ["-1.5", "2"]},
+    "blobs": {"BS": [b"", b"\x01"]},
+}
+KEY = {name: ITEM[name] for name in ("id", "custName")}
+
+
+@pytest.fixture(scope="module")
+def dynamodb(session_folder: Path) -> Iterator[DynamoDb]:
+    with DynamoDb(session_folder / "dynamodb") as server:
+        yield server
+
+
+class Source:
+    """A table of its own for each test, with its Kinesis stream."""
+
+    def __init__(self, dynamodb: DynamoDb, aws_api: AwsApi, folder: Path, name: str) -> None:
+        self.dynamodb = dynamodb
+        self.client = dynamodb.client("dynamodb")
+        self.kinesis = aws_api.client("kinesis")
+        self.name = name
+        accounts.create_table(self.client, name)
+        self.kinesis.create_stream(StreamName=name, ShardCount=2)
+        self.relay = partial(Relay, folder / "relay", dynamodb, aws_api.endpoint, name, name)
+
+    def put(self, item: dict[str, Any]) -> None:
+        self.client.put_item(TableName=self.name, Item=item)
+
+    def delete(self, key: dict[str, Any] = KEY) -> None:
+        self.client.delete_item(TableName=self.name, Key=key)
+
+    def update(self, expression: str, key: dict[str, Any] = KEY, **values: dict[str, Any]) -> None:
+        self.client.update_item(
+            TableName=self.name,
+            Key=key,
+            UpdateExpression=expression,
+            ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
+        )
+
+    def work(self, seconds: float, changes: int, progress: Callable[[AccountsProgress], None]) -> int:
+        """Run the workload over 40 items, and return how many changes it made, those of loading included."""
+        loaded = accounts.load(self.client, accounts.generate(40, seed=1), self.name)
+        factory = partial(self.dynamodb.client, "dynamodb")
+        return loaded + accounts.run(factory, seconds, changes, 3, 2, progress, table=self.name).changes
+
+    def shards(self) -> list[dict[str, Any]]:
+        shards: list[dict[str, Any]] = self.kinesis.list_shards(StreamName=self.name)["Shards"]
+        return shards
+
+    def records(self) -> list[dict[str, Any]]:
+        """The stream's records, a shard's after its parents', which must have an end."""
+        found = []
+        for shard in self.shards():
+            iterator = self.kinesis.get_shard_iterator(
+                StreamName=self.name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
+            )["ShardIterator"]
+            answer = self.kinesis.get_records(ShardIterator=iterator, Limit=10_000)
+            assert ("NextShardIterator" in answer) == ("EndingSequenceNumber" not in shard["SequenceNumberRange"])
+            found += answer["Records"]
+        return found
+
+    def data(self) -> list[dict[str, Any]]:
+        return [json.loads(record["Data"]) for record in self.records()]
+
+
+@pytest.fixture
+def source(dynamodb: DynamoDb, aws_api: AwsApi, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Source]:
+    found = Source(dynamodb, aws_api, tmp_path, re.sub(r"\W", "-", request.node.name))
+    yield found
+    # Deleting the table would wait for DynamoDB Local's search for expired items, which each table otherwise keeps.
+    found.client.update_time_to_live(
+        TableName=found.name, TimeToLiveSpecification={"Enabled": False, "AttributeName": accounts.TTL_ATTRIBUTE}
+    )
+
+
+def by_item(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
+    found = defaultdict(list)
+    for one in records:
+        found[json.dumps(one["dynamodb"]["Keys"], sort_keys=True)].append(one)
+    return found
+
+
+def creation(record: dict[str, Any]) -> int:
+    return int(record["dynamodb"]["ApproximateCreationDateTime"])
+
+
+def follow(records: list[dict[str, Any]]) -> None:
+    """Fail unless each change of an item, in order of its time, begins where the one before it ended."""
+    for changes in by_item(records).values():
+        state = None
+        for change in sorted(changes, key=creation):
+            assert change["dynamodb"].get("OldImage") == state
+            state = change["dynamodb"].get("NewImage")
+
+
+def test_a_record_has_the_fields_of_dynamodbs_own_destination(source: Source) -> None:
+    before = time.time_ns() // 1000
+    with source.relay() as relay:
+        source.put(ITEM)
+        source.update("SET email = :text REMOVE nothing", text={"S": "a@example.com"})
+        source.put({**ITEM, "email": {"S": "a@example.com"}})
+        source.delete()
+        relay.await_caught_up()
+    records = source.records()
+    inserted, modified, put, removed = data = source.data()
+    image = {
+        **ITEM,
+        "bytes": {"B": "AP8="},
+        "map": {"M": {"a.b": {"M": {'"': {"B": ""}}}}},
+        "blobs": {"BS": ["", "AQ=="]},
+    }
+    without = {name: value for name, value in image.items() if name != "nothing"} | {"email": {"S": "a@example.com"}}
+    whole = {**image, "email": {"S": "a@example.com"}}
+    for record, (name, new, old) in zip(
+        data,
+        [
+            ("INSERT", image, None),
+            ("MODIFY", without, image),
+            ("MODIFY", whole, without),
+            ("REMOVE", None, whole),
+        ],
+        strict=True,
+    ):
+        change = record["dynamodb"]
+        assert list(record) == [
+            *(
+                "awsRegion",
+                "eventID",
+                "eventName",
+                "userIdentity",
+                "recordFormat",
+                "tableName",
+                "dynamodb",
+                "eventSource",
+            )
+        ]
+        assert record["awsRegion"] == "eu-central-1"
+        assert re.fullmatch(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", record["eventID"])
+        assert (record["eventName"], record["userIdentity"]) == (name, None)
+        assert (record["recordFormat"], record["tableName"]) == ("application/json", source.name)
+        assert record["eventSource"] == "aws:dynamodb"
+        assert list(change) == [
+            "ApproximateCreationDateTime",
+            "Keys",
+            *(["NewImage"] if new else []),
+            *(["OldImage"] if old else []),
+            "SizeBytes",
+            "ApproximateCreationDateTimePrecision",
+        ]
+        assert change["Keys"] == KEY
+        assert (change.get("NewImage"), change.get("OldImage")) == (new, old)
+        assert change["ApproximateCreationDateTimePrecision"] == "MICROSECOND"
+        assert before - 60_000_000 < change["ApproximateCreationDateTime"] < time.time_ns() // 1000
+    assert b'"custName":{"S":"\xc3\x86r\xc3\xb8 & S\xc3\xb8n"}' in records[0]["Data"]
+    assert b": " not in records[0]["Data"]
+    assert len({record["PartitionKey"] for record in records}) == 1
+    assert re.fullmatch(r"[0-9A-F]{32}", records[0]["PartitionKey"])
+    assert len({record["eventID"] for record in data}) == 4
+    assert [creation(record) for record in data] == sorted({creation(record) for record in data})
+    # Keys and images: names in UTF-8 and values; the delete's is that of the item it removed.
+    assert (
+        removed["dynamodb"]["SizeBytes"]
+        == put["dynamodb"]["SizeBytes"] - modified["dynamodb"]["SizeBytes"] + (inserted["dynamodb"]["SizeBytes"])
+    )
+
+
+def test_a_time_is_never_later_than_its_change(source: Source) -> None:
+    written: dict[str, int] = {}
+    with source.relay() as relay:
+        relay.await_caught_up()
+
+        def put(worker: int) -> None:
+            for number in range(60):
+                name = f"{worker}-{number}"
+                source.put({**KEY, "id": {"S": name}})
+                written[name] = time.time_ns() // 1000
+
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(put, range(4)))
+        relay.await_caught_up()
+    found = {one["dynamodb"]["Keys"]["id"]["S"]: creation(one) for one in source.data()}
+    assert len(found) == len(written) == len(set(found.values()))
+    assert all(found[name] <= done for name, done in written.items())
+
+
+def test_a_write_that_changes_nothing_or_is_refused_leaves_no_record(source: Source) -> None:
+    source.put(ITEM)
+    source.put(ITEM)
+    source.delete({**KEY, "id": {"S": "not there"}})
+    with pytest.raises(source.client.exceptions.ConditionalCheckFailedException):
+        source.client.put_item(TableName=source.name, Item=KEY, ConditionExpression="attribute_not_exists(id)")
+    with pytest.raises(source.client.exceptions.TransactionCanceledException):
+        source.client.transact_write_items(
+            TransactItems=[
+                {"Put": {"TableName": source.name, "Item": {**KEY, "id": {"S": "new"}}}},
+                {
+                    "ConditionCheck": {
+                        "TableName": source.name,
+                        "Key": KEY,
+                        "ConditionExpression": "attribute_not_exists(id)",
+                    }
+                },
+            ]
+        )
+    with source.relay() as relay:
+        relay.await_caught_up()
+    assert [one["eventName"] for one in source.data()] == ["INSERT"]
+
+
+def test_what_dynamodb_local_expires_has_the_identity_of_dynamodb(source: Source) -> None:
+    source.put({**KEY, "expires_at": {"N": str(int(time.time()) - 60)}})
+    count = partial(source.client.scan, TableName=source.name, Select="COUNT")
+    wait_until("DynamoDB Local to delete an expired item", lambda: count()["Count"] == 0, timeout=60)
+    with source.relay() as relay:
+        relay.await_caught_up()
+    assert [(one["eventName"], one["userIdentity"]) for one in source.data()] == [
+        ("INSERT", None),
+        ("REMOVE", TTL_IDENTITY),
+    ]
+
+
+def test_the_relay_expires_items_in_dynamodbs_name_and_no_others(source: Source) -> None:
+    past, future, long_past = (str(int(time.time()) + ahead) for ahead in (-60, 3600, -6 * 365 * 24 * 3600))
+    values = {
+        "expired": {"N": past},
+        "not yet": {"N": future},
+        "a mistake": {"N": long_past},
+        "no number": {"S": past},
+        "deleted by hand": {"N": future},
+    }
+    for name, value in values.items():
+        source.put({**KEY, "id": {"S": name}, "expires_at": value})
+    source.delete({**KEY, "id": {"S": "deleted by hand"}})
+    with source.relay() as relay:
+        relay.await_caught_up()
+        # The same key again is another item, which the client deletes.
+        source.put({**KEY, "id": {"S": "expired"}})
+        source.delete({**KEY, "id": {"S": "expired"}})
+        relay.await_caught_up()
+    removed = defaultdict(list)
+    for one in source.data():
+        if one["eventName"] == "REMOVE":
+            removed[one["dynamodb"]["Keys"]["id"]["S"]].append(one["userIdentity"])
+    assert removed == {"deleted by hand": [None], "expired": [TTL_IDENTITY, None]}
+
+
+def test_a_killed_relay_goes_on_where_it_was_and_loses_nothing(source: Source) -> None:
+    relay = source.relay()
+    relay.start()
+    kills = itertools.count()
+
+    def kill(progress: AccountsProgress) -> None:
+        if progress.changes > 100 * (next(kills) + 1) and progress.changes < progress.wanted:
+            relay.kill()
+            relay.start()
+
+    try:
+        changes = source.work(6, 600, kill)
+        relay.await_caught_up()
+    finally:
+        relay.stop()
+    data = source.data()
+    bytes_by_event = defaultdict(set)
+    for record in source.records():
+        bytes_by_event[json.loads(record["Data"])["eventID"]].add(record["Data"])
+    assert next(kills) > 3
+    assert all(len(found) == 1 for found in bytes_by_event.values())
+    once = list({one["eventID"]: one for one in data}.values())
+    assert len([one for one in once if one["userIdentity"] is None]) == changes
+    follow(once)
+
+
+def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: Source) -> None:
+    accounts.load(source.client, accounts.generate(100, seed=1), source.name)
+    reports: list[AccountsProgress] = []
+    with source.relay() as relay:
+        factory = partial(source.dynamodb.client, "dynamodb")
+        summary = accounts.run(factory, 2, 500, 4, 3, reports.append, table=source.name)
+        relay.await_caught_up()
+    data = source.data()
+    by_client = [one for one in data if one["userIdentity"] is None]
+    assert len(by_client) == 100 + summary.changes
+    assert len(data) - len(by_client) >= summary.expiring > 0
+    assert summary.changes >= 500
+    assert set(summary.by_kind) == set(accounts.KINDS)
+    assert summary.refused >= summary.by_kind["update_refused"]
+    assert summary.cancelled == summary.by_kind["transact_cancelled"]
+    assert (reports[-1].changes, reports[-1].wanted) == (summary.changes, 500)
+    assert Counter(one["eventName"] for one in data).keys() == {"INSERT", "MODIFY", "REMOVE"}
+    follow(data)
+    images = [(one["dynamodb"].get("OldImage", {}), one["dynamodb"].get("NewImage", {})) for one in data]
+    changed = [(old, new) for old, new in images if old and new]
+    assert any(old.get("registrationDate", {}) != new.get("registrationDate", {}) for old, new in changed)
+    assert any(old["mixed"].keys() != new["mixed"].keys() for old, new in changed if "mixed" in old and "mixed" in new)
+    assert any(old.keys() - new.keys() for old, new in changed)
+
+
+def test_a_stream_that_is_resharded_meanwhile_gets_every_record_once_and_in_order(source: Source) -> None:
+    done: set[str] = set()
+
+    def reshard(progress: AccountsProgress) -> None:
+        names = [shard["ShardId"] for shard in source.shards()]
+        if progress.changes > 100 and "split" not in done:
+            done.add("split")
+            source.kinesis.split_shard(StreamName=source.name, ShardToSplit=names[0], NewStartingHashKey=str(2**126))
+        elif progress.changes > 200 and "merge" not in done:
+            done.add("merge")
+            source.kinesis.merge_shards(StreamName=source.name, ShardToMerge=names[-1], AdjacentShardToMerge=names[1])
+
+    with source.relay() as relay:
+        changes = source.work(3, 400, reshard)
+        relay.await_caught_up()
+    assert done == {"split", "merge"}
+    assert len(source.shards()) == 5
+    data = source.data()
+    assert len([one for one in data if one["userIdentity"] is None]) == changes
+    assert len({one["eventID"] for one in data}) == len(data)
+    for records in by_item(data).values():
+        assert records == sorted(records, key=creation)
+    numbers = {shard["ShardId"]: shard["SequenceNumberRange"] for shard in source.shards()}
+    for shard in source.shards():
+        for parent in {"ParentShardId", "AdjacentParentShardId"} & shard.keys():
+            end = numbers[shard[parent]]["EndingSequenceNumber"]
+            assert int(end) < int(numbers[shard["ShardId"]]["StartingSequenceNumber"])
+
+
+def test_it_repeats_and_delays_as_the_real_destination_may(source: Source) -> None:
+    with source.relay(repeated=0.2, delayed=0.2) as relay:
+        changes = source.work(1, 300, lambda progress: None)
+        relay.await_caught_up()
+    data = source.data()
+    events = Counter(one["eventID"] for one in data)
+    once = list({one["eventID"]: one for one in data}.values())
+    assert max(events.values()) > 1
+    assert any(records != sorted(records, key=creation) for records in by_item(once).values())
+    assert len([one for one in once if one["userIdentity"] is None]) == changes
+    follow(once)
+
+
+def test_a_part_that_was_not_started_says_so(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=rf"^DynamoDB Local in {re.escape(str(tmp_path))} is not running: start it"):
+        DynamoDb(tmp_path).check()
+
+
+def test_dynamodb_answers_again_at_the_same_address(tmp_path: Path) -> None:
+    with DynamoDb(tmp_path) as server:
+        endpoint = server.endpoint
+        server.client("dynamodb").list_tables()
+        server.kill()
+        server.start()
+        assert server.endpoint == endpoint
+        assert server.client("dynamodb").list_tables()["TableNames"] == []

@@ -1,0 +1,211 @@
+"""What the writers and connectors ask of AWS is what their policies are held against in tests/synth.
+
+``make requests`` puts what a run records in place of what reviewed/rights/ holds.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import nullcontext
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.contract.model import DYNAMODB, of_database
+from headwater.contract.reading import read_contracts
+from headwater.definitions import connectors, order_database
+from headwater.deployment.rights import RIGHTS, Right, read_principals
+from headwater.local import aws, java
+from headwater.local.aws import AwsApi
+from headwater.local.kafka import Broker
+from headwater.local.key_value import STREAM, KeyValuePipeline
+from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
+from headwater.paths import CONTRACTS
+from headwater.samples import accounts, orders, orders_workload
+from tests import kafka_rights
+from tests.aws_recorder import Recorder, Request
+from tests.aws_rights import Names, rights, write_recorded
+
+RENEW = "HEADWATER_RECORD_REQUESTS"
+PRINCIPALS = ("source connector", "sink connector", "emr writer", "glue writer")
+NAMES = Names(
+    buckets={LANDING_BUCKET: "{landing}", LAKE_BUCKET: "{lake}"},
+    others={
+        GLUE_DATABASE: "{database}",
+        SECRET_NAME: "headwater/{environment}/cdc",
+        STREAM: "{key-value_Streamaccounts}",
+    },
+    keys=(
+        # On AWS contracts are assets, of the step and of the job.
+        (LAKE_BUCKET, r"contracts/accounts", "assets-of:glue-job:Jobaccounts"),
+        (LAKE_BUCKET, r"contracts/", "assets-of:emr:Writer"),
+        # A lease is one object, a quarantine a folder, each of one table.
+        (LAKE_BUCKET, r"lake/_leases/.*", r"arn:aws:s3:::{lake}/\g<0>"),
+        (LAKE_BUCKET, r"lake/_(quarantine|backfill)/[^/]+/", r"arn:aws:s3:::{lake}/\g<0>*"),
+    ),
+    stream="{key-value_Streamaccounts}",
+)
+# MSK Connect names the worker's group, and the topics of its state but for the offsets, itself.
+INTERNAL = "__amazon_msk_connect_*"
+KAFKA_NAMES = dict.fromkeys(("headwater-connect", "headwater-connect-config", "headwater-connect-status"), INTERNAL)
+
+
+class RecordedApi(AwsApi):
+    """The AWS API behind a recorder. The tests' own clients go past it."""
+
+    recorder: Recorder
+
+    def start(self) -> None:
+        super().start()
+        self.recorder = Recorder(super().endpoint)
+        self.recorder.__enter__()
+
+    def stop(self) -> None:
+        self.recorder.__exit__(None, None, None)
+        super().stop()
+
+    @property
+    def endpoint(self) -> str:
+        return self.recorder.endpoint
+
+    def client(self, service: str) -> Any:
+        return aws.client(service, super().endpoint)
+
+
+class AuditedBroker(Broker):
+    """The broker with a log of what its clients ask of it."""
+
+    def _properties(self, controller: int) -> dict[str, str]:
+        return {**super()._properties(controller), **kafka_rights.AUTHORIZER}
+
+
+def asked_of_kafka(log: Path) -> dict[str, set[Right]]:
+    """What each connector asked of the broker. A worker runs one connector on AWS, and keeps its state for it: what
+    concerns that state both ask for, what concerns tables the one that writes or reads them."""
+    with log.open(errors="replace") as lines:
+        # Topics are the stream stack's to make, and here this test's, which asks for their configuration with that.
+        # Connect asks for its own topics' too, and goes on without. Offsets of groups are the broker's own.
+        found = {
+            one
+            for one in kafka_rights.asked(lines)
+            if one[2] not in ("CREATE", "DESCRIBE_CONFIGS") and one[1] != "__consumer_offsets"
+        }
+    state = {one for one in found if one[1].startswith("headwater-connect") or one[0] == "Cluster"}
+    group = f"connect-{connectors.SINK_NAME}"
+    sink = {one for one in found if one[1] == group or (one[0] == "Topic" and one[2] == "READ")} - state
+    read = {name for kind, name, _ in sink if kind == "Topic"}
+    described = {one for one in found if one[1] in read and one[2] == "DESCRIBE"}
+    source = {one for one in found if one[0] == "Topic" and one[2] != "READ"} - state
+    return {
+        "source connector": set(kafka_rights.rights(source | state, KAFKA_NAMES)),
+        "sink connector": set(kafka_rights.rights(sink | described | state, KAFKA_NAMES)),
+    }
+
+
+class Through(AwsApi):
+    """A running API as another pipeline sees it: behind a recorder of its own."""
+
+    def __init__(self, api: AwsApi, recorder: Recorder) -> None:
+        super().__init__(api.folder)
+        self._api = api
+        self._recorder = recorder
+
+    @property
+    def endpoint(self) -> str:
+        return self._recorder.endpoint
+
+    def client(self, service: str) -> Any:
+        return self._api.client(service)
+
+    def check(self) -> None:
+        self._api.check()
+
+
+def principal(request: Request) -> str:
+    """Who asked. Connect's worker runs both connectors: the source reads its secret, the sink writes objects."""
+    if "aws-sdk-java/2" in request.headers["user-agent"]:
+        return "source connector" if request.service == "secretsmanager" else "sink connector"
+    return "emr writer"
+
+
+def load_data(folder: Path, owner: psycopg.Connection) -> None:
+    order_database.load(owner, folder)
+
+
+def write_accounts(folder: Path, api: RecordedApi) -> list[Request]:
+    """Run the key-value pipeline and return what the Glue job's script asked for; the relay, which stands for DynamoDB
+    itself, puts records and asks for nothing else."""
+    (accounts_contract,) = of_database(read_contracts(CONTRACTS), DYNAMODB)
+    with Recorder(api.recorder.target) as recorder:
+        with KeyValuePipeline(folder, accounts_contract, Through(api, recorder)) as key_value:
+            key_value.start_source()
+            accounts.load(key_value.dynamodb.client("dynamodb"), accounts.generate(200, 1))
+            key_value.start_writer()
+            accounts.run(lambda: key_value.dynamodb.client("dynamodb"), 20, 200, 2, 5)
+            key_value.drain()
+        return [one for one in recorder.requests if "PutRecords" not in one.headers.get("x-amz-target", "")]
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[Right]]]:
+    """The rights that each principal asked for in a run with every kind of change, a second writer and compactions."""
+    folder = tmp_path_factory.mktemp("requests")
+    orders.generate(0.1, 1, folder / "data")
+    with pytest.MonkeyPatch.context() as patch, Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+        patch.setattr(java, "LOG4J", java.LOG4J + kafka_rights.LOGGER)
+        pipeline.broker = AuditedBroker(folder / "kafka")
+        api = pipeline.aws = RecordedApi(folder / "aws")
+        pipeline.start(lambda text: nullcontext(), partial(load_data, folder / "data"))
+        pipeline.drain()
+        # The sink finds its position in the bucket again, and the next writer its own in the tables.
+        pipeline.connect.stop()
+        pipeline.writer.stop()
+        pipeline.connect.start()
+        pipeline.start_writer()
+        orders_workload.run(pipeline.application, seconds=40, transactions=300, connections=4, seed=3)
+        with pipeline.postgres.connect(DATABASE) as owner:
+            # No decimal can hold it: the change is put aside.
+            owner.execute("INSERT INTO orders.products VALUES (99999, 'A', NULL, NULL, NULL, 'NaN')")
+        pipeline.drain()
+        by_the_job = write_accounts(folder / "key_value", api)
+        asked: dict[str, list[Request]] = {}
+        for request in list(api.recorder.requests):
+            asked.setdefault(principal(request), []).append(request)
+        of_aws = {name: rights(requests, NAMES) for name, requests in asked.items()}
+        of_aws["glue writer"] = rights(by_the_job, NAMES)
+        of_kafka = asked_of_kafka(folder / "kafka" / "broker.log")
+        yield {name: of_aws.get(name, set()) | of_kafka.get(name, set()) for name in PRINCIPALS}
+
+
+@pytest.mark.parametrize("name", PRINCIPALS)
+def test_no_right_is_asked_for_that_the_policies_are_not_held_against(
+    recorded: dict[str, set[Right]], name: str
+) -> None:
+    if RENEW in os.environ:
+        write_recorded(RIGHTS / f"{name.replace(' ', '_')}.yaml", recorded[name])
+    (known,) = [one for one in read_principals() if one.name == name]
+    assert sorted(map(str, recorded[name] - known.recorded)) == []
+    assert sorted(map(str, known.recorded - recorded[name])) == []
+
+
+def test_the_recorder_hands_requests_and_answers_on_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:
+    with Recorder(aws_api.endpoint) as recorder:
+        s3 = aws.client("s3", recorder.endpoint)
+        s3.create_bucket(Bucket="recorded", CreateBucketConfiguration={"LocationConstraint": aws.REGION})
+        body = bytes(range(256)) * 300
+        s3.put_object(Bucket="recorded", Key="a b/ü", Body=body)
+        assert aws_api.client("s3").get_object(Bucket="recorded", Key="a b/ü")["Body"].read() == body
+        assert s3.head_object(Bucket="recorded", Key="a b/ü")["ContentLength"] == len(body)
+        with pytest.raises(s3.exceptions.NoSuchKey):
+            s3.get_object(Bucket="recorded", Key="none")
+    names = Names({"recorded": "{lake}"})
+    assert sorted(map(str, rights(recorder.requests[1:], names))) == [
+        "s3:GetObject arn:aws:s3:::{lake}/a b/ü",
+        "s3:GetObject arn:aws:s3:::{lake}/none",
+        "s3:ListBucket arn:aws:s3:::{lake}",
+        "s3:PutObject arn:aws:s3:::{lake}/a b/ü",
+    ]

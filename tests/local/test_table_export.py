@@ -1,0 +1,67 @@
+"""An export of a table in DynamoDB Local is one that the backfill reads."""
+
+import datetime as dt
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+from headwater.lake.dynamodb_export import Export, defect
+from headwater.local.aws import REGION, AwsApi
+from headwater.local.dynamodb_local import DynamoDb
+from tests.table_export import export_table
+
+BUCKET = "headwater-exports"
+EXACT = "12345678901234567890123456789012345.678"
+ITEM: dict[str, Any] = {
+    "id": {"S": "ü"},
+    "exact": {"N": EXACT},
+    "raw": {"B": b"\x00\xff"},
+    "yes": {"BOOL": True},
+    "nothing": {"NULL": True},
+    "map": {"M": {"a.b": {"B": b"\x01"}}},
+    "list": {"L": [{"S": ""}, {"B": b"\x02"}]},
+    "words": {"SS": ["a", "b"]},
+    "numbers": {"NS": ["1"]},
+    "blobs": {"BS": [b"\x03"]},
+}
+AS_JSON = {
+    **ITEM,
+    "raw": {"B": "AP8="},
+    "map": {"M": {"a.b": {"B": "AQ=="}}},
+    "list": {"L": [{"S": ""}, {"B": "Ag=="}]},
+    "blobs": {"BS": ["Aw=="]},
+}
+
+
+def _micros() -> int:
+    return (dt.datetime.now(dt.UTC) - dt.datetime(1970, 1, 1, tzinfo=dt.UTC)) // dt.timedelta(microseconds=1)
+
+
+def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:
+    s3 = aws_api.client("s3")
+    s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+    with DynamoDb(tmp_path / "dynamodb") as server:
+        dynamodb = server.client("dynamodb")
+        dynamodb.create_table(
+            TableName="accounts",
+            KeySchema=[{"AttributeName": "id", "KeyType": "HASH"}],
+            AttributeDefinitions=[{"AttributeName": "id", "AttributeType": "S"}],
+            BillingMode="PAY_PER_REQUEST",
+        )
+        items = [ITEM, *({"id": {"S": f"a{number}"}} for number in range(50))]
+        for item in items:
+            dynamodb.put_item(TableName="accounts", Item=item)
+        before = _micros()
+        export = Export.open(s3, export_table(dynamodb, s3, "accounts", BUCKET, "", files=3))
+    assert export.table == "accounts"
+    assert before // 1000 * 1000 <= export.time <= _micros()  # an export tells milliseconds
+    assert len(export.files) == 3
+    assert [defect(file, s3) for file in export.files] == [None] * 3
+    found: dict[str, Any] = {}
+    for file in export.files:
+        for line in gzip.decompress(s3.get_object(Bucket=BUCKET, Key=file.key)["Body"].read()).splitlines():
+            item = json.loads(line)["Item"]
+            assert found.setdefault(item["id"]["S"], item) is item
+    assert len(found) == export.items == len(items)
+    assert found["ü"] == AS_JSON

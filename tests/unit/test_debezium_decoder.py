@@ -1,0 +1,350 @@
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import re
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from headwater.contract.reading import parse_contract
+from headwater.lake.changes import BadRecord, Decoded, record_key
+from headwater.lake.convert import TOAST_PLACEHOLDER
+from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
+
+CONTRACT = parse_contract(
+    """
+table: things
+description: One column of each kind.
+source: {database: postgresql, table: shop.things}
+key: [id]
+partition_by: [month]
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: month, type: string, source_type: text}
+  - {name: amount, type: "decimal(38,10)", source_type: "numeric(38,10)"}
+  - {name: free, type: string, source_type: numeric}
+  - {name: ratio, type: double, source_type: double precision}
+  - {name: day, type: date, source_type: date}
+  - {name: at, type: timestamp, source_type: timestamptz}
+  - {name: hour, type: string, source_type: time without time zone}
+  - {name: raw, type: binary, source_type: bytea}
+  - {name: tags, type: array<string>, source_type: "text[]"}
+  - {name: city, type: string, from: payload.address.city}
+  - {name: lines, type: "array<struct<price:decimal(12,4)>>", from: payload.lines}
+""",
+    "things.yaml",
+)
+NAMES = [name for name, _ in CONTRACT.lake_columns()]
+ROW: dict[str, Any] = {
+    "id": 1, "month": "2024-01", "amount": "1234567890123456789012345678.0123456789", "free": "NAN", "ratio": 0.1,
+    "day": 19782, "at": "2024-01-01T00:30:00.123456+02:00", "hour": 43511500000, "raw": "00ff",
+    "tags": ["a", None], "payload": '{"address":{"city":"Köln"},"lines":[{"price":12.5}]}',
+}  # fmt: skip
+
+
+def envelope(
+    op: str, before: Any = None, after: Any = None, lsn: int = 7, snapshot: str = "false", **fields: Any
+) -> bytes:
+    source = {"schema": "shop", "table": "things", "lsn": lsn, "ts_us": 1_700_000_000_123_456, "snapshot": snapshot}
+    source |= fields
+    return json.dumps({"op": op, "before": before, "after": after, "source": source}).encode()
+
+
+def decode(value: bytes | None) -> Decoded:
+    return PostgresDecoder(CONTRACT).decode(value, "t/0/5")
+
+
+def only(decoded: Decoded) -> dict[str, Any]:
+    (row,) = decoded.rows
+    return dict(zip(NAMES, row, strict=True))
+
+
+def test_every_kind_of_value_arrives_exactly() -> None:
+    row = only(decode(envelope("c", after=ROW)))
+    assert row["amount"] == Decimal("1234567890123456789012345678.0123456789")
+    assert row["free"] == "NaN"
+    assert row["ratio"] == 0.1
+    assert row["day"] == dt.date(2024, 2, 29)
+    assert row["at"] == dt.datetime(2023, 12, 31, 22, 30, 0, 123456, dt.UTC)
+    assert row["hour"] == "12:05:11.5"
+    assert row["raw"] == b"\x00\xff"
+    assert row["tags"] == ["a", None]
+    assert row["city"] == "Köln"
+    assert row["lines"] == [(Decimal("12.5"),)]
+    assert row["_source_ts"] == dt.datetime(2023, 11, 14, 22, 13, 20, 123456, dt.UTC)
+    assert (row["_key"], row["_op"], row["_deleted"], row["_position"]) == ("[1]", "c", False, "t/0/5")
+    assert row["_rest"] is None
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "reason"),
+    [
+        ("amount", "NAN", "amount: found"),
+        ("amount", "0.12345678901", "fits decimal"),
+        ("amount", "1e40", "fits decimal"),
+        ("amount", 1.5, "fits decimal"),
+        ("day", -2147472692, "a date from 0001"),
+        ("day", "2024-02-29Z", "a date from 0001"),
+        ("hour", 86400000001, "microseconds of a day"),
+        ("at", "infinity", "a timestamp from 0001"),
+        ("at", "2024-01-01T00:00:00.1234567Z", "at most microseconds"),
+        ("raw", "xyz", "hexadecimal"),
+        ("tags", "a", "an array"),
+        ("id", None, "key: found null"),
+        ("id", 2**63, "64 bits"),
+        ("id", True, "64 bits"),
+        ("payload", "{", "JSON"),
+        ("payload", '{"lines":[{"price":0.00001}]}', "lines: found"),
+        ("payload", '{"address":{"city":5}}', "city: found 5, expected a text"),
+    ],
+)
+def test_a_value_without_an_exact_counterpart_is_refused(column: str, value: Any, reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        decode(envelope("c", after={**ROW, column: value}))
+
+
+def test_midnight_at_the_days_end_is_not_its_beginning() -> None:
+    assert only(decode(envelope("c", after={**ROW, "hour": 86_400_000_000})))["hour"] == "24:00:00"
+    assert only(decode(envelope("c", after={**ROW, "hour": 0})))["hour"] == "00:00:00"
+
+
+@pytest.mark.parametrize(("column", "value"), [("day", -141428), ("at", "1500-03-09T12:00:00.000000Z")])
+def test_a_date_before_the_gregorian_calendar_is_taken_from_a_change_but_not_from_a_snapshot(
+    column: str, value: Any
+) -> None:
+    assert only(decode(envelope("c", after={**ROW, column: value})))[column].year < 1583
+    with pytest.raises(BadRecord, match="1582-10-26"):
+        decode(envelope("r", after={**ROW, column: value}, snapshot="true"))
+
+
+def test_an_incremental_snapshots_row_is_newer_than_a_first_ones_and_older_than_any_change() -> None:
+    event = json.loads(envelope("r", after=ROW, snapshot="incremental"))
+    event["source"]["lsn"] = None
+    read = only(decode(json.dumps(event).encode()))["_order"]
+    assert order(1, 2**63, 2**63, snapshot=True) < read < order(1, 0, 0, snapshot=False)
+
+
+def test_what_no_contract_names_is_kept_with_its_digits() -> None:
+    payload = '{"address":{"city":"Bonn","zip":53111},"lines":[{"price":1,"vat":0.1900}],"note":null}'
+    row = only(decode(envelope("c", after={**ROW, "payload": payload, "colour": "red"})))
+    assert row["_rest"] == (
+        '{"colour":"red","payload.address.zip":53111,"payload.lines.0.vat":0.1900,"payload.note":null}'
+    )
+
+
+NESTED = parse_contract(
+    """
+table: things
+description: Columns from inside a document, and around one another.
+source: {database: postgresql, table: shop.things}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: product, type: "struct<name:string,maker:string>", from: payload.product}
+  - {name: box, type: "struct<size:int,colour:string,lid:struct<name:string,width:int>>", from: payload.box}
+  - {name: colour, type: string, from: payload.box.colour}
+  - {name: street, type: string, from: payload.order.to.street}
+""",
+    "things.yaml",
+)
+
+
+def nested(**payload: Any) -> dict[str, Any]:
+    image = {"id": 1, "payload": json.dumps(payload)}
+    (row,) = PostgresDecoder(NESTED).decode(envelope("c", after=image), "t/0/5").rows
+    return dict(zip([name for name, _ in NESTED.lake_columns()], row, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("payload", "column", "value", "rest"),
+    [
+        ({"product": {"maker": "B", "name": "A"}}, "product", ("A", "B"), None),
+        ({"product": {"name": None, "maker": "B"}}, "product", (None, "B"), None),
+        ({"product": {"maker": "B"}}, "product", (None, "B"), None),
+        ({"product": {"maker": "B", "more": 1}}, "product", (None, "B"), '{"payload.product.more":1}'),
+        ({"product": {"name": "A", "maker": "B", "more": 1}}, "product", ("A", "B"), '{"payload.product.more":1}'),
+        ({"product": {}}, "product", (None, None), None),
+        ({"product": None}, "product", None, None),
+        ({"box": {"size": 1, "colour": "red", "lid": {"name": "L", "width": 2}}}, "box", (1, "red", ("L", 2)), None),
+        ({"box": {"size": 1, "colour": "red", "lid": None}}, "colour", "red", None),
+        ({"box": {"colour": "red", "more": 1}}, "colour", "red", '{"payload.box.more":1}'),
+        ({"box": {"lid": {"x": 0.10}}}, "box", (None, None, (None, None)), '{"payload.box.lid.x":0.1}'),
+        ({"order": {"to": {"street": "S"}}}, "street", "S", None),
+        ({"order": {"to": {"street": "S", "no": 1}}}, "street", "S", '{"payload.order.to.no":1}'),
+        ({"order": {"to": {"street": "S"}, "at": 2}}, "street", "S", '{"payload.order.at":2}'),
+        ({"order": {"to": None}}, "street", None, '{"payload.order.to":null}'),
+        ({"order": None}, "street", None, '{"payload.order":null}'),
+        ({"order": {}}, "street", None, None),
+        ({}, "street", None, None),
+        ({"other": [1]}, "street", None, '{"payload.other":[1]}'),
+    ],
+)  # fmt: skip
+def test_columns_come_from_inside_a_document_and_what_is_left_is_kept(
+    payload: dict[str, Any], column: str, value: Any, rest: str | None
+) -> None:
+    row = nested(**payload)
+    assert (row[column], row["_rest"]) == (value, rest)
+
+
+@pytest.mark.parametrize(
+    ("payload", "reason"),
+    [
+        ({"product": {"name": 1, "maker": "B"}}, "product: found 1, expected a text"),
+        ({"product": {"maker": True}}, "product: found true, expected a text"),
+        ({"product": "A"}, 'product: found "A", expected an object'),
+        ({"box": {"size": 1, "colour": {"a": 1}, "lid": None}}, 'box: found {"a": 1}, expected a text'),
+        ({"box": {"size": "1"}}, 'box: found "1", expected an integer of 32 bits'),
+        ({"box": {"lid": {"width": 2**31}}}, "box: found 2147483648, expected an integer of 32 bits"),
+        ({"order": 1}, "payload.order: found a value, expected an object around to"),
+        ({"order": {"to": ["S"]}}, "payload.order.to: found a value, expected an object around street"),
+        ({"order": {"to": {"street": 5}}}, "street: found 5, expected a text"),
+    ],
+)
+def test_a_document_of_another_form_is_refused(payload: dict[str, Any], reason: str) -> None:
+    with pytest.raises(BadRecord, match=re.escape(reason)):
+        nested(**payload)
+
+
+def test_a_delete_is_a_tombstone_of_key_and_partition() -> None:
+    row = only(decode(envelope("d", before=ROW)))
+    assert row["_deleted"] is True
+    assert {name for name in NAMES if row[name] is not None} == {
+        "id", "month", "_key", "_op", "_order", "_source_ts", "_position", "_deleted",
+    }  # fmt: skip
+
+
+def test_a_row_that_leaves_its_partition_leaves_a_tombstone_there() -> None:
+    moved = decode(envelope("u", before=ROW, after={**ROW, "month": "2024-02"}))
+    seen = {(row[1], row[NAMES.index("_deleted")]) for row in moved.rows}
+    assert seen == {("2024-02", False), ("2024-01", True)}
+    assert len({row[NAMES.index("_order")] for row in moved.rows}) == 1
+
+
+def test_a_toast_placeholder_is_never_stored() -> None:
+    toasted = {**ROW, "month": TOAST_PLACEHOLDER}
+    assert only(decode(envelope("u", before=ROW, after=toasted)))["month"] == "2024-01"
+    with pytest.raises(BadRecord, match="month: its TOASTed value did not come along"):
+        decode(envelope("u", before=None, after=toasted))
+    with pytest.raises(BadRecord, match="raw: its TOASTed value"):
+        decode(envelope("u", before={**ROW, "raw": None}, after={**ROW, "raw": TOAST_PLACEHOLDER.encode().hex()}))
+
+
+def test_a_genuine_text_like_the_placeholder_can_be_inserted() -> None:
+    assert only(decode(envelope("c", after={**ROW, "month": TOAST_PLACEHOLDER})))["month"] == TOAST_PLACEHOLDER
+
+
+def test_truncate_and_the_end_of_a_snapshot_set_the_floor_below_what_comes_with_them() -> None:
+    truncated = decode(envelope("t", lsn=9))
+    assert truncated.rows == ()
+    assert truncated.floor is not None
+    assert order(1, 8, 8, snapshot=False) < truncated.floor < order(1, 10, 10, snapshot=False)
+    last = decode(envelope("r", after=ROW, lsn=9, snapshot="last"))
+    assert last.floor is not None
+    assert order(1, 8, 8, snapshot=True) < last.floor < order(1, 9, 9, snapshot=True) < order(1, 1, 1, snapshot=False)
+    assert decode(envelope("r", after=ROW, lsn=9, snapshot="true")).floor is None
+
+
+def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
+    orders = [
+        order(1, 900, 900, True),
+        order(1, 5, 7, False),
+        order(1, 6, 3, False),
+        order(1, 6, 4, False),
+        order(1, 2**63, 2**63, False),
+        order(2, 3, 3, True),
+        order(2, 1, 1, False),
+    ]
+    assert orders == sorted(orders)
+    assert {len(text) for text in orders} == {46}
+
+
+def test_the_change_that_mends_a_refused_row_is_taken() -> None:
+    mended = decode(envelope("u", before={**ROW, "month": 5}, after=ROW))
+    assert [row[NAMES.index("_deleted")] for row in mended.rows] == [False]
+
+
+def test_what_was_committed_last_is_newest_though_it_was_logged_first() -> None:
+    deleted = only(decode(envelope("d", before=ROW, lsn=40, sequence='["10","40"]')))
+    inserted = only(decode(envelope("c", after=ROW, lsn=30, sequence='["50","30"]')))
+    assert deleted["_order"] < inserted["_order"]
+
+
+def test_before_debezium_has_seen_a_commit_a_changes_own_lsn_stands_in() -> None:
+    orders = [
+        only(decode(envelope("c", after=ROW, lsn=30, **fields)))["_order"]
+        for fields in ({}, {"sequence": None}, {"sequence": '[null,"30"]'}, {"sequence": '["30","30"]'})
+    ]
+    assert set(orders) == {order(1, 30, 30, snapshot=False)}
+    later = only(decode(envelope("u", before=ROW, after=ROW, lsn=41, sequence='["40","41"]')))
+    assert orders[0] < later["_order"]
+
+
+@pytest.mark.parametrize(
+    "sequence",
+    ["?", "[]", "{}", '["x","1"]', 7, '["-5","40"]', '"123"', "[true,true]", '["1_0","2"]', f'["{10**20}","1"]'],
+)
+def test_a_sequence_that_is_none_is_bad(sequence: Any) -> None:
+    with pytest.raises(BadRecord):
+        decode(envelope("c", after=ROW, sequence=sequence))
+
+
+def test_the_last_row_of_a_snapshot_ends_it_even_if_it_is_unfit() -> None:
+    with pytest.raises(BadRecord) as bad:
+        decode(envelope("r", after={**ROW, "amount": "NAN"}, lsn=9, snapshot="last"))
+    assert bad.value.floor == decode(envelope("r", after=ROW, lsn=9, snapshot="last")).floor
+
+
+def test_a_row_without_a_partition_is_bad_and_leaves_nothing_to_bury() -> None:
+    with pytest.raises(BadRecord, match="month: found ''"):
+        decode(envelope("c", after={**ROW, "month": ""}))
+    assert len(decode(envelope("u", before={**ROW, "month": None}, after=ROW)).rows) == 1
+
+
+def test_names_with_dots_keep_apart_in_the_rest() -> None:
+    payload = '{"address":{"city":"Bonn","a.b":1,"a":{"b":2}},"lines":null}'
+    assert only(decode(envelope("c", after={**ROW, "payload": payload})))["_rest"] == (
+        '{"payload.address.\\"a.b\\"":1,"payload.address.a":{"b":2}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b"", b"[]", b"{}", b'{"op":"c"}', envelope("x", after=ROW), envelope("c"), envelope("d"), envelope("u", ROW)],
+)
+def test_a_record_that_is_no_change_of_the_table_is_bad(value: bytes) -> None:
+    with pytest.raises(BadRecord):
+        decode(value)
+
+
+def test_a_record_of_another_table_is_bad() -> None:
+    with pytest.raises(BadRecord, match=r"expected shop\.things"):
+        decode(envelope("c", after=ROW).replace(b'"things"', b'"thongs"'))
+
+
+def test_a_kafka_tombstone_says_nothing() -> None:
+    assert decode(None) == Decoded()
+
+
+def test_no_two_different_keys_share_a_record_key() -> None:
+    keys = [("a,b", "c"), ("a", "b,c"), ("a", "b", "c"), ('a","b', "c"), (1,), ("1",), ("",)]
+    assert len({record_key(key) for key in keys}) == len(keys)
+
+
+def test_a_bad_line_is_kept_whole_beside_the_good_ones() -> None:
+    lines = [
+        json.dumps({"offset": offset, "value": base64.b64encode(value).decode()})
+        for offset, value in enumerate([envelope("c", after=ROW), b"?", envelope("t")])
+    ]
+    good, bad, truncated = decode_lines(
+        iter([("t/0", line) for line in lines]), PostgresDecoder(CONTRACT), base64.b64decode
+    )
+    assert good[NAMES.index("_position")] == "t/0/0"
+    assert bad[-1] == lines[1]
+    assert bad[-2].startswith("not JSON")
+    assert truncated[-3] is not None

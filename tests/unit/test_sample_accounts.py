@@ -1,0 +1,116 @@
+"""The accounts: items of every shape that the contract takes, and a plan with every kind of write."""
+
+import itertools
+import json
+import random
+from collections.abc import Iterator
+from decimal import Decimal
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from headwater.contract.reading import read_contract
+from headwater.errors import UserError
+from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.local.relay import kinesis_data
+from headwater.paths import CONTRACTS
+from headwater.samples import accounts
+from headwater.samples.accounts import Item
+
+MICROS = 1_700_000_000_000_000
+
+
+@pytest.fixture(scope="module")
+def items() -> list[Item]:
+    return list(accounts.generate(1000, seed=1))
+
+
+def values(value: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+    """Every value in an attribute, with its type, from the outside in."""
+    ((type_, inner),) = value.items()
+    yield type_, inner
+    for nested in inner.values() if type_ == "M" else inner if type_ == "L" else ():
+        yield from values(nested)
+
+
+def names(item: Item) -> Iterator[str]:
+    """Every name in an item, nested ones too."""
+    for name, value in item.items():
+        yield name
+        for type_, inner in values(value):
+            if type_ == "M":
+                yield from inner
+
+
+def all_values(items: list[Item]) -> Iterator[tuple[str, Any]]:
+    return itertools.chain.from_iterable(values(value) for item in items for value in item.values())
+
+
+def test_an_item_depends_on_its_number_and_the_seed_alone(items: list[Item]) -> None:
+    assert list(accounts.generate(10, seed=1)) == items[:10]
+    assert list(accounts.generate(10, seed=2)) != items[:10]
+
+
+def test_the_whole_key_is_needed_to_tell_items_apart(items: list[Item]) -> None:
+    keys = [(item["id"]["S"], item["custName"]["S"]) for item in items]
+    assert len(set(keys)) == len(items)
+    assert len({partition for partition, _ in keys}) == len(items) * 4 // 5
+
+
+def test_items_have_every_type_nested_too_and_names_that_need_quoting(items: list[Item]) -> None:
+    assert {type_ for type_, _ in all_values(items)} == set(accounts.TYPES)
+    assert {type_ for item in items for type_, _ in values(item.get("mixed", {"NULL": True}))} == set(accounts.TYPES)
+    assert {"nick.name", 'said "hello"', "città", "a.b.c", "größe", "["} <= {
+        name for item in items for name in names(item)
+    }
+
+
+def test_values_at_the_edges_occur(items: list[Item]) -> None:
+    found = {(type_, str(value)) for type_, value in all_values(items) if type_ not in ("M", "L")}
+    assert {("S", ""), ("B", "b''"), ("N", "1E-130"), ("NULL", "True")} <= found
+    digits = [len(Decimal(value).as_tuple().digits) for type_, value in all_values(items) if type_ == "N"]
+    assert max(digits) == 38
+    assert any("" in value for type_, value in all_values(items) if type_ == "SS")
+    assert any({"registrationDate", "email"} - item.keys() for item in items)
+
+
+def test_no_set_is_empty_or_holds_a_member_twice(items: list[Item]) -> None:
+    for type_, value in all_values(items):
+        if type_ in ("SS", "NS", "BS"):
+            members = [Decimal(member) for member in value] if type_ == "NS" else value
+            assert 0 < len(set(members)) == len(value)
+
+
+def test_every_item_fits_its_contract(items: list[Item]) -> None:
+    decoder = DynamoDecoder(read_contract(CONTRACTS / "accounts.yaml"))
+    for item in items:
+        change = {"Keys": {name: item[name] for name in ("id", "custName")}, "NewImage": item, "SizeBytes": 1}
+        record = {"eventID": "1", "eventName": "INSERT", "dynamodb": change}
+        data = kinesis_data(record, accounts.TABLE, MICROS)
+        decoder.decode(data, "1", "here")
+        decoder.item(json.dumps({"Item": json.loads(data)["dynamodb"]["NewImage"]}), MICROS, "here")
+
+
+def test_the_plan_has_every_kind_and_makes_enough_changes() -> None:
+    plan = accounts.plan(2000, seed=3)
+    assert set(plan) == set(accounts.KINDS)
+    assert 2000 <= sum(accounts.KINDS[kind].changes for kind in plan) < 2020
+    assert set(accounts.plan(0, seed=3)) == set(accounts.KINDS)
+
+
+def test_the_plan_is_the_same_for_the_same_seed() -> None:
+    assert accounts.plan(500, seed=1) == accounts.plan(500, seed=1)
+    assert accounts.plan(500, seed=1) != accounts.plan(500, seed=2)
+
+
+def test_a_value_is_of_one_of_the_types_asked_for() -> None:
+    make = accounts.Maker(random.Random(5))
+    assert {next(iter(make.any(["S", "NULL"]))) for _ in range(50)} == {"S", "NULL"}
+
+
+def test_an_empty_table_is_refused() -> None:
+    client = MagicMock()
+    client.get_paginator.return_value.paginate.return_value = [{"Items": []}]
+    with pytest.raises(UserError, match=r"table headwater-accounts has 0 items, expected at least 8: load it first"):
+        accounts.run(lambda: client, seconds=1, changes=10, workers=2, seed=1)
