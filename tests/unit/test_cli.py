@@ -18,7 +18,8 @@ def test_help_names_the_commands(tmp_path: Path) -> None:
 
 def test_a_user_error_is_printed_without_a_traceback_and_ends_with_status_2(tmp_path: Path) -> None:
     program = (
-        "import sys; from headwater import cli; from headwater.packaging import jars; from headwater.errors import UserError\n"
+        "import sys; from headwater import cli; from headwater.errors import UserError\n"
+        "from headwater.packaging import jars\n"
         "def fail(): raise UserError('found [x], expected [y]: do z')\n"
         "jars.verify = fail; sys.argv = ['headwater', 'jars', 'verify']; cli.main()"
     )
