@@ -65,7 +65,7 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
             pipeline.start_connect()
             _await_landed(pipeline)
             with pipeline.application() as application:
-                application.execute("UPDATE orders.orders SET freight = freight + 1")
+                application.execute("UPDATE northwind.orders SET freight = freight + 1")
             _await_landed(pipeline)
         pipeline.connect.stop()
         pipeline.broker.stop()
@@ -116,8 +116,8 @@ def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
     with pipeline.application() as application:
         for _ in range(transactions):
             application.execute(
-                "UPDATE orders.orders SET freight = freight + 1 WHERE order_id ="
-                " (SELECT order_id FROM orders.orders ORDER BY random() LIMIT 1)"
+                "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id ="
+                " (SELECT order_id FROM northwind.orders ORDER BY random() LIMIT 1)"
             )
             time.sleep(1)
 

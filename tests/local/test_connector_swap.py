@@ -345,6 +345,6 @@ def test_a_source_whose_slot_was_dropped_fails_rather_than_skip_changes_and_can_
 def moved_to(city: str) -> str:
     """The change that moves one customer to a city."""
     return (
-        f"UPDATE orders.customers SET city = '{city[:15]}'"
-        " WHERE customer_id = (SELECT min(customer_id) FROM orders.customers)"
+        f"UPDATE northwind.customers SET city = '{city[:15]}'"
+        " WHERE customer_id = (SELECT min(customer_id) FROM northwind.customers)"
     )

@@ -29,114 +29,114 @@ REFUSED = (psycopg.errors.ForeignKeyViolation, psycopg.errors.UniqueViolation)
 
 # Six orders of two customers, two employees with territories and one without, two shippers and none, three products.
 SMALL = """
-TRUNCATE orders.region, orders.territories, orders.employees, orders.employee_territories,
-    orders.categories, orders.suppliers, orders.products, orders.customers, orders.shippers,
-    orders.orders, orders.order_details;
-INSERT INTO orders.region VALUES (1, 'East'), (2, 'West');
-INSERT INTO orders.territories VALUES ('T1', 'Town', 1), ('T2', 'Tarn', 2), ('T3', 'Tor', 2);
-INSERT INTO orders.employees (employee_id, last_name, first_name, reports_to)
+TRUNCATE northwind.region, northwind.territories, northwind.employees, northwind.employee_territories,
+    northwind.categories, northwind.suppliers, northwind.products, northwind.customers, northwind.shippers,
+    northwind.orders, northwind.order_details;
+INSERT INTO northwind.region VALUES (1, 'East'), (2, 'West');
+INSERT INTO northwind.territories VALUES ('T1', 'Town', 1), ('T2', 'Tarn', 2), ('T3', 'Tor', 2);
+INSERT INTO northwind.employees (employee_id, last_name, first_name, reports_to)
     VALUES (1, 'Abel', 'Ada', NULL), (2, 'Brandt', 'Björn', 1), (3, 'Castro', 'Carla', 1);
-INSERT INTO orders.employee_territories VALUES (1, 'T1'), (1, 'T3'), (2, 'T2');
-INSERT INTO orders.categories (category_id, category_name) VALUES (1, 'Drinks'), (2, 'Sauces');
-INSERT INTO orders.suppliers (supplier_id, company_name) VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
-INSERT INTO orders.products (product_id, product_name, supplier_id, category_id, unit_price)
+INSERT INTO northwind.employee_territories VALUES (1, 'T1'), (1, 'T3'), (2, 'T2');
+INSERT INTO northwind.categories (category_id, category_name) VALUES (1, 'Drinks'), (2, 'Sauces');
+INSERT INTO northwind.suppliers (supplier_id, company_name) VALUES (1, 'One'), (2, 'Two'), (3, 'Three');
+INSERT INTO northwind.products (product_id, product_name, supplier_id, category_id, unit_price)
     VALUES (1, 'Tea', 1, 1, 10), (2, 'Oil', 2, 2, 20), (3, 'Salt', 1, 2, 30), (4, 'Loose', NULL, NULL, 1);
-INSERT INTO orders.customers (customer_id, company_name) VALUES ('AAAAA', 'A'), ('BBBBB', 'B'), ('CCCCC', 'C');
-INSERT INTO orders.shippers VALUES (1, 'Swift'), (2, 'Comet');
-INSERT INTO orders.orders (order_id, customer_id, employee_id, order_date, ship_via, freight) VALUES
+INSERT INTO northwind.customers (customer_id, company_name) VALUES ('AAAAA', 'A'), ('BBBBB', 'B'), ('CCCCC', 'C');
+INSERT INTO northwind.shippers VALUES (1, 'Swift'), (2, 'Comet');
+INSERT INTO northwind.orders (order_id, customer_id, employee_id, order_date, ship_via, freight) VALUES
     (1, 'AAAAA', 1, '2024-01-05', 1, 1), (2, 'AAAAA', 2, '2024-01-06', 2, 2), (3, 'BBBBB', 1, '2024-02-07', 1, 3),
     (4, 'BBBBB', 3, NULL, NULL, 4), (5, NULL, NULL, '2024-03-01', 1, 5), (6, 'AAAAA', 1, '2024-03-02', 2, 6);
-INSERT INTO orders.order_details VALUES
+INSERT INTO northwind.order_details VALUES
     (1, 1, 10, 1, 0), (1, 2, 20, 2, 0.05), (2, 1, 10, 3, 0), (3, 2, 20, 4, 0), (3, 3, 30, 5, 0.1), (4, 4, 1, 6, 0),
     (5, 1, 10, 7, 0);
 """
 
 # Everything that an application may do, on the rows of SMALL. Each name says what happens.
 CHANGES_OF_ORDERS = {
-    "an item is added": "INSERT INTO orders.order_details VALUES (1, 3, 30, 1, 0)",
-    "another item is added": "INSERT INTO orders.order_details VALUES (1, 4, 1, 1, 0)",
+    "an item is added": "INSERT INTO northwind.order_details VALUES (1, 3, 30, 1, 0)",
+    "another item is added": "INSERT INTO northwind.order_details VALUES (1, 4, 1, 1, 0)",
     "an item is changed": (
-        "UPDATE orders.order_details SET quantity = quantity + 1 WHERE (order_id, product_id) = (1, 1)"
+        "UPDATE northwind.order_details SET quantity = quantity + 1 WHERE (order_id, product_id) = (1, 1)"
     ),
-    "an item is deleted": "DELETE FROM orders.order_details WHERE (order_id, product_id) = (1, 2)",
+    "an item is deleted": "DELETE FROM northwind.order_details WHERE (order_id, product_id) = (1, 2)",
     "an item becomes another product": (
-        "UPDATE orders.order_details SET product_id = 3 WHERE (order_id, product_id) = (1, 2)"
+        "UPDATE northwind.order_details SET product_id = 3 WHERE (order_id, product_id) = (1, 2)"
     ),
     "an item moves to another order": (
-        "UPDATE orders.order_details SET order_id = 6 WHERE (order_id, product_id) = (1, 2)"
+        "UPDATE northwind.order_details SET order_id = 6 WHERE (order_id, product_id) = (1, 2)"
     ),
     "an order is added": (
-        "INSERT INTO orders.orders (order_id, customer_id, employee_id, order_date, ship_via)"
-        " VALUES (9, 'AAAAA', 1, '2024-04-01', 1); INSERT INTO orders.order_details VALUES (9, 1, 10, 1, 0)"
+        "INSERT INTO northwind.orders (order_id, customer_id, employee_id, order_date, ship_via)"
+        " VALUES (9, 'AAAAA', 1, '2024-04-01', 1); INSERT INTO northwind.order_details VALUES (9, 1, 10, 1, 0)"
     ),
-    "an order is changed": "UPDATE orders.orders SET freight = freight + 1 WHERE order_id = 1",
-    "an order moves to another month": "UPDATE orders.orders SET order_date = '2024-05-01' WHERE order_id = 1",
+    "an order is changed": "UPDATE northwind.orders SET freight = freight + 1 WHERE order_id = 1",
+    "an order moves to another month": "UPDATE northwind.orders SET order_date = '2024-05-01' WHERE order_id = 1",
     "an order gets other parents": (
-        "UPDATE orders.orders SET customer_id = 'BBBBB', employee_id = 2, ship_via = 2 WHERE order_id = 1"
+        "UPDATE northwind.orders SET customer_id = 'BBBBB', employee_id = 2, ship_via = 2 WHERE order_id = 1"
     ),
     "an order loses its parents": (
-        "UPDATE orders.orders SET customer_id = NULL, employee_id = NULL, ship_via = NULL WHERE order_id = 1"
+        "UPDATE northwind.orders SET customer_id = NULL, employee_id = NULL, ship_via = NULL WHERE order_id = 1"
     ),
-    "an order gets another key": "UPDATE orders.orders SET order_id = 101 WHERE order_id = 1",
+    "an order gets another key": "UPDATE northwind.orders SET order_id = 101 WHERE order_id = 1",
     "two orders exchange their keys": (
-        "UPDATE orders.orders SET order_id = 100 WHERE order_id = 1;"
-        " UPDATE orders.orders SET order_id = 1 WHERE order_id = 2;"
-        " UPDATE orders.orders SET order_id = 2 WHERE order_id = 100"
+        "UPDATE northwind.orders SET order_id = 100 WHERE order_id = 1;"
+        " UPDATE northwind.orders SET order_id = 1 WHERE order_id = 2;"
+        " UPDATE northwind.orders SET order_id = 2 WHERE order_id = 100"
     ),
-    "an order is deleted": "DELETE FROM orders.orders WHERE order_id = 1",
+    "an order is deleted": "DELETE FROM northwind.orders WHERE order_id = 1",
     "an order is replaced": (
-        "DELETE FROM orders.orders WHERE order_id = 1;"
-        " INSERT INTO orders.orders (order_id, customer_id) VALUES (1, 'BBBBB')"
+        "DELETE FROM northwind.orders WHERE order_id = 1;"
+        " INSERT INTO northwind.orders (order_id, customer_id) VALUES (1, 'BBBBB')"
     ),
 }
 CHANGES_OF_PARENTS = {
-    "a customer is changed": "UPDATE orders.customers SET fax = '1' WHERE customer_id = 'AAAAA'",
-    "all customers are changed": "UPDATE orders.customers SET fax = '2'",
-    "a customer gets another key": "UPDATE orders.customers SET customer_id = 'DDDDD' WHERE customer_id = 'AAAAA'",
-    "an employee is changed": "UPDATE orders.employees SET title = 'Boss' WHERE employee_id = 1",
-    "another employee is changed": "UPDATE orders.employees SET title = 'Boss' WHERE employee_id = 2",
-    "an employee gets another key": "UPDATE orders.employees SET employee_id = 11 WHERE employee_id = 1",
-    "a shipper is changed": "UPDATE orders.shippers SET phone = '1'",
-    "a shipper gets another key": "UPDATE orders.shippers SET shipper_id = 11 WHERE shipper_id = 1",
-    "a product is changed": "UPDATE orders.products SET unit_price = unit_price + 1 WHERE product_id = 1",
-    "another product is changed": "UPDATE orders.products SET product_name = 'Sea salt' WHERE product_id = 3",
+    "a customer is changed": "UPDATE northwind.customers SET fax = '1' WHERE customer_id = 'AAAAA'",
+    "all customers are changed": "UPDATE northwind.customers SET fax = '2'",
+    "a customer gets another key": "UPDATE northwind.customers SET customer_id = 'DDDDD' WHERE customer_id = 'AAAAA'",
+    "an employee is changed": "UPDATE northwind.employees SET title = 'Boss' WHERE employee_id = 1",
+    "another employee is changed": "UPDATE northwind.employees SET title = 'Boss' WHERE employee_id = 2",
+    "an employee gets another key": "UPDATE northwind.employees SET employee_id = 11 WHERE employee_id = 1",
+    "a shipper is changed": "UPDATE northwind.shippers SET phone = '1'",
+    "a shipper gets another key": "UPDATE northwind.shippers SET shipper_id = 11 WHERE shipper_id = 1",
+    "a product is changed": "UPDATE northwind.products SET unit_price = unit_price + 1 WHERE product_id = 1",
+    "another product is changed": "UPDATE northwind.products SET product_name = 'Sea salt' WHERE product_id = 3",
     "a product gets other parents": (
-        "UPDATE orders.products SET supplier_id = 3, category_id = 2 WHERE product_id = 1"
+        "UPDATE northwind.products SET supplier_id = 3, category_id = 2 WHERE product_id = 1"
     ),
     "a product loses its parents": (
-        "UPDATE orders.products SET supplier_id = NULL, category_id = NULL WHERE product_id = 3"
+        "UPDATE northwind.products SET supplier_id = NULL, category_id = NULL WHERE product_id = 3"
     ),
-    "a product gets another key": "UPDATE orders.products SET product_id = 11 WHERE product_id = 1",
-    "a supplier is changed": "UPDATE orders.suppliers SET phone = '1' WHERE supplier_id = 1",
-    "another supplier is changed": "UPDATE orders.suppliers SET phone = '1' WHERE supplier_id = 3",
-    "a supplier gets another key": "UPDATE orders.suppliers SET supplier_id = 11 WHERE supplier_id = 1",
-    "a category is changed": "UPDATE orders.categories SET description = 'x' WHERE category_id = 2",
-    "a category gets another key": "UPDATE orders.categories SET category_id = 11 WHERE category_id = 2",
-    "a territory is changed": "UPDATE orders.territories SET territory_description = 'x' WHERE territory_id = 'T1'",
+    "a product gets another key": "UPDATE northwind.products SET product_id = 11 WHERE product_id = 1",
+    "a supplier is changed": "UPDATE northwind.suppliers SET phone = '1' WHERE supplier_id = 1",
+    "another supplier is changed": "UPDATE northwind.suppliers SET phone = '1' WHERE supplier_id = 3",
+    "a supplier gets another key": "UPDATE northwind.suppliers SET supplier_id = 11 WHERE supplier_id = 1",
+    "a category is changed": "UPDATE northwind.categories SET description = 'x' WHERE category_id = 2",
+    "a category gets another key": "UPDATE northwind.categories SET category_id = 11 WHERE category_id = 2",
+    "a territory is changed": "UPDATE northwind.territories SET territory_description = 'x' WHERE territory_id = 'T1'",
     "another territory is changed": (
-        "UPDATE orders.territories SET territory_description = 'x' WHERE territory_id = 'T2'"
+        "UPDATE northwind.territories SET territory_description = 'x' WHERE territory_id = 'T2'"
     ),
-    "a territory gets another region": "UPDATE orders.territories SET region_id = 2 WHERE territory_id = 'T1'",
-    "a territory gets another key": "UPDATE orders.territories SET territory_id = 'T9' WHERE territory_id = 'T1'",
-    "a territory is deleted": "DELETE FROM orders.territories WHERE territory_id = 'T1'",
-    "a region is changed": "UPDATE orders.region SET region_description = 'x' WHERE region_id = 2",
-    "a region gets another key": "UPDATE orders.region SET region_id = 11 WHERE region_id = 1",
-    "an employee gets a territory": "INSERT INTO orders.employee_territories VALUES (1, 'T2')",
+    "a territory gets another region": "UPDATE northwind.territories SET region_id = 2 WHERE territory_id = 'T1'",
+    "a territory gets another key": "UPDATE northwind.territories SET territory_id = 'T9' WHERE territory_id = 'T1'",
+    "a territory is deleted": "DELETE FROM northwind.territories WHERE territory_id = 'T1'",
+    "a region is changed": "UPDATE northwind.region SET region_description = 'x' WHERE region_id = 2",
+    "a region gets another key": "UPDATE northwind.region SET region_id = 11 WHERE region_id = 1",
+    "an employee gets a territory": "INSERT INTO northwind.employee_territories VALUES (1, 'T2')",
     "an employee loses a territory": (
-        "DELETE FROM orders.employee_territories WHERE (employee_id, territory_id) = (1, 'T1')"
+        "DELETE FROM northwind.employee_territories WHERE (employee_id, territory_id) = (1, 'T1')"
     ),
     "a territory goes to another employee": (
-        "UPDATE orders.employee_territories SET employee_id = 2 WHERE (employee_id, territory_id) = (1, 'T1')"
+        "UPDATE northwind.employee_territories SET employee_id = 2 WHERE (employee_id, territory_id) = (1, 'T1')"
     ),
-    "all items are truncated": "TRUNCATE orders.order_details",
-    "all memberships are truncated": "TRUNCATE orders.employee_territories",
+    "all items are truncated": "TRUNCATE northwind.order_details",
+    "all memberships are truncated": "TRUNCATE northwind.employee_territories",
 }
 TRUNCATES_OF_ORDERS = {
-    "all orders are truncated": "TRUNCATE orders.orders CASCADE",
-    "all customers are truncated": "TRUNCATE orders.customers CASCADE",
+    "all orders are truncated": "TRUNCATE northwind.orders CASCADE",
+    "all customers are truncated": "TRUNCATE northwind.customers CASCADE",
     "orders are truncated and one is added": (
-        "UPDATE orders.orders SET freight = 0; TRUNCATE orders.orders, orders.order_details;"
-        " INSERT INTO orders.orders (order_id) VALUES (1)"
+        "UPDATE northwind.orders SET freight = 0; TRUNCATE northwind.orders, northwind.order_details;"
+        " INSERT INTO northwind.orders (order_id) VALUES (1)"
     ),
 }
 CHANGES = {**CHANGES_OF_ORDERS, **CHANGES_OF_PARENTS, **TRUNCATES_OF_ORDERS}
@@ -154,7 +154,7 @@ NEW_REFERENCES = (
 )
 WRONG_ORDERS = f"""
 SELECT coalesce(array_agg(coalesce(expected.order_id, stored.order_id)), '{{}}')
-FROM ({ORDERS_VERIFY}) AS expected FULL JOIN orders.order_events AS stored USING (order_id)
+FROM ({ORDERS_VERIFY}) AS expected FULL JOIN northwind.order_events AS stored USING (order_id)
 WHERE (expected.order_month, expected.payload) IS DISTINCT FROM (stored.order_month, stored.payload)
 """
 
@@ -223,10 +223,10 @@ def northwind_db(connect: Connect) -> psycopg.Connection:
 # No order shows the third supplier until a product gets it.
 @pytest.mark.parametrize("change", [change for change in CHANGES if change != "another supplier is changed"])
 def test_the_outbox_follows(northwind_db: psycopg.Connection, change: str) -> None:
-    before = northwind_db.execute("SELECT order_id, payload FROM orders.order_events ORDER BY 1").fetchall()
+    before = northwind_db.execute("SELECT order_id, payload FROM northwind.order_events ORDER BY 1").fetchall()
     with northwind_db.transaction():
         northwind_db.execute(CHANGES[change].encode())
-    after = northwind_db.execute("SELECT order_id, payload FROM orders.order_events ORDER BY 1").fetchall()
+    after = northwind_db.execute("SELECT order_id, payload FROM northwind.order_events ORDER BY 1").fetchall()
     assert after != before
     assert wrong_orders(northwind_db) == []
     assert leftovers(northwind_db) == 0
@@ -240,7 +240,7 @@ def _count_events(connection: psycopg.Connection) -> None:
             INSERT INTO public.event VALUES (coalesce(NEW.order_id, OLD.order_id), TG_OP);
             RETURN NULL;
         END $$;
-        CREATE TRIGGER count_event AFTER INSERT OR UPDATE OR DELETE ON orders.order_events
+        CREATE TRIGGER count_event AFTER INSERT OR UPDATE OR DELETE ON northwind.order_events
         FOR EACH ROW EXECUTE FUNCTION public.count_event()"""
     )
 
@@ -255,11 +255,11 @@ def _events(connection: psycopg.Connection) -> list[tuple[int, str]]:
 def test_a_transaction_makes_one_event_an_order(northwind_db: psycopg.Connection) -> None:
     _count_events(northwind_db)
     with northwind_db.transaction():
-        northwind_db.execute("INSERT INTO orders.orders (order_id, customer_id) VALUES (7, 'CCCCC')")
+        northwind_db.execute("INSERT INTO northwind.orders (order_id, customer_id) VALUES (7, 'CCCCC')")
         for product in (1, 2, 3):
-            northwind_db.execute("INSERT INTO orders.order_details VALUES (7, %s, 1, 1, 0)", (product,))
-        northwind_db.execute("UPDATE orders.customers SET city = 'X' WHERE customer_id = 'CCCCC'")
-        northwind_db.execute("UPDATE orders.orders SET freight = 7 WHERE order_id = 7")
+            northwind_db.execute("INSERT INTO northwind.order_details VALUES (7, %s, 1, 1, 0)", (product,))
+        northwind_db.execute("UPDATE northwind.customers SET city = 'X' WHERE customer_id = 'CCCCC'")
+        northwind_db.execute("UPDATE northwind.orders SET freight = 7 WHERE order_id = 7")
         assert _events(northwind_db) == []
     assert _events(northwind_db) == [(7, "INSERT")]
 
@@ -275,20 +275,20 @@ def test_an_order_added_and_deleted_makes_no_event(northwind_db: psycopg.Connect
     _count_events(northwind_db)
     with northwind_db.transaction():
         northwind_db.execute(CHANGES["an order is added"].encode())
-        northwind_db.execute("DELETE FROM orders.orders WHERE order_id = 9")
+        northwind_db.execute("DELETE FROM northwind.orders WHERE order_id = 9")
     assert _events(northwind_db) == []
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE orders.orders SET freight = freight",
-        "UPDATE orders.customers SET city = city",
-        "UPDATE orders.employees SET notes = 'x', photo = 'x'",
-        "UPDATE orders.categories SET picture = 'x'",
-        "UPDATE orders.order_details SET unit_price = unit_price + 1;"
-        " UPDATE orders.order_details SET unit_price = unit_price - 1",
-        "INSERT INTO orders.customers (customer_id, company_name) VALUES ('ZZZZZ', 'Z')",
+        "UPDATE northwind.orders SET freight = freight",
+        "UPDATE northwind.customers SET city = city",
+        "UPDATE northwind.employees SET notes = 'x', photo = 'x'",
+        "UPDATE northwind.categories SET picture = 'x'",
+        "UPDATE northwind.order_details SET unit_price = unit_price + 1;"
+        " UPDATE northwind.order_details SET unit_price = unit_price - 1",
+        "INSERT INTO northwind.customers (customer_id, company_name) VALUES ('ZZZZZ', 'Z')",
     ],
 )
 def test_what_shows_in_no_order_makes_no_event(northwind_db: psycopg.Connection, change: str) -> None:
@@ -301,9 +301,9 @@ def test_what_shows_in_no_order_makes_no_event(northwind_db: psycopg.Connection,
 def test_rolled_back_changes_leave_no_trace(northwind_db: psycopg.Connection) -> None:
     _count_events(northwind_db)
     with northwind_db.transaction():
-        northwind_db.execute("UPDATE orders.orders SET freight = 50 WHERE order_id = 1")
+        northwind_db.execute("UPDATE northwind.orders SET freight = 50 WHERE order_id = 1")
         with northwind_db.transaction(force_rollback=True):
-            northwind_db.execute("UPDATE orders.orders SET freight = 60 WHERE order_id IN (1, 2)")
+            northwind_db.execute("UPDATE northwind.orders SET freight = 60 WHERE order_id IN (1, 2)")
             northwind_db.execute("SET CONSTRAINTS ALL IMMEDIATE")
     assert _events(northwind_db) == [(1, "UPDATE")]
     assert wrong_orders(northwind_db) == []
@@ -311,10 +311,10 @@ def test_rolled_back_changes_leave_no_trace(northwind_db: psycopg.Connection) ->
 
 def test_constraints_made_immediate_write_at_each_statement(northwind_db: psycopg.Connection) -> None:
     with northwind_db.transaction():
-        northwind_db.execute("UPDATE orders.orders SET freight = 50 WHERE order_id = 1")
+        northwind_db.execute("UPDATE northwind.orders SET freight = 50 WHERE order_id = 1")
         northwind_db.execute("SET CONSTRAINTS ALL IMMEDIATE")
         assert wrong_orders(northwind_db) == []
-        northwind_db.execute("UPDATE orders.orders SET freight = 60 WHERE order_id IN (1, 2)")
+        northwind_db.execute("UPDATE northwind.orders SET freight = 60 WHERE order_id IN (1, 2)")
         assert wrong_orders(northwind_db) == []
 
 
@@ -326,7 +326,9 @@ def _race(connect: Connect, pairs: int) -> int:
     connections = [connect(), connect()]
     gate = threading.Barrier(2)
     with connections[0].transaction():
-        connections[0].execute("INSERT INTO orders.orders (order_id) SELECT generate_series(1001, %s)", (1000 + pairs,))
+        connections[0].execute(
+            "INSERT INTO northwind.orders (order_id) SELECT generate_series(1001, %s)", (1000 + pairs,)
+        )
     products = [(1, 2), (3, 4)]
 
     def work(at: int) -> None:
@@ -334,7 +336,7 @@ def _race(connect: Connect, pairs: int) -> int:
             with connections[at].transaction():
                 for product in products[at]:
                     connections[at].execute(
-                        "INSERT INTO orders.order_details VALUES (%s, %s, 1, 1, 0)", (order, product)
+                        "INSERT INTO northwind.order_details VALUES (%s, %s, 1, 1, 0)", (order, product)
                     )
                 gate.wait(30)
 
@@ -456,7 +458,7 @@ def test_a_transaction_with_an_old_view_is_right_or_fails(connect: Connect, late
 def test_at_a_higher_isolation_level_a_change_of_a_parent_is_refused(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute("SET default_transaction_isolation = 'serializable'")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"northwind\.customers needs .* READ COMMITTED"):
-        northwind_db.execute("UPDATE orders.customers SET city = 'X'")
+        northwind_db.execute("UPDATE northwind.customers SET city = 'X'")
 
 
 def test_many_transactions_at_once_leave_every_order_right(connect: Connect) -> None:
@@ -533,7 +535,7 @@ def test_a_load_rounds_to_the_columns_scale(northwind_db: psycopg.Connection, ge
         "order_id,product_id,unit_price,quantity,discount\n10001,1,9.80000019,1,0.0500000007\n"
     )
     order_database.load(northwind_db, folder, replace=True)
-    row = northwind_db.execute("SELECT unit_price::text, discount::text FROM orders.order_details").fetchone()
+    row = northwind_db.execute("SELECT unit_price::text, discount::text FROM northwind.order_details").fetchone()
     assert row == ("9.8000", "0.0500")
 
 
@@ -563,9 +565,9 @@ def test_a_load_names_missing_files(northwind_db: psycopg.Connection, tmp_path: 
 
 
 def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.Connection) -> None:
-    northwind_db.execute("UPDATE orders.order_events SET payload = '{}' WHERE order_id = 1")
-    northwind_db.execute("DELETE FROM orders.order_events WHERE order_id = 2")
-    northwind_db.execute("INSERT INTO orders.order_events VALUES (999, 'unknown', '{}')")
+    northwind_db.execute("UPDATE northwind.order_events SET payload = '{}' WHERE order_id = 1")
+    northwind_db.execute("DELETE FROM northwind.order_events WHERE order_id = 2")
+    northwind_db.execute("INSERT INTO northwind.order_events VALUES (999, 'unknown', '{}')")
     assert sorted(wrong_orders(northwind_db)) == [1, 2, 999]
     order_database.create(northwind_db, PASSWORDS, read_contracts(CONTRACTS))
     assert wrong_orders(northwind_db) == []
@@ -591,7 +593,7 @@ def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Conn
 
 def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connection) -> None:
     described = parse_contract(
-        "{table: x, description: x, source: {database: postgresql, table: orders.nowhere}, key: [a],"
+        "{table: x, description: x, source: {database: postgresql, table: northwind.nowhere}, key: [a],"
         " partition_by: [], buckets: 1, columns: [{name: a, type: int, source_type: integer}]}",
         "x.yaml",
     )
@@ -632,18 +634,18 @@ def test_the_application_changes_base_tables_and_the_outbox_follows(connect: Con
 @pytest.mark.parametrize(
     ("role", "statement"),
     [
-        (order_database.APP_ROLE, "SELECT FROM orders.order_events"),
-        (order_database.APP_ROLE, "DELETE FROM orders.order_events"),
+        (order_database.APP_ROLE, "SELECT FROM northwind.order_events"),
+        (order_database.APP_ROLE, "DELETE FROM northwind.order_events"),
         (order_database.APP_ROLE, "INSERT INTO outbox.noted (kind, key) VALUES ('order', '1')"),
         (order_database.APP_ROLE, "SELECT FROM capture.signal"),
-        (order_database.APP_ROLE, "CREATE TABLE orders.mine (a integer)"),
-        (order_database.READER_ROLE, "UPDATE orders.orders SET freight = 0"),
-        (order_database.READER_ROLE, "TRUNCATE orders.order_events"),
+        (order_database.APP_ROLE, "CREATE TABLE northwind.mine (a integer)"),
+        (order_database.READER_ROLE, "UPDATE northwind.orders SET freight = 0"),
+        (order_database.READER_ROLE, "TRUNCATE northwind.order_events"),
         (order_database.READER_ROLE, "SELECT outbox.take_locks()"),
-        (order_database.CDC_ROLE, "SELECT FROM orders.orders"),
-        (order_database.CDC_ROLE, "UPDATE orders.order_events SET order_month = 'x'"),
+        (order_database.CDC_ROLE, "SELECT FROM northwind.orders"),
+        (order_database.CDC_ROLE, "UPDATE northwind.order_events SET order_month = 'x'"),
         (order_database.CDC_ROLE, "UPDATE capture.signal SET data = 'x'"),
-        (order_database.CDC_ROLE, "CREATE PUBLICATION mine FOR TABLE orders.order_events"),
+        (order_database.CDC_ROLE, "CREATE PUBLICATION mine FOR TABLE northwind.order_events"),
     ],
 )
 def test_a_role_may_not(connect: Connect, role: str, statement: str) -> None:
@@ -658,9 +660,9 @@ def test_roles_may_do_their_work(connect: Connect) -> None:
         reader.execute(f"SELECT FROM northwind.{table}".encode())
     cdc = connect(order_database.CDC_ROLE)
     for statement in (
-        "SELECT FROM orders.order_events",
-        "SELECT FROM orders.customers",
-        "SELECT FROM orders.products",
+        "SELECT FROM northwind.order_events",
+        "SELECT FROM northwind.customers",
+        "SELECT FROM northwind.products",
         "UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1",
         "INSERT INTO capture.signal VALUES ('window', 'snapshot-window-open', NULL)",
         "DELETE FROM capture.signal WHERE id = 'window'",

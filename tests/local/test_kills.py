@@ -139,23 +139,23 @@ def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: C
 
 def test_the_last_to_commit_wins_though_it_was_logged_first(pipeline: Pipeline) -> None:
     """An INSERT is logged before it waits for the transaction that deletes its key; also where it is captured twice."""
-    statement = "INSERT INTO orders.customers (customer_id, company_name) VALUES ('WAITS', %s)"
+    statement = "INSERT INTO northwind.customers (customer_id, company_name) VALUES ('WAITS', %s)"
     with pipeline.application() as first, pipeline.application() as second, pipeline.application() as watch:
         first.execute(statement, ["first"])
         pipeline.drain()
         first.autocommit = second.autocommit = False
-        first.execute("UPDATE orders.customers SET company_name = 'changed' WHERE customer_id = 'WAITS'")
+        first.execute("UPDATE northwind.customers SET company_name = 'changed' WHERE customer_id = 'WAITS'")
         waiting = threading.Thread(target=second.execute, args=(statement, ["second"]))
         waiting.start()
         blocked = f"SELECT cardinality(pg_blocking_pids({second.info.backend_pid})) > 0"
         wait_until("the insert to wait", lambda: bool(watch.execute(blocked.encode()).fetchone()[0]))  # type: ignore[index]
-        first.execute("DELETE FROM orders.customers WHERE customer_id = 'WAITS'")
+        first.execute("DELETE FROM northwind.customers WHERE customer_id = 'WAITS'")
         first.commit()
         waiting.join()
         second.commit()
         pipeline.connect.kill()
         pipeline.connect.start()
-        watch.execute("UPDATE orders.customers SET city = 'Elsewhere' WHERE customer_id = 'ALFKI'")
+        watch.execute("UPDATE northwind.customers SET city = 'Elsewhere' WHERE customer_id = 'ALFKI'")
     pipeline.connect.await_running(connectors.SOURCE_NAME, timeout=120)
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []

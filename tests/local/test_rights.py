@@ -169,7 +169,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         orders_workload.run(pipeline.application, seconds=40, transactions=300, connections=4, seed=3)
         with pipeline.postgres.connect(DATABASE) as owner:
             # No decimal can hold it: the change is put aside.
-            owner.execute("INSERT INTO orders.products VALUES (99999, 'A', NULL, NULL, NULL, 'NaN')")
+            owner.execute("INSERT INTO northwind.products VALUES (99999, 'A', NULL, NULL, NULL, 'NaN')")
         pipeline.drain()
         by_the_job = write_accounts(folder / "key_value", api)
         asked: dict[str, list[Request]] = {}

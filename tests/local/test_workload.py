@@ -53,7 +53,7 @@ def test_every_kind_of_change_happens_and_leaves_the_outbox_right(
     with server.connect("northwind") as connection:
         wrong = connection.execute(
             f"""SELECT count(*) FROM (SELECT order_id, order_month, payload FROM ({recomputed}\n) AS r) AS r
-                FULL JOIN orders.order_events AS o USING (order_id)
+                FULL JOIN northwind.order_events AS o USING (order_id)
                 WHERE (r.order_month, r.payload) IS DISTINCT FROM (o.order_month, o.payload)""".encode()
         ).fetchone()
     assert wrong == (0,)
