@@ -7,11 +7,9 @@ import aws_cdk as cdk
 from headwater.contract.reading import read_contracts
 from headwater.deployment import environment
 from headwater.errors import UserError
-from headwater.paths import BUILD, CONTRACTS, ROOT
+from headwater.paths import BUILD, CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import Assets
-
-CONFIG = ROOT / "config"
 
 
 def main() -> int:

@@ -1,10 +1,10 @@
-"""`headwater assets`: make what goes to S3."""
+"""``headwater assets``: make what goes to S3."""
 
-from headwater.commands.progress import say, step
-from headwater.packaging import artifacts as building
+from headwater.console import announce, say
+from headwater.packaging import artifacts
 
 
 def assets() -> None:
     """Make build/: jars, plugins, the PySpark package and the rendered contracts; only what changed is made anew."""
-    building.build(step)
+    artifacts.build(announce)
     say("The assets under build/ are up to date")

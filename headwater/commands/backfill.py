@@ -1,4 +1,4 @@
-"""`headwater backfill`: load a DynamoDB table export as the oldest state."""
+"""``headwater backfill``: load a DynamoDB table export as the oldest state."""
 
 import sys
 from pathlib import Path
@@ -11,11 +11,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from headwater.commands.progress import say
+from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
-from headwater.lake import backfill_client as loading
+from headwater.lake import backfill_client
 from headwater.lake.backfill import Requests
 from headwater.lake.dynamodb_export import Export
 from headwater.paths import CONTRACTS
@@ -45,7 +45,7 @@ def backfill(
         if withdraw:
             _withdraw(requests, export_uri)
         else:
-            export = loading.request(s3, requests, export_uri)
+            export = backfill_client.request(s3, requests, export_uri)
             say(f"Requested: {export.items:,} items in {len(export.files):,} files of {export.table}, {export.uri}")
             _watch(requests, export)
     except (BotoCoreError, ClientError) as error:
@@ -58,7 +58,7 @@ def _contract(folder: Path, table: str) -> Contract:
     known = read_contracts(folder)
     for contract in known:
         if contract.table == table:
-            loading.check_contract(contract)
+            backfill_client.check_contract(contract)
             return contract
     raise UserError(
         f"--table: found {table!r}, expected one of {', '.join(one.table for one in known)}, as in {folder}"
@@ -86,7 +86,7 @@ def _watch(requests: Requests, export: Export) -> None:
     try:
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("Waiting for the job", total=len(export.files))
-            for news in loading.follow(requests, export.id):
+            for news in backfill_client.follow(requests, export.id):
                 done = news.status.files_done if news.status is not None else 0
                 progress.update(task, completed=done, description=_description(news))
     except KeyboardInterrupt:
@@ -95,7 +95,7 @@ def _watch(requests: Requests, export: Export) -> None:
     say(f"Done: the {export.items:,} items of the export are in the lake, or in quarantine where they do not fit")
 
 
-def _description(news: loading.News) -> str:
+def _description(news: backfill_client.News) -> str:
     if news.status is None:
         return "Waiting for the job"
     quiet = f", no news for {news.quiet:.0f} s" if news.quiet > _QUIET_SECONDS else ""
@@ -103,7 +103,7 @@ def _description(news: loading.News) -> str:
 
 
 def _withdraw(requests: Requests, export_uri: str) -> None:
-    status = loading.withdraw(requests, export_uri)
+    status = backfill_client.withdraw(requests, export_uri)
     if status is None:
         say("Withdrawn: no job had taken the request up")
     else:

@@ -1,4 +1,4 @@
-"""`headwater bench`: measure on this machine."""
+"""``headwater bench``: measure on this machine."""
 
 from dataclasses import asdict
 from typing import Annotated
@@ -7,8 +7,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands.progress import say, step
-from headwater.demo import benchmark as measuring
+from headwater.console import announce, say
+from headwater.demo import benchmark
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
@@ -18,8 +18,8 @@ def bench(
     idle: Annotated[int, typer.Option(min=5, help="How many lone transactions freshness is measured over.")] = 40,
 ) -> None:
     """Measure how fast the writer drains and decodes, and how fresh the lake is when little happens."""
-    artifacts.build(step)
-    figures = measuring.run(scale, idle, step)
+    artifacts.build(announce)
+    figures = benchmark.run(scale, idle, announce)
     table = Table(title="Measured", title_justify="left")
     table.add_column("figure")
     table.add_column("value", justify="right")

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from headwater.commands.progress import say
+from headwater.console import say
 from headwater.deployment import policies, reachability, rights
 from headwater.deployment.templates import Deployment
 from headwater.paths import SYNTHESIZED

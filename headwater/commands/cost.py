@@ -12,10 +12,9 @@ from rich.table import Table
 from headwater.deployment import baselines
 from headwater.deployment import cost as estimating
 from headwater.deployment import environment as environments
-from headwater.deployment.reference_pages import CONFIG
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.paths import SYNTHESIZED
+from headwater.paths import CONFIG, SYNTHESIZED
 
 
 def cost(

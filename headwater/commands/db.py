@@ -1,4 +1,4 @@
-"""`headwater db`: the order database."""
+"""``headwater db``: the order database."""
 
 import os
 import sys
@@ -11,7 +11,7 @@ import psycopg
 import typer
 from psycopg import sql
 
-from headwater.commands.progress import say
+from headwater.console import say
 from headwater.contract.reading import read_contracts
 from headwater.definitions import order_database
 from headwater.errors import UserError

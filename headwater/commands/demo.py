@@ -1,4 +1,4 @@
-"""`headwater demo`: the whole pipeline on this machine, with proof."""
+"""``headwater demo``: the whole pipeline on this machine, with proof."""
 
 import sys
 import threading
@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from headwater.commands.progress import say, step
 from headwater.commands.verify import comparison_table
-from headwater.demo import run as demonstration
+from headwater.console import announce, say
+from headwater.demo.run import run
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
@@ -25,14 +25,14 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
-    artifacts.build(step)
+    artifacts.build(announce)
     output = BUILD / "demo"
-    tables = demonstration.run(
+    tables = run(
         data=data,
         scale=scale,
         seconds=seconds,
         keep=_keep if keep else None,
-        step=step,
+        announce=announce,
         say=say,
         output=output,
     )

@@ -2,7 +2,7 @@
 
 import typer
 
-from headwater.commands.progress import say, step
+from headwater.console import announce, say
 from headwater.packaging import jars
 
 app = typer.Typer(help="Jars and plugins: verify them against their lock, or renew it.", no_args_is_help=True)
@@ -18,11 +18,11 @@ def verify() -> None:
 @app.command()
 def fetch() -> None:
     """Fetch the jars that are missing or not as locked."""
-    jars.fetch(step)
+    jars.fetch(announce)
 
 
 @app.command()
 def lock() -> None:
     """Resolve assets/jars/pom.xml anew and write assets/jars/jars.lock."""
-    jars.write_lock(step)
+    jars.write_lock(announce)
     say(f"wrote {jars.LOCK}: review the difference before you commit it")

@@ -1,6 +1,6 @@
 """`headwater reference`: write the pages of docs/reference that are made from the baselines."""
 
-from headwater.commands.progress import say
+from headwater.console import say
 from headwater.deployment import reference_pages
 from headwater.paths import ROOT
 

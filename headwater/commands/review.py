@@ -7,11 +7,11 @@ from typing import Annotated
 import boto3
 import typer
 
-from headwater.commands.progress import say
+from headwater.console import say
 from headwater.deployment import baselines, replacements
-from headwater.deployment.baselines import BASELINES, CDK
+from headwater.deployment.baselines import CDK
 from headwater.deployment.replacements import ACKNOWLEDGED, Specification
-from headwater.paths import ROOT, SYNTHESIZED
+from headwater.paths import BASELINES, ROOT, SYNTHESIZED
 
 app = typer.Typer(help="Compare the baselines of two checkouts: differences, and what would be lost.")
 

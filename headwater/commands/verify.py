@@ -1,4 +1,4 @@
-"""`headwater verify`: hold the lake against its sources."""
+"""``headwater verify``: hold the lake against its sources."""
 
 import json
 import os
@@ -17,13 +17,13 @@ from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 from rich.table import Table
 
-from headwater import verify as comparing
+import headwater.verify
 from headwater.commands.db import PASSWORD_VARIABLE
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
-from headwater.verify import DynamoDbSource, PostgresqlSource, Source, TableComparison
+from headwater.verify import DynamoDbSource, PostgresqlSource, Source, TableComparison, load_queries, s3_options
 
 _REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
 
@@ -56,7 +56,7 @@ def verify(
     under way counts as missing or different.
     """
     chosen = read_contracts(contracts)
-    queries = comparing.load_queries(chosen, contracts)
+    queries = load_queries(chosen, contracts)
     renamed = _renamed_tables(dynamodb_table or [], of_database(chosen, DYNAMODB))
     storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
@@ -69,7 +69,7 @@ def verify(
             connection = opened.enter_context(_connect(database_url, host, port, database, user))
             sources[POSTGRESQL] = PostgresqlSource(connection, queries)
         status = opened.enter_context(progress.status("Reading …"))
-        tables = comparing.verify(
+        tables = headwater.verify.verify(
             chosen,
             sources,
             location,
@@ -161,7 +161,7 @@ def _storage(endpoint: str, region: str) -> dict[str, str]:
     session = _session()
     found = session.get_credentials()
     keys = found.get_frozen_credentials() if found is not None else None
-    return comparing.s3_options(
+    return s3_options(
         region or session.region_name or _REGION,
         endpoint or None,
         keys.access_key if keys else None,

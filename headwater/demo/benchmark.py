@@ -6,11 +6,10 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import order_database
 from headwater.demo import decoder_benchmark
@@ -26,8 +25,6 @@ SEED = 1996
 _DRAIN_MEMORY = "3g"  # one commit takes in all there is
 _DRAIN_SECONDS = 900
 _WARMING_TRANSACTIONS = 15  # what a writer that has just started takes for them is not its idle time's
-
-Step = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -46,7 +43,7 @@ class Figures:
     decoder: tuple[DecoderFigures, ...]
 
 
-def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "bench") -> Figures:
+def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = RUN / "bench") -> Figures:
     """Measure on this machine and write ``build/bench/report.json``.
 
     The changes are real: a database of ``scale`` times Northwind's size is snapshotted by Debezium, then every order is
@@ -55,12 +52,12 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
     after some that warm the new writer up, ``idle_transactions`` of one change each follow at one a second.
     """
     with claim(folder, "the benchmark"), emptied(folder), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
-        with step(f"Creating and loading a database of {scale:g} times Northwind's size"):
+        with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
             pipeline.start_source()
             with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:
                 orders.generate(scale, SEED, Path(data))
                 order_database.load(owner, Path(data))
-        with step("Landing a snapshot and an update of every order"):
+        with announce("Landing a snapshot and an update of every order"):
             pipeline.start_stream()
             pipeline.start_connect()
             _await_landed(pipeline)
@@ -70,27 +67,30 @@ def run(scale: float, idle_transactions: int, step: Step, folder: Path = RUN / "
         pipeline.connect.stop()
         pipeline.broker.stop()
         writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY)
-        with MemoryWatch(pipeline) as draining, step("Draining with the writer"):
+        with MemoryWatch(pipeline) as draining, announce("Draining with the writer"):
             if writer.wait(_DRAIN_SECONDS) != 0:
                 writer.check()
         commits = pipeline.events.commits()
         changes = sum(commit["changes"] for commit in commits)
         began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
         seconds = max(commit["completed_at"] for commit in commits) - began
-        with step("Starting Kafka, Connect and a writer that goes on"):
+        with announce("Starting Kafka, Connect and a writer that goes on"):
             pipeline.broker.start()
             pipeline.connect.start()
             pipeline.start_writer()
             _change_one_by_one(pipeline, _WARMING_TRANSACTIONS)
             pipeline.drain()
-        with MemoryWatch(pipeline) as idling, step(f"Measuring freshness over {idle_transactions} lone transactions"):
+        with (
+            MemoryWatch(pipeline) as idling,
+            announce(f"Measuring freshness over {idle_transactions} lone transactions"),
+        ):
             since = time.time()
             _change_one_by_one(pipeline, idle_transactions)
             pipeline.drain()
         idle = freshness(pipeline, since)
     if idle is None:
         raise AssertionError("the transactions changed nothing")
-    with step(
+    with announce(
         f"Decoding DynamoDB's changes on {decoder_benchmark.PROCESSES} processes, by turns with boto3's deserializer"
     ):
         decoder = tuple(decoder_benchmark.run())

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,6 +16,7 @@ import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headwater.console import Announce
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions import order_database
@@ -35,7 +36,6 @@ CLIENTS = 4
 SEED = 1996
 _SAMPLE_SECONDS = 2.0
 
-Step = Callable[[str], AbstractContextManager[None]]
 Say = Callable[[str], None]
 
 
@@ -85,7 +85,7 @@ def run(
     scale: float,
     seconds: float,
     keep: Callable[[Mapping[str, str]], None] | None,
-    step: Step,
+    announce: Announce,
     say: Say,
     folder: Path = RUN / "demo",
     output: Path = BUILD / "demo",
@@ -114,14 +114,14 @@ def run(
         KeyValuePipeline(folder / "key_value", key_value_contract, relational.aws) as key_value,
     ):
         with phases.measure("start"):
-            relational.start(step, lambda owner: _load(owner, data, scale))
-            with step("Starting DynamoDB with its stream to Kinesis, and the Glue job's script"):
+            relational.start(announce, lambda owner: _load(owner, data, scale))
+            with announce("Starting DynamoDB with its stream to Kinesis, and the Glue job's script"):
                 key_value.start_source()
                 items = accounts.generate(round(ITEMS * scale), SEED)
                 loaded = accounts.load(key_value.dynamodb.client("dynamodb"), items)
                 key_value.start_writer()
         with MemoryWatch(relational, key_value) as memory:
-            with phases.measure("snapshot"), step("Waiting for the first snapshot to reach the lake"):
+            with phases.measure("snapshot"), announce("Waiting for the first snapshot to reach the lake"):
                 relational.drain(timeout=600)
                 key_value.drain(timeout=600)
             before = _orders(relational)
@@ -130,14 +130,14 @@ def run(
             workload_began = time.time()
             with (
                 phases.measure("workload"),
-                step(f"Changing orders and accounts over {CONNECTIONS + CLIENTS} connections for {seconds:.0f} s"),
+                announce(f"Changing orders and accounts over {CONNECTIONS + CLIENTS} connections for {seconds:.0f} s"),
             ):
                 orders_summary, accounts_summary = _workloads(relational, key_value, seconds, say)
             say(f"  {orders_summary.transactions:,} transactions, {accounts_summary.changes:,} item changes")
-            with phases.measure("drain"), step("Waiting for the last change to reach the lake"):
+            with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
                 relational.drain(timeout=600)
                 key_value.drain(timeout=600)
-        with phases.measure("verify"), step("Comparing the lake with both sources"):
+        with phases.measure("verify"), announce("Comparing the lake with both sources"):
             runs = [
                 report.PipelineRun(name, one.verify(), freshness(one, since=workload_began), summary)
                 for name, one, summary in (
@@ -145,7 +145,7 @@ def run(
                     ("key_value", key_value, accounts_summary),
                 )
             ]
-        with phases.measure("report"), step("Writing the report"):
+        with phases.measure("report"), announce("Writing the report"):
             report.build(
                 output,
                 runs,

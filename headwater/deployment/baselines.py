@@ -28,7 +28,6 @@ import yaml
 from headwater.errors import UserError
 from headwater.paths import ROOT
 
-BASELINES = ROOT / "reviewed" / "baselines"
 CDK = (str(ROOT / "node_modules" / ".bin" / "cdk"), "--no-notices", "--no-color")
 # A template in long form, masked, by the stack's name within its environment.
 Templates = Mapping[str, Mapping[str, Any]]

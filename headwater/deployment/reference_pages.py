@@ -6,16 +6,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from headwater.deployment import baselines, environment, policies, reachability, rights
-from headwater.deployment.baselines import BASELINES
 from headwater.deployment.reachability import Declared, Network
 from headwater.deployment.rights import Principal
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import BASELINES, CONFIG, REFERENCE
 
-CONFIG = ROOT / "config"
-FLOWS = ROOT / "docs" / "reference" / "flows.md"
-PERMISSIONS = ROOT / "docs" / "reference" / "permissions.md"
+FLOWS = REFERENCE / "flows.md"
+PERMISSIONS = REFERENCE / "permissions.md"
 
 _FLOWS = """# Who reaches whom
 Every connection that routes, endpoints and security groups let through, from the templates alone. The tests fail where

@@ -17,11 +17,11 @@ import yaml
 
 from headwater.deployment.baselines import Templates
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import REVIEWED, ROOT
 from headwater.yaml_files import load_yaml
 
 SPECIFICATION = ROOT / "node_modules" / "aws-cdk" / "db.json.gz"
-ACKNOWLEDGED = ROOT / "reviewed" / "acknowledged_replacements.yaml"
+ACKNOWLEDGED = REVIEWED / "acknowledged_replacements.yaml"
 # What the specification does not count among the stateful, and what goes with each.
 _ALSO_STATEFUL = {
     "AWS::EC2::Subnet": "brokers and database are bound to their subnets",

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import RIGHTS
 from headwater.yaml_files import load_yaml
-
-RIGHTS = ROOT / "reviewed" / "rights"
 
 
 @dataclass(frozen=True, order=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 
+from headwater.console import Announce
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import CaptureSettings
@@ -31,9 +32,6 @@ LANDING_BUCKET = "headwater-landing"
 LAKE_BUCKET = "headwater-lake"
 SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
-
-Step = Callable[[str], AbstractContextManager[None]]
-"""Says what begins and, on leaving, that it is done."""
 
 
 class Pipeline(ExitStack):
@@ -124,15 +122,15 @@ class Pipeline(ExitStack):
             name="the Spark writer",
         )
 
-    def start(self, step: Step, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
+    def start(self, announce: Announce, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
-        with step("Starting PostgreSQL and creating the order database"):
+        with announce("Starting PostgreSQL and creating the order database"):
             self.start_source()
-        with step("Loading the order database"), self.postgres.connect(DATABASE) as owner:
+        with announce("Loading the order database"), self.postgres.connect(DATABASE) as owner:
             load(owner)
-        with step("Starting the AWS API and Kafka"):
+        with announce("Starting the AWS API and Kafka"):
             self.start_stream()
-        with step("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
+        with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
             self.start_writer(*writer_arguments)
             self.start_connect()
 

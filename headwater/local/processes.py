@@ -16,6 +16,7 @@ import psutil
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater.errors import UserError
+from headwater.log_files import tail
 
 # Kills the group $1 with signal $2, and for good a little later, when its standard input ends without a word: the
 # kernel closes that pipe however the starting process ends. It works on any Unix, from any thread and across a change
@@ -27,7 +28,6 @@ kill -s "$2" -- "-$1"
 [ "$2" = KILL ] || sleep 2
 kill -s KILL -- "-$1" 2>/dev/null
 """
-TAIL_LINES = 25
 POLL_SECONDS = 0.05
 
 
@@ -51,17 +51,6 @@ def listens(port: int) -> bool:
     with socket.socket() as probe:
         probe.settimeout(1)
         return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
-def tail(path: Path, lines: int = TAIL_LINES) -> str:
-    """Return the last lines of a log, or a remark that there are none."""
-    if not path.exists():
-        return "(it wrote no log)"
-    with path.open("rb") as log:
-        log.seek(0, os.SEEK_END)
-        log.seek(max(0, log.tell() - 64 * 1024))
-        text = log.read().decode(errors="replace")
-    return "\n".join(text.splitlines()[-lines:]) or "(its log is empty)"
 
 
 class Process:

@@ -10,6 +10,7 @@ import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
+from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.folder_lock import claim
@@ -34,15 +35,15 @@ WHEEL_PLATFORM = ("--implementation", "cp", "--python-version", "3.11", "--platf
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
-def build(step: jars.Step, build: Path = BUILD) -> None:
+def build(announce: Announce, build: Path = BUILD) -> None:
     """Make all assets under build/, each only when what it is made from has changed.
 
     Raises `UserError` when Maven fails, or a jar is not the locked one.
     """
     with claim(build / "assets", "another run", wait=True):
-        jars.fetch(step, build)
-        fetch_wheel(step, build)
-        build_connect(step, build)
+        jars.fetch(announce, build)
+        fetch_wheel(announce, build)
+        build_connect(announce, build)
         for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
             zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
         package = ROOT / "headwater"
@@ -50,7 +51,7 @@ def build(step: jars.Step, build: Path = BUILD) -> None:
         render_contracts(build / "contracts")
 
 
-def build_connect(step: jars.Step, build: Path = BUILD) -> None:
+def build_connect(announce: Announce, build: Path = BUILD) -> None:
     """Build the Maven module connect/ into build/plugins/headwater-connect; its tests are run by `make test`."""
     plugin = build / "plugins" / "headwater-connect"
     stamp = build / "stamps" / "connect"
@@ -58,7 +59,7 @@ def build_connect(step: jars.Step, build: Path = BUILD) -> None:
     inputs = tree_digest([CONNECT / "pom.xml", *sources])
     if plugin.is_dir() and stamp.exists() and stamp.read_text() == inputs:
         return
-    with step("Building the sink connector and the config provider (connect/)"):
+    with announce("Building the sink connector and the config provider (connect/)"):
         jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
         shutil.rmtree(plugin, ignore_errors=True)
         shutil.copytree(CONNECT / "target" / plugin.name, plugin)
@@ -66,7 +67,7 @@ def build_connect(step: jars.Step, build: Path = BUILD) -> None:
     stamp.write_text(inputs)
 
 
-def fetch_wheel(step: jars.Step, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
+def fetch_wheel(announce: Announce, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
     """Fetch the wheel that Glue installs, of the version and with one of the hashes in the lock, into build/wheels."""
     folder = build / "wheels"
     locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
@@ -84,7 +85,7 @@ def fetch_wheel(step: jars.Step, build: Path = BUILD, requirements: Path = REQUI
     wanted.write_text(locked[0])
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
     command += ["--require-hashes", "--only-binary", ":all:", *WHEEL_PLATFORM, "--dest", str(folder)]
-    with step(f"Fetching {WHEEL} {locked[1]} for Glue"):
+    with announce(f"Fetching {WHEEL} {locked[1]} for Glue"):
         run = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True)
     if run.returncode != 0:
         raise UserError(f"pip could not fetch {WHEEL} {locked[1]}: {run.stderr.strip()}")

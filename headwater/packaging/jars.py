@@ -5,13 +5,13 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.console import Announce
 from headwater.errors import UserError
-from headwater.local.processes import tail
+from headwater.log_files import tail
 from headwater.paths import ASSETS_JARS, BUILD
 
 # Profile of the pom → folder under build/.
@@ -28,9 +28,6 @@ POM = ASSETS_JARS / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"
 RENEW = "If the change is meant, renew the lock with `headwater jars lock` and review the difference."
 FETCH = "Fetch it with `make assets`."
-
-# Surrounds work that takes time and tells a person what it is.
-Step = Callable[[str], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True)
@@ -133,20 +130,20 @@ def maven(arguments: list[str], log: Path) -> None:
         raise UserError(f"`mvn {' '.join(arguments)}` failed. The end of {log}:\n{tail(log)}")
 
 
-def fetch(step: Step, build: Path = BUILD) -> None:
-    """Resolve the sets that are not as locked, then verify all. `step` surrounds each one that takes time."""
+def fetch(announce: Announce, build: Path = BUILD) -> None:
+    """Resolve the sets that are not as locked, then verify all. ``announce`` tells of each one that takes time."""
     for name, folder in SETS.items():
         if problems([name], build):
-            with step(f"Fetching the jars of {name} into build/{folder}"):
+            with announce(f"Fetching the jars of {name} into build/{folder}"):
                 resolve(name, build)
     verify(build=build)
 
 
-def write_lock(step: Step, build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
+def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
     """Resolve every set and write the lock from what came."""
     lines = [f"{sha256(pom)}  {pom.name}"]
     for name, folder in SETS.items():
-        with step(f"Resolving {name}"):
+        with announce(f"Resolving {name}"):
             jars = sorted(resolve(name, build, pom).glob("*.jar"))
         lines += [f"{sha256(path)}  {folder}/{path.name}" for path in jars]
     lock.write_text("\n".join(lines) + "\n")

@@ -18,13 +18,13 @@ import pytest
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors, order_database
-from headwater.deployment.rights import RIGHTS, Right, read_principals
+from headwater.deployment.rights import Right, read_principals
 from headwater.local import aws, java
 from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
 from headwater.local.key_value import STREAM, KeyValuePipeline
 from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
-from headwater.paths import CONTRACTS
+from headwater.paths import CONTRACTS, RIGHTS
 from headwater.samples import accounts, orders, orders_workload
 from tests import kafka_rights
 from tests.aws_recorder import Recorder, Request

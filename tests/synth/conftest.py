@@ -16,11 +16,10 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
 from headwater.deployment import environment
 from headwater.deployment.environment import Bi, Environment
-from headwater.paths import CONTRACTS, ROOT
+from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
 
-CONFIG = ROOT / "config"
 # dev, as it is with QuickSight, which no environment has unasked.
 WITH_BI = "dev with bi"
 PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"

@@ -11,17 +11,16 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.deployment import baselines, environment, replacements
-from headwater.deployment.baselines import BASELINES
 from headwater.deployment.replacements import Specification
-from headwater.paths import ROOT
+from headwater.paths import BASELINES, CONFIG, REVIEWED
 from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 UPDATE = "make baselines"
-CONTRACT_BASELINES = ROOT / "reviewed" / "contracts"
-BI_BASELINE = ROOT / "reviewed" / "baselines_with_bi"
+CONTRACT_BASELINES = REVIEWED / "contracts"
+BI_BASELINE = REVIEWED / "baselines_with_bi"
 
 
 @pytest.fixture(scope="module")
@@ -95,7 +94,7 @@ def test_every_acknowledged_loss_is_one_that_happened(
 
 
 def test_no_environment_is_missing_or_left_over() -> None:
-    names = environment.names(ROOT / "config")
+    names = environment.names(CONFIG)
     assert sorted(path.name for path in BASELINES.iterdir()) == names
     assert {entry.environment for entry in replacements.read_acknowledged()} <= set(names)
 

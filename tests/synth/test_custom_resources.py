@@ -16,7 +16,7 @@ from headwater.contract.model import Contract
 from headwater.definitions import order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.deployment import environment
-from headwater.paths import ROOT
+from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
 from tests.modelled import Modelled
@@ -176,7 +176,7 @@ def test_a_changed_file_is_another_step(
             copy = build / path.relative_to(assets.build)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
 
     def name() -> str:
         emr = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr

@@ -17,7 +17,7 @@ from headwater.contract.model import Contract
 from headwater.definitions import spark_settings
 from headwater.deployment import environment
 from headwater.deployment.environment import Environment
-from headwater.paths import ROOT
+from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
 
@@ -191,7 +191,7 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
 ) -> None:
     _, run = only(dev, "Custom::HeadwaterGlueRun")
     before = run["Properties"]["Definition"]
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
     assert definition(settings) == before
     assert definition(replace(settings, glue=replace(settings.glue, epoch=2))) != before
     assert definition(replace(settings, glue=replace(settings.glue, workers=3))) != before
@@ -205,7 +205,7 @@ def test_a_changed_file_restarts_the_run(
     build, script = tmp_path / "build", tmp_path / "write_hudi.py"
     shutil.copytree(assets.build, build)
     script.write_bytes(assets.glue_script().read_bytes())
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
 
     def definition() -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):

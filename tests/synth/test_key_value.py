@@ -12,7 +12,7 @@ from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.deployment import environment
 from headwater.deployment.environment import Environment
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import CONFIG
 from stacks.key_value import KeyValueStack
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def settings() -> Environment:
-    return environment.load("dev", ROOT / "config")
+    return environment.load("dev", CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from headwater.definitions import connectors
 from headwater.deployment import environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
-from headwater.paths import ROOT
+from headwater.paths import CONFIG
 from stacks import application
 from stacks.assets import Assets
 
@@ -212,7 +212,7 @@ def test_monitoring_comes_after_what_it_watches(every: "Synthesized") -> None:
 def test_a_changed_threshold_changes_its_alarm_only(
     dev: "Synthesized", contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
     changed = replace(settings, monitoring=replace(settings.monitoring, slot_lag_mib=77))
     stack = application.build(new_app(), changed, contracts, assets).monitoring
     after = Template.from_stack(stack).to_json()["Resources"]

@@ -16,7 +16,7 @@ from aws_cdk import aws_sns as sns
 
 from headwater.contract.model import Contract
 from headwater.deployment import environment
-from headwater.paths import ROOT
+from headwater.paths import CONFIG
 from stacks import application, nag
 from stacks.assets import Assets
 from stacks.nag import Reason
@@ -51,7 +51,7 @@ def test_every_acknowledgement_has_a_coded_reason(every_stack: "Synthesized") ->
 def test_every_coded_reason_is_used_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
     used = {
         one.reason.partition(":")[0]
-        for name in environment.names(ROOT / "config")
+        for name in environment.names(CONFIG)
         for one in _acknowledged(synthesize(name).assembly)
     }
     assert used == {reason.name for reason in Reason}
@@ -61,7 +61,7 @@ def test_the_app_does_not_synthesize_with_a_finding(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     app = new_app()
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
     stack = application.build(app, settings, contracts, assets).network
     open_group = ec2.SecurityGroup(stack, "OpenGroup", vpc=stack.vpc)
     open_group.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(22))

@@ -7,6 +7,7 @@ import pytest
 
 from headwater.deployment import baselines, environment, reference_pages, rights
 from headwater.deployment.templates import Deployment
+from headwater.paths import CONFIG
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 def deployments(synthesize: Callable[[str], "Synthesized"]) -> dict[str, Deployment]:
     """Every environment's deployment, with the names of assets for their hashes."""
     found = {}
-    for name in environment.names(reference_pages.CONFIG):
+    for name in environment.names(CONFIG):
         synthesized = synthesize(name)
         templates = baselines.from_assembly(synthesized.assembly)
         found[name] = Deployment.of_baselines(templates, synthesized.environment)

@@ -22,7 +22,7 @@ from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.definitions.published_view import published_view_name, published_view_sql
 from headwater.deployment import environment
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
 from stacks.base import log_retention
@@ -121,7 +121,7 @@ def test_a_changed_worker_gets_another_name(
 ) -> None:
     names = set()
     for region in ("eu-central-1", "eu-west-1"):
-        settings = environment.load("dev", ROOT / "config")
+        settings = environment.load("dev", CONFIG)
         moved = replace(settings, region=region, availability_zones=(f"{region}a", f"{region}b"))
         stack = application.build(new_app(), moved, contracts, assets).connect
         names.add(cdk.assertions.Template.from_stack(stack).to_json()["Resources"]["Worker"]["Properties"]["Name"])
@@ -251,7 +251,7 @@ def test_the_first_rotation_finds_its_rules_and_an_instance(every: "Synthesized"
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
     two = replace(settings, database=replace(settings.database, readers=2))
     database = application.build(new_app(), two, contracts, assets).database
     resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()
@@ -301,7 +301,7 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
 def test_one_setting_alone_deletes_nothing(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
     half = replace(settings, data=replace(settings.data, delete_with_stacks_of=None))
     lake = application.build(new_app(), half, contracts, assets).lake
     resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
@@ -318,7 +318,7 @@ def test_an_absent_asset_is_named(
         if path.is_file() and str(relative) != missing:
             (build / relative).parent.mkdir(parents=True, exist_ok=True)
             (build / relative).write_bytes(path.read_bytes())
-    settings = environment.load("dev", ROOT / "config")
+    settings = environment.load("dev", CONFIG)
     with pytest.raises(UserError, match=rf"{re.escape(missing)}: found no file.*make assets"):
         application.build(new_app(), settings, contracts, Assets(ROOT, build))
 

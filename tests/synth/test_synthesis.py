@@ -11,7 +11,7 @@ import pytest
 
 from headwater.deployment import environment
 from headwater.deployment.baselines import CDK
-from headwater.paths import ROOT
+from headwater.paths import CONFIG, ROOT
 from tests.synth.conftest import WITH_BI
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ def test_cfn_lint_finds_what_is_wrong(tmp_path: Path) -> None:
     assert "BucketNames" in done.stdout
 
 
-@pytest.mark.parametrize("name", environment.names(ROOT / "config"))
+@pytest.mark.parametrize("name", environment.names(CONFIG))
 def test_synthesis_warns_of_nothing_and_needs_no_credentials(name: str, tmp_path: Path) -> None:
     command = [*CDK, "--context", f"env={name}", "synth", "--quiet", "--strict"]
     done = subprocess.run(

@@ -10,7 +10,8 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from headwater.deployment import allow_lists, environment
 from headwater.errors import UserError
-from tests.unit.test_environment import CONFIG, changed
+from headwater.paths import CONFIG
+from tests.unit.test_environment import changed
 
 
 @pytest.mark.parametrize(

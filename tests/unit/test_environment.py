@@ -6,9 +6,7 @@ import yaml
 
 from headwater.deployment import environment
 from headwater.errors import UserError
-from headwater.paths import ROOT
-
-CONFIG = ROOT / "config"
+from headwater.paths import CONFIG
 
 
 def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:

@@ -9,7 +9,7 @@ import yaml
 
 from headwater.cli import GROUPS
 from headwater.deployment import environment
-from headwater.paths import ROOT
+from headwater.paths import CONFIG, ROOT
 
 FILE = ROOT / ".github" / "workflows" / "ci.yaml"
 
@@ -47,7 +47,7 @@ def test_no_text_of_a_pull_request_reaches_a_shell(workflow: dict[str, Any]) -> 
 
 def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any]) -> None:
     review = workflow["jobs"]["review"]
-    assert sorted(review["strategy"]["matrix"]["environment"]) == environment.names(ROOT / "config")
+    assert sorted(review["strategy"]["matrix"]["environment"]) == environment.names(CONFIG)
     commands = "\n".join(step.get("run", "") for step in review["steps"])
     for command in ("make synth", "headwater review diff", "headwater review gate", "headwater cost"):
         assert command in commands

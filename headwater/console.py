@@ -1,0 +1,39 @@
+"""How a command tells a person what it is doing."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+
+Announce = Callable[[str], AbstractContextManager[None]]
+"""Tells a person what the work inside a ``with`` block is: ``announce``, or a silent one in tests."""
+
+SIGN_OF_LIFE_SECONDS = 10
+
+
+def say(text: str) -> None:
+    """Print a line at once, also into a pipe."""
+    sys.stdout.write(f"{text}\n")
+    sys.stdout.flush()
+
+
+@contextmanager
+def announce(text: str) -> Iterator[None]:
+    """Print what begins, then a sign of life every ten seconds, then how long it took."""
+    say(f"{text} …")
+    started = time.monotonic()
+    ended = threading.Event()
+
+    def tell_the_time() -> None:
+        while not ended.wait(SIGN_OF_LIFE_SECONDS):
+            say(f"  … {time.monotonic() - started:.0f} s")
+
+    thread = threading.Thread(target=tell_the_time, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+    say(f"  done in {time.monotonic() - started:.1f} s")
