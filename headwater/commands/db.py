@@ -13,7 +13,9 @@ from psycopg import sql
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.definitions import order_database
+from headwater.database import administration
+from headwater.database.loading import load_folder
+from headwater.definitions.order_database import OUTBOX, ROLES, published_tables
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
@@ -27,7 +29,7 @@ app = typer.Typer(help="The order database: create, load, inspect, drop.", no_ar
 Host = Annotated[str, typer.Option(help="The server's host name.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")]
 User = Annotated[
-    str, typer.Option(help=f"The administrator to connect as; the password comes from {PASSWORD_VARIABLE} or a prompt.")
+    str, typer.Option(help=f"The administrator to connect as; {PASSWORD_VARIABLE} or a prompt gives the password.")
 ]
 Name = Annotated[str, typer.Option("--database", help="The database's name.")]
 
@@ -38,24 +40,22 @@ def create(
     port: Port = 5432,
     user: User = "postgres",
     name: Name = "northwind",
-    contracts: Annotated[Path, typer.Option(help="The folder of contracts, whose tables are published.")] = CONTRACTS,
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts; their tables are published.")] = CONTRACTS,
 ) -> None:
-    """Create the database if it is missing, with tables, outbox, roles and publication, or bring it up to date.
+    """Create the database with tables, outbox, roles and publication, or bring them up to date.
 
-    The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD, or
-    are prompted for; roles that exist get the new ones.
+    The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
+    command asks for those that are not set. Roles that exist get the new passwords.
     """
     described = read_contracts(contracts)
     password = _password(PASSWORD_VARIABLE, f"Password of {user}")
-    passwords = {
-        role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in order_database.ROLES
-    }
+    passwords = {role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             maintenance.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     with _connect(host, port, user, password, name) as connection:
-        order_database.create(connection, passwords, described)
-    say(f"{name} is up to date; published: {', '.join(order_database.published_tables(described))}")
+        administration.create(connection, passwords, described)
+    say(f"{name} is up to date; published: {', '.join(published_tables(described))}")
 
 
 @app.command()
@@ -64,15 +64,15 @@ def load(
     port: Port = 5432,
     user: User = "postgres",
     name: Name = "northwind",
-    data: Annotated[Path | None, typer.Option(help="A folder of CSV files, one a table.")] = None,
-    scale: Annotated[float | None, typer.Option(help="Generate data instead; 1 has 830 orders.")] = None,
-    seed: Annotated[int, typer.Option(help="Another seed generates other data.")] = 1,
+    data: Annotated[Path | None, typer.Option(help="A folder of CSV files, one per table.")] = None,
+    scale: Annotated[float | None, typer.Option(help="Generate data instead; scale 1 has 830 orders.")] = None,
+    seed: Annotated[int, typer.Option(help="Another seed generates different data.")] = 1,
     replace: Annotated[bool, typer.Option("--replace", help="Delete all rows first.")] = False,
 ) -> None:
-    """Load all tables, from CSV files (--data) or generated (--scale), in one transaction."""
+    """Load all tables in one transaction, from CSV files (--data) or with generated rows (--scale)."""
     if (data is None) == (scale is None):
-        found = "neither" if data is None else "both"
-        raise UserError(f"Found {found} of --data DIR and --scale N, expected one of them.")
+        given = "neither" if data is None else "both"
+        raise UserError(f"Found {given} of --data DIR and --scale N, expected one of them.")
     with (
         _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection,
         tempfile.TemporaryDirectory(prefix="headwater-") as scratch,
@@ -82,7 +82,7 @@ def load(
             say(f"Generating data of scale {scale:g} …")
             orders.generate(scale, seed, folder)
         started = time.monotonic()
-        counts = order_database.load(connection, folder, _Report(), replace=replace)
+        counts = load_folder(connection, folder, _RowsPrinter(), replace=replace)
     say(f"Loaded {sum(counts.values()):,} rows in {time.monotonic() - started:.1f} s")
 
 
@@ -90,17 +90,17 @@ def load(
 def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
     """Show rows, publication, replication slot and roles."""
     with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
-        found = order_database.status(connection)
-    for table, rows in found.rows.items():
+        content = administration.status(connection)
+    for table, rows in content.rows.items():
         say(f"{table:<22}{rows:>12,} rows")
-    published = "missing: run `headwater db create`" if found.published is None else ", ".join(found.published)
+    published = "missing: run `headwater db create`" if content.published is None else ", ".join(content.published)
     say(f"publication  {published}")
-    if found.slot is None:
+    if content.slot is None:
         say("slot         none yet: the connector makes it when it first runs")
     else:
-        in_use = "in use" if found.slot.active else "not in use"
-        say(f"slot         {in_use}, holds back {found.slot.held_bytes / 2**20:,.1f} MiB of log")
-    say(f"roles        {'missing: ' + ', '.join(found.missing_roles) if found.missing_roles else 'all there'}")
+        in_use = "in use" if content.slot.active else "not in use"
+        say(f"slot         {in_use}, holds back {content.slot.held_bytes / 2**20:,.1f} MiB of log")
+    say(f"roles        {'missing: ' + ', '.join(content.missing_roles) if content.missing_roles else 'all there'}")
 
 
 @app.command()
@@ -109,29 +109,29 @@ def drop(
     port: Port = 5432,
     user: User = "postgres",
     name: Name = "northwind",
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Drop without asking.")] = False,
 ) -> None:
-    """Drop tables, outbox, publication, slot and roles, with all rows; the empty database stays."""
+    """Drop tables with all their rows, outbox, publication, slot and roles; the empty database stays."""
     if not yes:
         if not sys.stdin.isatty():
-            raise UserError("Dropping deletes all rows: confirm with --yes.")
+            raise UserError("Dropping deletes all rows, and there is no terminal to ask on: confirm with --yes.")
         typer.confirm(f"Delete all rows of {name} on {host}:{port}?", abort=True)
     with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
-        order_database.drop(connection)
+        administration.drop(connection)
     say(f"Dropped the content of {name}")
 
 
-class _Report:
-    """Prints each table when it begins to take long and when it is done."""
+class _RowsPrinter:
+    """Prints a table's rows when they are loaded, and at most every two seconds until then."""
 
     def __init__(self) -> None:
-        self._said = time.monotonic()
+        self._printed = time.monotonic()
 
     def __call__(self, table: str, done: int, total: int) -> None:
         now = time.monotonic()
-        if done == total or now - self._said >= _PROGRESS_SECONDS or table == order_database.OUTBOX:
+        if done == total or now - self._printed >= _PROGRESS_SECONDS or table == OUTBOX:
             say(f"{table:<22}{done:>12,} of {total:,} rows")
-            self._said = now
+            self._printed = now
 
 
 def _password(variable: str, prompt: str) -> str:
@@ -156,9 +156,9 @@ def _connect(host: str, port: int, user: str, password: str, name: str) -> psyco
             application_name="headwater db",
         )
     except psycopg.OperationalError as error:
-        found = str(error).strip()
-        if f'database "{name}" does not exist' in found:
+        message = str(error).strip()
+        if f'database "{name}" does not exist' in message:
             hint = "Run `headwater db create` first."
         else:
             hint = f"Check --host, --port, --user and {PASSWORD_VARIABLE}."
-        raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {found}. {hint}") from None
+        raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {message}. {hint}") from None

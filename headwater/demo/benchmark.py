@@ -11,7 +11,7 @@ from pathlib import Path
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
-from headwater.definitions import order_database
+from headwater.database.loading import load_folder
 from headwater.demo import decoder_benchmark
 from headwater.demo.decoder_benchmark import DecoderFigures
 from headwater.demo.run import MemoryWatch, emptied, freshness
@@ -56,7 +56,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             pipeline.start_source()
             with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:
                 orders.generate(scale, SEED, Path(data))
-                order_database.load(owner, Path(data))
+                load_folder(owner, Path(data))
         with announce("Landing a snapshot and an update of every order"):
             pipeline.start_stream()
             pipeline.start_connect()

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from headwater.console import Announce
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
-from headwater.definitions import order_database
+from headwater.database.loading import load_folder
 from headwater.demo import report
 from headwater.folder_lock import claim
 from headwater.local.key_value import KeyValuePipeline
@@ -168,11 +168,11 @@ def emptied(folder: Path) -> Iterator[None]:
 
 def _load(owner: psycopg.Connection, data: Path | None, scale: float) -> None:
     if data is not None:
-        order_database.load(owner, data)
+        load_folder(owner, data)
         return
     with tempfile.TemporaryDirectory() as generated:
         orders.generate(scale, SEED, Path(generated))
-        order_database.load(owner, Path(generated))
+        load_folder(owner, Path(generated))
 
 
 def _workloads(

@@ -21,6 +21,7 @@ from custom_resources import connector, database_bootstrap
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
+from headwater.database.loading import load_folder
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.local.connect import ConnectWorker
@@ -256,7 +257,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
     with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
         pipeline.start_source()
         with pipeline.postgres.connect(DATABASE) as owner:
-            order_database.load(owner, folder / "data")
+            load_folder(owner, folder / "data")
         pipeline.start_stream()
         with LocalMskConnect(folder, pipeline.broker.bootstrap) as msk:
             properties = connectors.worker_properties(pipeline.settings)

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.definitions import connectors, order_database
+from headwater.database.loading import load_folder
+from headwater.definitions import connectors
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
@@ -38,7 +39,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
 
 
 def _load(owner: object, folder: Path) -> None:
-    order_database.load(owner, folder)  # type: ignore[arg-type]
+    load_folder(owner, folder)  # type: ignore[arg-type]
 
 
 class Changes:

@@ -17,7 +17,8 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
-from headwater.definitions import connectors, order_database
+from headwater.database.loading import load_folder
+from headwater.definitions import connectors
 from headwater.deployment.rights import Right, read_principals
 from headwater.local import aws, java
 from headwater.local.aws import AwsApi
@@ -133,7 +134,7 @@ def principal(request: Request) -> str:
 
 
 def load_data(folder: Path, owner: psycopg.Connection) -> None:
-    order_database.load(owner, folder)
+    load_folder(owner, folder)
 
 
 def write_accounts(folder: Path, api: RecordedApi) -> list[Request]:

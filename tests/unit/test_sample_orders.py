@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headwater.definitions.order_database import TABLES, split
+from headwater.definitions.order_database import TABLES
 from headwater.errors import UserError
 from headwater.samples import orders
 
@@ -75,17 +75,3 @@ def test_it_has_the_gaps_that_the_outbox_must_bear(folder: Path) -> None:
 def test_a_scale_out_of_range_is_refused(tmp_path: Path, scale: float) -> None:
     with pytest.raises(UserError, match="above 0"):
         orders.generate(scale, 1, tmp_path)
-
-
-def test_a_script_is_split_into_statements() -> None:
-    script = """
-    -- a comment; with a semicolon
-    SELECT ';' AS "a;b";  /* another; */
-    DO $$ BEGIN PERFORM 1; END $$;
-    CREATE FUNCTION f() AS $body$ SELECT $$;$$; $body$
-    """
-    assert split(script) == [
-        "SELECT ';' AS \"a;b\"",
-        "DO $$ BEGIN PERFORM 1; END $$",
-        "CREATE FUNCTION f() AS $body$ SELECT $$;$$; $body$",
-    ]

@@ -1,0 +1,1 @@
+"""The order database on a running PostgreSQL: create it, load it, look at it, drop it."""

@@ -1,0 +1,150 @@
+"""Create the order database's content, look at it, drop it. Each can be run again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from headwater.contract.model import Contract
+from headwater.database.queries import require_created, row_count, server_message, single_value
+from headwater.definitions.connectors import PUBLICATION, SLOT, SOURCE_NAME
+from headwater.definitions.order_database import (
+    OUTBOX,
+    ROLES,
+    SCHEMAS,
+    TABLES,
+    content_statements,
+    publication_statements,
+    published_tables,
+    repair_statement,
+)
+from headwater.errors import UserError
+
+_LEAST_ORDER, _GREATEST_ORDER = -(1 << 31), (1 << 31) - 1
+
+
+def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: Iterable[Contract]) -> None:
+    """Create schema, outbox, capture tables, roles and publication, or bring them up to date, in one transaction.
+
+    ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. Raises UserError where a
+    password is missing, a contract names a table that does not exist, the server's ``wal_level`` is not ``logical``, or
+    the connected role lacks a right.
+    """
+    for role in ROLES:
+        password = passwords.get(role, "")
+        if not password or "\0" in password:
+            problem = "a NUL character in it" if password else "none"
+            raise UserError(f"Password for {role}: found {problem}, expected a text without NUL characters.")
+    level = single_value(conn, "SHOW wal_level")
+    if level != "logical":
+        raise UserError(
+            f"The server has wal_level = {level}, expected logical: set it (on Aurora rds.logical_replication = 1 in "
+            "the cluster's parameter group) and restart the server."
+        )
+    contracts = list(contracts)
+    try:
+        with conn.transaction():
+            for statement in content_statements():
+                conn.execute(statement.encode())
+            for table in published_tables(contracts):
+                if single_value(conn, "SELECT to_regclass(%s)", (table,)) is None:
+                    raise UserError(
+                        f"A contract names the source table {table}, which the database does not have: correct "
+                        "`source.table` in the contract, or create the table first."
+                    )
+            for statement in publication_statements(contracts):
+                conn.execute(statement.encode())
+            for role in ROLES:
+                # Hashed here, so that the password appears in no log of the server.
+                secret = conn.pgconn.encrypt_password(passwords[role].encode(), role.encode(), b"scram-sha-256")
+                conn.execute(
+                    sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(secret.decode()))
+                )
+            conn.execute(repair_statement(_LEAST_ORDER, _GREATEST_ORDER).encode())
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise UserError(
+            f"{conn.info.user} may not create the database's content: {server_message(error)}. Connect as the "
+            "server's administrator (--user)."
+        ) from None
+
+
+@dataclass(frozen=True)
+class SlotStatus:
+    """A replication slot: whether a connector uses it, and how many bytes of the server's log it holds back."""
+
+    active: bool
+    held_bytes: int
+
+
+@dataclass(frozen=True)
+class Status:
+    """What the database holds.
+
+    ``rows`` are counts by table, the outbox included. ``published`` are the tables of the publication, None where there
+    is no publication. ``slot`` is None until a connector has run for the first time. ``missing_roles`` are those of
+    ``ROLES`` that the server does not have.
+    """
+
+    rows: dict[str, int]
+    published: list[str] | None
+    slot: SlotStatus | None
+    missing_roles: list[str]
+
+
+def status(conn: psycopg.Connection) -> Status:
+    """Look at the database. Raises UserError where its content has not been created."""
+    require_created(conn)
+    rows = {table: row_count(conn, table) for table in (*TABLES, OUTBOX)}
+    published = None
+    if single_value(conn, "SELECT EXISTS (SELECT FROM pg_publication WHERE pubname = %s)", (PUBLICATION,)):
+        tables = conn.execute(
+            "SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = %s ORDER BY 1",
+            (PUBLICATION,),
+        )
+        published = [str(table) for (table,) in tables]
+    slot = conn.execute(
+        """SELECT active, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
+           FROM pg_replication_slots WHERE slot_name = %s""",
+        (SLOT,),
+    ).fetchone()
+    present = {
+        str(name) for (name,) in conn.execute("SELECT rolname FROM pg_roles WHERE rolname = ANY(%s)", (list(ROLES),))
+    }
+    return Status(
+        rows=rows,
+        published=published,
+        slot=SlotStatus(bool(slot[0]), int(slot[1])) if slot else None,
+        missing_roles=[role for role in ROLES if role not in present],
+    )
+
+
+def drop(conn: psycopg.Connection) -> None:
+    """Drop all that ``create`` made, with its rows, and the connector's slot; the empty database stays.
+
+    Raises UserError while a connector uses the slot, and where another database of the server still needs a role.
+    """
+    slot = conn.execute("SELECT active, database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
+    ours = slot is not None and slot[1] == conn.info.dbname
+    if slot is not None and ours and slot[0]:
+        raise UserError(
+            f"The replication slot {SLOT} is in use: stop the connector {SOURCE_NAME} first, then drop again."
+        )
+    if ours:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+    try:
+        with conn.transaction():
+            conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(PUBLICATION)))
+            for schema in SCHEMAS:
+                conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
+            for role in ROLES:
+                if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
+                    conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
+                    conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+    except psycopg.errors.DependentObjectsStillExist as error:
+        raise UserError(
+            f"{server_message(error)} ({error.diag.message_detail}): drop the other database's content first; nothing "
+            "but the slot was dropped here."
+        ) from None
