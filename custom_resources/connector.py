@@ -1,8 +1,8 @@
 """A connector of MSK Connect that keeps its name, and with it its position, through every change.
 
-Offsets hang on the connector's name. A changed configuration or capacity is updated in place; anything else needs
-another connector, and under the same name that can only be made once the first is gone, and for the source also only
-once its replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before it deletes the first.
+Offsets hang on the connector's name. A changed configuration or capacity is updated in place. Any other change needs
+another connector of the same name, which can be created only once the first is gone and, for the source, once the
+replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before it deletes the first.
 """
 
 from __future__ import annotations
@@ -21,22 +21,23 @@ from custom_resources.data_api import Database, in_the_way
 from custom_resources.database_bootstrap import slot_is_active
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
-# Tags that a connector gets in the call that creates it: whose it is, of what it is made, and which request made it.
+# Tags that a connector gets in the call that creates it: its owner, what it is made of, and the request that made it.
 OWNER_TAG = "headwater:owner"
 MAKE_TAG = "headwater:made-of"
 REQUEST_TAG = "headwater:request"
 
-# What UpdateConnector can change, one of them a call, and the operation that it then runs.
+# What UpdateConnector can change, one part per call, and the operation that it then runs.
 _IN_PLACE = {"connectorConfiguration": "UPDATE_CONNECTOR_CONFIGURATION", "capacity": "UPDATE_WORKER_SETTING"}
 _UPDATE_FAILED = ("UPDATE_FAILED", "ROLLBACK_FAILED", "ROLLBACK_COMPLETE")
 _UNDER_WAY = ("CREATING", "UPDATING", "DELETING", "RESTARTING", "PAUSING", "RESUMING")
-# CloudFormation hands every value on as a text.
+# CloudFormation hands every value on as text: these properties are numbers and booleans for MSK Connect.
 _NUMBERS = ("mcuCount", "workerCount", "revision")
-_SWITCHES = ("enabled",)
-# A reason stands in the exception's own line, below the one that says that there is an error.
+_BOOLEANS = ("enabled",)
+# The line of the exception, below the line that says ERROR, has the reason.
 _LOG_PATTERN = "?ERROR ?Exception"
 _LOG_LINES = 3
-# Debezium's exceptions hold its whole state between what failed and why.
+# Characters that are kept of either end of a long line: Debezium's exceptions say what failed first, then print their
+# whole state, and say why last.
 _LOG_LINE_ENDS = 200
 
 
@@ -48,31 +49,29 @@ def is_complete(event: Event, context: object) -> Outcome:
 
 
 def step(event: Event, connect: Any, logs: Any, database: Database | None, now: float) -> Outcome:
-    """Do what is next to be done.
+    """Do the next thing that is missing.
 
-    ``connect`` and ``logs`` are boto3's clients for kafkaconnect and logs; ``database`` is the one whose slot the
-    connector uses, None for a sink; ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
+    ``connect`` and ``logs`` are boto3's clients for kafkaconnect and logs; ``database`` has the slot that the connector
+    uses, None for a sink; ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
     """
-    asked = _Asked(event, connect, logs, database, now)
-    try:
-        return asked.remove() if event["RequestType"] == "Delete" else asked.bring_about()
-    except ClientError as error:
-        # NotFound: the connector went between two calls.
-        if in_the_way(error) or lifecycle.code(error) == "NotFoundException" or lifecycle.settling(event, error, now):
-            return lifecycle.wait(event, now, f"AWS: {error}")
-        raise ResourceFailed(f"AWS refused: {error}") from None
+    request = _Request(event, connect, logs, database, now)
+    take = request.remove if event["RequestType"] == "Delete" else request.bring_about
+    return lifecycle.attempt(event, now, "AWS", take, _passes)
 
 
 def wanted(properties: Mapping[str, Any]) -> dict[str, Any]:
-    """The request of CreateConnector that the resource's property ``Connector`` stands for."""
-    request: dict[str, Any] = _typed(properties["Connector"], "")
-    return request
+    """The arguments of CreateConnector, from the resource's property ``Connector``."""
+    arguments: dict[str, Any] = _typed(properties["Connector"], "")
+    return arguments
 
 
-def make(request: Mapping[str, Any]) -> str:
-    """What a connector is made of that no update changes, as a hash. Lists are compared without their order: that of
-    the brokers changes with each look-up."""
-    fixed = {key: value for key, value in request.items() if key not in _IN_PLACE}
+def make(definition: Mapping[str, Any]) -> str:
+    """A hash of the parts of a connector that no update can change.
+
+    ``definition`` holds the arguments of CreateConnector. The order within lists does not count, because MSK lists the
+    brokers in another order at each look-up.
+    """
+    fixed = {key: value for key, value in definition.items() if key not in _IN_PLACE}
     cluster = json.loads(json.dumps(fixed["kafkaCluster"]["apacheKafkaCluster"]))
     cluster["bootstrapServers"] = sorted(cluster["bootstrapServers"].split(","))
     for part in ("securityGroups", "subnets"):
@@ -81,8 +80,13 @@ def make(request: Mapping[str, Any]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-class _Asked:
-    """One look at one request."""
+def _passes(error: ClientError) -> bool:
+    # NotFound: the connector went between two calls.
+    return in_the_way(error) or lifecycle.code(error) == "NotFoundException"
+
+
+class _Request:
+    """A request of CloudFormation's, at one of its steps."""
 
     def __init__(self, event: Event, connect: Any, logs: Any, database: Database | None, now: float) -> None:
         self._event = event
@@ -94,12 +98,12 @@ class _Asked:
         self._properties = event["ResourceProperties"]
 
     def bring_about(self) -> Outcome:
-        """The next step towards the connector as the properties want it."""
-        request = wanted(self._properties)
-        found = self._find()
-        if found is None:
-            return self._wait_for_slot() or self._create(request)
-        state, tags = found["connectorState"], self._tags(found)
+        """Take the next step towards the connector that the properties describe."""
+        definition = wanted(self._properties)
+        connector = self._find()
+        if connector is None:
+            return self._wait_for_slot() or self._create(definition)
+        state, tags = connector["connectorState"], self._tags(connector)
         if tags.get(OWNER_TAG) != self._properties["Owner"]:
             raise ResourceFailed(
                 f"There is a connector {self._name} already, of {tags.get(OWNER_TAG, 'unknown origin')}: expected "
@@ -110,49 +114,50 @@ class _Asked:
         if state == "PAUSED":
             raise ResourceFailed(f"The connector {self._name} is paused: resume it, then deploy again")
         if state == "FAILED" and tags.get(REQUEST_TAG) == self._event["RequestId"]:
-            raise ResourceFailed(f"The connector {self._name} failed: {self._reason(found)}")
-        updates = self._updates(found)
+            raise ResourceFailed(f"The connector {self._name} failed: {self._reason(connector)}")
+        updates = self._updates(connector)
         for update in updates:
             if update["connectorOperationState"] in _UPDATE_FAILED:
                 raise ResourceFailed(f"The connector {self._name} refused its update: {self._error(update)}")
-        # One that failed earlier, or by a failed update of an earlier request, is beyond repair.
-        if state == "FAILED" or tags.get(MAKE_TAG) != make(request):
-            return self._delete(found)
+        # A connector that failed before this request, or by an earlier request's update, is beyond repair.
+        if state == "FAILED" or tags.get(MAKE_TAG) != make(definition):
+            return self._delete(connector)
         for part, operation in _IN_PLACE.items():
-            if found[part] != request[part]:
+            if connector[part] != definition[part]:
                 if not any(update["connectorOperationType"] == operation for update in updates):
-                    arn, version = found["connectorArn"], found["currentVersion"]
-                    self._connect.update_connector(connectorArn=arn, currentVersion=version, **{part: request[part]})
+                    arn, version = connector["connectorArn"], connector["currentVersion"]
+                    change = {part: definition[part]}
+                    self._connect.update_connector(connectorArn=arn, currentVersion=version, **change)
                 return self._wait(f"the connector to take its {part}")
-        return lifecycle.done(ConnectorArn=found["connectorArn"])
+        return lifecycle.done(ConnectorArn=connector["connectorArn"])
 
     def remove(self) -> Outcome:
-        """The next step towards no connector, and its slot free."""
-        found = self._find()
-        if found is None:
+        """Take the next step until the connector is gone and its slot is free."""
+        connector = self._find()
+        if connector is None:
             return self._wait_for_slot() or lifecycle.done()
-        if self._tags(found).get(OWNER_TAG) != self._properties["Owner"]:
-            # This request's creation was refused for that; what others made stays.
+        if self._tags(connector).get(OWNER_TAG) != self._properties["Owner"]:
+            # The creation was refused because others own the connector: theirs stays.
             return lifecycle.done()
-        if found["connectorState"] in _UNDER_WAY:
-            return self._wait(f"the connector, which is {found['connectorState']}")
-        return self._delete(found)
+        if connector["connectorState"] in _UNDER_WAY:
+            return self._wait(f"the connector, which is {connector['connectorState']}")
+        return self._delete(connector)
 
     def _find(self) -> Mapping[str, Any] | None:
-        """The connector of the name, described; a prefix is all that can be listed."""
-        request: dict[str, str] = {"connectorNamePrefix": self._name}
+        """The description of the connector of that name. Connectors can only be listed by a prefix of their names."""
+        query: dict[str, str] = {"connectorNamePrefix": self._name}
         while True:
-            page = self._connect.list_connectors(**request)
-            for connector in page["connectors"]:
-                if connector["connectorName"] == self._name:
-                    found: Mapping[str, Any] = self._connect.describe_connector(connectorArn=connector["connectorArn"])
-                    return found
+            page = self._connect.list_connectors(**query)
+            for listed in page["connectors"]:
+                if listed["connectorName"] == self._name:
+                    connector: Mapping[str, Any] = self._connect.describe_connector(connectorArn=listed["connectorArn"])
+                    return connector
             if "nextToken" not in page:
                 return None
-            request["nextToken"] = page["nextToken"]
+            query["nextToken"] = page["nextToken"]
 
-    def _tags(self, found: Mapping[str, Any]) -> Mapping[str, str]:
-        tags: Mapping[str, str] = self._connect.list_tags_for_resource(resourceArn=found["connectorArn"])["tags"]
+    def _tags(self, connector: Mapping[str, Any]) -> Mapping[str, str]:
+        tags: Mapping[str, str] = self._connect.list_tags_for_resource(resourceArn=connector["connectorArn"])["tags"]
         return tags
 
     def _wait_for_slot(self) -> Outcome | None:
@@ -160,47 +165,48 @@ class _Asked:
             return None
         return self._wait(f"the replication slot {self._properties['Slot']['Name']} to become inactive")
 
-    def _create(self, request: Mapping[str, Any]) -> Outcome:
+    def _create(self, definition: Mapping[str, Any]) -> Outcome:
         tags = {
             OWNER_TAG: self._properties["Owner"],
-            MAKE_TAG: make(request),
+            MAKE_TAG: make(definition),
             REQUEST_TAG: self._event["RequestId"],
         }
         try:
-            self._connect.create_connector(**request, tags=tags)
+            self._connect.create_connector(**definition, tags=tags)
         except ClientError as error:
-            # One of that name is still going, or this very step ran twice.
+            # The former connector is still being deleted, or this very step ran twice.
             if lifecycle.code(error) == "ConflictException":
                 return self._wait(f"the former connector to be gone: {error}")
             raise
         return self._wait("the connector to be created")
 
-    def _delete(self, found: Mapping[str, Any]) -> Outcome:
-        self._connect.delete_connector(connectorArn=found["connectorArn"], currentVersion=found["currentVersion"])
+    def _delete(self, connector: Mapping[str, Any]) -> Outcome:
+        arn, version = connector["connectorArn"], connector["currentVersion"]
+        self._connect.delete_connector(connectorArn=arn, currentVersion=version)
         return self._wait("the connector to be deleted")
 
-    def _updates(self, found: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    def _updates(self, connector: Mapping[str, Any]) -> list[Mapping[str, Any]]:
         """The updates of the connector since the request began."""
-        listed = self._connect.list_connector_operations(connectorArn=found["connectorArn"])["connectorOperations"]
+        operations = self._connect.list_connector_operations(connectorArn=connector["connectorArn"])
         return [
-            one
-            for one in listed
-            if one["connectorOperationType"] in _IN_PLACE.values()
-            and one["creationTime"].timestamp() >= lifecycle.began(self._event)
+            operation
+            for operation in operations["connectorOperations"]
+            if operation["connectorOperationType"] in _IN_PLACE.values()
+            and operation["creationTime"].timestamp() >= lifecycle.began(self._event)
         ]
 
     def _error(self, update: Mapping[str, Any]) -> str:
         arn = update["connectorOperationArn"]
         return _described(self._connect.describe_connector_operation(connectorOperationArn=arn).get("errorInfo"))
 
-    def _reason(self, found: Mapping[str, Any]) -> str:
+    def _reason(self, connector: Mapping[str, Any]) -> str:
         """Why the connector failed: MSK Connect's words, and the last errors of its log, which say more."""
-        group = found["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]["logGroup"]
+        group = connector["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]["logGroup"]
         since = int(lifecycle.began(self._event) * 1000)
-        listed = self._logs.filter_log_events(logGroupName=group, startTime=since, filterPattern=_LOG_PATTERN)["events"]
-        lines = [line for line in (one["message"].strip() for one in listed) if not line.startswith("at ")]
+        events = self._logs.filter_log_events(logGroupName=group, startTime=since, filterPattern=_LOG_PATTERN)["events"]
+        lines = [line for line in (event["message"].strip() for event in events) if not line.startswith("at ")]
         shown = [_ends(line) for line in lines[-_LOG_LINES:]]
-        return "\n".join([f"{_described(found.get('stateDescription'))}. Its log is {group}", *shown])
+        return "\n".join([f"{_described(connector.get('stateDescription'))}. Its log is {group}", *shown])
 
     def _wait(self, what: str) -> Outcome:
         return lifecycle.wait(self._event, self._now, what)
@@ -211,12 +217,12 @@ def _ends(line: str) -> str:
 
 
 def _described(description: Mapping[str, str] | None) -> str:
-    """A code with a message, as MSK Connect describes states and errors."""
+    """Code and message, with which MSK Connect describes states and errors."""
     return ": ".join((description or {}).get(part, "unknown") for part in ("code", "message"))
 
 
 def _typed(value: Any, key: str) -> Any:
-    """A property with its numbers and switches as such; the connector's configuration stays text."""
+    """A property with its numbers and booleans as such; the connector's configuration stays text."""
     if isinstance(value, dict):
         return {
             name: inner if name == "connectorConfiguration" else _typed(inner, name) for name, inner in value.items()
@@ -225,4 +231,4 @@ def _typed(value: Any, key: str) -> Any:
         return [_typed(inner, key) for inner in value]
     if key in _NUMBERS:
         return int(value)
-    return value == "true" if key in _SWITCHES else value
+    return value == "true" if key in _BOOLEANS else value

@@ -1,4 +1,4 @@
-"""PostgreSQL through the RDS Data API: one statement a call, at most 45 seconds each."""
+"""PostgreSQL through the RDS Data API: one statement per call, at most 45 seconds each."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from custom_resources import lifecycle
 
 Row = list[Any]
 
-# Deadlock, serialization failure, a lock or a statement that took too long, an object in use: others were in the way.
+# Serialization failure, deadlock, an object in use, a lock or a statement that took too long: another session was in
+# the way.
 _IN_THE_WAY = frozenset({"40001", "40P01", "55006", "55P03", "57014"})
 
 
@@ -32,9 +33,9 @@ class Database:
     def execute(
         self, sql: str, parameters: Mapping[str, str] | None = None, transaction: str | None = None
     ) -> list[Row]:
-        """Run one statement, by itself or within a transaction; returns its rows.
+        """Run one statement, by itself or within the transaction of that id; return its rows.
 
-        ``parameters`` are texts for the placeholders ``:name``. A value that is secret goes there, never into ``sql``.
+        ``parameters`` are texts for the placeholders ``:name``. A secret value goes there, never into ``sql``.
         """
         request: dict[str, Any] = {"database": self._database, "sql": sql}
         if parameters:
@@ -48,7 +49,7 @@ class Database:
 
     @contextmanager
     def transaction(self) -> Iterator[str]:
-        """Begin a transaction and yield its id; committed at the end, rolled back on an error."""
+        """Begin a transaction and yield its id; commit it at the end, roll it back on an error."""
         transaction = self._client.begin_transaction(**self._cluster, database=self._database)["transactionId"]
         try:
             yield transaction
@@ -56,14 +57,14 @@ class Database:
             try:
                 self._client.rollback_transaction(**self._cluster, transactionId=transaction)
             except ClientError as error:
-                # The first error counts. A transaction that is left alone is rolled back after three minutes.
+                # The first error counts. The Data API rolls an abandoned transaction back after three minutes.
                 print(f"The transaction could not be rolled back: {lifecycle.code(error)}")
             raise
         self._client.commit_transaction(**self._cluster, transactionId=transaction)
 
 
 def in_the_way(error: ClientError) -> bool:
-    """Whether a statement failed for something that passes: another session, or the service itself."""
+    """Whether a statement failed for a reason that passes: another session, or the service itself."""
     if lifecycle.passing(error) or lifecycle.code(error) in (
         "StatementTimeoutException",
         "TransactionNotFoundException",
@@ -74,5 +75,5 @@ def in_the_way(error: ClientError) -> bool:
 
 
 def _value(field: Mapping[str, Any]) -> Any:
-    """The value of a field, which comes as a mapping of its type to it."""
+    """The value of a field, which comes as a mapping from its type to its value."""
     return None if field.get("isNull") else next(iter(field.values()))

@@ -1,9 +1,9 @@
 """The order database: its content, and what the connector needs of it.
 
-Two resources. ``Content`` makes schema, outbox, capture tables and roles, gives the roles the passwords of their
-secrets, and puts right outbox rows that are not as they should be; it belongs to the database and leaves with it.
-``Publication`` publishes the contracts' tables before the source connector starts, and drops the replication slot and
-the publication once the connector is gone.
+Two resources. ``Content`` creates schema, outbox, capture tables and roles, sets the roles' passwords to those of their
+secrets, and repairs wrong outbox rows; it belongs to the database and goes with it. ``Publication`` publishes the
+contracts' tables before the source connector starts, and drops the replication slot and the publication once the
+connector is gone.
 
 The statements are those of ``headwater db create``, rendered by ``headwater.definitions.order_database``.
 """
@@ -22,16 +22,15 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
-from botocore.exceptions import ClientError
 
 from custom_resources import lifecycle
 from custom_resources.data_api import Database, in_the_way
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
-# As PostgreSQL's own clients do.
+# As many as PostgreSQL's own clients take.
 _SCRAM_ROUNDS = 4096
 _SCRAM_SALT_BYTES = 16
-# Orders that one call puts right: some seconds' work, of the 45 that a call may take.
+# Orders per call that repairs the outbox: this takes some seconds, and a call may take 45.
 _REPAIR_ORDERS = 5000
 _SLOT_STATE = "SELECT active FROM pg_replication_slots WHERE slot_name = :slot"
 
@@ -42,66 +41,40 @@ Read = Callable[[str], dict[str, Any]]
 def is_complete(event: Event, context: object) -> Outcome:
     """Take the next step of a request."""
     step = {"Custom::HeadwaterDatabase": content_step, "Custom::HeadwaterPublication": publication_step}
-    # A call may take 45 seconds. One that is repeated does no harm, and one that is not is repeated by the next step.
+    # A call may take 45 seconds. boto3 need not repeat it: the next step does.
     rds = boto3.client("rds-data", config=Config(read_timeout=70, retries={"total_max_attempts": 1}))
     database = Database(rds, event["ResourceProperties"])
     return step[event["ResourceType"]](event, database, _read_statements, _read_secret, time.time())
 
 
 def content_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Make the database's content, all of it in one call; ask for another one where something was in the way."""
+    """Create the database's content, all of it in this step; wait for another step where something was in the way.
+
+    ``now`` is in epoch seconds. Raises ResourceFailed with the server's words.
+    """
     if event["RequestType"] == "Delete":
         return lifecycle.done()
-    properties = event["ResourceProperties"]
-    document = statements(properties["Statements"])
-    try:
-        ((level,),) = database.execute("SHOW wal_level")
-        if level != "logical":
-            raise ResourceFailed(
-                f"The server has wal_level = {level}, expected logical: set rds.logical_replication = 1 in the "
-                "cluster's parameter group and restart its instances"
-            )
-        with database.transaction() as transaction:
-            for statement in document["statements"]:
-                database.execute(statement, transaction=transaction)
-            for role, arn in sorted(properties["RoleSecrets"].items()):
-                _set_password(database, role, _password(secret(arn), role), transaction)
-        _repair(database, document["span"], document["repair"])
-    except ClientError as error:
-        return _again_or_fail(event, error, now)
-    return lifecycle.done()
+    return _attempt(event, now, lambda: _fill(event["ResourceProperties"], database, statements, secret))
 
 
 def publication_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Publish the contracts' tables; on Delete drop the slot, once no connector uses it, and the publication."""
-    properties = event["ResourceProperties"]
-    try:
-        if event["RequestType"] == "Delete":
-            return _drop(event, database, properties["Slot"], properties["Publication"], now)
-        document = statements(properties["Statements"])
-        with database.transaction() as transaction:
-            for table in document["tables"]:
-                ((found,),) = database.execute("SELECT to_regclass(:name)::text", {"name": table}, transaction)
-                if found is None:
-                    raise ResourceFailed(
-                        f"A contract names the source table {table}, and there is none: correct `source.table` in the "
-                        "contract, or create the table first"
-                    )
-            for statement in document["statements"]:
-                database.execute(statement, transaction=transaction)
-    except ClientError as error:
-        return _again_or_fail(event, error, now)
-    return lifecycle.done()
+    """Publish the contracts' tables; on Delete drop the slot, once no connector uses it, and the publication.
+
+    Has the arguments of ``content_step`` and needs no ``secret``. Raises ResourceFailed with the server's words.
+    """
+    if event["RequestType"] == "Delete":
+        return _attempt(event, now, lambda: _drop(event, database, now))
+    return _attempt(event, now, lambda: _publish(database, statements(event["ResourceProperties"]["Statements"])))
 
 
 def slot_is_active(database: Database, slot: str) -> bool:
-    """Whether a connector, or anything else, holds the replication slot; false where there is none."""
+    """Whether a connector, or anything else, holds the replication slot; false where there is no such slot."""
     rows = database.execute(_SLOT_STATE, {"slot": slot})
     return bool(rows and rows[0][0])
 
 
 def scram_verifier(password: str, salt: bytes) -> str:
-    """What PostgreSQL stores of a password (RFC 5803). Only ASCII, for which it needs no normalization."""
+    """What PostgreSQL stores of a password (RFC 5803). The password is ASCII, which needs no normalization."""
     salted = hashlib.pbkdf2_hmac("sha256", password.encode("ascii"), salt, _SCRAM_ROUNDS)
     stored = hashlib.sha256(hmac.digest(salted, b"Client Key", "sha256")).digest()
     server = hmac.digest(salted, b"Server Key", "sha256")
@@ -109,10 +82,46 @@ def scram_verifier(password: str, salt: bytes) -> str:
     return "SCRAM-SHA-256${}:{}${}:{}".format(_SCRAM_ROUNDS, *encoded)
 
 
-def _drop(event: Event, database: Database, slot: str, publication: str, now: float) -> Outcome:
+def _attempt(event: Event, now: float, step: Callable[[], Outcome]) -> Outcome:
+    return lifecycle.attempt(event, now, "the database", step, in_the_way)
+
+
+def _fill(properties: Mapping[str, Any], database: Database, statements: Read, secret: Read) -> Outcome:
+    document = statements(properties["Statements"])
+    ((level,),) = database.execute("SHOW wal_level")
+    if level != "logical":
+        raise ResourceFailed(
+            f"The server has wal_level = {level}, expected logical: set rds.logical_replication = 1 in the "
+            "cluster's parameter group and restart its instances"
+        )
+    with database.transaction() as transaction:
+        for statement in document["statements"]:
+            database.execute(statement, transaction=transaction)
+        for role, arn in sorted(properties["RoleSecrets"].items()):
+            _set_password(database, role, _password(secret(arn), role), transaction)
+    _repair(database, document["span"], document["repair"])
+    return lifecycle.done()
+
+
+def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
+    with database.transaction() as transaction:
+        for table in document["tables"]:
+            ((existing,),) = database.execute("SELECT to_regclass(:name)::text", {"name": table}, transaction)
+            if existing is None:
+                raise ResourceFailed(
+                    f"A contract names the source table {table}, which does not exist: correct `source.table` in the "
+                    "contract, or create the table first"
+                )
+        for statement in document["statements"]:
+            database.execute(statement, transaction=transaction)
+    return lifecycle.done()
+
+
+def _drop(event: Event, database: Database, now: float) -> Outcome:
+    slot, publication = event["ResourceProperties"]["Slot"], event["ResourceProperties"]["Publication"]
     if slot_is_active(database, slot):
         return lifecycle.wait(event, now, f"the replication slot {slot} to become inactive")
-    # Not by its name alone: that would fail where there is no slot.
+    # Dropped by a query, because pg_drop_replication_slot fails where there is no slot.
     database.execute(
         "SELECT pg_drop_replication_slot(slot_name)::text FROM pg_replication_slots WHERE slot_name = :slot",
         {"slot": slot},
@@ -122,8 +131,11 @@ def _drop(event: Event, database: Database, slot: str, publication: str, now: fl
 
 
 def _set_password(database: Database, role: str, password: str, transaction: str) -> None:
-    """Give a role its password. It is hashed here and goes to the server as a parameter, which ALTER ROLE itself does
-    not take, so that no statement shows it; nor does the error of one that fails, which is raised anew."""
+    """Give a role its password, so that no statement shows it: it is hashed here and goes to the server as a parameter.
+
+    ALTER ROLE takes no parameters, so it reads the hash from a setting. Its error is raised anew, because PostgreSQL
+    would add the statement to the original.
+    """
     verifier = scram_verifier(password, os.urandom(_SCRAM_SALT_BYTES))
     database.execute(
         "SELECT set_config('headwater.verifier', :verifier, true) IS NOT NULL", {"verifier": verifier}, transaction
@@ -137,7 +149,9 @@ def _set_password(database: Database, role: str, password: str, transaction: str
 
 def _password(secret: Mapping[str, str], role: str) -> str:
     if secret.get("username") != role:
-        raise ResourceFailed(f"The secret of {role}: found the user name {secret.get('username')!r}")
+        raise ResourceFailed(
+            f"The secret of {role}: found the user name {secret.get('username')!r}, expected {role}: correct the secret"
+        )
     password = secret.get("password", "")
     if not password or not password.isascii() or "\0" in password:
         raise ResourceFailed(f"The secret of {role}: found no password, or an unusable one, expected ASCII text")
@@ -145,18 +159,12 @@ def _password(secret: Mapping[str, str], role: str) -> str:
 
 
 def _repair(database: Database, span: str, repair: str) -> None:
-    """Put right the outbox rows, some orders a call."""
+    """Repair the outbox rows, ``_REPAIR_ORDERS`` orders per call."""
     ((first, last),) = database.execute(span)
     if first is None:
         return
     for start in range(first, last + 1, _REPAIR_ORDERS):
         database.execute(repair.format(first=start, last=start + _REPAIR_ORDERS - 1))
-
-
-def _again_or_fail(event: Event, error: ClientError, now: float) -> Outcome:
-    if in_the_way(error) or lifecycle.settling(event, error, now):
-        return lifecycle.wait(event, now, f"the database: {error}")
-    raise ResourceFailed(f"The database refused: {error}") from None
 
 
 def _read_statements(address: str) -> dict[str, Any]:

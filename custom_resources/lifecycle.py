@@ -8,7 +8,10 @@ rolled-back request needs no memory of the one before.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Any
+
+from botocore.exceptions import ClientError
 
 Event = dict[str, Any]
 """A request of CloudFormation's as CDK's provider framework hands it on."""
@@ -16,15 +19,15 @@ Event = dict[str, Any]
 Outcome = dict[str, Any]
 """What ``is_complete`` returns: ``IsComplete``, and ``Data`` where it is true."""
 
-# Seconds. Below the framework's own limit, whose message would not say what was waited for.
+# Seconds. Shorter than the framework's own limit, whose message would not say what was waited for.
 LONGEST_WAIT = 50 * 60
-# Seconds in which a role or a right that was made a moment ago may not be known everywhere.
+# Seconds until AWS knows a new role or right everywhere.
 _RIGHTS_SETTLE = 120
-# BadRequest: MSK Connect's word for a role that it cannot take on.
+# BadRequest is how MSK Connect refuses a role that it cannot assume.
 _NOT_ALLOWED = ("AccessDenied", "AccessDeniedException", "ForbiddenException", "BadRequestException")
-# CloudFormation takes 4096 bytes with the response around them.
+# Characters. CloudFormation takes 4096 bytes, with the response around the message.
 _LONGEST_MESSAGE = 1500
-# Of services that are busy or were not there for a moment: the next step tries again.
+# From services that are busy or not there for a moment: the next step tries again.
 _PASSING = frozenset(
     {
         "DatabaseResumingException",
@@ -93,6 +96,22 @@ def passing(error: Exception) -> bool:
     return code(error) in _PASSING
 
 
-def settling(event: Event, error: Exception, now: float) -> bool:
-    """Whether a right is missing that may only not be known everywhere yet, since it was given a moment ago."""
+def attempt(
+    event: Event, now: float, service: str, step: Callable[[], Outcome], passes: Callable[[ClientError], bool] = passing
+) -> Outcome:
+    """Take a step of a request. Where AWS refuses a call, wait if the refusal will pass, else fail.
+
+    ``service`` names in messages who refused. ``passes`` says which of its errors pass by themselves; a missing right
+    passes as well while it may have been granted only a moment ago. Raises ResourceFailed with AWS's own words.
+    """
+    try:
+        return step()
+    except ClientError as error:
+        if passes(error) or _settling(event, error, now):
+            return wait(event, now, f"{service}: {error}")
+        raise ResourceFailed(f"{service[0].upper()}{service[1:]} refused: {error}") from None
+
+
+def _settling(event: Event, error: Exception, now: float) -> bool:
+    """Whether a right is missing that AWS may not know everywhere yet, because the request has only just begun."""
     return code(error) in _NOT_ALLOWED and now - began(event) < _RIGHTS_SETTLE

@@ -1,4 +1,4 @@
-"""What the database's custom resources refuse and wait for, without a database. What they make: tests/local."""
+"""What the database's custom resources refuse and wait for, without a database; tests/local shows what they make."""
 
 from __future__ import annotations
 
@@ -24,11 +24,12 @@ PLACEHOLDER = r"(?<!:):[A-Za-z_]"
 
 
 class DataApi:
-    """Answers every statement, until it refuses one."""
+    """Answers every statement until ``refuses`` is set; ``statements_refused`` is S3's answer to the function."""
 
     def __init__(self) -> None:
         self.level = "logical"
         self.refuses: Exception | None = None
+        self.statements_refused: Exception | None = None
         self.refuses_rollback = False
         self.ended: list[str] = []
 
@@ -69,9 +70,14 @@ def step(api: DataApi, secret: dict[str, Any] | None = None, seconds: float = 30
         "Data": {"Began": str(BEGAN)},
     }  # fmt: skip
     connection = Database(Modelled("rds-data", api), event["ResourceProperties"])
-    document = {"statements": ["CREATE SCHEMA one"], "span": "span", "repair": ""}
     known = secret if secret is not None else {"username": "headwater_cdc", "password": "secret"}
-    return database_bootstrap.content_step(event, connection, lambda _: document, lambda _: known, BEGAN + seconds)
+
+    def statements(_: str) -> dict[str, Any]:
+        if api.statements_refused is not None:
+            raise api.statements_refused
+        return {"statements": ["CREATE SCHEMA one"], "span": "span", "repair": ""}
+
+    return database_bootstrap.content_step(event, connection, statements, lambda _: known, BEGAN + seconds)
 
 
 def test_all_is_one_transaction(api: DataApi) -> None:
@@ -128,6 +134,13 @@ def test_a_missing_right_counts_once_it_has_had_time_to_settle(api: DataApi, cod
     api.refuses = refusal(code, "not authorized", "ExecuteStatement")
     assert step(api, seconds=30) == {"IsComplete": False}
     with pytest.raises(ResourceFailed, match="not authorized"):
+        step(api, seconds=150)
+
+
+def test_a_missing_right_to_read_the_statements_has_time_to_settle_as_well(api: DataApi) -> None:
+    api.statements_refused = refusal("AccessDenied", "not authorized", "GetObject")
+    assert step(api, seconds=30) == {"IsComplete": False}
+    with pytest.raises(ResourceFailed, match=r"The database refused: .*GetObject.*not authorized"):
         step(api, seconds=150)
 
 

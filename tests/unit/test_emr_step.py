@@ -289,6 +289,15 @@ def test_a_passing_error_is_tried_again_and_another_fails(world: World) -> None:
         world.step(event)
 
 
+def test_a_missing_right_counts_once_it_has_had_time_to_settle(world: World) -> None:
+    event = world.request("Create")
+    world.emr.refuses = refusal("AccessDeniedException", "not authorized", "ListSteps")
+    assert world.step(event) == {"IsComplete": False}
+    world.emr.now += 150
+    with pytest.raises(ResourceFailed, match=r"EMR refused: .*not authorized"):
+        world.step(event)
+
+
 def test_waiting_too_long_fails_with_what_was_waited_for(world: World) -> None:
     event = world.request("Create")
     world.step(event)

@@ -1,35 +1,22 @@
+"""The Glue run's custom resource and what starts the next run, against a stand-in for Glue."""
+
+from __future__ import annotations
+
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from botocore.exceptions import ClientError
 
 from custom_resources import glue_run
 from custom_resources.lifecycle import Event, ResourceFailed
+from tests.modelled import Modelled, refusal
 
 JOB = "headwater-dev-accounts"
 BEGAN = 1_000_000.0
 
 
-class ConcurrentRunsExceeded(ClientError):
-    """As boto3 names it."""
-
-
-class EntityNotFound(ClientError):
-    """As boto3 names it."""
-
-
-class Exceptions:
-    """The errors of a Glue client."""
-
-    ConcurrentRunsExceededException = ConcurrentRunsExceeded
-    EntityNotFoundException = EntityNotFound
-
-
 class Glue:
-    """One job that takes one run at a time, as Glue answers for it."""
-
-    exceptions = Exceptions
+    """A job that takes one run at a time, as Glue answers for it."""
 
     def __init__(self, *runs: tuple[str, str, float]) -> None:
         self.exists = True
@@ -43,9 +30,9 @@ class Glue:
     def get_job_runs(self, **request: Any) -> dict[str, Any]:
         assert request["JobName"] == JOB
         if not self.exists:
-            raise EntityNotFound({"Error": {"Code": "EntityNotFoundException"}}, "GetJobRuns")
+            raise refusal("EntityNotFoundException", "no such job", "GetJobRuns")
         if self.fails_with is not None:
-            raise ClientError({"Error": {"Code": self.fails_with}}, "GetJobRuns")
+            raise refusal(self.fails_with, "refused", "GetJobRuns")
         return {"JobRuns": list(self.runs)}
 
     def get_job_run(self, **request: Any) -> dict[str, Any]:
@@ -61,7 +48,7 @@ class Glue:
     def start_job_run(self, **request: Any) -> dict[str, Any]:
         assert request["JobName"] == JOB
         if self.alive():
-            raise ConcurrentRunsExceeded({"Error": {"Code": "ConcurrentRunsExceededException"}}, "StartJobRun")
+            raise refusal("ConcurrentRunsExceededException", "one at a time", "StartJobRun")
         run = f"run-{len(self.runs) + 1}"
         self.runs.insert(
             0, {"Id": run, "JobRunState": "STARTING", "StartedOn": datetime.fromtimestamp(BEGAN + 60, UTC)}
@@ -88,7 +75,11 @@ def request(kind: str) -> Event:
 
 
 def step(kind: str, glue: Glue, now: float = BEGAN + 30) -> bool:
-    return bool(glue_run.run_step(request(kind), glue, now)["IsComplete"])
+    return bool(glue_run.step(request(kind), Modelled("glue", glue), now)["IsComplete"])
+
+
+def start_again(glue: Glue, ended: str | None) -> None:
+    glue_run.start_again(Modelled("glue", glue), JOB, ended)
 
 
 def test_a_new_job_is_started() -> None:
@@ -141,22 +132,30 @@ def test_a_busy_service_is_asked_again(code: str) -> None:
     assert not step("Create", glue)
 
 
-def test_a_refusal_fails_the_request() -> None:
+def test_a_refusal_counts_once_the_rights_have_had_time_to_settle() -> None:
     glue = Glue()
     glue.fails_with = "AccessDeniedException"
+    assert not step("Create", glue, BEGAN + 30)
     with pytest.raises(ResourceFailed, match=r"Glue refused: .*AccessDenied"):
+        step("Create", glue, BEGAN + 150)
+
+
+def test_any_further_refusal_fails_the_request_at_once() -> None:
+    glue = Glue()
+    glue.fails_with = "InvalidInputException"
+    with pytest.raises(ResourceFailed, match=r"Glue refused: .*InvalidInput"):
         step("Create", glue)
 
 
 def test_the_schedule_starts_a_job_that_does_not_run() -> None:
     glue = Glue(("old", "FAILED", BEGAN))
-    glue_run.start_again(glue, JOB, None)
+    start_again(glue, None)
     assert glue.alive() == ["run-2"]
 
 
 def test_a_running_job_is_not_started_twice() -> None:
     glue = Glue(("running", "RUNNING", BEGAN))
-    glue_run.start_again(glue, JOB, None)
+    start_again(glue, None)
     assert glue.alive() == ["running"]
 
 
@@ -164,5 +163,5 @@ def test_a_running_job_is_not_started_twice() -> None:
 def test_a_run_that_ended_at_once_is_left_to_the_schedule(seconds: int, started: list[str]) -> None:
     glue = Glue(("ended", "FAILED", BEGAN))
     glue.execution_seconds = seconds
-    glue_run.start_again(glue, JOB, "ended")
+    start_again(glue, "ended")
     assert glue.alive() == started
