@@ -1,7 +1,8 @@
-"""`headwater cost`: what an environment costs a month."""
+"""``headwater cost``: what an environment costs per month."""
 
 import json
 import sys
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -9,85 +10,94 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.deployment import baselines
-from headwater.deployment import cost as estimating
-from headwater.deployment import environment as environments
+from headwater.deployment import baselines, environment
+from headwater.deployment.cost import Estimate, differences, estimate, price_list
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
 
 
 def cost(
-    environment: Annotated[str, typer.Argument(help="dev, stage or prod, as last synthesized.")],
+    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, which --against reads.")] = False,
-    against: Annotated[Path | None, typer.Option(help="An earlier estimate's JSON: show what differs.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(help="Show what differs from this earlier estimate, a file of --json.")
+    ] = None,
     synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
-    reviewed: Annotated[Path | None, typer.Option("--baselines", help="Baselines to read in its place.")] = None,
+    reviewed: Annotated[Path | None, typer.Option("--baselines", help="Read baselines from here instead.")] = None,
 ) -> None:
-    """Estimate the month from the templates, resource by resource; prices and assumptions: prices.yaml."""
+    """Estimate what an environment costs per month, resource by resource, from its templates.
+
+    Prices and assumptions are in headwater/deployment/prices.yaml.
+    """
     if reviewed is None:
-        deployment = Deployment.read(synthesized, environment)
+        deployment = Deployment.read(synthesized, name)
     else:
-        deployment = Deployment.of_baselines(
-            baselines.read(reviewed / environment), environments.load(environment, CONFIG)
-        )
-    estimate = estimating.estimate(deployment, environment)
-    before = None if against is None else read(against, environment)
+        deployment = Deployment.of_baselines(baselines.read(reviewed / name), environment.load(name, CONFIG))
+    now = estimate(deployment, name)
+    before = None if against is None else read_estimate(against, name)
     if as_json:
-        sys.stdout.write(json.dumps(estimate.document(), indent=2) + "\n")
+        sys.stdout.write(json.dumps(now.document(), indent=2) + "\n")
     elif before is not None:
-        _show_differences(estimate, before)
+        _show_differences(now, before)
     else:
-        _show(estimate)
+        _show(now)
 
 
-def read(path: Path, environment: str) -> dict[str, Any]:
-    """Read an earlier estimate. Raises UserError where the file is not one of this environment."""
+def read_estimate(path: Path, name: str) -> dict[str, Any]:
+    """Read an earlier estimate of an environment. Raises UserError where the file holds none."""
     try:
         document: Any = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: found {error}, expected what `headwater cost {environment} --json` prints") from None
-    if not isinstance(document, dict) or document.get("environment") != environment or "resources" not in document:
-        raise UserError(f"{path}: found no estimate of {environment}, expected what `headwater cost --json` prints")
-    found: dict[str, Any] = document
-    return found
+        raise UserError(f"{path}: found {error}, expected what `headwater cost {name} --json` prints") from None
+    if not isinstance(document, dict) or document.get("environment") != name or "resources" not in document:
+        raise UserError(f"{path}: found no estimate of {name}, expected what `headwater cost {name} --json` prints")
+    earlier: dict[str, Any] = document
+    return earlier
 
 
-def _show(estimate: estimating.Estimate) -> None:
-    table = Table(title=f"{estimate.environment} in {estimate.region}, US dollars a month", title_justify="left")
-    for name in ("resource", "item", "quantity", "unit", "price", "cost"):
-        # Names give way to figures where a terminal is narrow.
-        words = name in ("resource", "item", "unit")
-        table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
-    costs = estimate.by_resource()
-    for resource, cost_ in costs.items():
-        lines = [line for line in estimate.lines if line.resource == resource]
+def _show(now: Estimate) -> None:
+    table = _table(
+        f"{now.environment} in {now.region}, US dollars per month",
+        names=("resource", "item", "unit"),
+        columns=("resource", "item", "quantity", "unit", "price", "cost"),
+    )
+    for resource, resource_cost in now.by_resource().items():
+        lines = [line for line in now.lines if line.resource == resource]
         for line in lines:
             mark = "~" if line.estimate else ""
             price, paid = f"{mark}{line.price:g}", f"{line.cost:,.2f}"
             table.add_row(line.resource, line.item, f"{line.quantity:,.2f}", line.unit, price, paid)
         if len(lines) > 1:
-            table.add_row("", "together", "", "", "", f"{cost_:,.2f}", style="bold")
+            table.add_row("", "together", "", "", "", f"{resource_cost:,.2f}", style="bold")
     table.add_section()
-    table.add_row("all", "", "", "", "", f"{estimate.total:,.2f}", style="bold")
+    table.add_row("all", "", "", "", "", f"{now.total:,.2f}", style="bold")
     console = Console()
     console.print(table)
-    data = estimating.data()
-    console.print(f"Prices of {data['date']}; ~ marks one that was not read at its source. Assumed a month:")
-    for name, one in data["assumptions"].items():
-        console.print(f"  {name} = {one['value']}: {one['reason']}", highlight=False)
+    prices = price_list()
+    console.print(f"Prices of {prices['date']}; ~ marks one that was not read at its source. Assumed per month:")
+    for name, assumption in prices["assumptions"].items():
+        console.print(f"  {name} = {assumption['value']}: {assumption['reason']}", highlight=False)
 
 
-def _show_differences(estimate: estimating.Estimate, before: dict[str, Any]) -> None:
-    table = Table(title=f"{estimate.environment}, US dollars a month", title_justify="left")
-    for name in ("resource", "before", "now", "difference"):
-        words = name == "resource"
-        table.add_column(name, justify="left" if words else "right", no_wrap=not words, overflow="fold")
-    for name, old, new in estimating.differences(before["resources"], estimate.by_resource()):
-        table.add_row(name, f"{old:,.2f}", f"{new:,.2f}", f"{new - old:+,.2f}")
+def _show_differences(now: Estimate, before: dict[str, Any]) -> None:
+    table = _table(
+        f"{now.environment}, US dollars per month",
+        names=("resource",),
+        columns=("resource", "before", "now", "difference"),
+    )
+    for resource, old, new in differences(before["resources"], now.by_resource()):
+        table.add_row(resource, f"{old:,.2f}", f"{new:,.2f}", f"{new - old:+,.2f}")
     table.add_section()
     total = float(before["total"])
-    table.add_row(
-        "all", f"{total:,.2f}", f"{estimate.total:,.2f}", f"{round(estimate.total, 2) - total:+,.2f}", style="bold"
-    )
+    table.add_row("all", f"{total:,.2f}", f"{now.total:,.2f}", f"{round(now.total, 2) - total:+,.2f}", style="bold")
     Console().print(table)
+
+
+def _table(title: str, *, names: Collection[str], columns: Sequence[str]) -> Table:
+    """An empty table. On a narrow terminal the columns of names wrap, those of figures do not."""
+    table = Table(title=title, title_justify="left")
+    for column in columns:
+        is_name = column in names
+        table.add_column(column, justify="left" if is_name else "right", no_wrap=not is_name, overflow="fold")
+    return table

@@ -12,11 +12,11 @@ from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
 from headwater.yaml_files import load_yaml
 
-FILE = Path(__file__).with_name("prices.yaml")
+PRICES = Path(__file__).with_name("prices.yaml")
 HOURS = 730
 
-# What AWS does not charge for, or what is within what it gives for free: the names of things, rights, rules, and what
-# runs only while a deployment or an event lasts.
+# AWS charges nothing for these, or they stay within its free tier: names, rights, rules, and what runs only during a
+# deployment or an event.
 FREE = (
     "AWS::Athena::NamedQuery",
     "AWS::Budgets::Budget",
@@ -49,7 +49,7 @@ FREE = (
     "AWS::Lambda::Permission",
     "AWS::MSK::Configuration",
     "AWS::MSK::Topic",
-    # QuickSight is paid for by its users.
+    # QuickSight charges per user.
     "AWS::QuickSight::DataSet",
     "AWS::QuickSight::DataSource",
     "AWS::RDS::DBClusterParameterGroup",
@@ -75,12 +75,14 @@ FREE = (
 _DPUS = {"G.025X": 0.25, "G.1X": 1, "G.2X": 2, "G.4X": 4, "G.8X": 8}
 
 Amount = tuple[str, float, str]
-"""What is paid for, how much of it, and the name of its price."""
+"""What is paid for, how much of it per month, and the name of its price."""
+Properties = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
 class Line:
-    """One item of one resource: ``quantity`` units of ``unit`` at ``price`` dollars each."""
+    """One item of one resource: ``quantity`` units of ``unit`` at ``price`` dollars each. ``estimate`` marks a
+    price that was not read at its source."""
 
     resource: str
     item: str
@@ -91,13 +93,13 @@ class Line:
 
     @property
     def cost(self) -> float:
-        """Dollars a month."""
+        """Dollars per month."""
         return self.quantity * self.price
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The month of one environment."""
+    """What one environment costs per month."""
 
     environment: str
     region: str
@@ -105,11 +107,11 @@ class Estimate:
 
     @property
     def total(self) -> float:
-        """Dollars a month."""
+        """Dollars per month."""
         return sum(line.cost for line in self.lines)
 
     def by_resource(self) -> dict[str, float]:
-        """Dollars a month by resource, the dearest first."""
+        """Dollars per month by resource, the dearest first."""
         costs: dict[str, float] = {}
         for line in self.lines:
             costs[line.resource] = costs.get(line.resource, 0.0) + line.cost
@@ -120,30 +122,33 @@ class Estimate:
         return {
             "environment": self.environment,
             "region": self.region,
-            "prices_of": str(data()["date"]),
+            "prices_of": str(price_list()["date"]),
             "total": round(self.total, 2),
             "resources": {name: round(cost, 2) for name, cost in self.by_resource().items()},
         }
 
 
 def estimate(deployment: Deployment, environment: str) -> Estimate:
-    """Estimate a deployment. Raises UserError naming every resource type that has no price and is not known to be free,
-    and every price that the region lacks."""
-    unknown = sorted({one.type for one in deployment.resources() if one.type not in (*FREE, *_PRICED)})
+    """Estimate a deployment. Raises UserError naming every resource type that is neither priced nor free, or the first
+    price that the region lacks."""
+    priced = (*_FLAT, *_BY_RESOURCE, *_BY_STACK)
+    unknown = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
     if unknown:
         raise UserError(
-            f"headwater/deployment/cost.py: found {', '.join(unknown)}, expected types with a price or among the free"
+            f"headwater/deployment/cost.py: found {', '.join(unknown)}, expected types with a price: "
+            "price each of them, or add it to FREE"
         )
-    lines = []
-    for resource in deployment.resources(*_PRICED):
-        for item, quantity, price in _PRICED[resource.type](deployment, resource):
-            if quantity:
-                lines.append(_line(deployment.region, resource, item, quantity, price))
+    lines = [
+        _line(deployment.region, resource, item, quantity, price)
+        for resource in deployment.resources(*priced)
+        for item, quantity, price in _amounts(deployment, resource)
+        if quantity
+    ]
     return Estimate(environment, deployment.region, lines)
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list[tuple[str, float, float]]:
-    """The resources whose cost differs, with both costs, the greatest difference first; 0 where one is not there."""
+    """The resources whose cost differs, with both costs, the greatest difference first; a missing resource costs 0."""
     names = {**before, **after}
     # To the cent, as an estimate is kept.
     pairs = [(name, round(before.get(name, 0.0), 2), round(after.get(name, 0.0), 2)) for name in names]
@@ -151,125 +156,130 @@ def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list
 
 
 @cache
-def data() -> dict[str, Any]:
-    """Prices and assumptions as they stand in the file."""
-    found: dict[str, Any] = load_yaml(FILE.read_text(encoding="utf-8"), str(FILE))
-    return found
+def price_list() -> dict[str, Any]:
+    """``prices.yaml``: its date, prices and assumptions."""
+    document: dict[str, Any] = load_yaml(PRICES.read_text(encoding="utf-8"), str(PRICES))
+    return document
 
 
 def assumed(name: str) -> float:
     """An assumption's value."""
-    return float(data()["assumptions"][name]["value"])
+    return float(price_list()["assumptions"][name]["value"])
 
 
 def _line(region: str, resource: Resource, item: str, quantity: float, name: str) -> Line:
-    price = data()["prices"].get(name)
+    price = price_list()["prices"].get(name)
     if price is None or region not in price:
         where = "no price" if price is None else f"no price in {region}"
-        raise UserError(f"{FILE}: {name}: found {where}, expected one, with unit and source, for {resource.place}")
+        raise UserError(f"{PRICES}: {name}: found {where}, expected one, with unit and source, for {resource.place}")
     return Line(resource.place, item, quantity, price["unit"], float(price[region]), bool(price.get("estimate")))
 
 
-def _nat_gateway(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "hours", HOURS, "nat_hour"
-    yield "traffic", assumed("nat_gb"), "nat_gb"
+def _amounts(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
+    """What one resource uses per month."""
+    if resource.type in _FLAT:
+        for item, quantity, price in _FLAT[resource.type]:
+            yield item, assumed(quantity) if isinstance(quantity, str) else quantity, price
+    elif resource.type in _BY_RESOURCE:
+        yield from _BY_RESOURCE[resource.type](resource)
+    else:
+        yield from _BY_STACK[resource.type](resource, deployment)
 
 
-def _address(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "public address", HOURS, "public_address_hour"
-
-
-def _instance(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    properties = resource.properties
+def _instance(instance: Resource) -> Iterator[Amount]:
+    properties = instance.properties
     yield "hours", HOURS, str(properties["InstanceType"])
-    sizes = [float(one["Ebs"].get("VolumeSize", assumed("ebs_root_gb"))) for one in _volumes(properties)]
+    volumes = [mapping["Ebs"] for mapping in properties.get("BlockDeviceMappings", []) if "Ebs" in mapping]
+    sizes = [float(volume.get("VolumeSize", assumed("ebs_root_gb"))) for volume in volumes]
     yield "volumes", sum(sizes or [assumed("ebs_root_gb")]), "ebs_gb_month"
-    addresses = [one for one in properties.get("NetworkInterfaces", []) if one.get("AssociatePublicIpAddress")]
-    yield "public address", HOURS * len(addresses), "public_address_hour"
+    interfaces = properties.get("NetworkInterfaces", [])
+    addresses = sum(1 for interface in interfaces if interface.get("AssociatePublicIpAddress"))
+    yield "public address", HOURS * addresses, "public_address_hour"
 
 
-def _volumes(properties: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    return [one for one in properties.get("BlockDeviceMappings", []) if "Ebs" in one]
-
-
-def _endpoint(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    zones = (
-        len(resource.properties.get("SubnetIds", [])) if resource.properties["VpcEndpointType"] == "Interface" else 0
-    )
+def _endpoint(endpoint: Resource) -> Iterator[Amount]:
+    is_interface = endpoint.properties["VpcEndpointType"] == "Interface"
+    zones = len(endpoint.properties.get("SubnetIds", [])) if is_interface else 0
     yield "hours", HOURS * zones, "endpoint_hour"
     yield "traffic", assumed("endpoint_gb") * zones, "endpoint_gb"
 
 
-def _database_cluster(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    scaling = resource.properties["ServerlessV2ScalingConfiguration"]
+def _database_cluster(cluster: Resource, deployment: Deployment) -> Iterator[Amount]:
+    scaling = cluster.properties["ServerlessV2ScalingConfiguration"]
     least, most = float(scaling["MinCapacity"]), float(scaling["MaxCapacity"])
-    own = [one for one in deployment.resources("AWS::RDS::DBInstance") if one.stack == resource.stack]
+    instances = _count("AWS::RDS::DBInstance", cluster.stack, deployment)
     busy = assumed("aurora_busy_hours")
-    yield "capacity", len(own) * (least * (HOURS - busy) + most * busy), "acu_hour"
+    yield "capacity", instances * (least * (HOURS - busy) + most * busy), "acu_hour"
     yield "storage", assumed("aurora_gb"), "aurora_gb_month"
     yield "requests", assumed("aurora_million_io"), "aurora_million_io"
 
 
-def _database_instance(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    if resource.properties["DBInstanceClass"] != "db.serverless":
-        yield "hours", HOURS, str(resource.properties["DBInstanceClass"])
+def _database_instance(instance: Resource) -> Iterator[Amount]:
+    if instance.properties["DBInstanceClass"] != "db.serverless":
+        yield "hours", HOURS, str(instance.properties["DBInstanceClass"])
 
 
-def _kafka(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    nodes = resource.properties["BrokerNodeGroupInfo"]
-    brokers = int(resource.properties["NumberOfBrokerNodes"])
+def _kafka(cluster: Resource, deployment: Deployment) -> Iterator[Amount]:
+    nodes = cluster.properties["BrokerNodeGroupInfo"]
+    brokers = int(cluster.properties["NumberOfBrokerNodes"])
     volume = float(nodes["StorageInfo"]["EBSStorageInfo"]["VolumeSize"])
     yield "brokers", HOURS * brokers, str(nodes["InstanceType"])
     yield "volumes", volume * brokers, "msk_gb_month"
-    if resource.properties.get("EnhancedMonitoring") in ("PER_TOPIC_PER_BROKER", "PER_TOPIC_PER_PARTITION"):
-        topics = sum(1 for one in deployment.resources("AWS::MSK::Topic") if one.stack == resource.stack)
-        yield "metrics", topics * brokers * assumed("metrics_a_topic"), "metric_month"
+    if cluster.properties.get("EnhancedMonitoring") in ("PER_TOPIC_PER_BROKER", "PER_TOPIC_PER_PARTITION"):
+        topics = _count("AWS::MSK::Topic", cluster.stack, deployment)
+        yield "metrics", topics * brokers * assumed("metrics_per_topic"), "metric_month"
 
 
-def _connector(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    own = resource.properties.get("Connector", resource.properties)
-    capacity = _either(_either(own, "capacity"), "provisionedCapacity")
+def _count(type_: str, stack: str, deployment: Deployment) -> int:
+    return sum(1 for resource in deployment.resources(type_) if resource.stack == stack)
+
+
+def _connector(connector: Resource) -> Iterator[Amount]:
+    properties = connector.properties.get("Connector", connector.properties)
+    capacity = _either(_either(properties, "capacity"), "provisionedCapacity")
     units = int(_either(capacity, "mcuCount")) * int(_either(capacity, "workerCount"))
     yield "capacity units", HOURS * units, "mcu_hour"
 
 
-def _either(mapping: Mapping[str, Any], name: str) -> Any:
+def _either(mapping: Properties, name: str) -> Any:
     """A property in the spelling of AWS's API or of CloudFormation."""
     return mapping[name] if name in mapping else mapping[name[0].upper() + name[1:]]
 
 
-def _cluster(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    for group, name in (("MasterInstanceGroup", "primary"), ("CoreInstanceGroup", "core"), ("TaskInstanceGroups", "")):
-        nodes = resource.properties["Instances"].get(group)
-        if nodes is None:
-            continue
-        if not name:
-            raise UserError(
-                f"{resource.place}: found task nodes, which headwater/deployment/cost.py does not price yet"
-            )
-        count = int(nodes["InstanceCount"])
-        devices = nodes.get("EbsConfiguration", {}).get("EbsBlockDeviceConfigs", [])
-        sizes = [
-            float(one["VolumeSpecification"]["SizeInGB"]) * int(one.get("VolumesPerInstance", 1)) for one in devices
-        ]
-        yield f"{name} nodes", HOURS * count, str(nodes["InstanceType"])
-        yield f"{name} nodes, EMR", HOURS * count, f"emr {nodes['InstanceType']}"
-        yield f"{name} volumes", count * (sum(sizes) + assumed("ebs_root_gb")), "ebs_gb_month"
+def _emr_cluster(cluster: Resource) -> Iterator[Amount]:
+    instances = cluster.properties["Instances"]
+    if "TaskInstanceGroups" in instances:
+        raise UserError(f"{cluster.place}: found task nodes, which headwater/deployment/cost.py does not price yet")
+    for name, group in (("primary", "MasterInstanceGroup"), ("core", "CoreInstanceGroup")):
+        if group in instances:
+            yield from _emr_nodes(name, instances[group])
 
 
-def _step(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    tables = list(resource.properties["Args"]).count("--contract")
+def _emr_nodes(name: str, nodes: Properties) -> Iterator[Amount]:
+    count = int(nodes["InstanceCount"])
+    devices = nodes.get("EbsConfiguration", {}).get("EbsBlockDeviceConfigs", [])
+    sizes = [
+        float(device["VolumeSpecification"]["SizeInGB"]) * int(device.get("VolumesPerInstance", 1))
+        for device in devices
+    ]
+    yield f"{name} nodes", HOURS * count, str(nodes["InstanceType"])
+    yield f"{name} nodes, EMR", HOURS * count, f"emr {nodes['InstanceType']}"
+    yield f"{name} volumes", count * (sum(sizes) + assumed("ebs_root_gb")), "ebs_gb_month"
+
+
+def _step(step: Resource) -> Iterator[Amount]:
+    tables = list(step.properties["Args"]).count("--contract")
     yield "looks for landing objects", tables * HOURS * 3600 / assumed("list_seconds") / 1e6, "s3_million_writes"
-    yield "metrics", tables * assumed("metrics_a_table"), "metric_month"
+    yield "metrics", tables * assumed("metrics_per_table"), "metric_month"
     yield from _commits(tables)
 
 
-def _job(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    worker = str(resource.properties["WorkerType"])
+def _job(job: Resource) -> Iterator[Amount]:
+    worker = str(job.properties["WorkerType"])
     if worker not in _DPUS:
-        raise UserError(f"{resource.place}: found worker type {worker}, expected one of {', '.join(_DPUS)}")
-    yield "workers", HOURS * _DPUS[worker] * int(resource.properties["NumberOfWorkers"]), "dpu_hour"
-    yield "metrics", assumed("metrics_a_table"), "metric_month"
+        raise UserError(f"{job.place}: found worker type {worker}, expected one of {', '.join(_DPUS)}")
+    yield "workers", HOURS * _DPUS[worker] * int(job.properties["NumberOfWorkers"]), "dpu_hour"
+    yield "metrics", assumed("metrics_per_table"), "metric_month"
     yield from _commits(1)
 
 
@@ -279,9 +289,9 @@ def _commits(tables: int) -> Iterator[Amount]:
     yield "commits, reading", commits * assumed("commit_reads") / 1e6, "s3_million_reads"
 
 
-def _stream(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    shards = resource.properties.get("ShardCount")
-    hours = int(resource.properties.get("RetentionPeriodHours", 24))
+def _stream(stream: Resource) -> Iterator[Amount]:
+    shards = stream.properties.get("ShardCount")
+    hours = int(stream.properties.get("RetentionPeriodHours", 24))
     if shards is None:
         yield "stream", HOURS, "kinesis_demand_hour"
         yield "written", assumed("kinesis_gb"), "kinesis_demand_gb_in"
@@ -292,81 +302,63 @@ def _stream(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
         yield "retention", HOURS * int(shards) if hours > 24 else 0, "kinesis_retention_shard_hour"
 
 
-def _table(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    properties = resource.properties
+def _table(table: Resource) -> Iterator[Amount]:
     yield "writes", assumed("dynamodb_million_writes"), "dynamodb_million_writes"
     yield "reads", assumed("dynamodb_million_reads"), "dynamodb_million_reads"
     yield "storage", assumed("dynamodb_gb"), "dynamodb_gb_month"
-    replicas = properties.get("Replicas", [properties])
-    streamed = [one for one in replicas if "KinesisStreamSpecification" in one]
-    yield "changes to Kinesis", len(streamed) * assumed("dynamodb_million_writes"), "dynamodb_million_cdc"
-    kept = [
-        one
-        for one in replicas
-        if one.get("PointInTimeRecoverySpecification", {}).get("PointInTimeRecoveryEnabled") is True
-    ]
-    yield "point-in-time recovery", len(kept) * assumed("dynamodb_gb"), "dynamodb_pitr_gb_month"
-
-
-def _bucket(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    name = resource.place.rpartition(":")[2].lower()
-    yield (
-        "storage",
-        assumed(f"{name}_gb" if f"{name}_gb" in data()["assumptions"] else "other_bucket_gb"),
-        "s3_gb_month",
+    replicas = table.properties.get("Replicas", [table.properties])
+    streamed = sum(1 for replica in replicas if "KinesisStreamSpecification" in replica)
+    yield "changes to Kinesis", streamed * assumed("dynamodb_million_writes"), "dynamodb_million_cdc"
+    recoverable = sum(
+        1
+        for replica in replicas
+        if replica.get("PointInTimeRecoverySpecification", {}).get("PointInTimeRecoveryEnabled") is True
     )
+    yield "point-in-time recovery", recoverable * assumed("dynamodb_gb"), "dynamodb_pitr_gb_month"
+
+
+def _bucket(bucket: Resource) -> Iterator[Amount]:
+    name = bucket.place.rpartition(":")[2].lower()
+    stored = f"{name}_gb" if f"{name}_gb" in price_list()["assumptions"] else "other_bucket_gb"
+    yield "storage", assumed(stored), "s3_gb_month"
     if name == "landing":
         yield "landing objects", assumed("landing_objects") / 1e6, "s3_million_writes"
 
 
-def _key(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "key", 1, "key_month"
-    yield "requests", assumed("key_million_requests"), "key_million_requests"
-
-
-def _secret(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "secret", 1, "secret_month"
-
-
-def _alarm(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
+def _alarm(alarm: Resource) -> Iterator[Amount]:
     # An alarm on an expression pays for each metric that the expression reads.
-    metrics = [one for one in resource.properties.get("Metrics", []) if "MetricStat" in one]
-    yield "metrics", max(1, len(metrics)), "alarm_month"
+    metrics = sum(1 for metric in alarm.properties.get("Metrics", []) if "MetricStat" in metric)
+    yield "metrics", max(1, metrics), "alarm_month"
 
 
-def _dashboard(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "dashboard", 1, "dashboard_month"
-
-
-def _log_group(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "written", assumed("log_gb"), "logs_gb"
-
-
-def _work_group(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
-    yield "read by queries", assumed("athena_tb"), "athena_tb"
-
-
-_PRICED: Mapping[str, Callable[[Deployment, Resource], Iterator[Amount]]] = {
-    "AWS::Athena::WorkGroup": _work_group,
+# Every resource of these types costs the same. A quantity that is a text names an assumption.
+_FLAT: Mapping[str, Sequence[tuple[str, float | str, str]]] = {
+    "AWS::Athena::WorkGroup": [("read by queries", "athena_tb", "athena_tb")],
+    "AWS::CloudWatch::Dashboard": [("dashboard", 1, "dashboard_month")],
+    "AWS::EC2::EIP": [("public address", HOURS, "public_address_hour")],
+    "AWS::EC2::NatGateway": [("hours", HOURS, "nat_hour"), ("traffic", "nat_gb", "nat_gb")],
+    "AWS::KMS::Key": [("key", 1, "key_month"), ("requests", "key_million_requests", "key_million_requests")],
+    "AWS::Logs::LogGroup": [("written", "log_gb", "logs_gb")],
+    "AWS::SecretsManager::Secret": [("secret", 1, "secret_month")],
+}
+# What the resource's own properties decide.
+_BY_RESOURCE: Mapping[str, Callable[[Resource], Iterator[Amount]]] = {
     "AWS::CloudWatch::Alarm": _alarm,
-    "AWS::CloudWatch::Dashboard": _dashboard,
     "AWS::DynamoDB::GlobalTable": _table,
     "AWS::DynamoDB::Table": _table,
-    "AWS::EC2::EIP": _address,
     "AWS::EC2::Instance": _instance,
-    "AWS::EC2::NatGateway": _nat_gateway,
     "AWS::EC2::VPCEndpoint": _endpoint,
-    "AWS::EMR::Cluster": _cluster,
+    "AWS::EMR::Cluster": _emr_cluster,
     "AWS::Glue::Job": _job,
-    "AWS::KMS::Key": _key,
     "AWS::KafkaConnect::Connector": _connector,
     "AWS::Kinesis::Stream": _stream,
-    "AWS::Logs::LogGroup": _log_group,
-    "AWS::MSK::Cluster": _kafka,
-    "AWS::RDS::DBCluster": _database_cluster,
     "AWS::RDS::DBInstance": _database_instance,
     "AWS::S3::Bucket": _bucket,
-    "AWS::SecretsManager::Secret": _secret,
     "Custom::HeadwaterConnector": _connector,
     "Custom::HeadwaterStep": _step,
+}
+# What other resources of the stack decide too.
+_BY_STACK: Mapping[str, Callable[[Resource, Deployment], Iterator[Amount]]] = {
+    "AWS::MSK::Cluster": _kafka,
+    "AWS::RDS::DBCluster": _database_cluster,
 }

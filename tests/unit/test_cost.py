@@ -1,4 +1,4 @@
-"""The month of an environment, from small templates and made-up prices."""
+"""What an environment costs per month, from small templates."""
 
 import json
 import re
@@ -10,7 +10,7 @@ import yaml
 from typer.testing import CliRunner
 
 from headwater import cli
-from headwater.commands.cost import read
+from headwater.commands.cost import read_estimate
 from headwater.deployment import cost
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
@@ -29,7 +29,7 @@ def quantities(**resources: tuple[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def price(name: str) -> float:
-    return float(cost.data()["prices"][name][REGION])
+    return float(cost.price_list()["prices"][name][REGION])
 
 
 def test_a_resource_costs_its_quantity_times_the_price_of_the_region() -> None:
@@ -43,19 +43,19 @@ def test_kafka_pays_for_each_broker_its_volume_and_its_metrics() -> None:
     assert quantities(Cluster=("AWS::MSK::Cluster", properties), Topic=("AWS::MSK::Topic", {})) == {
         "brokers": 3 * 730,
         "volumes": 300,
-        "metrics": 3 * cost.assumed("metrics_a_topic"),
+        "metrics": 3 * cost.assumed("metrics_per_topic"),
     }
 
 
 def test_aurora_pays_for_the_capacity_of_each_instance() -> None:
     scaling = {"MinCapacity": 0.5, "MaxCapacity": 4}
-    found = quantities(
+    items = quantities(
         Cluster=("AWS::RDS::DBCluster", {"ServerlessV2ScalingConfiguration": scaling}),
         Writer=("AWS::RDS::DBInstance", {"DBInstanceClass": "db.serverless"}),
         Reader=("AWS::RDS::DBInstance", {"DBInstanceClass": "db.serverless"}),
     )
     busy = cost.assumed("aurora_busy_hours")
-    assert found["capacity"] == 2 * (0.5 * (730 - busy) + 4 * busy)
+    assert items["capacity"] == 2 * (0.5 * (730 - busy) + 4 * busy)
 
 
 def test_a_connector_costs_the_same_as_a_resource_of_ours() -> None:
@@ -73,9 +73,9 @@ def test_emr_pays_for_nodes_their_surcharge_and_their_volumes() -> None:
         "MasterInstanceGroup": {**nodes, "InstanceCount": 1},
         "CoreInstanceGroup": {**nodes, "InstanceCount": 2},
     }
-    found = quantities(Cluster=("AWS::EMR::Cluster", {"Instances": instances}))
-    assert found["core nodes"] == found["core nodes, EMR"] == 2 * 730
-    assert found["core volumes"] == 2 * (64 + cost.assumed("ebs_root_gb"))
+    items = quantities(Cluster=("AWS::EMR::Cluster", {"Instances": instances}))
+    assert items["core nodes"] == items["core nodes, EMR"] == 2 * 730
+    assert items["core volumes"] == 2 * (64 + cost.assumed("ebs_root_gb"))
 
 
 @pytest.mark.parametrize(
@@ -91,8 +91,8 @@ def test_a_stream_pays_by_shard_or_by_use(properties: dict[str, Any], items: dic
 
 
 def test_a_glue_job_pays_for_its_workers_around_the_clock() -> None:
-    found = quantities(Job=("AWS::Glue::Job", {"WorkerType": "G.025X", "NumberOfWorkers": 2}))
-    assert found["workers"] == 0.25 * 2 * 730
+    items = quantities(Job=("AWS::Glue::Job", {"WorkerType": "G.025X", "NumberOfWorkers": 2}))
+    assert items["workers"] == 0.25 * 2 * 730
 
 
 def test_an_endpoint_pays_by_zone_and_a_gateway_not_at_all() -> None:
@@ -130,21 +130,21 @@ def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> Non
 
 
 def test_every_price_and_assumption_says_what_it_is_of() -> None:
-    data = yaml.safe_load(cost.FILE.read_text())
+    data = yaml.safe_load(cost.PRICES.read_text())
     assert re.fullmatch(r"20\d\d-[01]\d", str(data["date"]))
-    for name, one in data["prices"].items():
-        assert set(one) >= {"unit", "source", "estimate", REGION}, name
-        assert one["source"].startswith("https://"), name
-    for name, one in data["assumptions"].items():
-        assert one["reason"], name
-        assert one["value"] >= 0, name
+    for name, entry in data["prices"].items():
+        assert set(entry) >= {"unit", "source", "estimate", REGION}, name
+        assert entry["source"].startswith("https://"), name
+    for name, assumption in data["assumptions"].items():
+        assert assumption["reason"], name
+        assert assumption["value"] >= 0, name
     code = Path(str(cost.__file__)).read_text()
     assert [name for name in data["assumptions"] if name not in code and not name.endswith("_gb")] == []
 
 
 @pytest.fixture
 def assembly(tmp_path: Path) -> Path:
-    """A folder as `cdk synth` leaves it, with one secret."""
+    """A folder as ``cdk synth`` leaves it, with one secret."""
     stack = {
         "type": "aws:cloudformation:stack",
         "environment": f"aws://unknown-account/{REGION}",
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_estimate_of_the_environment_is_refused(tmp_path: Path
     path = tmp_path / "earlier.json"
     path.write_text(content)
     with pytest.raises(UserError, match=r"earlier\.json: found .*, expected what"):
-        read(path, "dev")
+        read_estimate(path, "dev")
 
 
 @pytest.mark.parametrize(("environment", "found"), [("prod", "headwater-dev-lake"), ("dev", "")])
