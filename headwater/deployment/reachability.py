@@ -1,9 +1,9 @@
-"""Who can reach whom, from the templates alone.
+"""Which components of a deployment can reach which, from the templates alone.
 
-The model knows subnets with their routes, NAT, gateway and interface endpoints, and security groups with inline rules
-and rules of their own. Everything that names a security group is a component. A flow is open where the source's groups
-let it out, the destination's let it in, and, beyond the VPC, a route leads there. What the model does not know (network
-ACLs, IPv6, peering) is a finding, never passed over.
+The model knows subnets with their routes, NAT, gateway and interface endpoints, and security groups with the rules in
+them and the rules that are resources. Everything that names a security group is a component. A flow is open where the
+source's groups let it out, the destination's let it in, and, beyond the VPC, a route leads there. Whatever the model
+does not know (network ACLs, IPv6, peering) becomes a finding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from ipaddress import IPv4Network
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
@@ -26,10 +26,11 @@ _WORLD = IPv4Network("0.0.0.0/0")
 _NOWHERE = IPv4Network("255.255.255.255/32")
 _SERVICE_KINDS = ("service", "endpoint")
 _REFERENCE = re.compile(r"\$\{([^.{}]+)\.([^.{}]+)(?:\.[^{}]*)?\}")
-_RULES = ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress")
+_INGRESS, _EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"
 # These name groups and subnets without being in them.
 _NOT_PLACED = (
-    *_RULES,
+    _INGRESS,
+    _EGRESS,
     "AWS::EC2::SecurityGroup",
     "AWS::EC2::Route",
     "AWS::EC2::SubnetRouteTableAssociation",
@@ -50,23 +51,50 @@ _EMR_GROUPS = {
 }
 
 
+class PortRange(NamedTuple):
+    """The ports from ``first`` to ``last`` of a protocol; the protocol ``all`` is every one."""
+
+    protocol: str
+    first: int
+    last: int
+
+    def covers(self, inner: PortRange) -> bool:
+        """Whether all ports of another range are among these."""
+        return self.protocol in ("all", inner.protocol) and self.first <= inner.first and inner.last <= self.last
+
+    def shared(self, other: PortRange) -> PortRange | None:
+        """The ports that are in both."""
+        protocol = other.protocol if self.protocol == "all" else self.protocol
+        first, last = max(self.first, other.first), min(self.last, other.last)
+        meets = other.protocol in ("all", protocol) and first <= last
+        return PortRange(protocol, first, last) if meets else None
+
+    def __str__(self) -> str:
+        if self.protocol not in ("tcp", "udp"):
+            return self.protocol
+        if (self.first, self.last) == (0, 65535):
+            return f"{self.protocol} any"
+        ports = str(self.first) if self.first == self.last else f"{self.first}-{self.last}"
+        return f"{self.protocol} {ports}"
+
+
 @dataclass(frozen=True)
 class Ports:
-    """A set of ports: ranges of (protocol, first, last), ``all`` being every protocol and port."""
+    """A set of ports."""
 
-    ranges: frozenset[tuple[str, int, int]] = frozenset()
+    ranges: frozenset[PortRange] = frozenset()
 
     @classmethod
     def of(cls, protocol: str, first: int = 0, last: int = 65535) -> Ports:
-        """One range. Protocols but TCP and UDP have no ports."""
-        ported = protocol in ("tcp", "udp")
-        return cls(frozenset({(protocol, first, last) if ported else (protocol, 0, 65535)}))
+        """One range. Only TCP and UDP have ports; any other protocol is open as a whole."""
+        has_ports = protocol in ("tcp", "udp")
+        return cls(frozenset({PortRange(protocol, first, last) if has_ports else PortRange(protocol, 0, 65535)}))
 
     @classmethod
     def parse(cls, text: str) -> Ports:
         """Read ``tcp 443``, ``tcp 8000-9000``, ``udp any``, ``icmp``, ``all``, or several of them between commas.
         Raises UserError."""
-        ranges: set[tuple[str, int, int]] = set()
+        ranges: set[PortRange] = set()
         for part in text.split(","):
             match = re.fullmatch(r"\s*(all|icmp|tcp|udp)(?: (any|\d+)(?:-(\d+))?)?\s*", part)
             if match is None:
@@ -81,43 +109,31 @@ class Ports:
         return cls(frozenset(ranges))
 
     def __and__(self, other: Ports) -> Ports:
-        found = set()
-        for one, first, last in self.ranges:
-            for two, low, high in other.ranges:
-                protocol = two if one == "all" else one
-                if two in ("all", protocol) and max(first, low) <= min(last, high):
-                    found.add((protocol, max(first, low), min(last, high)))
-        return Ports(frozenset(found)).simplified()
+        shared = {ours.shared(theirs) for ours in self.ranges for theirs in other.ranges}
+        return Ports(frozenset(range_ for range_ in shared if range_ is not None)).simplified()
 
     def __or__(self, other: Ports) -> Ports:
         return Ports(self.ranges | other.ranges).simplified()
 
     def __sub__(self, other: Ports) -> Ports:
-        """Those ranges that no single range of the other covers."""
-        return Ports(frozenset(one for one in self.ranges if not any(_covers(two, one) for two in other.ranges)))
+        """The ranges that no single range of the other covers."""
+        return Ports(frozenset(ours for ours in self.ranges if not any(theirs.covers(ours) for theirs in other.ranges)))
 
     def __bool__(self) -> bool:
         return bool(self.ranges)
 
     def __str__(self) -> str:
-        return ", ".join(self._words(*one) for one in sorted(self.ranges)) or "none"
+        return ", ".join(map(str, sorted(self.ranges))) or "none"
 
     def simplified(self) -> Ports:
-        """The same without ranges that another covers."""
-        kept = [one for one in self.ranges if not any(_covers(two, one) and two != one for two in self.ranges)]
-        return Ports(frozenset(kept))
-
-    @staticmethod
-    def _words(protocol: str, first: int, last: int) -> str:
-        if protocol not in ("tcp", "udp"):
-            return protocol
-        if (first, last) == (0, 65535):
-            return f"{protocol} any"
-        return f"{protocol} {first}" if first == last else f"{protocol} {first}-{last}"
-
-
-def _covers(one: tuple[str, int, int], other: tuple[str, int, int]) -> bool:
-    return one[0] in ("all", other[0]) and one[1] <= other[1] and other[2] <= one[2]
+        """The same ports without the ranges that another range covers."""
+        return Ports(
+            frozenset(
+                range_
+                for range_ in self.ranges
+                if not any(wider.covers(range_) and wider != range_ for wider in self.ranges)
+            )
+        )
 
 
 ALL_PORTS = Ports.of("all")
@@ -126,7 +142,7 @@ HTTPS = Ports.of("tcp", 443, 443)
 
 @dataclass(frozen=True)
 class Rule:
-    """A security group's rule: a peer, which is a group's placeholder or a network, and the ports."""
+    """A rule of a security group: its ports, and its peer, which is a network or another group's key."""
 
     peer: str | IPv4Network
     ports: Ports
@@ -134,8 +150,8 @@ class Rule:
 
 @dataclass(frozen=True)
 class Component:
-    """Something with an address in the VPC. ``place`` is where its resource stands, ``groups`` and ``subnets`` are keys
-    of resources."""
+    """Something with an address in the VPC. ``place`` is its resource's; ``groups`` and ``subnets`` hold the keys of
+    its security groups and subnets."""
 
     name: str
     place: str
@@ -146,7 +162,8 @@ class Component:
 
 @dataclass(frozen=True)
 class Flow:
-    """An open way. ``ports`` are open between some of the subnets, ``surely`` between all of them."""
+    """A connection that is let through. ``ports`` are open from some subnet of the source to some subnet of the
+    destination, ``surely`` from each to each."""
 
     source: str
     destination: str
@@ -157,8 +174,8 @@ class Flow:
 
 @dataclass(frozen=True)
 class Declared:
-    """A flow as ``flows.yaml`` declares it. Its destination is a component (``to``), or an AWS service by whichever way
-    there is (``service``) or by its endpoint only (``endpoint``)."""
+    """A flow as ``flows.yaml`` declares it. Its destination is a component (kind ``to``), an AWS service, by its
+    endpoint or the internet (kind ``service``), or an AWS service by its endpoint only (kind ``endpoint``)."""
 
     source: str
     destination: str
@@ -167,13 +184,13 @@ class Declared:
     reason: str
 
     def fits(self, flow: Flow) -> bool:
-        """Whether the declaration speaks of this flow; ``*`` in a name stands for anything."""
+        """Whether the declaration is about this flow; ``*`` in a name stands for any text."""
         return _like(self.source, flow.source) and _like(self.destination, flow.destination)
 
 
 @dataclass(frozen=True)
 class Declarations:
-    """``flows.yaml``: names of components by place, flows that must be open, and flows that may be."""
+    """``flows.yaml``: names of components by place, flows that must be open, and flows that may be open."""
 
     names: Mapping[str, str]
     needed: Sequence[Declared]
@@ -185,16 +202,16 @@ def declarations(path: Path = FLOWS) -> Declarations:
     document = load_yaml(path.read_text(encoding="utf-8"), str(path))
     return Declarations(
         document["components"],
-        [_declared(path, "needed", one) for one in document["needed"]],
-        [_declared(path, "tolerated", one) for one in document["tolerated"]],
+        [_declared(path, "needed", entry) for entry in document["needed"]],
+        [_declared(path, "tolerated", entry) for entry in document["tolerated"]],
     )
 
 
 def _declared(path: Path, part: str, entry: Mapping[str, str]) -> Declared:
-    kind = next((one for one in _SERVICE_KINDS if one in entry), "to")
-    wanted = {"from", kind, "reason"} | ({"ports"} if kind == "to" else set())
-    if set(entry) != wanted:
-        found, expected = ", ".join(sorted(entry)), ", ".join(sorted(wanted))
+    kind = next((kind for kind in _SERVICE_KINDS if kind in entry), "to")
+    fields = {"from", kind, "reason"} | ({"ports"} if kind == "to" else set())
+    if set(entry) != fields:
+        found, expected = ", ".join(sorted(entry)), ", ".join(sorted(fields))
         raise UserError(f"{path}: {part}: found an entry with {found}, expected {expected}")
     ports = Ports.parse(entry["ports"]) if kind == "to" else HTTPS
     return Declared(entry["from"], entry[kind], kind, ports, entry["reason"])
@@ -202,43 +219,45 @@ def _declared(path: Path, part: str, entry: Mapping[str, str]) -> Declared:
 
 @dataclass
 class Network:
-    """The network of a deployment. ``names`` are those of components by place."""
+    """The network of a deployment. ``names`` gives components a name by their place."""
 
     deployment: Deployment
     names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.problems = list(self._unknown())
-        self._subnets = {one.key: one for one in self.deployment.resources("AWS::EC2::Subnet")}
-        self._groups = {one.key: one for one in self.deployment.resources("AWS::EC2::SecurityGroup")}
+        self._subnets = {subnet.key: subnet for subnet in self.deployment.resources("AWS::EC2::Subnet")}
+        self._groups = {group.key: group for group in self.deployment.resources("AWS::EC2::SecurityGroup")}
         self._routes = self._read_routes()
         self._tables = {
-            _key(one.properties["SubnetId"]): _key(one.properties["RouteTableId"])
-            for one in self.deployment.resources("AWS::EC2::SubnetRouteTableAssociation")
+            _key(association.properties["SubnetId"]): _key(association.properties["RouteTableId"])
+            for association in self.deployment.resources("AWS::EC2::SubnetRouteTableAssociation")
         }
         self._ingress, self._egress = self._read_rules()
-        self._endpoints = {_service(one): one for one in self.deployment.resources("AWS::EC2::VPCEndpoint")}
+        endpoints = self.deployment.resources("AWS::EC2::VPCEndpoint")
+        self._endpoints = {_service(endpoint): endpoint for endpoint in endpoints}
         self.components = self._read_components()
 
     def flows(self) -> list[Flow]:
         """All open flows, by source and destination."""
-        found = []
+        flows = []
         for source in self.components:
             if not source.place.startswith("endpoint:"):
-                found += [self._between(source, other) for other in self.components]
-                found += [self._to_gateway(source, service) for service in sorted(self._gateways())]
-                found.append(self._to_internet(source))
-        found += [self._from_internet(component) for component in self.components]
-        return sorted((flow for flow in found if flow.ports), key=lambda flow: (flow.source, flow.destination))
+                flows += [self._between(source, destination) for destination in self.components]
+                flows += [self._to_gateway(source, service) for service in sorted(self._gateways())]
+                flows.append(self._to_internet(source))
+        flows += [self._from_internet(component) for component in self.components]
+        return sorted((flow for flow in flows if flow.ports), key=lambda flow: (flow.source, flow.destination))
 
     def to_service(self, source: str, service: str) -> Flow:
-        """The way from a component to an AWS service: through its endpoint where one takes over its name, else by
-        the internet. Its ports are empty where it is closed."""
-        (component,) = [one for one in self.components if one.name == source]
+        """The flow from a component to an AWS service: through the endpoint that takes over the service's name, else
+        through a gateway endpoint, else by the internet. A closed flow has no ports."""
+        (component,) = [component for component in self.components if component.name == source]
         endpoint = self._endpoints.get(service)
         if endpoint is not None and endpoint.properties.get("PrivateDnsEnabled"):
-            (other,) = [one for one in self.components if one.place == f"endpoint:{service}"]
-            return self._between(component, other)
+            place = f"endpoint:{service}"
+            (destination,) = [component for component in self.components if component.place == place]
+            return self._between(component, destination)
         if endpoint is not None and service in self._gateways():
             flow = self._to_gateway(component, service)
             if flow.surely:
@@ -252,13 +271,13 @@ class Network:
             yield f"{resource.place}: {resource.type} is not part of the model of reachability"
 
     def _read_components(self) -> list[Component]:
-        found: list[Component] = []
+        components: list[Component] = []
         for resource in self.deployment.resources():
             if resource.type not in _NOT_PLACED and not resource.type.startswith("AWS::IAM::"):
-                found += self._components_of(resource)
-        unused = set(self._groups) - {group for component in found for group in component.groups}
-        self.problems += [f"{self._groups[one].place}: a security group that no component is in" for one in unused]
-        return sorted(found, key=lambda component: component.name)
+                components += self._components_of(resource)
+        unused = set(self._groups) - {group for component in components for group in component.groups}
+        self.problems += [f"{self._groups[key].place}: a security group that no component is in" for key in unused]
+        return sorted(components, key=lambda component: component.name)
 
     def _components_of(self, resource: Resource) -> Iterator[Component]:
         if resource.type == "AWS::EMR::Cluster":
@@ -266,37 +285,35 @@ class Network:
             for part, property_ in _EMR_GROUPS.items():
                 yield self._component(resource, f"/{part}", [instances[property_]], [instances["Ec2SubnetId"]])
             return
-        mentioned = list(_mentions(resource.properties))
-        groups = [one for one in mentioned if one in self._groups]
-        if resource.type == "AWS::EC2::Instance" or groups:
+        names_a_group = any(key in self._groups for key in _mentions(resource.properties))
+        if resource.type == "AWS::EC2::Instance" or names_a_group:
             yield self._component(resource, "", [resource.properties], [resource.properties])
 
     def _component(self, resource: Resource, part: str, groups: Any, subnets: Any) -> Component:
-        place = f"{resource.place}{part}"
-        default = place
         if resource.type == "AWS::EC2::VPCEndpoint":
-            place = f"endpoint:{_service(resource)}"
-            default = f"{_service(resource)} endpoint"
-        own = list(_mentions(subnets))
+            place, default_name = f"endpoint:{_service(resource)}", f"{_service(resource)} endpoint"
+        else:
+            place = default_name = f"{resource.place}{part}"
+        mentioned = list(_mentions(subnets))
         for group in self.deployment.resources("AWS::RDS::DBSubnetGroup"):
-            if group.key in own:
-                own += _mentions(group.properties)
-        placed = tuple(sorted({one for one in own if one in self._subnets}))
+            if group.key in mentioned:
+                mentioned += _mentions(group.properties)
+        placed = tuple(sorted({key for key in mentioned if key in self._subnets}))
         if not placed:
             self.problems.append(f"{resource.place}: has a security group but no subnet that the model can see")
         interfaces = resource.properties.get("NetworkInterfaces", [])
         return Component(
-            self.names.get(place, default),
+            self.names.get(place, default_name),
             place,
-            tuple(sorted({one for one in _mentions(groups) if one in self._groups})),
+            tuple(sorted({key for key in _mentions(groups) if key in self._groups})),
             placed,
-            any(one.get("AssociatePublicIpAddress") for one in interfaces)
-            or any(self._subnets[one].properties.get("MapPublicIpOnLaunch") for one in placed),
+            any(interface.get("AssociatePublicIpAddress") for interface in interfaces)
+            or any(self._subnets[key].properties.get("MapPublicIpOnLaunch") for key in placed),
         )
 
     def _read_routes(self) -> dict[str, tuple[str, str]]:
-        """Where a route table's default route leads: kind and key."""
-        found = {}
+        """Where each route table's default route leads: the kind of target and its key, by the table's key."""
+        routes = {}
         for route in self.deployment.resources("AWS::EC2::Route"):
             targets = {name: route.properties[name] for name in route.properties if name.endswith("Id")}
             table = _key(targets.pop("RouteTableId"))
@@ -304,25 +321,28 @@ class Network:
                 self.problems.append(f"{route.place}: a route that the model does not know")
                 continue
             ((kind, target),) = targets.items()
-            found[table] = (kind, _key(target))
-        return found
+            routes[table] = (kind, _key(target))
+        return routes
 
     def _read_rules(self) -> tuple[dict[str, list[Rule]], dict[str, list[Rule]]]:
         ingress: dict[str, list[Rule]] = {}
         egress: dict[str, list[Rule]] = {}
-        apart = {type_: list(self.deployment.resources(type_)) for type_ in _RULES}
         for key, group in self._groups.items():
-            own = [one for one in apart[_RULES[0]] if _key(one.properties["GroupId"]) == key]
             inline = group.properties.get("SecurityGroupIngress", [])
-            ingress[key] = list(self._rules(group, [*inline, *(one.properties for one in own)], "Source"))
-            own = [one for one in apart[_RULES[1]] if _key(one.properties["GroupId"]) == key]
+            ingress[key] = list(self._rules(group, [*inline, *self._rule_resources(_INGRESS, key)], "Source"))
             # EC2 gives a new group a rule that lets everything out, unless the template states one of its own.
             inline = group.properties.get("SecurityGroupEgress", [{"CidrIp": str(_WORLD), "IpProtocol": "-1"}])
-            if own:
+            resources = self._rule_resources(_EGRESS, key)
+            if resources:
                 # CloudFormation takes such a rule away before it adds the first rule that is a resource.
-                inline = [one for one in inline if (one.get("CidrIp"), one["IpProtocol"]) != (str(_WORLD), "-1")]
-            egress[key] = list(self._rules(group, [*inline, *(one.properties for one in own)], "Destination"))
+                inline = [rule for rule in inline if (rule.get("CidrIp"), rule["IpProtocol"]) != (str(_WORLD), "-1")]
+            egress[key] = list(self._rules(group, [*inline, *resources], "Destination"))
         return ingress, egress
+
+    def _rule_resources(self, type_: str, group: str) -> list[Mapping[str, Any]]:
+        """The properties of a group's rules that are resources."""
+        rules = self.deployment.resources(type_)
+        return [rule.properties for rule in rules if _key(rule.properties["GroupId"]) == group]
 
     def _rules(self, group: Resource, rules: Iterable[Mapping[str, Any]], side: str) -> Iterator[Rule]:
         for rule in rules:
@@ -340,20 +360,24 @@ class Network:
                 self.problems.append(f"{group.place}: a rule whose peer the model does not know: {dict(rule)}")
 
     def _gateways(self) -> list[str]:
-        return [name for name, one in self._endpoints.items() if one.properties["VpcEndpointType"] == "Gateway"]
+        return [
+            service
+            for service, endpoint in self._endpoints.items()
+            if endpoint.properties["VpcEndpointType"] == "Gateway"
+        ]
 
     # What is open
 
     def _network(self, subnet: str) -> IPv4Network:
         return IPv4Network(self._subnets[subnet].properties["CidrBlock"])
 
-    def _let(self, rules: Mapping[str, list[Rule]], component: Component, other: Component, subnet: str) -> Ports:
-        """The ports that a component's rules let pass to or from another, seen at one subnet of the other."""
+    def _let(self, rules: Mapping[str, list[Rule]], component: Component, peer: Component, subnet: str) -> Ports:
+        """The ports that a component's rules let pass to or from a peer in one of the peer's subnets."""
         ports = Ports()
         for group in component.groups:
             for rule in rules[group]:
                 network = isinstance(rule.peer, IPv4Network) and rule.peer.overlaps(self._network(subnet))
-                if network or rule.peer in other.groups:
+                if network or rule.peer in peer.groups:
                     ports |= rule.ports
         return ports
 
@@ -366,25 +390,25 @@ class Network:
                     ports |= rule.ports
         return ports
 
-    def _between(self, source: Component, other: Component) -> Flow:
-        pairs = [
-            self._let(self._egress, source, other, there) & self._let(self._ingress, other, source, here)
+    def _between(self, source: Component, destination: Component) -> Flow:
+        ports_by_pair = [
+            self._let(self._egress, source, destination, there) & self._let(self._ingress, destination, source, here)
             for here in source.subnets
-            for there in other.subnets
+            for there in destination.subnets
         ]
-        return _flow(source.name, other.name, pairs, "within the VPC")
+        return _flow(source.name, destination.name, ports_by_pair, "within the VPC")
 
     def _to_gateway(self, source: Component, service: str) -> Flow:
-        tables = {_key(one) for one in self._endpoints[service].properties["RouteTableIds"]}
+        tables = {_key(table) for table in self._endpoints[service].properties["RouteTableIds"]}
         out = self._let_out(source) & HTTPS
-        pairs = [out if self._tables.get(subnet) in tables else Ports() for subnet in source.subnets]
-        return _flow(source.name, service, pairs, "gateway endpoint")
+        ports_by_subnet = [out if self._tables.get(subnet) in tables else Ports() for subnet in source.subnets]
+        return _flow(source.name, service, ports_by_subnet, "gateway endpoint")
 
     def _to_internet(self, source: Component) -> Flow:
         ways = {subnet: self._way_out(source, subnet) for subnet in source.subnets}
         kinds = sorted({kind for kind, _ in ways.values() if kind})
-        pairs = [ports & self._let_out(source) for _, ports in ways.values()]
-        return _flow(source.name, INTERNET, pairs, " or ".join(kinds))
+        ports_by_subnet = [ports & self._let_out(source) for _, ports in ways.values()]
+        return _flow(source.name, INTERNET, ports_by_subnet, " or ".join(kinds))
 
     def _way_out(self, source: Component, subnet: str) -> tuple[str, Ports]:
         """How a subnet reaches the internet, and which ports get through."""
@@ -394,7 +418,7 @@ class Network:
         if kind == "NatGatewayId":
             return "NAT gateway", ALL_PORTS
         if kind == "InstanceId":
-            (nat,) = [one for one in self.components if self._is_at(one, target)]
+            (nat,) = [component for component in self.components if self._is_at(component, target)]
             let_in = self._let(self._ingress, nat, source, subnet)
             return "NAT instance", let_in & self._let_out(nat)
         return "", Ports()
@@ -404,7 +428,7 @@ class Network:
         return component.place == self.deployment.resource(stack, name).place
 
     def _from_internet(self, component: Component) -> Flow:
-        pairs = []
+        ports_by_subnet = []
         for subnet in component.subnets:
             kind, _ = self._routes.get(self._tables.get(subnet, ""), ("", ""))
             ports = Ports()
@@ -413,43 +437,44 @@ class Network:
                     for rule in self._ingress[group]:
                         if isinstance(rule.peer, IPv4Network) and not rule.peer.is_private:
                             ports |= rule.ports
-            pairs.append(ports)
-        return _flow(INTERNET, component.name, pairs, "internet gateway")
+            ports_by_subnet.append(ports)
+        return _flow(INTERNET, component.name, ports_by_subnet, "internet gateway")
 
 
 def findings(network: Network, declared: Declarations) -> list[str]:
     """What is wrong: needed flows that are closed, open flows that nobody declared, and what the model does not know.
-    Each names source, destination and ports."""
-    found = list(network.problems)
+    A finding about a flow names source, destination and ports."""
+    problems = list(network.problems)
     names = {component.name for component in network.components}
     flows = network.flows()
     by_ends = {(flow.source, flow.destination): flow for flow in flows}
     allowed: dict[tuple[str, str], Ports] = {}
-    for one in declared.needed:
-        if one.source not in names or (one.kind == "to" and one.destination not in {*names, INTERNET}):
-            found.append(f"needed flow {one.source} → {one.destination}: a component of this name is not there")
+    for needed in declared.needed:
+        ends = f"{needed.source} → {needed.destination}"
+        if needed.source not in names or (needed.kind == "to" and needed.destination not in {*names, INTERNET}):
+            problems.append(f"needed flow {ends}: a component of this name is not there")
             continue
         flow = (
-            network.to_service(one.source, one.destination)
-            if one.kind in _SERVICE_KINDS
-            else by_ends.get((one.source, one.destination))
+            network.to_service(needed.source, needed.destination)
+            if needed.kind in _SERVICE_KINDS
+            else by_ends.get((needed.source, needed.destination))
         )
         open_ports = flow.surely if flow is not None else Ports()
-        if missing := one.ports - open_ports:
-            found.append(f"closed: {one.source} → {one.destination}, {missing}, needed: {one.reason}")
-        elif flow is not None and one.kind == "endpoint" and flow.destination == INTERNET:
-            found.append(f"by {flow.way}, not by an endpoint: {one.source} → {one.destination}, needed: {one.reason}")
+        if missing := needed.ports - open_ports:
+            problems.append(f"closed: {ends}, {missing}, needed: {needed.reason}")
+        elif flow is not None and needed.kind == "endpoint" and flow.destination == INTERNET:
+            problems.append(f"by {flow.way}, not by an endpoint: {ends}, needed: {needed.reason}")
         elif flow is not None:
-            ends = (flow.source, flow.destination)
-            allowed[ends] = allowed.get(ends, Ports()) | one.ports
+            taken = (flow.source, flow.destination)
+            allowed[taken] = allowed.get(taken, Ports()) | needed.ports
     for flow in flows:
         ports = allowed.get((flow.source, flow.destination), Ports())
-        for one in declared.tolerated:
-            if one.fits(flow):
-                ports |= one.ports
+        for tolerated in declared.tolerated:
+            if tolerated.fits(flow):
+                ports |= tolerated.ports
         if extra := flow.ports - ports:
-            found.append(f"open but not declared: {flow.source} → {flow.destination}, {extra}, {flow.way}")
-    return found
+            problems.append(f"open but not declared: {flow.source} → {flow.destination}, {extra}, {flow.way}")
+    return problems
 
 
 def table(networks: Mapping[str, Network]) -> str:
@@ -465,9 +490,10 @@ def table(networks: Mapping[str, Network]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _flow(source: str, destination: str, pairs: Sequence[Ports], way: str) -> Flow:
-    some, every = Ports(), pairs[0] if pairs else Ports()
-    for ports in pairs:
+def _flow(source: str, destination: str, open_ports: Sequence[Ports], way: str) -> Flow:
+    """The flow of which each subnet, or pair of subnets, lets some ports through."""
+    some, every = Ports(), open_ports[0] if open_ports else Ports()
+    for ports in open_ports:
         some |= ports
         every &= ports
     return Flow(source, destination, some, every, way)

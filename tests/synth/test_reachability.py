@@ -18,22 +18,22 @@ INSTANCE = "AWS::EC2::Instance"
 INGRESS, EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"
 
 
-def found(synthesized: "Synthesized", changed: Templates) -> list[str]:
+def findings_of(synthesized: "Synthesized", changed: Templates) -> list[str]:
     return findings(Network(deployment(synthesized, changed), DECLARED.names), DECLARED)
 
 
 def test_what_is_needed_is_open_and_nothing_else_is(every: "Synthesized") -> None:
-    assert found(every, templates(every)) == []
+    assert findings_of(every, templates(every)) == []
 
 
 def test_configuration_asks_for_the_endpoints_that_flows_need() -> None:
-    needed = {one.destination for one in DECLARED.needed if one.kind == "endpoint"}
+    needed = {flow.destination for flow in DECLARED.needed if flow.kind == "endpoint"}
     assert needed == {*NEEDED_ENDPOINTS, "s3"}  # S3's is a gateway, which every environment has
 
 
 def test_every_tolerated_flow_is_open_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
     flows = [flow for name in ("dev", "prod") for flow in Network(deployment(synthesize(name)), DECLARED.names).flows()]
-    unused = [one for one in DECLARED.tolerated if not any(one.fits(flow) for flow in flows)]
+    unused = [tolerated for tolerated in DECLARED.tolerated if not any(tolerated.fits(flow) for flow in flows)]
     assert unused == []
 
 
@@ -92,7 +92,7 @@ def s3_endpoint_off_the_internet_too(changed: Templates) -> None:
 def test_a_closed_flow_is_named(dev: "Synthesized", change: Callable[[Templates], None], named: str) -> None:
     changed = templates(dev)
     change(changed)
-    assert [one for one in found(dev, changed) if one.startswith(named)]
+    assert [finding for finding in findings_of(dev, changed) if finding.startswith(named)]
 
 
 @pytest.mark.parametrize(
@@ -107,16 +107,26 @@ def test_a_closed_flow_is_named(dev: "Synthesized", change: Callable[[Templates]
 def test_the_internet_does_not_stand_in_for_an_endpoint(dev: "Synthesized", endpoint: str, named: str) -> None:
     changed = templates(dev)
     remove(changed, "AWS::EC2::VPCEndpoint", endpoint)
-    assert [one for one in found(dev, changed) if one.startswith(f"by NAT instance, not by an endpoint: {named}")]
+    assert [
+        finding
+        for finding in findings_of(dev, changed)
+        if finding.startswith(f"by NAT instance, not by an endpoint: {named}")
+    ]
 
 
 def test_a_connector_without_a_way_out_is_named_where_it_needs_one(synthesize: Callable[[str], "Synthesized"]) -> None:
     stage = synthesize("stage")
     changed = templates(stage)
     connector_in_data_subnets(changed)
-    assert found(stage, changed) == []  # its one service, Secrets Manager, has an endpoint that data subnets reach
+    assert (
+        findings_of(stage, changed) == []
+    )  # its one service, Secrets Manager, has an endpoint that data subnets reach
     remove(changed, "AWS::EC2::VPCEndpoint", "VpcSecretsmanagerEndpoint")
-    assert [one for one in found(stage, changed) if one.startswith("closed: source connector → secretsmanager")]
+    assert [
+        finding
+        for finding in findings_of(stage, changed)
+        if finding.startswith("closed: source connector → secretsmanager")
+    ]
 
 
 def world_into_aurora(changed: Templates) -> None:
@@ -167,7 +177,7 @@ def test_a_flow_that_nobody_declared_is_named(
 ) -> None:
     changed = templates(dev)
     change(changed)
-    assert [one for one in found(dev, changed) if one.startswith(named)]
+    assert [finding for finding in findings_of(dev, changed) if finding.startswith(named)]
 
 
 def test_a_component_that_is_gone_or_new_is_named(dev: "Synthesized") -> None:
@@ -175,9 +185,10 @@ def test_a_component_that_is_gone_or_new_is_named(dev: "Synthesized") -> None:
     network = changed["headwater-dev-network"]["Resources"]
     (bastion,) = [name for name in network if name.startswith("Bastion") and network[name]["Type"] == INSTANCE]
     network["Jump"] = network.pop(bastion)
-    for output in [one for one in changed["headwater-dev-network"]["Outputs"].values() if "Export" not in one]:
-        output["Value"] = "unknown"
-    names = found(dev, changed)
+    for output in changed["headwater-dev-network"]["Outputs"].values():
+        if "Export" not in output:
+            output["Value"] = "unknown"
+    names = findings_of(dev, changed)
     assert "needed flow bastion → Aurora: a component of this name is not there" in names
     assert "open but not declared: network:Jump → Aurora, tcp 5432, within the VPC" in names
 
@@ -189,10 +200,10 @@ def test_a_group_that_nothing_uses_and_a_rule_that_is_not_understood_are_named(d
     group = {"Type": "AWS::EC2::SecurityGroup", "Properties": {"SecurityGroupIngress": rules}}
     network["Odd"] = group
     network["Acl"] = {"Type": "AWS::EC2::NetworkAcl"}
-    names = found(dev, changed)
+    names = findings_of(dev, changed)
     assert "network:Odd: a security group that no component is in" in names
     assert "network:Acl: AWS::EC2::NetworkAcl is not part of the model of reachability" in names
-    assert [one for one in names if one.startswith("network:Odd: a rule whose peer")]
+    assert [name for name in names if name.startswith("network:Odd: a rule whose peer")]
 
 
 @pytest.mark.parametrize("text", ["tcp", "tcp 443,udp any", "icmp", "all", "tcp 80-90"])

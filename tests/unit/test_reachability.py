@@ -54,8 +54,8 @@ def network(**more: dict[str, Any]) -> Network:
     return Network(deployment, {"net:Client": "client", "net:Server": "server"})
 
 
-def ports(found: Network, source: str = "client", destination: str = "server") -> str:
-    flows = {(flow.source, flow.destination): flow for flow in found.flows()}
+def ports(net: Network, source: str = "client", destination: str = "server") -> str:
+    flows = {(flow.source, flow.destination): flow for flow in net.flows()}
     flow = flows.get((source, destination))
     return str(flow.ports) if flow is not None else "closed"
 
@@ -136,8 +136,8 @@ def test_a_nat_instance_passes_on_what_its_own_rules_let_through() -> None:
 def test_the_world_comes_in_where_a_public_address_and_a_rule_let_it() -> None:
     public = instance("ClientGroup", "Work", AssociatePublicIpAddress=True)
     open_ = group([tcp(22, CidrIp="0.0.0.0/0")])
-    found = network(ClientGroup=open_, Client=public, **routed())
-    assert ports(found, "internet", "client") == "tcp 22"
+    net = network(ClientGroup=open_, Client=public, **routed())
+    assert ports(net, "internet", "client") == "tcp 22"
     assert ports(network(ClientGroup=open_, **routed()), "internet", "client") == "closed"
 
 
@@ -163,21 +163,21 @@ def endpoint(**more: Any) -> dict[str, Any]:
     ],
 )
 def test_a_service_is_reached_by_its_endpoint_where_that_takes_its_name(dns: bool, ingress: Any, expected: str) -> None:
-    found = network(
+    net = network(
         ClientGroup=group(egress=[ANYWHERE]),
         EndpointGroup=group(ingress),
         Endpoint=endpoint(PrivateDnsEnabled=dns),
         **routed(NatGatewayId={"Ref": "Gateway"}),
     )
-    assert str(found.to_service("client", "glue").ports) == expected
+    assert str(net.to_service("client", "glue").ports) == expected
 
 
 def test_a_gateway_endpoint_is_reached_from_the_route_tables_that_have_it() -> None:
     gateway = {"ServiceName": "com.amazonaws.eu-central-1.s3", "VpcEndpointType": "Gateway"}
     for tables, expected in (([{"Ref": "Table"}], "tcp 443"), ([], "none")):
         s3 = {"Type": "AWS::EC2::VPCEndpoint", "Properties": {**gateway, "RouteTableIds": tables}}
-        found = network(ClientGroup=group(egress=[ANYWHERE]), S3=s3, **routed())
-        assert str(found.to_service("client", "s3").ports) == expected
+        net = network(ClientGroup=group(egress=[ANYWHERE]), S3=s3, **routed())
+        assert str(net.to_service("client", "s3").ports) == expected
 
 
 @pytest.mark.parametrize(
@@ -206,8 +206,8 @@ def test_a_gateway_endpoint_is_reached_from_the_route_tables_that_have_it() -> N
     ],
 )
 def test_what_the_model_does_not_know_is_a_finding(resources: Resources, problem: str) -> None:
-    found = findings(network(**resources), Declarations({}, [], []))
-    assert [one for one in found if one.startswith(problem)]
+    reported = findings(network(**resources), Declarations({}, [], []))
+    assert [finding for finding in reported if finding.startswith(problem)]
 
 
 def test_declared_flows_are_all_that_may_be_open() -> None:
@@ -231,7 +231,7 @@ def test_a_star_stands_for_anything() -> None:
 
 
 def test_the_declared_flows_are_read_with_their_reasons(tmp_path: Any) -> None:
-    assert all(one.reason for one in (*declarations().needed, *declarations().tolerated))
+    assert all(flow.reason for flow in (*declarations().needed, *declarations().tolerated))
     path = tmp_path / "flows.yaml"
     path.write_text("components: {}\nneeded: [{from: a, to: b, reason: c}]\ntolerated: []\n")
     with pytest.raises(
