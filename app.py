@@ -6,6 +6,7 @@ import aws_cdk as cdk
 
 from headwater.contract.reading import read_contracts
 from headwater.deployment import environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import BUILD, CONFIG, CONTRACTS, ROOT
 from stacks import application
@@ -19,7 +20,7 @@ def main() -> int:
         name = app.node.try_get_context("env")
         if name is None:
             raise UserError(f"context env: found nothing, expected -c env={'|'.join(environment.names(CONFIG))}")
-        application.build(app, environment.load(str(name), CONFIG), read_contracts(CONTRACTS), Assets(ROOT, BUILD))
+        application.build(app, read_environment(str(name), CONFIG), read_contracts(CONTRACTS), Assets(ROOT, BUILD))
     except UserError as error:
         sys.stderr.write(f"Error: {error}\n")
         return 2

@@ -1,28 +1,225 @@
-"""YAML as people write it: configuration, contracts, lists."""
+"""YAML as people write it: environments, contracts, lists. All that is refused is named by file, field, what was found
+and what was expected."""
 
-from typing import Any
+from __future__ import annotations
 
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
 import yaml
+from msgspec import inspect
 
 from headwater.errors import UserError
 
+_Kind = TypeVar("_Kind")
+_EMPTY = "tag:yaml.org,2002:null"
+
+
+def yaml_paths(folder: Path) -> list[Path]:
+    """The ``.yaml`` files of a folder, sorted. Raises UserError for a ``.yml`` file, which would be overlooked."""
+    for path in sorted(folder.glob("*")):
+        if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
+            raise UserError(f"{path}: found the ending {path.suffix}, expected .yaml: rename the file")
+    return sorted(folder.glob("*.yaml"))
+
+
+def read_yaml(path: Path) -> Any:
+    """Read the one document of a file. Raises UserError where the file cannot be read or is not YAML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{path}: found {error.object[error.start]:#04x} at byte {error.start}, expected UTF-8"
+        ) from None
+    return load_yaml(text, str(path))
+
 
 def load_yaml(text: str, where: str) -> Any:
-    """Read one YAML document; ``where`` is its file. Raises UserError, for a field that is written twice too: YAML
-    would take the last."""
+    """Read one YAML document; ``where`` is its file. Raises UserError, also for what YAML would take for something
+    else: a field that is written twice (YAML takes the last), and a type with a comma that has no quotes."""
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
-    except yaml.YAMLError as error:
+    except _Misread as error:
+        raise UserError(f"{where}: {error}") from None
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date such as 2024-13-01
         raise UserError(f"{where}: not YAML: {error}") from None
+
+
+class _Misread(yaml.YAMLError):
+    """YAML that would be read as something else than what was meant."""
 
 
 class _Loader(yaml.SafeLoader):
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: dict[Any, int] = {}
         for key, _ in node.value:
-            name, line = key.value, key.start_mark.line + 1
-            if name in seen:
-                raise yaml.YAMLError(f"{name}: found in line {seen[name]} and in line {line}, expected it once")
-            seen[name] = line
-        found: dict[Any, Any] = super().construct_mapping(node, deep)
-        return found
+            if not isinstance(key, yaml.ScalarNode):
+                raise _Misread(f"line {_line(key)}: found a field named by a list or a mapping, expected a text")
+        _refuse_split_value(node)
+        lines: dict[str, int] = {}
+        for key, _ in node.value:
+            if key.value in lines:
+                raise _Misread(
+                    f"{key.value}: found in line {lines[key.value]} and in line {_line(key)}, expected it once"
+                )
+            lines[key.value] = _line(key)
+        return super().construct_mapping(node, deep)
+
+
+def _refuse_split_value(node: yaml.MappingNode) -> None:
+    """Refuse ``{type: decimal(12,4)}``, which YAML reads as the two fields ``type: decimal(12`` and ``4)``."""
+    for number, (key, value) in enumerate(node.value):
+        if not isinstance(value, yaml.ScalarNode) or value.style is not None:
+            continue
+        written = value.value
+        for part, rest in node.value[number + 1 :]:
+            if not _is_open(written) or not isinstance(rest, yaml.ScalarNode):
+                break
+            written += f",{part.value}" if rest.tag == _EMPTY else f",{part.value}:{rest.value}"
+        if written != value.value and not _is_open(written):
+            names = [text.value for field, text in node.value if field.value == "name"]
+            field = ".".join([*names[:1], key.value])
+            raise _Misread(
+                f'line {_line(key)}: {field}: found {written} without quotes, expected {key.value}: "{written}": '
+                "between braces YAML ends a text without quotes at its comma"
+            )
+
+
+def _is_open(text: str) -> bool:
+    return text.count("(") + text.count("<") > text.count(")") + text.count(">")
+
+
+def _line(node: yaml.Node) -> int:
+    return int(node.start_mark.line) + 1
+
+
+def refusal(where: str, field: str, found: object, expected: str) -> UserError:
+    """The error about one field, ``found`` as Python writes it."""
+    return UserError(f"{where}: {field}: found {found!r}, expected {expected}")
+
+
+def either(values: Iterable[object]) -> str:
+    """``a, b or c``."""
+    *first, last = map(str, values)
+    return f"{', '.join(first)} or {last}" if first else last
+
+
+def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
+    """Make the msgspec Struct ``kind`` of a document; ``where`` is its file. Raises UserError naming the first field
+    that does not fit.
+
+    What is expected of a field is told from its type and limits. Where these do not say it in people's words, as a
+    pattern does not, the field says it itself: ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``.
+    """
+    try:
+        return msgspec.convert(document, kind)
+    except msgspec.ValidationError as error:
+        raise _explained(str(error), document, kind, where) from None
+
+
+def _explained(message: str, document: object, kind: type, where: str) -> UserError:
+    """msgspec's message, such as ``Expected `int`, got `str` - at `$.emr.core_nodes```, in our words."""
+    problem, _, place = message.rpartition(" - at `") if " - at `" in message else (message, "", "$`")
+    steps = [int(index) if index else name for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", place)]
+    value: Any = document
+    node = inspect.type_info(kind)
+    for step in steps:
+        value, node = value[step], _type_below(node, step)
+    if problem.startswith("Object missing required field"):
+        name = _quoted(problem)
+        wanted = _expected(_type_below(node, name), None)
+        return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {wanted}")
+    unknown = _quoted(problem) if problem.startswith("Object contains unknown field") else None
+    if place.startswith("key` in `") and isinstance(value, Mapping):
+        unknown = next(str(key) for key in value if not isinstance(key, str))
+    if unknown is not None:
+        known = ", ".join(_fields(node))
+        return UserError(f"{where}: {_dotted([*steps, unknown])}: found an unknown field, expected {known}")
+    wrong_type = ", got `" in problem
+    return refusal(where, _dotted(steps), value, _expected(node, value) if wrong_type else _limits(node))
+
+
+def _quoted(problem: str) -> str:
+    return problem.partition("`")[2].rpartition("`")[0]
+
+
+def _dotted(steps: Sequence[str | int]) -> str:
+    """``columns[1].type``, or ``content`` for the whole document."""
+    path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in steps)
+    return path.removeprefix(".") or "content"
+
+
+def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
+    """The types that a value may have, without what is noted of them."""
+    if isinstance(node, inspect.Metadata):
+        yield from _kinds(node.type)
+    elif isinstance(node, inspect.UnionType):
+        for member in node.types:
+            yield from _kinds(member)
+    else:
+        yield node
+
+
+def _type_below(node: inspect.Type, step: str | int) -> inspect.Type:
+    for kind in _kinds(node):
+        if isinstance(kind, inspect.StructType) and isinstance(step, str):
+            return next(field.type for field in kind.fields if field.encode_name == step)
+        if isinstance(kind, (inspect.ListType, inspect.VarTupleType)) and isinstance(step, int):
+            return kind.item_type
+    raise LookupError(step)
+
+
+def _fields(node: inspect.Type) -> list[str]:
+    return [field.encode_name for kind in _kinds(node) if isinstance(kind, inspect.StructType) for field in kind.fields]
+
+
+def _expected(node: inspect.Type, value: object) -> str:
+    """Which values a type takes, in words; ``value`` is what stands there instead."""
+    if isinstance(node, inspect.Metadata):
+        return _own_words(node) or _expected(node.type, value)
+    if isinstance(node, inspect.UnionType):
+        members = [_expected(member, value) for member in node.types if not isinstance(member, inspect.NoneType)]
+        return " or ".join(members) + (", or null" if inspect.NoneType() in node.types else "")
+    if isinstance(node, inspect.StructType):
+        return f"a mapping with {', '.join(_fields(node))}"
+    if isinstance(node, inspect.LiteralType):
+        return either(node.values)
+    if isinstance(node, (inspect.ListType, inspect.VarTupleType)):
+        return "a list of mappings" if _fields(node.item_type) else "a list of texts"
+    if isinstance(node, inspect.BoolType):
+        return "true or false"
+    if isinstance(node, inspect.StrType):
+        # Without quotes YAML makes a number, a date or true of it.
+        return "a text" if value is None or isinstance(value, (str, list, Mapping)) else "a text in quotes"
+    words = {inspect.IntType: "a whole number", inspect.FloatType: "a number"}[type(node)]
+    return ", ".join(filter(None, (words, _limits(node))))
+
+
+def _limits(node: inspect.Type) -> str:
+    """The limits of a value that has the right type."""
+    if isinstance(node, inspect.Metadata):
+        return _own_words(node) or _limits(node.type)
+    if isinstance(node, inspect.UnionType):
+        return " or ".join(filter(None, map(_limits, node.types))) + (
+            ", or null" if inspect.NoneType() in node.types else ""
+        )
+    if isinstance(node, inspect.LiteralType):
+        return either(node.values)
+    if isinstance(node, (inspect.IntType, inspect.FloatType)):
+        steps = f"in steps of {node.multiple_of:g}" if node.multiple_of is not None else ""
+        return ", ".join(filter(None, (_range(node.ge, node.le), steps)))
+    return ""
+
+
+def _range(least: float | None, most: float | None) -> str:
+    if least is None:
+        return "" if most is None else f"at most {most:g}"
+    return f"{least} or more" if most is None else f"{least} to {most}"
+
+
+def _own_words(node: inspect.Metadata) -> str | None:
+    return (node.extra or {}).get("expected")

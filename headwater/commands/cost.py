@@ -10,8 +10,9 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.deployment import baselines, environment
+from headwater.deployment import baselines
 from headwater.deployment.cost import Estimate, differences, estimate, price_list
+from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
@@ -33,7 +34,7 @@ def cost(
     if reviewed is None:
         deployment = Deployment.read(synthesized, name)
     else:
-        deployment = Deployment.of_baselines(baselines.read(reviewed / name), environment.load(name, CONFIG))
+        deployment = Deployment.of_baselines(baselines.read(reviewed / name), read_environment(name, CONFIG))
     now = estimate(deployment, name)
     before = None if against is None else read_estimate(against, name)
     if as_json:

@@ -2,45 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from headwater.yaml_files import load_yaml
+from headwater.deployment.environment import Environment, Rule
+from headwater.yaml_files import either, read_yaml
 
-if TYPE_CHECKING:
-    from headwater.deployment.environment import Environment
-
-_OF_EMR = "which the release offers and which encrypt what goes between instances"
 FILE = Path(__file__).with_name("allow_lists.yaml")
+_OF_EMR = "which the release offers and which encrypt what goes between instances"
+_LISTS = {
+    "database.engine_version": "aurora_postgresql",
+    "stream.kafka_version": "msk_versions",
+    "stream.broker_type": "msk_broker_types",
+    "connect.kafka_connect_version": "msk_connect_versions",
+    "emr.release": "emr_releases",
+    "glue.version": "glue_versions",
+    "glue.worker_type": "glue_worker_types",
+}
+"""The list of each field that takes only what AWS offers, whatever the other fields are."""
 
 
-def rules(environment: Environment) -> Iterable[tuple[str, object, bool, str]]:
-    """Each field that a list speaks of, its value, whether AWS offers it, and what AWS offers."""
-    lists = _lists()
-    one = environment
-    regions = lists["regions"]["values"]
-    yield "region", one.region, one.region in regions, f"{_either(list(regions))}, for which {FILE.name} has the lists"
-    zones, offered = one.availability_zones, regions.get(one.region, [])
-    good_zones = 2 <= len(set(zones)) == len(zones) <= 3 and set(zones) <= set(offered)
-    yield "availability_zones", list(zones), good_zones, f"two or three different ones of {', '.join(offered)}"
-    if one.network.nat_instance_type is not None:
-        yield _rule("network.nat_instance_type", one.network.nat_instance_type, "nat_instance_types")
-    yield _rule("database.engine_version", one.database.engine_version, "aurora_postgresql")
-    yield _rule("stream.kafka_version", one.stream.kafka_version, "msk_versions")
-    yield _rule("stream.broker_type", one.stream.broker_type, "msk_broker_types")
-    yield _rule("connect.kafka_connect_version", one.connect.kafka_connect_version, "msk_connect_versions")
-    yield _rule("emr.release", one.emr.release, "emr_releases")
-    for field, found in (("emr.primary_type", one.emr.primary_type), ("emr.core_type", one.emr.core_type)):
-        offered = emr_instance_types(one.emr.release)
-        family = found.partition(".")[0]
-        near = [type_ for type_ in offered if type_.partition(".")[0] == family]
-        families = sorted({type_.partition(".")[0] for type_ in offered})
-        expected = _either(near) if near else f"a type of the families {_either(families)}"
-        yield field, found, found in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})"
-    yield _rule("glue.version", one.glue.version, "glue_versions")
-    yield _rule("glue.worker_type", one.glue.worker_type, "glue_worker_types")
+def rules(environment: Environment) -> Iterator[Rule]:
+    """A rule for each field of which the lists know what AWS offers."""
+    regions = _lists()["regions"]["values"]
+    yield Rule("region", environment.region in regions, f"{either(regions)}, for which {FILE.name} has the lists")
+    zones, offered = environment.availability_zones, regions.get(environment.region, [])
+    yield Rule(
+        "availability_zones",
+        2 <= len(set(zones)) == len(zones) <= 3 and set(zones) <= set(offered),
+        f"two or three different ones of {', '.join(offered)}",
+    )
+    if environment.network.nat_instance_type is not None:
+        yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
+    for field, name in _LISTS.items():
+        yield _listed(environment, field, name)
+    for field in ("emr.primary_type", "emr.core_type"):
+        yield _instance_rule(environment, field)
 
 
 def emr_instance_types(release: str) -> list[str]:
@@ -53,17 +53,26 @@ def emr_instance_types(release: str) -> list[str]:
     ]
 
 
-def _rule(field: str, found: str, name: str) -> tuple[str, object, bool, str]:
+def _instance_rule(environment: Environment, field: str) -> Rule:
+    type_ = attrgetter(field)(environment)
+    offered = emr_instance_types(environment.emr.release)
+    same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
+    families = sorted({_family(candidate) for candidate in offered})
+    expected = either(same_family) if same_family else f"a type of the families {either(families)}"
+    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})")
+
+
+def _family(instance_type: str) -> str:
+    return instance_type.partition(".")[0]
+
+
+def _listed(environment: Environment, field: str, name: str) -> Rule:
     values = _lists()[name]["values"]
-    return field, found, found in values, f"{_either(values)} ({_origin(name)})"
+    return Rule(field, attrgetter(field)(environment) in values, f"{either(values)} ({_origin(name)})")
 
 
 def _origin(name: str) -> str:
     return f"{FILE.name}, {name}, as of {_lists()[name]['date']}"
-
-
-def _either(values: Sequence[str]) -> str:
-    return " or ".join([", ".join(values[:-1]), values[-1]]) if len(values) > 1 else values[0]
 
 
 def _number(release: str) -> tuple[int, ...]:
@@ -72,5 +81,5 @@ def _number(release: str) -> tuple[int, ...]:
 
 @cache
 def _lists() -> dict[str, Any]:
-    lists: dict[str, Any] = load_yaml(FILE.read_text(encoding="utf-8"), str(FILE))
+    lists: dict[str, Any] = read_yaml(FILE)
     return lists

@@ -1,24 +1,20 @@
 """Environments: the typed form of ``config/<name>.yaml``.
 
-An unknown, missing, mistyped or contradictory value is refused with file, field, found and expected. Every field is
-explained in ``docs/reference/stacks.md``.
+Each field says here what it means and which values it takes; ``schemas/environment.schema.json`` tells editors the
+same. ``environment_rules.read_environment`` reads a file, and also checks what its fields must be beside each other and
+what AWS offers.
 """
 
 from __future__ import annotations
 
-import ipaddress
-import re
-import types
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Literal, NamedTuple, get_args
 
-from headwater.deployment import allow_lists
-from headwater.errors import UserError
-from headwater.yaml_files import load_yaml
+from msgspec import Meta, Struct
 
-INTERFACE_ENDPOINTS = (
+from headwater.yaml_files import yaml_paths
+
+InterfaceEndpoint = Literal[
     "ec2messages",
     "glue",
     "kms",
@@ -28,141 +24,257 @@ INTERFACE_ENDPOINTS = (
     "ssm",
     "ssmmessages",
     "sts",
-)
+]
+INTERFACE_ENDPOINTS: tuple[str, ...] = get_args(InterfaceEndpoint)
 # What the pipeline's secrets, catalog and metrics go through, headwater/deployment/flows.yaml.
 NEEDED_ENDPOINTS = ("glue", "monitoring", "secretsmanager")
-# RFC 1918.
-_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 # The retentions that CloudWatch Logs offers, in days.
-LOG_DAYS = (1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653)
+LogDays = Literal[
+    1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
+]  # fmt: skip
+LOG_DAYS: tuple[int, ...] = get_args(LogDays)
+
+# Python's $ alone would also match before a line break at the end.
+_END = r"$(?!\n)"
+_DIFFERENT = {"uniqueItems": True}
 
 
-@dataclass(frozen=True)
-class Data:
-    """What becomes of data when a stack is deleted: kept, unless ``retain`` is false *and* ``delete_with_stacks_of``
-    names the environment."""
-
-    retain: bool
-    delete_with_stacks_of: str | None
+class _Part(Struct, frozen=True, forbid_unknown_fields=True):
+    """A mapping that takes the fields it names, and all of them."""
 
 
-@dataclass(frozen=True)
-class Network:
-    """The VPC. ``nat_instance_type`` belongs to ``nat: instance``; one gateway a zone comes with ``nat: gateway``."""
+class Data(_Part, frozen=True, kw_only=True):
+    """What becomes of data when a stack is deleted: it stays, unless ``retain`` is false *and*
+    ``delete_with_stacks_of`` names the environment."""
 
-    cidr: str
-    nat: Literal["instance", "gateway"]
-    nat_instance_type: str | None
-    interface_endpoints: tuple[str, ...]
+    retain: Annotated[
+        bool,
+        Meta(description="true: stacks are protected from deletion, and data stays when its stack goes. True in prod."),
+    ]
+    delete_with_stacks_of: Annotated[
+        str | None,
+        Meta(
+            description="The environment's name, beside retain: false: data goes with its stack. "
+            "null: data stays whatever retain says."
+        ),
+    ]
 
 
-@dataclass(frozen=True)
-class Lake:
-    """``query_scan_limit_gib`` bounds what one Athena query may read."""
+class Network(_Part, frozen=True, kw_only=True):
+    """The VPC."""
 
-    query_scan_limit_gib: int
-    query_result_days: int
+    cidr: Annotated[
+        str,
+        Meta(
+            description="An IPv4 network of /16 to /18 within a private network of RFC 1918.", examples=["10.40.0.0/16"]
+        ),
+    ]
+    nat: Annotated[
+        Literal["instance", "gateway"],
+        Meta(description="How the work subnets reach the internet: one small instance, or one gateway per zone."),
+    ]
+    nat_instance_type: Annotated[
+        str | None,
+        Meta(
+            description="The type of the instance beside nat: instance; null beside nat: gateway.",
+            examples=["t4g.nano"],
+        ),
+    ]
+    interface_endpoints: Annotated[
+        tuple[InterfaceEndpoint, ...],
+        Meta(
+            description=f"The AWS services that are reached without NAT: {', '.join(NEEDED_ENDPOINTS)} at least.",
+            extra_json_schema=_DIFFERENT,
+        ),
+    ]
 
 
-@dataclass(frozen=True)
-class Database:
+class Lake(_Part, frozen=True, kw_only=True):
+    """Queries of the lake."""
+
+    query_scan_limit_gib: Annotated[int, Meta(ge=1, description="The most that one Athena query may read, in GiB.")]
+    query_result_days: Annotated[int, Meta(ge=1, description="How long Athena's results stay, in days.")]
+
+
+class Database(_Part, frozen=True, kw_only=True):
     """Aurora PostgreSQL Serverless v2; capacities in Aurora capacity units (2 GiB of memory each)."""
 
-    engine_version: str
-    capacity_min: float
-    capacity_max: float
-    readers: int
-    backup_days: int
+    engine_version: Annotated[str, Meta(description="Aurora PostgreSQL's version, in quotes.", examples=["16.9"])]
+    # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
+    capacity_min: Annotated[
+        float,
+        Meta(
+            ge=0.5,
+            le=256,
+            multiple_of=0.5,
+            description="The least capacity; 0 is refused, since logical replication prevents the pause at 0.",
+        ),
+    ]
+    capacity_max: Annotated[
+        float, Meta(ge=1, le=256, multiple_of=0.5, description="The greatest capacity: capacity_min or more.")
+    ]
+    readers: Annotated[int, Meta(ge=0, le=15, description="Reader instances beside the writer.")]
+    backup_days: Annotated[int, Meta(ge=1, le=35, description="How long automatic backups stay, in days.")]
 
 
-@dataclass(frozen=True)
-class Stream:
-    """MSK. ``volume_gib`` a broker; ``retention_hours`` is the time in which a stopped sink can catch up."""
+class Stream(_Part, frozen=True, kw_only=True):
+    """MSK."""
 
-    kafka_version: str
-    broker_type: str
-    brokers_per_zone: int
-    volume_gib: int
-    retention_hours: int
-    partitions: int
-
-
-@dataclass(frozen=True)
-class Connect:
-    """MSK Connect: capacity units (1 vCPU and 4 GiB each) a worker, and the greatest age of an unflushed record."""
-
-    kafka_connect_version: str
-    source_units: int
-    sink_units: int
-    sink_workers: int
-    flush_ms: int
+    kafka_version: Annotated[str, Meta(description="MSK's Kafka version, with KRaft.", examples=["3.9.x.kraft"])]
+    broker_type: Annotated[str, Meta(description="The brokers' type.", examples=["kafka.m7g.large"])]
+    brokers_per_zone: Annotated[int, Meta(ge=1, description="Brokers per availability zone.")]
+    volume_gib: Annotated[int, Meta(ge=1, le=16384, description="Storage per broker, in GiB.")]
+    retention_hours: Annotated[
+        int, Meta(ge=1, description="How long topics keep records: the time in which a stopped sink can catch up.")
+    ]
+    partitions: Annotated[int, Meta(ge=1, description="Partitions per table's topic.")]
 
 
-@dataclass(frozen=True)
-class Emr:
-    """The cluster of the writer. ``epoch`` is raised when the source's history was cut."""
+class Connect(_Part, frozen=True, kw_only=True):
+    """MSK Connect; units of 1 vCPU and 4 GiB each."""
 
-    release: str
-    primary_type: str
-    core_type: str
-    core_nodes: int
-    volume_gib: int
-    epoch: int
-
-
-@dataclass(frozen=True)
-class KeyValue:
-    """DynamoDB's changes on Kinesis. ``stream_shards`` is None where the stream scales by itself, and
-    ``stream_retention_hours`` the time in which a stopped job can catch up."""
-
-    stream_shards: int | None
-    stream_retention_hours: int
+    kafka_connect_version: Annotated[str, Meta(description="MSK Connect's version.", examples=["3.7.x"])]
+    source_units: Annotated[Literal[1, 2, 4, 8], Meta(description="Units per worker of the source connector.")]
+    sink_units: Annotated[Literal[1, 2, 4, 8], Meta(description="Units per worker of the sink connector.")]
+    sink_workers: Annotated[
+        Literal[1], Meta(description="Workers of the sink connector: it has one task, which one worker runs.")
+    ]
+    flush_ms: Annotated[
+        int, Meta(ge=100, description="The greatest age of a record that has not landed yet, in milliseconds.")
+    ]
 
 
-@dataclass(frozen=True)
-class Glue:
-    """The streaming job. ``window_seconds`` is the time that one commit gathers; Glue may restart the job within three
-    hours from ``maintenance_window``, a day and hour in UTC; ``epoch`` is raised when the source's history was cut."""
+class Emr(_Part, frozen=True, kw_only=True):
+    """The cluster of the writer."""
 
-    version: str
-    worker_type: str
-    workers: int
-    window_seconds: int
-    maintenance_window: str
-    epoch: int
-
-
-@dataclass(frozen=True)
-class Monitoring:
-    """Who is told, and beyond which value of what. Ages are in seconds, sizes in MiB, the budget in US dollars."""
-
-    emails: tuple[str, ...]
-    monthly_budget_usd: int
-    freshness_seconds: int
-    consumer_lag_records: int
-    slot_lag_mib: int
-    wal_mib: int
-    iterator_age_seconds: int
-    replication_age_seconds: int
-    quarantined_records: int
+    release: Annotated[str, Meta(description="EMR's release.", examples=["emr-7.13.0"])]
+    primary_type: Annotated[str, Meta(description="The primary node's instance type.", examples=["m7g.xlarge"])]
+    core_type: Annotated[str, Meta(description="The core nodes' instance type.", examples=["m7g.xlarge"])]
+    core_nodes: Annotated[int, Meta(ge=1, description="Core nodes.")]
+    volume_gib: Annotated[int, Meta(ge=32, le=16384, description="Storage per node, in GiB.")]
+    epoch: Annotated[
+        int, Meta(ge=1, description="Raise it when the database's history was cut: rebuilt cluster, lost slot.")
+    ]
 
 
-@dataclass(frozen=True)
-class Bi:
-    """QuickSight. ``principal`` is the ARN of the QuickSight user or group that gets data source and data sets."""
+class KeyValue(_Part, frozen=True, kw_only=True):
+    """DynamoDB's changes on Kinesis."""
 
-    principal: str
+    stream_shards: Annotated[
+        Annotated[int, Meta(ge=1)] | None,
+        Meta(
+            description="Shards per stream; null for a stream on demand, which scales by itself.",
+            extra={"expected": "a whole number, 1 or more, or null for a stream on demand"},
+        ),
+    ]
+    # What Kinesis offers: a day to a year.
+    stream_retention_hours: Annotated[
+        int,
+        Meta(
+            ge=24, le=8760, description="How long streams keep records: the time in which a stopped job can catch up."
+        ),
+    ]
 
 
-@dataclass(frozen=True)
-class Environment:
-    """One environment. ``account`` is None where the credentials at hand decide, ``bi`` where none is wanted."""
+class Glue(_Part, frozen=True, kw_only=True):
+    """The streaming jobs."""
 
-    name: str
-    account: str | None
-    region: str
-    availability_zones: tuple[str, ...]
-    log_days: int
+    version: Annotated[str, Meta(description="Glue's version, in quotes.", examples=["5.1"])]
+    worker_type: Annotated[str, Meta(description="The workers' type.", examples=["G.025X"])]
+    # One worker drives, so that a job of one would have none to work.
+    workers: Annotated[int, Meta(ge=2, description="Workers per job; one of them drives.")]
+    window_seconds: Annotated[int, Meta(ge=1, description="The time from one commit's start to the next, in seconds.")]
+    maintenance_window: Annotated[
+        str,
+        Meta(
+            pattern=rf"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):(1?[0-9]|2[0-3]){_END}",
+            description="A day and an hour in UTC; Glue may restart the job within three hours from then.",
+            examples=["Sun:3"],
+            extra={"expected": "a day and an hour such as Sun:3"},
+        ),
+    ]
+    epoch: Annotated[int, Meta(ge=1, description="Raise it when the stream's history was cut.")]
+
+
+class Monitoring(_Part, frozen=True, kw_only=True):
+    """Who is told, and beyond which value of what."""
+
+    emails: Annotated[
+        tuple[
+            Annotated[
+                str,
+                Meta(
+                    pattern=rf"^[^@\s]+@[^@\s]+\.[^@\s]+{_END}",
+                    extra={"expected": "an address such as oncall@example.com"},
+                ),
+            ],
+            ...,
+        ],
+        Meta(
+            description="Who gets notifications; each has to confirm. One at least where data is kept.",
+            extra_json_schema=_DIFFERENT,
+        ),
+    ]
+    monthly_budget_usd: Annotated[int, Meta(ge=1, description="The account's cost per month, in US dollars.")]
+    freshness_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="The greatest age of a change when it is committed: twice glue.window_seconds and twice "
+            "connect.flush_ms at least.",
+        ),
+    ]
+    consumer_lag_records: Annotated[int, Meta(ge=1, description="Records that the sink may be behind.")]
+    slot_lag_mib: Annotated[int, Meta(ge=1, description="WAL that is kept for the slot, in MiB: wal_mib at most.")]
+    wal_mib: Annotated[int, Meta(ge=1, description="WAL that is kept in all, in MiB.")]
+    iterator_age_seconds: Annotated[
+        int, Meta(ge=1, description="How far a job may be behind: less than key_value.stream_retention_hours.")
+    ]
+    replication_age_seconds: Annotated[int, Meta(ge=1, description="How far DynamoDB may be behind with its stream.")]
+    quarantined_records: Annotated[int, Meta(ge=0, description="Records that may be put aside in five minutes.")]
+
+
+class Bi(_Part, frozen=True, kw_only=True):
+    """QuickSight."""
+
+    principal: Annotated[
+        str,
+        Meta(
+            pattern=rf"^arn:aws[a-z-]*:quicksight:[a-z0-9-]+:[0-9]{{12}}:(user|group)/[^/\n]+/.+{_END}",
+            description="The ARN of the QuickSight user or group that gets data source and data sets.",
+            extra={"expected": "the ARN of a QuickSight user or group"},
+        ),
+    ]
+
+
+class Environment(_Part, frozen=True, kw_only=True):
+    """One environment."""
+
+    name: Annotated[str, Meta(description="The environment's name, as the file's.")]
+    account: Annotated[
+        Annotated[str, Meta(pattern=f"^[0-9]{{12}}{_END}")] | None,
+        Meta(
+            description="The account's 12 digits in quotes; null deploys to the account of the credentials at hand.",
+            extra={"expected": "12 digits in quotes, or null"},
+        ),
+    ]
+    region: Annotated[
+        str,
+        Meta(
+            pattern=f"^[a-z]{{2}}(-[a-z]+)+-[0-9]{_END}",
+            description="The region.",
+            examples=["eu-central-1"],
+            extra={"expected": "a region such as eu-central-1"},
+        ),
+    ]
+    availability_zones: Annotated[
+        tuple[str, ...],
+        Meta(
+            description="Two or three zones of the region, named because a look-up would need credentials.",
+            extra_json_schema={"minItems": 2, "maxItems": 3, **_DIFFERENT},
+        ),
+    ]
+    log_days: Annotated[LogDays, Meta(description="How long log groups and the log bucket keep logs, in days.")]
     data: Data
     network: Network
     lake: Lake
@@ -173,7 +285,7 @@ class Environment:
     key_value: KeyValue
     glue: Glue
     monitoring: Monitoring
-    bi: Bi | None
+    bi: Annotated[Bi | None, Meta(description="QuickSight, which must be set up in the account; null for none.")]
 
     @property
     def deletes_data(self) -> bool:
@@ -181,216 +293,14 @@ class Environment:
         return not self.data.retain and self.data.delete_with_stacks_of == self.name
 
 
+class Rule(NamedTuple):
+    """What must be true of a field (its dotted path), whether it is, and which value is expected."""
+
+    field: str
+    holds: bool
+    expected: str
+
+
 def names(folder: Path) -> list[str]:
-    """The names of the environments in a folder."""
-    return sorted(path.stem for path in folder.glob("*.yaml"))
-
-
-def load(name: str, folder: Path) -> Environment:
-    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, found and expected."""
-    if name not in names(folder):
-        known = ", ".join(names(folder)) or "none"
-        raise UserError(f"environment: found {name!r}, expected one of {known}, a file in {folder}")
-    path = folder / f"{name}.yaml"
-    document = load_yaml(path.read_text(encoding="utf-8"), str(path))
-    environment: Environment = _record(Environment, document, str(path), "")
-    _check(environment, path)
-    return environment
-
-
-def _record(kind: Any, document: object, where: str, prefix: str) -> Any:
-    """Build the dataclass ``kind`` from a mapping; ``prefix`` is the path of its fields within the file."""
-    hints = get_type_hints(kind)
-    known = [field.name for field in fields(kind)]
-    if not isinstance(document, Mapping):
-        raise UserError(f"{where}: {prefix or 'content'}: found {document!r}, expected {', '.join(known)}")
-    for key in document:
-        if key not in known:
-            raise UserError(f"{where}: {_dotted(prefix, key)}: found an unknown field, expected {', '.join(known)}")
-    for key in known:
-        if key not in document:
-            raise UserError(f"{where}: {_dotted(prefix, key)}: found nothing, expected {_describe(hints[key])}")
-    return kind(**{key: _value(hints[key], document[key], where, _dotted(prefix, key)) for key in known})
-
-
-def _value(kind: Any, found: object, where: str, field: str) -> Any:
-    if hasattr(kind, "__dataclass_fields__"):
-        return _record(kind, found, where, field)
-    if get_origin(kind) is tuple:
-        if isinstance(found, list) and all(isinstance(item, str) for item in found):
-            return tuple(found)
-    elif get_origin(kind) is Literal:
-        if found in get_args(kind):
-            return found
-    elif get_origin(kind) in (types.UnionType, Union):
-        inner = _given(kind)
-        if found is None:
-            return None
-        if isinstance(found, Mapping) if hasattr(inner, "__dataclass_fields__") else type(found) is inner:
-            return _value(inner, found, where, field)
-    elif kind is float and isinstance(found, int | float) and not isinstance(found, bool):
-        return float(found)
-    # bool is a subclass of int, and "retain: 1" is not what was meant.
-    elif type(found) is kind:
-        return found
-    raise UserError(f"{where}: {field}: found {found!r}, expected {_describe(kind)}")
-
-
-def _given(kind: Any) -> Any:
-    """The type that an optional field has where it is not null."""
-    (inner,) = [one for one in get_args(kind) if one is not types.NoneType]
-    return inner
-
-
-def _dotted(prefix: str, key: object) -> str:
-    return f"{prefix}.{key}" if prefix else str(key)
-
-
-def _describe(kind: Any) -> str:
-    if hasattr(kind, "__dataclass_fields__"):
-        return "a mapping with " + ", ".join(field.name for field in fields(kind))
-    if get_origin(kind) is tuple:
-        return "a list of texts"
-    if get_origin(kind) is Literal:
-        return " or ".join(str(value) for value in get_args(kind))
-    if get_origin(kind) in (types.UnionType, Union):
-        inner = _given(kind)
-        return f"{'a text in quotes' if inner is str else _describe(inner)}, or null"
-    return {str: "a text", int: "a whole number", float: "a number", bool: "true or false"}[kind]
-
-
-def _check(environment: Environment, path: Path) -> None:
-    """Refuse values that cannot be, alone or together."""
-    for field, found, good, expected in _rules(environment, path):
-        if not good:
-            raise UserError(f"{path}: {field}: found {found!r}, expected {expected}")
-
-
-def _rules(environment: Environment, path: Path) -> Iterable[tuple[str, object, bool, str]]:
-    """Field, value, whether it is good, what is."""
-    one = environment
-    yield "name", one.name, one.name == path.stem, f"{path.stem}, as the file is called"
-    good_account = one.account is None or re.fullmatch(r"\d{12}", one.account) is not None
-    yield "account", one.account, good_account, "12 digits in quotes, or null"
-    yield "region", one.region, re.fullmatch(r"[a-z]{2}(-[a-z]+)+-\d", one.region) is not None, "such as eu-central-1"
-    yield "log_days", one.log_days, one.log_days in LOG_DAYS, f"one of {', '.join(map(str, LOG_DAYS))}"
-
-    confirmed = one.data.delete_with_stacks_of
-    yield (
-        "data.delete_with_stacks_of",
-        confirmed,
-        confirmed is None or (confirmed == one.name and not one.data.retain),
-        "null where data.retain is true" if one.data.retain else f"{one.name}, or null",
-    )
-    yield "data.retain", one.data.retain, one.data.retain or one.name != "prod", "true in prod"
-
-    try:
-        network = ipaddress.IPv4Network(one.network.cidr)
-        good_cidr = 16 <= network.prefixlen <= 18 and any(network.subnet_of(private) for private in _PRIVATE)
-    except ValueError:
-        good_cidr = False
-    private = ", ".join(map(str, _PRIVATE))
-    yield "network.cidr", one.network.cidr, good_cidr, f"an IPv4 network of /16 to /18 within {private}"
-    wants_instance = one.network.nat == "instance"
-    yield (
-        "network.nat_instance_type",
-        one.network.nat_instance_type,
-        (one.network.nat_instance_type is not None) == wants_instance,
-        "an instance type such as t4g.nano" if wants_instance else "null beside network.nat: gateway",
-    )
-    endpoints = one.network.interface_endpoints
-    good_endpoints = len(set(endpoints)) == len(endpoints) and set(endpoints) <= set(INTERFACE_ENDPOINTS)
-    good_endpoints = good_endpoints and set(NEEDED_ENDPOINTS) <= set(endpoints)
-    spare = [name for name in INTERFACE_ENDPOINTS if name not in NEEDED_ENDPOINTS]
-    expected = f"{', '.join(NEEDED_ENDPOINTS)}, and any of {', '.join(spare)}"
-    yield "network.interface_endpoints", list(endpoints), good_endpoints, expected
-
-    for field, count, least in (
-        ("lake.query_scan_limit_gib", one.lake.query_scan_limit_gib, 1),
-        ("lake.query_result_days", one.lake.query_result_days, 1),
-        ("stream.brokers_per_zone", one.stream.brokers_per_zone, 1),
-        ("stream.retention_hours", one.stream.retention_hours, 1),
-        ("stream.partitions", one.stream.partitions, 1),
-        ("connect.flush_ms", one.connect.flush_ms, 100),
-        ("emr.core_nodes", one.emr.core_nodes, 1),
-        ("emr.epoch", one.emr.epoch, 1),
-        # One worker drives, so that a job of one would have none to work.
-        ("glue.workers", one.glue.workers, 2),
-        ("glue.window_seconds", one.glue.window_seconds, 1),
-        ("glue.epoch", one.glue.epoch, 1),
-        ("monitoring.monthly_budget_usd", one.monitoring.monthly_budget_usd, 1),
-        ("monitoring.consumer_lag_records", one.monitoring.consumer_lag_records, 1),
-        ("monitoring.slot_lag_mib", one.monitoring.slot_lag_mib, 1),
-        ("monitoring.wal_mib", one.monitoring.wal_mib, 1),
-        ("monitoring.replication_age_seconds", one.monitoring.replication_age_seconds, 1),
-        ("monitoring.quarantined_records", one.monitoring.quarantined_records, 0),
-    ):
-        yield field, count, count >= least, f"{least} or more"
-    for field, count, least, most in (
-        # The sink has one task, which one worker runs.
-        ("connect.sink_workers", one.connect.sink_workers, 1, 1),
-        ("database.readers", one.database.readers, 0, 15),
-        ("stream.volume_gib", one.stream.volume_gib, 1, 16384),
-        ("emr.volume_gib", one.emr.volume_gib, 32, 16384),
-    ):
-        yield field, count, least <= count <= most, f"{least} to {most}" if least < most else str(least)
-    for field, units in (("source_units", one.connect.source_units), ("sink_units", one.connect.sink_units)):
-        yield f"connect.{field}", units, units in (1, 2, 4, 8), "1, 2, 4 or 8"
-
-    database = one.database
-    # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
-    yield "database.capacity_min", database.capacity_min, database.capacity_min >= 0.5, "0.5 or more"
-    for field, units_ in (("capacity_min", database.capacity_min), ("capacity_max", database.capacity_max)):
-        yield f"database.{field}", units_, units_ * 2 == int(units_ * 2), "a multiple of 0.5"
-    yield (
-        "database.capacity_max",
-        database.capacity_max,
-        max(1.0, database.capacity_min) <= database.capacity_max <= 256,
-        f"at least 1 and at least capacity_min ({database.capacity_min}), at most 256",
-    )
-    yield "database.backup_days", database.backup_days, 1 <= database.backup_days <= 35, "1 to 35"
-    yield from allow_lists.rules(one)
-    yield from _key_value_rules(one)
-    yield from _monitoring_rules(one)
-
-
-def _key_value_rules(one: Environment) -> Iterable[tuple[str, object, bool, str]]:
-    shards, hours = one.key_value.stream_shards, one.key_value.stream_retention_hours
-    yield "key_value.stream_shards", shards, shards is None or shards >= 1, "1 or more, or null for a stream on demand"
-    # What Kinesis offers, in hours: a day to a year.
-    yield "key_value.stream_retention_hours", hours, 24 <= hours <= 8760, "24 to 8760"
-    window = one.glue.maintenance_window
-    good_window = re.fullmatch(r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun):(1?\d|2[0-3])", window) is not None
-    yield "glue.maintenance_window", window, good_window, "a day and an hour such as Sun:3"
-
-
-def _monitoring_rules(one: Environment) -> Iterable[tuple[str, object, bool, str]]:
-    settings = one.monitoring
-    emails = settings.emails
-    good_emails = len(set(emails)) == len(emails) and all(
-        re.fullmatch(r"[^@\s]+@[^@\s]+\.[^@\s]+", to) for to in emails
-    )
-    yield "monitoring.emails", list(emails), good_emails, "different addresses"
-    yield "monitoring.emails", list(emails), bool(emails) or not one.data.retain, "an address where data.retain is true"
-    # A change waits for its window, and then for the commit.
-    slowest = max(one.glue.window_seconds, one.connect.flush_ms // 1000)
-    yield (
-        "monitoring.freshness_seconds",
-        settings.freshness_seconds,
-        settings.freshness_seconds >= 2 * slowest,
-        f"{2 * slowest} or more: twice glue.window_seconds and connect.flush_ms",
-    )
-    # A slot holds log back, so it is never more than all of it.
-    slot = settings.slot_lag_mib
-    yield "monitoring.slot_lag_mib", slot, slot <= settings.wal_mib, f"at most wal_mib ({settings.wal_mib})"
-    kept = one.key_value.stream_retention_hours * 3600
-    yield (
-        "monitoring.iterator_age_seconds",
-        settings.iterator_age_seconds,
-        1 <= settings.iterator_age_seconds < kept,
-        f"1 to less than key_value.stream_retention_hours ({kept} seconds): older records are lost",
-    )
-    if one.bi is not None:
-        arn = re.fullmatch(r"arn:aws[a-z-]*:quicksight:[a-z0-9-]+:(\d{12}):(user|group)/[^/]+/.+", one.bi.principal)
-        good_arn = arn is not None and one.account in (None, arn.group(1))
-        yield "bi.principal", one.bi.principal, good_arn, "the ARN of a QuickSight user or group of this account"
+    """The names of the environments in a folder. Raises UserError for a file with the ending ``.yml``."""
+    return sorted(path.stem for path in yaml_paths(folder))

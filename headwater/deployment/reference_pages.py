@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from headwater.deployment import baselines, environment, policies, reachability, rights
+from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.reachability import Declared, Network
 from headwater.deployment.rights import Principal
 from headwater.deployment.templates import Deployment
@@ -67,7 +68,7 @@ def deployments(folder: Path = BASELINES) -> dict[str, Deployment]:
         templates = baselines.read(folder / name)
         if not templates:
             raise UserError(f"{folder / name}: found no baseline, expected some: run `make baselines`")
-        found[name] = Deployment.of_baselines(templates, environment.load(name, CONFIG))
+        found[name] = Deployment.of_baselines(templates, read_environment(name, CONFIG))
     return found
 
 

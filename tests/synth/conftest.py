@@ -3,12 +3,13 @@
 import json
 import zipfile
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import fields
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import aws_cdk as cdk
+import msgspec
 import pytest
 from aws_cdk.assertions import Template
 
@@ -16,6 +17,7 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
 from headwater.deployment import environment
 from headwater.deployment.environment import Bi, Environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
@@ -119,8 +121,8 @@ def synthesize(
 
     def one(name: str) -> Synthesized:
         if name not in done:
-            settings = environment.load("dev" if name == WITH_BI else name, CONFIG)
-            settings = replace(settings, bi=Bi(PRINCIPAL)) if name == WITH_BI else settings
+            settings = read_environment("dev" if name == WITH_BI else name, CONFIG)
+            settings = msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL)) if name == WITH_BI else settings
             done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
 

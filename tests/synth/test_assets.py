@@ -12,7 +12,7 @@ import aws_cdk as cdk
 import pytest
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
-from headwater.deployment import environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.local import spark
 from headwater.paths import BUILD, CONFIG, ROOT
 from stacks.assets import Assets
@@ -24,7 +24,7 @@ def deployed(new_app: Callable[[], cdk.App], contracts: list[Contract]) -> Synth
     """dev, of what ``make assets`` has built."""
     app = new_app()
     app.node.set_context("aws:cdk:disable-asset-staging", True)
-    return Synthesized(app, environment.load("dev", CONFIG), contracts, Assets(ROOT, BUILD))
+    return Synthesized(app, read_environment("dev", CONFIG), contracts, Assets(ROOT, BUILD))
 
 
 def test_the_step_is_given_the_files_of_the_local_writer(deployed: Synthesized) -> None:

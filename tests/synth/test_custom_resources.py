@@ -15,7 +15,7 @@ from custom_resources.emr_step import step_name
 from headwater.contract.model import Contract
 from headwater.definitions import order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.deployment import environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
@@ -176,7 +176,7 @@ def test_a_changed_file_is_another_step(
             copy = build / path.relative_to(assets.build)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    settings = environment.load("dev", CONFIG)
+    settings = read_environment("dev", CONFIG)
 
     def name() -> str:
         emr = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr

@@ -4,19 +4,19 @@ import importlib.util
 import json
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
 import aws_cdk as cdk
+import msgspec
 import pytest
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import Contract
 from headwater.definitions import spark_settings
-from headwater.deployment import environment
 from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
@@ -191,11 +191,11 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
 ) -> None:
     _, run = only(dev, "Custom::HeadwaterGlueRun")
     before = run["Properties"]["Definition"]
-    settings = environment.load("dev", CONFIG)
+    settings = read_environment("dev", CONFIG)
     assert definition(settings) == before
-    assert definition(replace(settings, glue=replace(settings.glue, epoch=2))) != before
-    assert definition(replace(settings, glue=replace(settings.glue, workers=3))) != before
-    assert definition(replace(settings, log_days=30)) == before
+    assert definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, epoch=2))) != before
+    assert definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, workers=3))) != before
+    assert definition(msgspec.structs.replace(settings, log_days=30)) == before
 
 
 @pytest.mark.parametrize("changed", ["headwater.zip", f"jars/{HUDI_JAR}", "contracts/accounts.json", "glue_script"])
@@ -205,7 +205,7 @@ def test_a_changed_file_restarts_the_run(
     build, script = tmp_path / "build", tmp_path / "write_hudi.py"
     shutil.copytree(assets.build, build)
     script.write_bytes(assets.glue_script().read_bytes())
-    settings = environment.load("dev", CONFIG)
+    settings = read_environment("dev", CONFIG)
 
     def definition() -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):

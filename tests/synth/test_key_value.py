@@ -9,8 +9,8 @@ import pytest
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.deployment import environment
 from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 from stacks.key_value import KeyValueStack
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def settings() -> Environment:
-    return environment.load("dev", CONFIG)
+    return read_environment("dev", CONFIG)
 
 
 @pytest.fixture(scope="module")

@@ -2,15 +2,15 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
+import msgspec
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
-from headwater.deployment import environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
 from headwater.paths import CONFIG
@@ -212,8 +212,8 @@ def test_monitoring_comes_after_what_it_watches(every: "Synthesized") -> None:
 def test_a_changed_threshold_changes_its_alarm_only(
     dev: "Synthesized", contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = environment.load("dev", CONFIG)
-    changed = replace(settings, monitoring=replace(settings.monitoring, slot_lag_mib=77))
+    settings = read_environment("dev", CONFIG)
+    changed = msgspec.structs.replace(settings, monitoring=msgspec.structs.replace(settings.monitoring, slot_lag_mib=77))
     stack = application.build(new_app(), changed, contracts, assets).monitoring
     after = Template.from_stack(stack).to_json()["Resources"]
     before = dev.template("monitoring")["Resources"]

@@ -16,6 +16,7 @@ from aws_cdk import aws_sns as sns
 
 from headwater.contract.model import Contract
 from headwater.deployment import environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.paths import CONFIG
 from stacks import application, nag
 from stacks.assets import Assets
@@ -61,7 +62,7 @@ def test_the_app_does_not_synthesize_with_a_finding(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     app = new_app()
-    settings = environment.load("dev", CONFIG)
+    settings = read_environment("dev", CONFIG)
     stack = application.build(app, settings, contracts, assets).network
     open_group = ec2.SecurityGroup(stack, "OpenGroup", vpc=stack.vpc)
     open_group.add_ingress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(22))

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
+import msgspec
 import pytest
 from aws_cdk import aws_logs as logs
 
@@ -21,6 +22,7 @@ from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.definitions.published_view import published_view_name, published_view_sql
 from headwater.deployment import environment
+from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT
 from stacks import application
@@ -121,8 +123,8 @@ def test_a_changed_worker_gets_another_name(
 ) -> None:
     names = set()
     for region in ("eu-central-1", "eu-west-1"):
-        settings = environment.load("dev", CONFIG)
-        moved = replace(settings, region=region, availability_zones=(f"{region}a", f"{region}b"))
+        settings = read_environment("dev", CONFIG)
+        moved = msgspec.structs.replace(settings, region=region, availability_zones=(f"{region}a", f"{region}b"))
         stack = application.build(new_app(), moved, contracts, assets).connect
         names.add(cdk.assertions.Template.from_stack(stack).to_json()["Resources"]["Worker"]["Properties"]["Name"])
     assert len(names) == 2
@@ -251,8 +253,8 @@ def test_the_first_rotation_finds_its_rules_and_an_instance(every: "Synthesized"
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = environment.load("dev", CONFIG)
-    two = replace(settings, database=replace(settings.database, readers=2))
+    settings = read_environment("dev", CONFIG)
+    two = msgspec.structs.replace(settings, database=msgspec.structs.replace(settings.database, readers=2))
     database = application.build(new_app(), two, contracts, assets).database
     resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()
     instances = [one["Properties"] for one in resources if one["Type"] == "AWS::RDS::DBInstance"]
@@ -301,8 +303,8 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
 def test_one_setting_alone_deletes_nothing(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    settings = environment.load("dev", CONFIG)
-    half = replace(settings, data=replace(settings.data, delete_with_stacks_of=None))
+    settings = read_environment("dev", CONFIG)
+    half = msgspec.structs.replace(settings, data=msgspec.structs.replace(settings.data, delete_with_stacks_of=None))
     lake = application.build(new_app(), half, contracts, assets).lake
     resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
     assert {one["DeletionPolicy"] for one in resources if one["Type"] == "AWS::S3::Bucket"} == {"Retain"}
@@ -318,7 +320,7 @@ def test_an_absent_asset_is_named(
         if path.is_file() and str(relative) != missing:
             (build / relative).parent.mkdir(parents=True, exist_ok=True)
             (build / relative).write_bytes(path.read_bytes())
-    settings = environment.load("dev", CONFIG)
+    settings = read_environment("dev", CONFIG)
     with pytest.raises(UserError, match=rf"{re.escape(missing)}: found no file.*make assets"):
         application.build(new_app(), settings, contracts, Assets(ROOT, build))
 

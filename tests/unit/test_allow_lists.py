@@ -8,7 +8,8 @@ import pytest
 import yaml
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.deployment import allow_lists, environment
+from headwater.deployment import allow_lists
+from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
 from tests.unit.test_environment import changed
@@ -38,17 +39,17 @@ def test_what_aws_does_not_offer_is_refused_with_what_it_does(
 ) -> None:
     pattern = rf"dev\.yaml: {re.escape(field)}: found '{re.escape(value)}', expected {re.escape(expected)}"
     with pytest.raises(UserError, match=pattern):
-        environment.load("dev", changed(tmp_path, field, value))
+        read_environment("dev", changed(tmp_path, field, value))
 
 
 def test_an_instance_type_is_offered_from_the_release_that_brought_it(tmp_path: Path) -> None:
     folder = changed(tmp_path, "emr.core_type", "r8i.xlarge")
-    assert environment.load("dev", folder).emr.core_type == "r8i.xlarge"
+    assert read_environment("dev", folder).emr.core_type == "r8i.xlarge"
     document = yaml.safe_load((folder / "dev.yaml").read_text())
     document["emr"]["release"] = "emr-7.8.0"
     (folder / "dev.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(UserError, match=r"emr\.core_type: found 'r8i\.xlarge', expected .*r8i-flex"):
-        environment.load("dev", folder)
+        read_environment("dev", folder)
 
 
 def test_every_instance_type_of_emr_encrypts_what_leaves_it() -> None:
@@ -62,7 +63,7 @@ def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
     document |= {"region": "eu-west-1", "availability_zones": ["eu-west-1a", "eu-west-1b"]}
     (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(UserError, match=r"region: found 'eu-west-1', expected eu-central-1, for which"):
-        environment.load("dev", tmp_path)
+        read_environment("dev", tmp_path)
 
 
 def test_every_list_says_where_it_is_from_and_when() -> None:

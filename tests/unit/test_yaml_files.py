@@ -7,7 +7,7 @@ from headwater.yaml_files import load_yaml
 
 
 def test_a_field_that_is_written_twice_is_refused() -> None:
-    with pytest.raises(UserError, match=r"x\.yaml: not YAML: b: found in line 3 and in line 4, expected it once"):
+    with pytest.raises(UserError, match=r"x\.yaml: b: found in line 3 and in line 4, expected it once"):
         load_yaml("a:\n- 1\nb: 1\nb: 2\n", "x.yaml")
 
 

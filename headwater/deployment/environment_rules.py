@@ -1,0 +1,119 @@
+"""Reads an environment, and checks what its fields must be beside each other and what AWS offers of them.
+
+``environment`` says which values each field takes by itself.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator
+from operator import attrgetter
+from pathlib import Path
+
+from headwater.deployment import allow_lists
+from headwater.deployment.environment import INTERFACE_ENDPOINTS, NEEDED_ENDPOINTS, Environment, Rule, names
+from headwater.errors import UserError
+from headwater.yaml_files import convert, read_yaml, refusal
+
+# RFC 1918.
+_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+
+
+def read_environment(name: str, folder: Path) -> Environment:
+    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, what was found and what was expected."""
+    known = names(folder)
+    if name not in known:
+        expected = f"one of {', '.join(known)}, a file in {folder}" if known else f"a file {name}.yaml in {folder}"
+        raise UserError(f"environment: found {name!r}, expected {expected}")
+    path = folder / f"{name}.yaml"
+    environment = convert(read_yaml(path), Environment, str(path))
+    for field, holds, expected in _rules(environment, name):
+        if not holds:
+            value = attrgetter(field)(environment)
+            raise refusal(str(path), field, list(value) if isinstance(value, tuple) else value, expected)
+    return environment
+
+
+def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
+    """All rules. ``stem`` is the file's name without its ending."""
+    yield Rule("name", environment.name == stem, f"{stem}, as the file is called")
+    yield from _data_rules(environment)
+    yield from _network_rules(environment)
+    yield from _database_rules(environment)
+    yield from allow_lists.rules(environment)
+    yield from _monitoring_rules(environment)
+    yield from _bi_rules(environment)
+
+
+def _data_rules(environment: Environment) -> Iterator[Rule]:
+    data, name = environment.data, environment.name
+    confirmed = data.delete_with_stacks_of
+    yield Rule(
+        "data.delete_with_stacks_of",
+        confirmed is None or (confirmed == name and not data.retain),
+        "null where data.retain is true" if data.retain else f"{name}, or null",
+    )
+    yield Rule("data.retain", data.retain or name != "prod", "true in prod")
+
+
+def _network_rules(environment: Environment) -> Iterator[Rule]:
+    network = environment.network
+    try:
+        cidr = ipaddress.IPv4Network(network.cidr)
+        good_cidr = 16 <= cidr.prefixlen <= 18 and any(cidr.subnet_of(private) for private in _PRIVATE)
+    except ValueError:
+        good_cidr = False
+    private = ", ".join(map(str, _PRIVATE))
+    yield Rule("network.cidr", good_cidr, f"an IPv4 network of /16 to /18 within {private}")
+    wants_instance = network.nat == "instance"
+    yield Rule(
+        "network.nat_instance_type",
+        (network.nat_instance_type is not None) == wants_instance,
+        "an instance type such as t4g.nano" if wants_instance else "null beside network.nat: gateway",
+    )
+    endpoints = network.interface_endpoints
+    spare = [endpoint for endpoint in INTERFACE_ENDPOINTS if endpoint not in NEEDED_ENDPOINTS]
+    yield Rule(
+        "network.interface_endpoints",
+        len(set(endpoints)) == len(endpoints) and set(NEEDED_ENDPOINTS) <= set(endpoints),
+        f"{', '.join(NEEDED_ENDPOINTS)}, and any of {', '.join(spare)}, each once",
+    )
+
+
+def _database_rules(environment: Environment) -> Iterator[Rule]:
+    least, most = environment.database.capacity_min, environment.database.capacity_max
+    yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
+
+
+def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
+    settings = environment.monitoring
+    emails = settings.emails
+    yield Rule("monitoring.emails", len(set(emails)) == len(emails), "different addresses")
+    yield Rule("monitoring.emails", bool(emails) or not environment.data.retain, "an address where data.retain is true")
+    # A change waits for its window, and then for the commit.
+    slowest = max(environment.glue.window_seconds, environment.connect.flush_ms // 1000)
+    yield Rule(
+        "monitoring.freshness_seconds",
+        settings.freshness_seconds >= 2 * slowest,
+        f"{2 * slowest} or more: twice glue.window_seconds and connect.flush_ms",
+    )
+    # What a slot holds back is part of all WAL.
+    yield Rule(
+        "monitoring.slot_lag_mib", settings.slot_lag_mib <= settings.wal_mib, f"at most wal_mib ({settings.wal_mib})"
+    )
+    kept = environment.key_value.stream_retention_hours * 3600
+    yield Rule(
+        "monitoring.iterator_age_seconds",
+        settings.iterator_age_seconds < kept,
+        f"less than key_value.stream_retention_hours ({kept} seconds): older records are lost",
+    )
+
+
+def _bi_rules(environment: Environment) -> Iterator[Rule]:
+    if environment.bi is not None and environment.account is not None:
+        account = environment.bi.principal.split(":")[4]
+        yield Rule(
+            "bi.principal",
+            account == environment.account,
+            f"the ARN of a QuickSight user or group of this account ({environment.account})",
+        )
