@@ -1,6 +1,6 @@
 -- Northwind's tables with the original's columns. Money is numeric, so that every value is exact.
--- Keys may be changed: foreign keys follow. A parent that is referred to cannot be deleted; an order takes its items
--- with it, and an employee or a territory takes its assignments with it.
+-- A key may change: foreign keys follow. A row that others refer to cannot be deleted, with two exceptions: deleting an
+-- order deletes its items, and deleting an employee or a territory deletes its assignments.
 
 CREATE SCHEMA IF NOT EXISTS northwind;
 
@@ -123,7 +123,7 @@ CREATE TABLE IF NOT EXISTS northwind.order_details (
     PRIMARY KEY (order_id, product_id)
 );
 
--- The way from a parent to the orders that show it.
+-- Indexes that lead from a parent to the orders that show it.
 CREATE INDEX IF NOT EXISTS territories_region ON northwind.territories (region_id);
 
 CREATE INDEX IF NOT EXISTS employee_territories_territory ON northwind.employee_territories (territory_id);

@@ -1,4 +1,4 @@
--- Roles with the rights that their work needs and no more. Their passwords are set by whoever runs this.
+-- Roles with the rights that their work needs and no more. Whoever runs this file sets their passwords afterwards.
 
 DO $$
 DECLARE
@@ -12,7 +12,7 @@ BEGIN
 END
 $$;
 
--- On RDS and Aurora replication is a role to be granted; elsewhere it is an attribute.
+-- On RDS and Aurora the right to replicate is a role to grant; elsewhere it is an attribute of the role itself.
 DO $$
 BEGIN
     IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication') THEN
@@ -49,7 +49,7 @@ GRANT SELECT ON ALL TABLES IN SCHEMA northwind, capture, outbox TO headwater_rea
 
 ALTER DEFAULT PRIVILEGES IN SCHEMA northwind GRANT SELECT ON TABLES TO headwater_reader;
 
--- An incremental snapshot opens and closes its windows by rows of the signal table.
+-- Debezium opens and closes the windows of an incremental snapshot with rows of the signal table.
 GRANT USAGE ON SCHEMA capture TO headwater_cdc;
 
 GRANT SELECT, UPDATE ON capture.heartbeat TO headwater_cdc;

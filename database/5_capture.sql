@@ -1,5 +1,5 @@
 -- What Debezium needs beside the published tables: a heartbeat that keeps its position moving while those are silent,
--- and the table through which it is asked for an incremental snapshot.
+-- and a table of signals, where a row asks it for an incremental snapshot.
 
 CREATE SCHEMA IF NOT EXISTS capture;
 
