@@ -32,11 +32,12 @@ test: lint assets ## Check everything: lint, the connectors' tests, then all of 
 unit: setup ## Run the tests that need no services, in under a minute
 	@$(BIN)/pytest tests/unit
 
-lint: setup ## Check style and types
-	@echo "Checking style and types"
+lint: setup ## Check style, types and who imports whom
+	@echo "Checking style, types and imports"
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
+	@$(BIN)/lint-imports --no-logo --no-cache
 
 synth: assets ## Synthesize the stacks of ENV=dev into cdk.out/, without credentials
 	@$(CDK) synth --quiet
