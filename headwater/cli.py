@@ -1,16 +1,13 @@
 """The `headwater` command."""
 
-import importlib
 import sys
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 
+from headwater import commands
 from headwater.errors import UserError
-
-# A module of headwater.commands each: with an `app` of several verbs, or a function of its own name.
-GROUPS = ("demo", "verify", "backfill", "db", "bench", "assets", "jars", "review", "cost", "check", "reference")
 
 app = typer.Typer(
     name="headwater",
@@ -26,14 +23,8 @@ def headwater() -> None:
 
 
 def compose(arguments: list[str]) -> typer.Typer:
-    """Add the group that the arguments ask for, or all: the others need not be loaded, and some are slow to."""
-    for name in [argument for argument in arguments[:1] if argument in GROUPS] or GROUPS:
-        module = importlib.import_module(f"headwater.commands.{name}")
-        if hasattr(module, "app"):
-            app.add_typer(module.app, name=name)
-        else:
-            app.command(name)(getattr(module, name))
-    return app
+    """Add the verb that the arguments ask for, or all where they ask for none: some verbs are slow to load."""
+    return commands.add(app, [argument for argument in arguments[:1] if argument in commands.VERBS] or commands.VERBS)
 
 
 def main() -> None:

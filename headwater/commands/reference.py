@@ -1,14 +1,24 @@
-"""`headwater reference`: write the pages of docs/reference that are made from the baselines."""
+"""`headwater reference`: write the pages of docs/reference that are made from the baselines and from the code."""
 
+import typer
+
+from headwater import commands
 from headwater.console import say
 from headwater.deployment import reference_pages
+from headwater.documentation import command_line, python_api
 from headwater.paths import ROOT
 
 
 def reference() -> None:
-    """Write docs/reference/flows.md and docs/reference/permissions.md anew from reviewed/baselines."""
-    changed = reference_pages.write()
-    for path in changed:
+    """Write docs/reference/flows.md and permissions.md from reviewed/, and python-api.md and cli.md from the code."""
+    pages = {
+        **reference_pages.pages(),
+        python_api.PAGE: python_api.page(),
+        command_line.PAGE: command_line.page(commands.add(typer.Typer())),
+    }
+    stale = {path: text for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text}
+    for path, text in stale.items():
+        path.write_text(text, encoding="utf-8")
         say(f"wrote {path.relative_to(ROOT)}")
-    if not changed:
+    if not stale:
         say("The pages are up to date")

@@ -119,15 +119,10 @@ def _code(texts: Iterable[str]) -> str:
     return ", ".join(f"`{text}`" for text in texts)
 
 
-def write() -> list[Path]:
-    """Write all pages anew from the baselines and return those that changed."""
+def pages() -> dict[Path, str]:
+    """Both pages, from the baselines of this checkout, by the file that holds them."""
     found = deployments()
-    changed = []
-    for path, text in ((FLOWS, flows(found)), (PERMISSIONS, permissions(found, rights.read_principals()))):
-        if not path.exists() or path.read_text(encoding="utf-8") != text:
-            path.write_text(text, encoding="utf-8")
-            changed.append(path)
-    return changed
+    return {FLOWS: flows(found), PERMISSIONS: permissions(found, rights.read_principals())}
 
 
 def _rows(declared: Iterable[Declared]) -> str:

@@ -70,27 +70,36 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
 def fetch_wheel(announce: Announce, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
     """Fetch the wheel that Glue installs, of the version and with one of the hashes in the lock, into build/wheels."""
     folder = build / "wheels"
-    locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
-    if locked is None:
-        raise UserError(
-            f"{requirements}: found no {WHEEL}, expected its version and hashes: restore it, or `make lock`"
-        )
+    version, locked = locked_wheel(requirements)
     stamp = build / "stamps" / "wheel"
-    inputs = locked[0] + " ".join(WHEEL_PLATFORM)
+    inputs = locked + " ".join(WHEEL_PLATFORM)
     if any(folder.glob("*.whl")) and stamp.exists() and stamp.read_text() == inputs:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     wanted = folder / "requirements.txt"
-    wanted.write_text(locked[0])
+    wanted.write_text(locked)
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
     command += ["--require-hashes", "--only-binary", ":all:", *WHEEL_PLATFORM, "--dest", str(folder)]
-    with announce(f"Fetching {WHEEL} {locked[1]} for Glue"):
+    with announce(f"Fetching {WHEEL} {version} for Glue"):
         run = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True)
     if run.returncode != 0:
-        raise UserError(f"pip could not fetch {WHEEL} {locked[1]}: {run.stderr.strip()}")
+        raise UserError(f"pip could not fetch {WHEEL} {version}: {run.stderr.strip()}")
     stamp.parent.mkdir(parents=True, exist_ok=True)
     stamp.write_text(inputs)
+
+
+def locked_wheel(requirements: Path = REQUIREMENTS) -> tuple[str, str]:
+    """Return the wheel's version, and its lines in the lock: name, version, and one hash per file of that version.
+
+    Raises ``UserError`` where the lock has none.
+    """
+    locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
+    if locked is None:
+        raise UserError(
+            f"{requirements}: found no {WHEEL}, expected its version and hashes: restore it, or `make lock`"
+        )
+    return locked[1], locked[0]
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:

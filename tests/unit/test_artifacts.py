@@ -2,10 +2,14 @@
 
 import os
 import zipfile
+from importlib import metadata
 from pathlib import Path
 
+import pytest
+
+from headwater.errors import UserError
 from headwater.packaging import artifacts
-from headwater.paths import CONTRACTS
+from headwater.paths import CONTRACTS, ROOT
 
 
 def test_a_zip_of_the_same_files_has_the_same_bytes_whatever_their_times(tmp_path: Path) -> None:
@@ -26,3 +30,19 @@ def test_every_contract_is_rendered_and_none_that_is_gone_stays(tmp_path: Path) 
     (folder / "gone.json").write_text("{}")
     artifacts.render_contracts(folder)
     assert {path.stem for path in folder.glob("*.json")} == {path.stem for path in CONTRACTS.glob("*.yaml")}
+
+
+def test_the_wheel_is_the_one_that_requirements_txt_locks() -> None:
+    version, lines = artifacts.locked_wheel(ROOT / "requirements.txt")
+    assert version == metadata.version("msgspec")
+    first, *hashes = lines.removesuffix("\n").split("\n")
+    assert first == f"msgspec=={version} \\"
+    assert len(hashes) > 1
+    assert [line for line in hashes if "--hash=sha256:" not in line] == []
+
+
+def test_a_lock_without_the_wheel_is_refused(tmp_path: Path) -> None:
+    lock = tmp_path / "requirements.txt"
+    lock.write_text("msgspec==0.22.0\n")
+    with pytest.raises(UserError, match=r"requirements\.txt: found no msgspec, expected its version and hashes"):
+        artifacts.locked_wheel(lock)

