@@ -21,14 +21,14 @@ from stacks.function_logs import keep_function_logs
 from stacks.glue_job import GlueJobStack
 from stacks.key_value import KeyValueStack
 from stacks.lake import LANDING_PREFIX, LakeStack
-from stacks.monitoring import MonitoringStack
+from stacks.monitoring import MonitoringStack, Watched
 from stacks.network import NetworkStack
 from stacks.stream import StreamStack
 
 
 @dataclass(frozen=True)
 class Application:
-    """The stacks, in the order of their deployment. ``bi`` is None where the environment wants none."""
+    """The stacks, in the order of their deployment. ``bi`` is None where the environment does not ask for it."""
 
     network: NetworkStack
     lake: LakeStack
@@ -43,31 +43,53 @@ class Application:
 
 
 def build(scope: Construct, environment: Environment, contracts: Sequence[Contract], assets: Assets) -> Application:
-    """Make all stacks of an environment, held to the security rules. Raises UserError where an asset is absent."""
+    """Make all stacks of an environment, held to the security rules. Raises UserError where an asset is missing."""
     nag.check(scope)
-    network = NetworkStack(scope, environment)
-    lake = LakeStack(scope, environment, contracts)
-    database = DatabaseStack(scope, environment, network, assets)
+    network = NetworkStack(scope, environment=environment)
+    lake = LakeStack(scope, environment=environment, contracts=contracts)
+    database = DatabaseStack(scope, environment=environment, network=network, assets=assets)
     capture = capture_settings(environment, lake, database)
-    stream = StreamStack(scope, environment, network, connectors.topics(contracts, capture))
-    connect = ConnectStack(scope, environment, network, lake, database, stream, contracts, capture, assets)
-    emr = EmrStack(scope, environment, network, lake, contracts, assets)
-    key_value = KeyValueStack(scope, environment, contracts)
-    glue_job = GlueJobStack(scope, environment, lake, key_value, contracts, assets)
-    monitoring = MonitoringStack(
-        scope, environment, lake, database, stream, emr, key_value, glue_job, contracts, capture
+    stream = StreamStack(scope, environment=environment, network=network, topics=connectors.topics(contracts, capture))
+    connect = ConnectStack(
+        scope,
+        environment=environment,
+        network=network,
+        lake=lake,
+        database=database,
+        stream=stream,
+        contracts=contracts,
+        capture=capture,
+        assets=assets,
     )
+    emr = EmrStack(scope, environment=environment, network=network, lake=lake, contracts=contracts, assets=assets)
+    key_value = KeyValueStack(scope, environment=environment, contracts=contracts)
+    glue_job = GlueJobStack(
+        scope, environment=environment, lake=lake, key_value=key_value, contracts=contracts, assets=assets
+    )
+    watched = Watched(
+        contracts=contracts,
+        capture=capture,
+        lake=lake,
+        database=database,
+        stream=stream,
+        emr=emr,
+        key_value=key_value,
+        glue_job=glue_job,
+    )
+    monitoring = MonitoringStack(scope, environment=environment, watched=watched)
     # What is watched is there before its alarms are.
-    for watched in (connect, emr, glue_job):
-        monitoring.add_stack_dependency(watched)
-    bi = BiStack(scope, environment, lake, contracts, environment.bi) if environment.bi is not None else None
+    for source in (connect, emr, glue_job):
+        monitoring.add_stack_dependency(source)
+    bi = None
+    if environment.bi is not None:
+        bi = BiStack(scope, environment=environment, lake=lake, contracts=contracts, settings=environment.bi)
     for stack in (network, lake):
         keep_function_logs(stack)
     return Application(network, lake, database, stream, connect, emr, key_value, glue_job, monitoring, bi)
 
 
 def capture_settings(environment: Environment, lake: LakeStack, database: DatabaseStack) -> CaptureSettings:
-    """What the connectors are told about this environment; addresses are CloudFormation's to fill in."""
+    """What the connectors are told about this environment. CloudFormation fills in the addresses."""
     return CaptureSettings(
         region=environment.region,
         database_host=database.host,

@@ -20,8 +20,8 @@ HUDI_JAR = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
 
 @dataclass(frozen=True)
 class Assets:
-    """Finds assets. ``build`` is what ``make assets`` fills, ``root`` the checkout. Every lookup raises UserError
-    where the file is absent."""
+    """Finds assets. ``build`` is the folder that ``make assets`` fills, ``root`` the checkout. Every method raises
+    UserError where its file is missing."""
 
     root: Path
     build: Path
@@ -36,8 +36,8 @@ class Assets:
 
     def wheel(self) -> Path:
         """The wheel that the package needs on Glue."""
-        found = sorted((self.build / "wheels").glob("*.whl"))
-        return found[0] if found else _present(self.build / "wheels" / f"{WHEEL}.whl")
+        wheels = sorted((self.build / "wheels").glob("*.whl"))
+        return wheels[0] if wheels else _present(self.build / "wheels" / f"{WHEEL}.whl")
 
     def writer_script(self) -> Path:
         """The EMR step's entry script."""
@@ -52,7 +52,7 @@ class Assets:
         return _present(self.build / "contracts" / f"{table}.json")
 
     def custom_resources(self) -> Path:
-        """The Lambda functions of all custom resources, in one zip whose bytes depend on their sources alone."""
+        """The Lambda functions of all custom resources, in a zip whose bytes depend on their sources alone."""
         target = self.build / "custom_resources.zip"
         zip_files(target, self.root, sorted((self.root / "custom_resources").glob("*.py")))
         return target
@@ -65,8 +65,8 @@ class Assets:
         return target
 
     def connect_plugin(self) -> Path:
-        """All plugins in one zip, each in its own folder: MSK Connect takes one plugin a connector, and the source
-        needs Debezium and the config provider both. The zip's bytes depend on the plugins' bytes alone."""
+        """All plugins in one zip, each in its own folder, because MSK Connect takes one plugin per connector and the
+        source needs both Debezium and the config provider. The zip's bytes depend on the plugins' bytes alone."""
         parts = [
             _present(self.build / "plugins" / f"{name}.zip") for name in ("debezium-postgres", "headwater-connect")
         ]
@@ -85,15 +85,16 @@ class Assets:
 
 @dataclass(frozen=True)
 class NamedFile:
-    """A file in the bucket of assets under its own name, where its content's hash would not do: pip reads a wheel's
-    version and platform from its name. The name has to change with the content, as that of a released wheel does."""
+    """A file in the bucket of assets under its own name instead of its content's hash, because pip reads a wheel's
+    version and platform from its name. The name has to change with the content, as the name of a released wheel does.
+    """
 
     uri: str
     arn: str
 
     @staticmethod
     def publish(stack: cdk.Stack, path: Path) -> NamedFile:
-        """Let ``cdk deploy`` upload the file with the stack's assets."""
+        """Make ``cdk deploy`` upload the file with the stack's assets."""
         place = stack.synthesizer.add_file_asset(
             source_hash=path.stem, file_name=str(path.resolve()), packaging=cdk.FileAssetPackaging.FILE
         )
@@ -101,12 +102,12 @@ class NamedFile:
         return NamedFile(place.s3_object_url, stack.format_arn(service="s3", region="", account="", resource=name))
 
     def grant_fetch(self, grantee: iam.IGrantable) -> None:
-        """Let a principal fetch it."""
+        """Let a principal fetch the file."""
         iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[self.arn])
 
 
 def grant_fetch(grantee: iam.IGrantable, files: Iterable[s3_assets.Asset]) -> None:
-    """Let a principal fetch these files; CDK's own grant is for its whole bucket."""
+    """Let a principal fetch these files. CDK's own grant covers its whole bucket."""
     for file in files:
         iam.Grant.add_to_principal(
             grantee=grantee, actions=["s3:GetObject"], resource_arns=[file.bucket.arn_for_objects(file.s3_object_key)]

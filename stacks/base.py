@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from constructs import Construct
 
@@ -14,27 +17,63 @@ from stacks.nag import Reason, acknowledge_wildcard
 class HeadwaterStack(cdk.Stack):
     """A stack of one environment, named ``headwater-<environment>-<part>``."""
 
-    def __init__(self, scope: Construct, environment: Environment, part: str, description: str) -> None:
+    def __init__(self, scope: Construct, *, environment: Environment, part: str, description: str) -> None:
+        # CDK asks for the zones while it makes the stack.
         self._zones = list(environment.availability_zones)
+        self.prefix = f"headwater-{environment.name}"
+        """What the names of an environment's resources are, or begin with."""
         super().__init__(
             scope,
-            f"headwater-{environment.name}-{part}",
+            f"{self.prefix}-{part}",
             env=cdk.Environment(account=environment.account, region=environment.region),
             description=description,
             termination_protection=environment.data.retain,
             tags={"project": "headwater", "environment": environment.name},
         )
         self.environment_settings = environment
+        self._part = part
 
     @property
     def availability_zones(self) -> list[str]:
-        """The zones that the environment's file names; the default would look them up with credentials."""
+        """The zones that the environment's file names; CDK's own property would look them up with credentials."""
         return self._zones
 
     @property
     def data_removal(self) -> cdk.RemovalPolicy:
         """What becomes of a resource that holds data when it leaves its stack."""
         return cdk.RemovalPolicy.DESTROY if self.environment_settings.deletes_data else cdk.RemovalPolicy.RETAIN
+
+    def encryption_key(self, description: str, removal: cdk.RemovalPolicy | None = None) -> kms.Key:
+        """The stack's key, rotated each year. Without ``removal`` it stays as long as the environment's data."""
+        return kms.Key(
+            self,
+            "Key",
+            alias=f"headwater/{self.environment_settings.name}/{self._part}",
+            description=description,
+            enable_key_rotation=True,
+            removal_policy=removal or self.data_removal,
+        )
+
+    def log_group(self, scope: Construct, id_: str, path: str) -> logs.LogGroup:
+        """A log group ``/headwater/<environment>/<path>`` with the environment's retention."""
+        return self.service_log_group(scope, id_, f"/headwater/{self.environment_settings.name}/{path}")
+
+    def service_log_group(
+        self, scope: Construct, id_: str, log_group_name: str, key: kms.IKey | None = None
+    ) -> logs.LogGroup:
+        """The log group that a service would otherwise make itself, and keep for ever."""
+        return logs.LogGroup(
+            scope,
+            id_,
+            log_group_name=log_group_name,
+            encryption_key=key,
+            retention=log_retention(self.environment_settings.log_days),
+            removal_policy=self.data_removal,
+        )
+
+    def service_principal(self, service: str) -> iam.ServicePrincipal:
+        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account."""
+        return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": self.account}})
 
     def grant_put_metrics(self, grantee: iam.IGrantable, namespace: str) -> None:
         """Let a principal send metrics to one namespace of CloudWatch."""
@@ -46,15 +85,34 @@ class HeadwaterStack(cdk.Stack):
         )
         acknowledge_wildcard(grantee, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
 
-    def log_group(self, scope: Construct, name: str, path: str) -> logs.LogGroup:
-        """A log group ``/headwater/<environment>/<path>`` with the environment's retention."""
-        return logs.LogGroup(
-            scope,
-            name,
-            log_group_name=f"/headwater/{self.environment_settings.name}/{path}",
-            retention=log_retention(self.environment_settings.log_days),
-            removal_policy=self.data_removal,
+    def grant_decrypt(self, grantee: iam.IGrantable, key: kms.IKey, service: str) -> None:
+        """Let a principal of this or a later stack decrypt with a key through one service, such as ``kinesis``.
+
+        The key's own grant would name the principal in the key's policy, and so make the key's stack need the later
+        one.
+        """
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["kms:Decrypt"],
+            resource_arns=[key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"{service}.{self.region}.amazonaws.com"}},
         )
+
+
+def grant_pass_role(grantee: iam.Role, role: iam.IRole, service: str) -> None:
+    """Let a role hand another role to one service, such as ``ec2.amazonaws.com``."""
+    grantee.add_to_policy(
+        iam.PolicyStatement(
+            actions=["iam:PassRole"],
+            resources=[role.role_arn],
+            conditions={"StringEquals": {"iam:PassedToService": service}},
+        )
+    )
+
+
+def properties_text(values: Mapping[str, str]) -> str:
+    """A properties file of Kafka's."""
+    return "".join(f"{key}={value}\n" for key, value in sorted(values.items()))
 
 
 def log_retention(days: int) -> logs.RetentionDays:

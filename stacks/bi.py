@@ -28,14 +28,20 @@ _COLUMNS = {
 
 
 class BiStack(HeadwaterStack):
-    """A data source and the data of the two charts of a run's report: each customer's share of the revenue, and an
+    """A data source, and the data of the two charts in a run's report: each customer's share of the revenue, and an
     item's average revenue against its average quantity."""
 
     def __init__(
-        self, scope: Construct, environment: Environment, lake: LakeStack, contracts: Sequence[Contract], settings: Bi
+        self,
+        scope: Construct,
+        *,
+        environment: Environment,
+        lake: LakeStack,
+        contracts: Sequence[Contract],
+        settings: Bi,
     ) -> None:
-        super().__init__(scope, environment, "bi", "Headwater: QuickSight")
-        # Views and workgroup are known to it by name only.
+        super().__init__(scope, environment=environment, part="bi", description="Headwater: QuickSight")
+        # It refers to views and workgroup by name only, which tells CDK of no dependency.
         self.add_stack_dependency(lake)
         role = iam.Role(
             self,
@@ -48,7 +54,7 @@ class BiStack(HeadwaterStack):
             self,
             "Source",
             aws_account_id=self.account,
-            data_source_id=f"headwater-{environment.name}",
+            data_source_id=self.prefix,
             name=f"Headwater {environment.name}",
             type="ATHENA",
             data_source_parameters=quicksight.CfnDataSource.DataSourceParametersProperty(
@@ -62,13 +68,13 @@ class BiStack(HeadwaterStack):
                 )
             ],
         )
-        # QuickSight tries the role out when it makes the source.
+        # QuickSight tries the role when it creates the source.
         source.node.add_dependency(role)
         quicksight.CfnDataSet(
             self,
             "RevenueByCustomer",
             aws_account_id=self.account,
-            data_set_id=f"headwater-{environment.name}-revenue-by-customer",
+            data_set_id=f"{self.prefix}-revenue-by-customer",
             name="Revenue by customer",
             import_mode="DIRECT_QUERY",
             physical_table_map={
@@ -93,15 +99,19 @@ class BiStack(HeadwaterStack):
 
 
 def revenue_sql(contracts: Sequence[Contract], database: str) -> str:
-    """Each customer's revenue in Athena's SQL, in the columns of ``_COLUMNS``: an item's is quantity × unit_price ×
-    (1 − discount), and orders without a customer are left out, as in the report of a run. Raises UserError where no
-    contract describes the orders."""
+    """Athena's SQL for each customer's revenue, with the columns of ``_COLUMNS``.
+
+    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out, as in a run's
+    report. Raises UserError where no contract describes the orders.
+    """
     orders = next((contract for contract in contracts if contract.table == "orders"), None)
     if orders is None:
-        raise UserError("bi: found no contract of a table orders, expected one, or bi: null in the environment's file")
+        raise UserError(
+            "bi: found no contract of a table orders, expected one: add it, or set bi: null in the environment's file"
+        )
     item = "items[position]"
     revenue = f"{item}.quantity * {item}.unit_price * (1 - {item}.discount)"
-    # sequence(1, 0) counts down, so that an empty list needs the filter.
+    # The filter is for empty lists: sequence(1, 0) counts down.
     positions = "filter(sequence(1, cardinality(items)), position -> position BETWEEN 1 AND cardinality(items))"
     return f"""SELECT
   customer.customer_id AS customer_id,

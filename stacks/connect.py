@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
@@ -20,7 +20,7 @@ from headwater.definitions.connectors import PUBLICATION, SLOT, CaptureSettings
 from headwater.definitions.order_database import publication_statements, published_tables
 from headwater.deployment.environment import Environment
 from stacks.assets import Assets, grant_fetch
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant_pass_role, properties_text
 from stacks.database import DatabaseStack
 from stacks.lake import LakeStack
 from stacks.nag import Reason, acknowledge_wildcard
@@ -28,7 +28,7 @@ from stacks.network import NetworkStack
 from stacks.polled import PolledProvider
 from stacks.stream import StreamStack
 
-# What is done to one connector.
+# What the custom resource does to a connector.
 _CONNECTOR_ACTIONS = (
     "DeleteConnector",
     "DescribeConnector",
@@ -37,8 +37,8 @@ _CONNECTOR_ACTIONS = (
     "TagResource",
     "UpdateConnector",
 )
-# What AWS defines no resource for: creating and listing, and what MSK Connect does in the name of a caller that creates
-# or deletes a connector.
+# Actions for which AWS defines no resource: creating and listing connectors, and what MSK Connect does in the name of a
+# caller that creates or deletes one.
 _CALLER_ACTIONS = (
     "ec2:DescribeSecurityGroups",
     "ec2:DescribeSubnets",
@@ -56,65 +56,99 @@ _CALLER_ACTIONS = (
 )
 
 
-class ConnectStack(HeadwaterStack):
-    """Plugin and worker configuration have their content's hash in their names, because they cannot be changed;
-    connectors and the offset topic never do, because positions hang on those names.
+@dataclass(frozen=True)
+class _Definition:
+    """What makes one connector differ from another.
 
-    Deployed after topics and database, and in this order: publication, source connector. Deleted the other way round,
-    so that the replication slot is dropped when nobody holds it any more.
+    ``part`` begins the ids of its resources. A worker has ``units`` of 1 vCPU and 4 GiB. ``slot`` holds the properties
+    of the replication slot that a source reads.
+    """
+
+    part: str
+    name: str
+    config: Mapping[str, str]
+    role: iam.Role
+    security_group: ec2.SecurityGroup
+    units: int
+    workers: int
+    slot: Mapping[str, str] | None = None
+
+
+class ConnectStack(HeadwaterStack):
+    """Plugin and worker configuration cannot be changed, so their names end with a hash of their content. The names of
+    connectors and of the offset topic never change, because positions hang on them.
+
+    The publication is deployed after topics and database, and the source connector after the publication. They are
+    deleted the other way round, so that the replication slot is dropped when nobody holds it any more.
     """
 
     def __init__(
         self,
         scope: Construct,
+        *,
         environment: Environment,
         network: NetworkStack,
         lake: LakeStack,
         database: DatabaseStack,
         stream: StreamStack,
         contracts: Sequence[Contract],
-        settings: CaptureSettings,
+        capture: CaptureSettings,
         assets: Assets,
     ) -> None:
-        super().__init__(scope, environment, "connect", "Headwater: MSK Connect")
+        super().__init__(scope, environment=environment, part="connect", description="Headwater: MSK Connect")
         # A connector that starts before its topics, tables and roles are there fails.
         self.add_stack_dependency(stream)
         self.add_stack_dependency(database)
         self._network = network
-        self._subnets = network.vpc.select_subnets(subnet_group_name="work").subnet_ids
+        self._subnets = network.work_subnet_ids
         self._stream = stream
         self._plugin = self._custom_plugin(assets)
-        self._worker = self._worker_configuration(settings)
-        self._provider = PolledProvider(self, "Connectors", "connector", assets)
+        self._worker = self._worker_configuration(capture)
+        self._provider = PolledProvider(self, "Connectors", module="connector", assets=assets)
         database.grant_run_sql(self._provider.role)
         self._grant_keep_connectors()
 
-        source_name, source_config = connectors.source_connector(contracts, settings)
+        source_name, source_config = connectors.source_connector(contracts, capture)
         source_role, source_group = self._principal("Source"), self._security_group("Source")
         database.grant_connect(source_group)
         database.grant_log_in(source_role, "cdc")
-        stream.grant_write(source_role, connectors.topics(contracts, settings))
+        stream.grant_write(source_role, connectors.topics(contracts, capture))
         source = self._connector(
-            "Source", source_name, source_config, source_role, source_group, environment.connect.source_units, 1,
-            {"Slot": {"Name": SLOT, **database.data_api}},
-        )  # fmt: skip
+            _Definition(
+                part="Source",
+                name=source_name,
+                config=source_config,
+                role=source_role,
+                security_group=source_group,
+                units=environment.connect.source_units,
+                workers=1,
+                slot={"Name": SLOT, **database.data_api},
+            )
+        )
         source.node.add_dependency(self._publication(database, contracts, assets))
 
-        sink_name, sink_config = connectors.sink_connector(contracts, settings)
+        sink_name, sink_config = connectors.sink_connector(contracts, capture)
         sink_role, sink_group = self._principal("Sink"), self._security_group("Sink")
         lake.grant_land(sink_role)
-        stream.grant_read(sink_role, connectors.table_topics(contracts, settings), f"connect-{sink_name}")
+        stream.grant_read(sink_role, connectors.table_topics(contracts, capture), f"connect-{sink_name}")
         self._connector(
-            "Sink", sink_name, sink_config, sink_role, sink_group, environment.connect.sink_units,
-            environment.connect.sink_workers, {},
-        )  # fmt: skip
+            _Definition(
+                part="Sink",
+                name=sink_name,
+                config=sink_config,
+                role=sink_role,
+                security_group=sink_group,
+                units=environment.connect.sink_units,
+                workers=environment.connect.sink_workers,
+            )
+        )
 
     def _custom_plugin(self, assets: Assets) -> kafkaconnect.CfnCustomPlugin:
         asset = s3_assets.Asset(self, "PluginZip", path=str(assets.connect_plugin()))
         return kafkaconnect.CfnCustomPlugin(
             self,
             "Plugin",
-            name=f"headwater-{self.environment_settings.name}-{asset.asset_hash[:12]}",
+            name=f"{self.prefix}-{asset.asset_hash[:12]}",
             description="Debezium for PostgreSQL, the S3 sink and the Secrets Manager config provider",
             content_type="ZIP",
             location=kafkaconnect.CfnCustomPlugin.CustomPluginLocationProperty(
@@ -124,13 +158,12 @@ class ConnectStack(HeadwaterStack):
             ),
         )
 
-    def _worker_configuration(self, settings: CaptureSettings) -> kafkaconnect.CfnWorkerConfiguration:
-        properties = connectors.worker_properties(settings)
-        content = "".join(f"{key}={value}\n" for key, value in sorted(properties.items())).encode()
+    def _worker_configuration(self, capture: CaptureSettings) -> kafkaconnect.CfnWorkerConfiguration:
+        content = properties_text(connectors.worker_properties(capture)).encode()
         return kafkaconnect.CfnWorkerConfiguration(
             self,
             "Worker",
-            name=f"headwater-{self.environment_settings.name}-{hashlib.sha256(content).hexdigest()[:12]}",
+            name=f"{self.prefix}-{hashlib.sha256(content).hexdigest()[:12]}",
             description="Converters, offset topic and config provider",
             properties_file_content=base64.b64encode(content).decode(),
         )
@@ -140,9 +173,7 @@ class ConnectStack(HeadwaterStack):
             self,
             f"{part}Role",
             description=f"Headwater's {part.lower()} connector",
-            assumed_by=iam.ServicePrincipal(
-                "kafkaconnect.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
-            ),
+            assumed_by=self.service_principal("kafkaconnect.amazonaws.com"),
         )
 
     def _security_group(self, part: str) -> ec2.SecurityGroup:
@@ -158,10 +189,10 @@ class ConnectStack(HeadwaterStack):
         return group
 
     def _publication(self, database: DatabaseStack, contracts: Sequence[Contract], assets: Assets) -> Construct:
-        """What the source connector reads, and the slot that it leaves: dropped with it."""
+        """The publication that the source connector reads. Deleting it drops the connector's slot as well."""
         document = {"tables": published_tables(contracts), "statements": publication_statements(contracts)}
         statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("publication", document)))
-        provider = PolledProvider(self, "Publications", "database_bootstrap", assets)
+        provider = PolledProvider(self, "Publications", module="database_bootstrap", assets=assets)
         grant_fetch(provider.role, [statements])
         database.grant_run_sql(provider.role)
         return provider.resource(
@@ -176,33 +207,25 @@ class ConnectStack(HeadwaterStack):
             },
         )
 
-    def _connector(
-        self,
-        part: str,
-        name: str,
-        config: Mapping[str, str],
-        role: iam.Role,
-        security_group: ec2.SecurityGroup,
-        units: int,
-        workers: int,
-        more: Mapping[str, Any],
-    ) -> cdk.CustomResource:
+    def _connector(self, definition: _Definition) -> cdk.CustomResource:
+        role, security_group = definition.role, definition.security_group
         self._stream.grant_run_connector(role)
-        logs = self.log_group(self, f"{part}Logs", f"connect/{name}")
+        logs = self.log_group(self, f"{definition.part}Logs", f"connect/{definition.name}")
         logs.grant(self._provider.role, "logs:FilterLogEvents")
         self._grant_pass(role, security_group)
+        capacity = {"mcuCount": definition.units, "workerCount": definition.workers}
         connector = self._provider.resource(
             "Connector",
-            f"{part}Connector",
-            name,
+            f"{definition.part}Connector",
+            definition.name,
             {
                 "Owner": self.stack_name,
                 # As CreateConnector takes it.
                 "Connector": {
-                    "connectorName": name,
-                    "connectorConfiguration": config,
+                    "connectorName": definition.name,
+                    "connectorConfiguration": definition.config,
                     "kafkaConnectVersion": self.environment_settings.connect.kafka_connect_version,
-                    "capacity": {"provisionedCapacity": {"mcuCount": units, "workerCount": workers}},
+                    "capacity": {"provisionedCapacity": capacity},
                     "kafkaCluster": {
                         "apacheKafkaCluster": {
                             "bootstrapServers": self._stream.bootstrap_servers,
@@ -226,7 +249,7 @@ class ConnectStack(HeadwaterStack):
                         "workerLogDelivery": {"cloudWatchLogs": {"enabled": True, "logGroup": logs.log_group_name}}
                     },
                 },
-                **more,
+                **({"Slot": definition.slot} if definition.slot is not None else {}),
             },
         )
         # Rights and rules are resources of their own, which the connector needs before it starts.
@@ -234,8 +257,8 @@ class ConnectStack(HeadwaterStack):
         return connector
 
     def _grant_keep_connectors(self) -> None:
-        """Let the custom resource create, change and delete the connectors, with all that MSK Connect asks of a caller
-        who creates one."""
+        """Let the custom resource create, change and delete the connectors. Creating one takes further rights, which
+        MSK Connect asks of its caller."""
         names = (connectors.SOURCE_NAME, connectors.SINK_NAME)
         linked_role = self.format_arn(
             service="iam",
@@ -263,13 +286,7 @@ class ConnectStack(HeadwaterStack):
 
     def _grant_pass(self, role: iam.Role, security_group: ec2.SecurityGroup) -> None:
         """Let the custom resource hand a connector its role and its place in the network."""
-        self._provider.role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["iam:PassRole"],
-                resources=[role.role_arn],
-                conditions={"StringEquals": {"iam:PassedToService": "kafkaconnect.amazonaws.com"}},
-            )
-        )
+        grant_pass_role(self._provider.role, role, "kafkaconnect.amazonaws.com")
         interfaces = self._ec2_arn("network-interface", "*")
         iam.Grant.add_to_principal(
             grantee=self._provider.role,

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
-from aws_cdk import aws_logs as logs
 from aws_cdk import aws_rds as rds
 from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
@@ -25,46 +23,38 @@ from headwater.definitions.order_database import (
 )
 from headwater.deployment.environment import Environment
 from stacks.assets import Assets, grant_fetch
-from stacks.base import HeadwaterStack, log_retention
+from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge
 from stacks.network import NetworkStack
 from stacks.polled import PolledProvider
 
 DATABASE_NAME = "northwind"
 PORT = 5432
-# What each role's secret is called below headwater/<environment>/.
+# The last part of each secret's name, after headwater/<environment>/, and its role.
 ROLES = {"cdc": CDC_ROLE, "app": APP_ROLE, "reader": READER_ROLE}
-# Characters that would have to be escaped in a connection URI, a shell or a Kafka property.
+# Characters that a connection URI, a shell or a Kafka property would have to escape.
 _AWKWARD = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
 
 
 class DatabaseStack(HeadwaterStack):
     """The source of the relational pipeline."""
 
-    def __init__(self, scope: Construct, environment: Environment, network: NetworkStack, assets: Assets) -> None:
-        super().__init__(scope, environment, "database", "Headwater: Aurora PostgreSQL")
+    def __init__(self, scope: Construct, *, environment: Environment, network: NetworkStack, assets: Assets) -> None:
+        super().__init__(scope, environment=environment, part="database", description="Headwater: Aurora PostgreSQL")
         settings = environment.database
-        self._key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{environment.name}/database",
-            description="Aurora storage and database secrets",
-            enable_key_rotation=True,
-            removal_policy=self.data_removal,
-        )
+        self._key = self.encryption_key("Aurora storage and database secrets")
         engine = rds.DatabaseClusterEngine.aurora_postgres(
             version=rds.AuroraPostgresEngineVersion.of(settings.engine_version, settings.engine_version.split(".")[0])
         )
-        # Aurora would make its log group itself and leave it when it goes, so the group comes first, under its name.
-        identifier = f"headwater-{environment.name}"
-        cluster_logs = self._service_logs("ClusterLogs", f"/aws/rds/cluster/{identifier}/postgresql")
+        # Aurora would make its log group itself and leave it behind, so the stack makes it first, under its name.
+        cluster_logs = self.service_log_group(self, "ClusterLogs", f"/aws/rds/cluster/{self.prefix}/postgresql")
         group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description="Aurora", allow_all_outbound=False
         )
         self.cluster = rds.DatabaseCluster(
             self,
             "Cluster",
-            cluster_identifier=identifier,
+            cluster_identifier=self.prefix,
             engine=engine,
             default_database_name=DATABASE_NAME,
             port=PORT,
@@ -106,7 +96,7 @@ class DatabaseStack(HeadwaterStack):
         if not environment.data.retain:
             acknowledge(self.cluster, "RDS10", Reason.DATA_MAY_GO)
         self.cluster.node.add_dependency(cluster_logs)
-        # A group of CDK's own would let everything out; Secrets Manager has an endpoint.
+        # CDK's own group would let everything out; Secrets Manager has an endpoint.
         rotates = ec2.SecurityGroup(
             self, "RotationSecurityGroup", vpc=network.vpc, description="Secret rotation", allow_all_outbound=False
         )
@@ -117,11 +107,11 @@ class DatabaseStack(HeadwaterStack):
             security_group=rotates,
             exclude_characters=_AWKWARD,
         )
-        # The first rotation follows at once: it needs both ends' rules, and an instance that answers.
+        # The first rotation follows at once: it needs the rules of both security groups, and an instance that answers.
         rotation.node.add_dependency(rotates, group, self.cluster.node.find_child("Writer"))
-        # So does the function that rotates, which is named after its construct.
+        # The function that rotates would make its log group itself too. It is named after its construct.
         function = cdk.Names.unique_id(rotation)[-64:]
-        rotation.node.add_dependency(self._service_logs("RotationLogs", f"/aws/lambda/{function}"))
+        rotation.node.add_dependency(self.service_log_group(self, "RotationLogs", f"/aws/lambda/{function}"))
         self._secrets = {part: self._role_secret(part, role) for part, role in ROLES.items()}
         self._bootstrap(assets)
         self.cluster.connections.allow_from(network.bastion, ec2.Port.tcp(PORT), "bastion")
@@ -138,7 +128,7 @@ class DatabaseStack(HeadwaterStack):
 
     @property
     def data_api(self) -> dict[str, str]:
-        """How a custom resource of this or a later stack names the database to the Data API."""
+        """The properties with which a custom resource of this or a later stack names the database to the Data API."""
         return {
             "ClusterArn": self.cluster.cluster_arn,
             "SecretArn": self._owner_secret.secret_arn,
@@ -179,12 +169,7 @@ class DatabaseStack(HeadwaterStack):
             actions=["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"],
             resource_arns=[secret.secret_arn for secret in secrets],
         )
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["kms:Decrypt"],
-            resource_arns=[self._key.key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"secretsmanager.{self.region}.amazonaws.com"}},
-        )
+        self.grant_decrypt(grantee, self._key, "secretsmanager")
 
     def _role_secret(self, part: str, role: str) -> secretsmanager.Secret:
         secret = secretsmanager.Secret(
@@ -205,32 +190,22 @@ class DatabaseStack(HeadwaterStack):
         return secret
 
     def _bootstrap(self, assets: Assets) -> None:
-        """Make schema, outbox and roles, again whenever their statements change."""
+        """Create schema, outbox and roles, and run their statements again whenever these change."""
         document = {"statements": content_statements(), "span": ORDERS_SPAN, "repair": REPAIR}
         statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("content", document)))
-        provider = PolledProvider(self, "Bootstrap", "database_bootstrap", assets)
+        provider = PolledProvider(self, "Bootstrap", module="database_bootstrap", assets=assets)
         grant_fetch(provider.role, [statements])
         self.grant_run_sql(provider.role)
         self._grant_read(provider.role, list(self._secrets.values()))
         content = provider.resource(
             "Database",
             "Content",
-            f"headwater-{self.environment_settings.name}",
+            self.prefix,
             {
                 **self.data_api,
                 "Statements": statements.s3_object_url,
                 "RoleSecrets": {role: self._secrets[part].secret_arn for part, role in ROLES.items()},
             },
         )
-        # With its instances, without which nobody answers.
+        # The dependency covers the cluster's instances, without which nobody answers.
         content.node.add_dependency(self.cluster)
-
-    def _service_logs(self, name: str, log_group_name: str) -> logs.LogGroup:
-        """The log group that a service would otherwise make itself, for ever."""
-        return logs.LogGroup(
-            self,
-            name,
-            log_group_name=log_group_name,
-            retention=log_retention(self.environment_settings.log_days),
-            removal_policy=self.data_removal,
-        )

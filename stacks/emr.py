@@ -8,9 +8,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emr as emr
 from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
@@ -19,11 +17,12 @@ from headwater.definitions import spark_settings
 from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, grant_fetch
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, grant_pass_role
 from stacks.lake import LakeStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 from stacks.network import EMR_TAG, NetworkStack
 from stacks.polled import PolledProvider
+from stacks.restarts import Restarts
 
 # Trino is Presto's successor on EMR 7.
 APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino", "Hue", "Livy")
@@ -39,41 +38,37 @@ WEB_INTERFACES = {
 _GLUE_METASTORE = "com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory"
 _LOGS_PREFIX = "emr"
 _USE_KEY = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo")
-# The states in which a step has ended, whatever the reason.
+# The states in which a step has ended, for whatever reason.
 STEP_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
 _RESTART_MINUTES = 10
-# Says which environment a cluster is of, also when another one has taken its place.
+# Says to which environment a cluster belongs, even after another cluster has taken its place.
 _ENVIRONMENT_TAG = "headwater-environment"
 
 
 class EmrStack(HeadwaterStack):
-    """One cluster with one running step."""
+    """A cluster with one running step."""
 
     def __init__(
         self,
         scope: Construct,
+        *,
         environment: Environment,
         network: NetworkStack,
         lake: LakeStack,
         contracts: Sequence[Contract],
         assets: Assets,
     ) -> None:
-        super().__init__(scope, environment, "emr", "Headwater: EMR cluster and writer step")
+        super().__init__(
+            scope, environment=environment, part="emr", description="Headwater: EMR cluster and writer step"
+        )
         # The writer looks for its tables and buckets when it starts.
         self.add_stack_dependency(lake)
         self._network = network
         self._lake = lake
         written = of_database(contracts, POSTGRESQL)
-        self.step_name = f"headwater-{environment.name}-writer"
+        self.step_name = f"{self.prefix}-writer"
         settings = environment.emr
-        self._key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{environment.name}/emr",
-            description="EMR volumes; nothing on them outlives the cluster",
-            enable_key_rotation=True,
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-        )
+        self._key = self.encryption_key("EMR volumes; nothing on them outlives the cluster", cdk.RemovalPolicy.DESTROY)
         self._service_role = self._make_service_role()
         self._node_role = iam.Role(
             self,
@@ -81,13 +76,7 @@ class EmrStack(HeadwaterStack):
             description="Headwater's EMR nodes: writer and query engines",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
         )
-        self._service_role.add_to_policy(
-            iam.PolicyStatement(
-                actions=["iam:PassRole"],
-                resources=[self._node_role.role_arn],
-                conditions={"StringEquals": {"iam:PassedToService": "ec2.amazonaws.com"}},
-            )
-        )
+        grant_pass_role(self._service_role, self._node_role, "ec2.amazonaws.com")
         profile = iam.InstanceProfile(self, "NodeProfile", role=self._node_role)
         self._key.grant(self._node_role, *_USE_KEY)
         lake.grant_read_landing(self._node_role)
@@ -101,17 +90,17 @@ class EmrStack(HeadwaterStack):
         self.cluster = emr.CfnCluster(
             self,
             "Cluster",
-            name=f"headwater-{environment.name}",
+            name=self.prefix,
             release_label=settings.release,
             applications=[emr.CfnCluster.ApplicationProperty(name=name) for name in APPLICATIONS],
             configurations=self._configurations(),
             instances=emr.CfnCluster.JobFlowInstancesConfigProperty(
-                ec2_subnet_id=network.vpc.select_subnets(subnet_group_name="work").subnet_ids[0],
+                ec2_subnet_id=network.work_subnet_ids[0],
                 emr_managed_master_security_group=primary.security_group_id,
                 emr_managed_slave_security_group=core.security_group_id,
                 service_access_security_group=service.security_group_id,
                 keep_job_flow_alive_when_no_steps=True,
-                # The cluster holds no data: protected, one that another has replaced would run on beside it.
+                # The cluster holds no data, and a protected one would run on beside the cluster that replaces it.
                 termination_protected=False,
                 master_instance_group=self._nodes("primary", settings.primary_type, 1),
                 core_instance_group=self._nodes("core", settings.core_type, settings.core_nodes),
@@ -144,9 +133,7 @@ class EmrStack(HeadwaterStack):
             self,
             "ServiceRole",
             description="EMR itself: instances, volumes, interfaces",
-            assumed_by=iam.ServicePrincipal(
-                "elasticmapreduce.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
-            ),
+            assumed_by=self.service_principal("elasticmapreduce.amazonaws.com"),
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonEMRServicePolicy_v2")],
         )
         policy = "arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonEMRServicePolicy_v2"
@@ -156,8 +143,8 @@ class EmrStack(HeadwaterStack):
         return role
 
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
-        """The groups of primary node, core nodes and service access, with the rules that EMR would add by itself:
-        written here, so that they go when the stack goes."""
+        """The groups of primary node, core nodes and service access. The stack has the rules that EMR would otherwise
+        add by itself, so that they go when the stack goes."""
         vpc = self._network.vpc
         primary = ec2.SecurityGroup(self, "PrimarySecurityGroup", vpc=vpc, description="EMR primary node")
         core = ec2.SecurityGroup(self, "CoreSecurityGroup", vpc=vpc, description="EMR core nodes")
@@ -180,7 +167,7 @@ class EmrStack(HeadwaterStack):
         return primary, core, service
 
     def _security_configuration(self) -> emr.CfnSecurityConfiguration:
-        """At rest everything is encrypted; in transit EMR wants certificates in S3, see docs/reference/stacks.md."""
+        """Everything is encrypted at rest. In transit EMR wants certificates in S3: see docs/reference/stacks.md."""
         return emr.CfnSecurityConfiguration(
             self,
             "SecurityConfiguration",
@@ -236,7 +223,7 @@ class EmrStack(HeadwaterStack):
         )
 
     def _submit(self, contracts: Sequence[Contract], assets: Assets) -> list[str]:
-        """The writer's command. It names files by their content, so that it changes when one of them does."""
+        """The writer's command. It names files by their content, so it changes with each of them."""
         script = s3_assets.Asset(self, "WriterScript", path=str(assets.writer_script()))
         package = s3_assets.Asset(self, "Package", path=str(assets.package()))
         hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
@@ -247,7 +234,7 @@ class EmrStack(HeadwaterStack):
             for contract in contracts
         }
         grant_fetch(self._node_role, [script, package, hudi, *shipped.values()])
-        # The driver runs on the primary node: the step is the process, and cancelling the step ends it.
+        # The driver runs on the primary node, so the step is its process, and cancelling the step ends it.
         submit = ["spark-submit", "--deploy-mode", "client", "--jars", hudi.s3_object_url]
         for key, value in sorted(self._spark_settings().items()):
             submit += ["--conf", f"{key}={value}"]
@@ -259,8 +246,8 @@ class EmrStack(HeadwaterStack):
         return submit
 
     def _keep_running(self, command: Sequence[str], assets: Assets) -> None:
-        """Run the writer as a step: another one when its command changes, and again whenever it has ended."""
-        provider = PolledProvider(self, "Steps", "emr_step", assets)
+        """Run the writer as a step, replace the step when its command changes, and add it again when it has ended."""
+        provider = PolledProvider(self, "Steps", module="emr_step", assets=assets)
         self._grant_keep_step(provider.role)
         restart = provider.function("Restart", "restart", cdk.Duration.minutes(1))
         restart.add_environment("CLUSTER_ID", self.cluster.ref)
@@ -268,32 +255,22 @@ class EmrStack(HeadwaterStack):
         writer = provider.resource(
             "Step", "Writer", self.step_name, {"ClusterId": self.cluster.ref, "Args": list(command)}
         )
-        # A step that ends while the cluster is replaced must not be added to the old one.
+        # A step that ends while the cluster is replaced must not be added to the old cluster.
         writer.node.add_dependency(restart)
-        ended = events.Rule(
-            self,
+        restarts = Restarts(writer, restart)
+        restarts.on_events(
             "WriterEnded",
-            description=f"Adds {self.step_name} again after it has ended",
-            event_pattern=events.EventPattern(
+            f"Adds {self.step_name} again after it has ended",
+            events.EventPattern(
                 source=["aws.emr"],
                 detail_type=["EMR Step Status Change", "EMR Cluster State Change"],
                 detail={"clusterId": [self.cluster.ref], "state": [*STEP_ENDED, "WAITING"]},
             ),
-            targets=[targets.LambdaFunction(restart)],
         )
-        regularly = events.Rule(
-            self,
-            "WriterRegularly",
-            description=f"Adds {self.step_name} where it does not run",
-            schedule=events.Schedule.rate(cdk.Duration.minutes(_RESTART_MINUTES)),
-            targets=[targets.LambdaFunction(restart)],
-        )
-        # On delete the rules go first, or they would add what has just been cancelled.
-        for rule in (ended, regularly):
-            rule.node.add_dependency(writer)
+        restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} where it does not run")
 
     def _grant_keep_step(self, role: iam.Role) -> None:
-        """Let the custom resource list, add and cancel steps, and cancel those of a cluster that was replaced."""
+        """Let the custom resource list, add and cancel steps, and cancel the steps of a cluster that was replaced."""
         actions = ("AddJobFlowSteps", "CancelSteps", "DescribeCluster", "ListSteps")
         iam.Grant.add_to_principal(
             grantee=role,

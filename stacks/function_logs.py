@@ -1,4 +1,5 @@
-"""Log groups for the Lambda functions that CDK brings along, which would otherwise make their own, for ever."""
+"""Log groups for the Lambda functions that CDK brings along, which would otherwise make their own and keep them for
+ever."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from stacks.base import HeadwaterStack
 def keep_function_logs(stack: HeadwaterStack) -> None:
     """Give the function of each of CDK's own custom resources a log group of the stack.
 
-    They are bare resources below the stack, of which CDK's own setting for the retention knows nothing.
+    CDK's own setting for the retention does not reach them, because they are bare resources below the stack.
     """
     for child in stack.node.children:
         if not isinstance(child, Construct) or not child.node.id.endswith("CustomResourceProvider"):

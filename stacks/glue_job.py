@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_events as events
-from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kms as kms
@@ -21,31 +20,33 @@ from headwater.definitions import spark_settings
 from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
-from stacks.base import HeadwaterStack, log_retention
+from stacks.base import HeadwaterStack
 from stacks.key_value import KeyValueStack
 from stacks.lake import LakeStack
 from stacks.polled import PolledProvider
+from stacks.restarts import Restarts
 
-# The states in which a run has ended, whatever the reason.
+# The states in which a run has ended, for whatever reason.
 ENDED = ("SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR", "EXPIRED")
-# Glue's longest, seven days; a run that reaches it is started again like one that failed.
+# The longest that Glue allows, seven days; a run that reaches it is started again like a failed run.
 _TIMEOUT_MINUTES = 7 * 24 * 60
 _RESTART_MINUTES = 5
 
 
 class GlueJobStack(HeadwaterStack):
-    """One job a DynamoDB contract, with one run that never ends for long."""
+    """One job per DynamoDB contract, each with one run that is started again whenever it ends."""
 
     def __init__(
         self,
         scope: Construct,
+        *,
         environment: Environment,
         lake: LakeStack,
         key_value: KeyValueStack,
         contracts: Sequence[Contract],
         assets: Assets,
     ) -> None:
-        super().__init__(scope, environment, "glue-job", "Headwater: Glue streaming jobs")
+        super().__init__(scope, environment=environment, part="glue-job", description="Headwater: Glue streaming jobs")
         self._lake = lake
         self._key_value = key_value
         self._assets = assets
@@ -54,16 +55,16 @@ class GlueJobStack(HeadwaterStack):
         self._security = glue.SecurityConfiguration(
             self,
             "Security",
-            security_configuration_name=f"headwater-{environment.name}",
+            security_configuration_name=self.prefix,
             s3_encryption=glue.S3Encryption.kms(lake.key),
             cloud_watch_encryption=glue.CloudWatchEncryption.kms(self._key),
             job_bookmarks_encryption=glue.JobBookmarksEncryption.client_side_kms(self._key),
         )
-        # It holds nothing, and one that is kept would be in the way of the next of its name.
+        # It holds no data, and if it were kept, the next of its name could not be created.
         self._security.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         written = of_database(contracts, DYNAMODB)
-        self.job_names = {one.table: f"headwater-{environment.name}-{one.table}" for one in written}
-        self._runs = PolledProvider(self, "Runs", "glue_run", assets)
+        self.job_names = {contract.table: f"{self.prefix}-{contract.table}" for contract in written}
+        self._runs = PolledProvider(self, "Runs", module="glue_run", assets=assets)
         self._restart = self._runs.function("Restart", "keep_running", cdk.Duration.minutes(1))
         iam.Grant.add_to_principal(
             grantee=self._runs.role,
@@ -76,14 +77,7 @@ class GlueJobStack(HeadwaterStack):
             self._job(contract)
 
     def _make_key(self) -> kms.Key:
-        key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{self.environment_settings.name}/glue-job",
-            description="Logs and bookmarks of Glue jobs",
-            enable_key_rotation=True,
-            removal_policy=self.data_removal,
-        )
+        key = self.encryption_key("Logs and bookmarks of Glue jobs")
         groups = self._log_group_arn(f"{self._logs_folder}/*")
         key.grant_encrypt_decrypt(
             iam.ServicePrincipal(
@@ -108,12 +102,12 @@ class GlueJobStack(HeadwaterStack):
         grant_fetch(role, [script, package, hudi, shipped])
         arguments = {
             "--job-language": "python",
-            # Hudi comes first on the class path, before what Glue brings.
+            # Puts Hudi on the class path before the jars that Glue brings.
             "--extra-jars": hudi.s3_object_url,
             "--user-jars-first": "true",
             "--extra-py-files": package.s3_object_url,
             "--additional-python-modules": wheel.uri,
-            # The wheel is all there is to install: nothing comes from an index.
+            # pip installs this wheel and nothing else: no dependency, and nothing from an index.
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
@@ -169,67 +163,41 @@ class GlueJobStack(HeadwaterStack):
             self,
             f"Role-{table}",
             description=f"Headwater's Glue job of the table {table}",
-            assumed_by=iam.ServicePrincipal(
-                "glue.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
-            ),
+            assumed_by=self.service_principal("glue.amazonaws.com"),
         )
         self._key_value.grant_read_stream(role, contract)
         self._lake.grant_write_tables(role, [contract])
         self._lake.grant_keep_checkpoint(role, contract)
         self._lake.grant_backfill(role, contract)
         self.grant_put_metrics(role, NAMESPACE)
-        # What Glue encrypts a job's bookmark with.
+        # Glue encrypts a job's bookmark with the key.
         self._key.grant(role, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
         return role
 
     def _run_logs(self, table: str, kind: str, role: iam.Role) -> logs.LogGroup:
-        """A log group under the name that Glue 5 gives it, made here for its key and its retention."""
-        group = logs.LogGroup(
-            self,
-            f"{kind.capitalize()}Logs-{table}",
-            log_group_name=(
-                f"{self._logs_folder}/{self._security.security_configuration_name}-role/{role.role_name}/{kind}"
-            ),
-            encryption_key=self._key,
-            retention=log_retention(self.environment_settings.log_days),
-            removal_policy=self.data_removal,
-        )
-        # Glue tries to make it all the same.
+        """A log group under the name that Glue 5 gives it, so that the stack sets its key and its retention."""
+        name = f"{self._logs_folder}/{self._security.security_configuration_name}-role/{role.role_name}/{kind}"
+        group = self.service_log_group(self, f"{kind.capitalize()}Logs-{table}", name, self._key)
+        # Glue still tries to create it.
         group.grant(role, "logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
         return group
 
     def _keep_running(self, job: glue.CfnJob, name: str, table: str, definition: str) -> None:
-        """Start the job with its definition, again when that changes or a run has ended, and stop it on delete."""
+        """Start the job, start it again when its definition changes or a run has ended, and stop it on delete."""
         run = self._runs.resource("GlueRun", f"Run-{table}", name, {"Definition": definition})
         run.node.add_dependency(job, self._runs.role)
-        ended = events.Rule(
-            self,
+        restarts = Restarts(run, self._restart)
+        restarts.on_events(
             f"Ended-{table}",
-            description=f"Starts {name} again after a run has ended",
-            event_pattern=events.EventPattern(
+            f"Starts {name} again after a run has ended",
+            events.EventPattern(
                 source=["aws.glue"],
                 detail_type=["Glue Job State Change"],
                 detail={"jobName": [name], "state": list(ENDED)},
             ),
-            targets=[
-                targets.LambdaFunction(
-                    self._restart,
-                    event=events.RuleTargetInput.from_object(
-                        {"job": name, "run": events.EventField.from_path("$.detail.jobRunId")}
-                    ),
-                )
-            ],
+            {"job": name, "run": events.EventField.from_path("$.detail.jobRunId")},
         )
-        regularly = events.Rule(
-            self,
-            f"Regularly-{table}",
-            description=f"Starts {name} where it does not run",
-            schedule=events.Schedule.rate(cdk.Duration.minutes(_RESTART_MINUTES)),
-            targets=[targets.LambdaFunction(self._restart, event=events.RuleTargetInput.from_object({"job": name}))],
-        )
-        # On delete the rules go first, or they would start what has just been stopped.
-        for rule in (ended, regularly):
-            rule.node.add_dependency(run)
+        restarts.every(_RESTART_MINUTES, f"Regularly-{table}", f"Starts {name} where it does not run", {"job": name})
 
     def _log_group_arn(self, name: str) -> str:
         return self.format_arn(
@@ -238,10 +206,10 @@ class GlueJobStack(HeadwaterStack):
 
 
 def _chained(settings: Mapping[str, str]) -> str:
-    """Spark's settings as Glue takes them: one argument ``--conf`` that goes on with further ones."""
+    """Spark's settings as Glue takes them: the value of one argument ``--conf``, which holds all further ``--conf``."""
     return " --conf ".join(f"{key}={value}" for key, value in sorted(settings.items()))
 
 
 def _digest(definition: object) -> str:
-    """A text that changes with the definition."""
+    """A hash that changes with the definition."""
     return hashlib.sha256(json.dumps(definition, sort_keys=True).encode()).hexdigest()

@@ -7,7 +7,6 @@ import json
 
 import aws_cdk as cdk
 from aws_cdk import aws_glue as glue
-from constructs import Construct
 
 from headwater.contract.model import Contract
 from headwater.contract.types import Type
@@ -15,21 +14,19 @@ from headwater.definitions.glue_table import table_input
 from headwater.definitions.published_view import athena_type, published_columns, published_view_name, published_view_sql
 
 
-def hudi_table(
-    scope: Construct, name: str, catalog: str, database: str, contract: Contract, uri: str
-) -> cdk.CfnResource:
+def hudi_table(stack: cdk.Stack, database: str, contract: Contract, uri: str) -> cdk.CfnResource:
     """The table of a contract whose files lie at ``uri``."""
-    # CloudFormation takes what Glue's API takes, word for word: the local run gives it the same.
+    # CloudFormation takes the input of Glue's API word for word, which the local run gives to Glue's API.
     return cdk.CfnResource(
-        scope,
-        name,
+        stack,
+        f"Table-{contract.table}",
         type=glue.CfnTable.CFN_RESOURCE_TYPE_NAME,
-        properties={"CatalogId": catalog, "DatabaseName": database, "TableInput": table_input(contract, uri)},
+        properties={"CatalogId": stack.account, "DatabaseName": database, "TableInput": table_input(contract, uri)},
     )
 
 
-def published_view(scope: Construct, name: str, catalog: str, database: str, contract: Contract) -> glue.CfnTable:
-    """The published view as Athena stores one: its SQL and its columns in Presto's types, as JSON in a comment."""
+def published_view(stack: cdk.Stack, database: str, contract: Contract) -> glue.CfnTable:
+    """The published view as Athena stores it: its SQL and its columns in Presto's types, as JSON in a comment."""
     columns = published_columns(contract)
     definition = {
         "originalSql": published_view_sql(contract, database),
@@ -39,9 +36,9 @@ def published_view(scope: Construct, name: str, catalog: str, database: str, con
     }
     encoded = base64.b64encode(json.dumps(definition).encode()).decode()
     return glue.CfnTable(
-        scope,
-        name,
-        catalog_id=catalog,
+        stack,
+        f"View-{contract.table}",
+        catalog_id=stack.account,
         database_name=database,
         table_input=glue.CfnTable.TableInputProperty(
             name=published_view_name(contract),
@@ -61,4 +58,4 @@ def published_view(scope: Construct, name: str, catalog: str, database: str, con
 
 
 def _column(name: str, type_: Type) -> glue.CfnTable.ColumnProperty:
-    return glue.CfnTable.ColumnProperty(name=name, type=type_.glue())
+    return glue.CfnTable.ColumnProperty(name=name, type=type_.ddl())

@@ -10,17 +10,14 @@ import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kinesis as kinesis
-from aws_cdk import aws_kms as kms
 from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.definitions.dynamodb_table import key_attributes, ttl_attribute
 from headwater.deployment.environment import Environment
-from headwater.errors import UserError
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge
 
-# The column whose attribute DynamoDB takes for its time to live, in every contract that has it.
-TTL_COLUMN = "expires_at"
 _KEY_TYPES = {
     "S": dynamodb.AttributeType.STRING,
     "N": dynamodb.AttributeType.NUMBER,
@@ -30,7 +27,7 @@ _KEY_TYPES = {
 
 @dataclass(frozen=True)
 class KeyValueSource:
-    """A table and the stream of its changes, both of one name."""
+    """A table and the stream of its changes, which has the table's name."""
 
     name: str
     table: dynamodb.TableV2
@@ -40,16 +37,11 @@ class KeyValueSource:
 class KeyValueStack(HeadwaterStack):
     """The sources of the key-value pipeline, by the lake tables that they feed."""
 
-    def __init__(self, scope: Construct, environment: Environment, contracts: Sequence[Contract]) -> None:
-        super().__init__(scope, environment, "key-value", "Headwater: DynamoDB and Kinesis")
-        self._key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{environment.name}/key-value",
-            description="DynamoDB tables and their changes on Kinesis",
-            enable_key_rotation=True,
-            removal_policy=self.data_removal,
+    def __init__(self, scope: Construct, *, environment: Environment, contracts: Sequence[Contract]) -> None:
+        super().__init__(
+            scope, environment=environment, part="key-value", description="Headwater: DynamoDB and Kinesis"
         )
+        self._key = self.encryption_key("DynamoDB tables and their changes on Kinesis")
         self.sources = {contract.table: self._source(contract) for contract in of_database(contracts, DYNAMODB)}
 
     def grant_read_stream(self, grantee: iam.IGrantable, contract: Contract) -> None:
@@ -65,12 +57,7 @@ class KeyValueStack(HeadwaterStack):
             ],
             resource_arns=[self.sources[contract.table].stream.stream_arn],
         )
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=["kms:Decrypt"],
-            resource_arns=[self._key.key_arn],
-            conditions={"StringEquals": {"kms:ViaService": f"kinesis.{self.region}.amazonaws.com"}},
-        )
+        self.grant_decrypt(grantee, self._key, "kinesis")
 
     def _source(self, contract: Contract) -> KeyValueSource:
         settings = self.environment_settings.key_value
@@ -88,7 +75,7 @@ class KeyValueStack(HeadwaterStack):
             removal_policy=self.data_removal,
         )
         acknowledge(stream, "KDS3", Reason.OWN_KEY)
-        keys = _key_attributes(contract)
+        keys = [dynamodb.Attribute(name=key.name, type=_KEY_TYPES[key.type]) for key in key_attributes(contract)]
         table = dynamodb.TableV2(
             self,
             f"Table-{contract.table}",
@@ -100,12 +87,12 @@ class KeyValueStack(HeadwaterStack):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            time_to_live_attribute=_ttl_attribute(contract),
+            time_to_live_attribute=ttl_attribute(contract),
             kinesis_stream=stream,
             deletion_protection=self.environment_settings.data.retain,
             removal_policy=self.data_removal,
         )
-        # The L2 has no property for it, and milliseconds would leave more changes of one item in a tie.
+        # TableV2 has no property for it. With milliseconds, more changes of an item would have the same time.
         cast(dynamodb.CfnGlobalTable, table.node.default_child).add_property_override(
             "Replicas.0.KinesisStreamSpecification.ApproximateCreationDateTimePrecision", "MICROSECOND"
         )
@@ -113,21 +100,6 @@ class KeyValueStack(HeadwaterStack):
 
 
 def source_name(environment: Environment, contract: Contract) -> str:
-    """What table and stream of a contract are called in an environment: ``headwater-accounts`` is
+    """The name of a contract's table and stream in an environment: ``headwater-accounts`` becomes
     ``headwater-dev-accounts`` in dev."""
     return f"headwater-{environment.name}-{contract.source.table.removeprefix('headwater-')}"
-
-
-def _key_attributes(contract: Contract) -> list[dynamodb.Attribute]:
-    """Partition key and, where there is one, sort key, in the contract's order."""
-    if len(contract.key) > 2:
-        raise UserError(
-            f"contract {contract.table}: key: found {', '.join(contract.key)}, expected one or two columns: the "
-            "partition key and the sort key of a DynamoDB table"
-        )
-    columns = [contract.column(name) for name in contract.key]
-    return [dynamodb.Attribute(name=column.path[0], type=_KEY_TYPES[str(column.source_type)]) for column in columns]
-
-
-def _ttl_attribute(contract: Contract) -> str | None:
-    return next((column.path[0] for column in contract.columns if column.name == TTL_COLUMN), None)

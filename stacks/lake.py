@@ -8,7 +8,6 @@ import aws_cdk as cdk
 from aws_cdk import aws_athena as athena
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
@@ -39,16 +38,11 @@ _CATALOG_ACTIONS = ("GetDataCatalog", "GetDatabase", "GetTableMetadata", "ListDa
 class LakeStack(HeadwaterStack):
     """Where the data lies and how it is found and queried."""
 
-    def __init__(self, scope: Construct, environment: Environment, contracts: Sequence[Contract]) -> None:
-        super().__init__(scope, environment, "lake", "Headwater: buckets, Glue catalog, Athena")
-        self.key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{environment.name}/lake",
-            description="Landed changes, lake tables and query results",
-            enable_key_rotation=True,
-            removal_policy=self.data_removal,
+    def __init__(self, scope: Construct, *, environment: Environment, contracts: Sequence[Contract]) -> None:
+        super().__init__(
+            scope, environment=environment, part="lake", description="Headwater: buckets, Glue catalog, Athena"
         )
+        self.key = self.encryption_key("Landed changes, lake tables and query results")
         self.logs = self._log_bucket()
         # Landing objects never expire: the sink takes its position from them.
         self.landing = self._bucket("Landing")
@@ -56,7 +50,7 @@ class LakeStack(HeadwaterStack):
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
 
         self.database = f"headwater_{environment.name}"
-        self.work_group = f"headwater-{environment.name}"
+        self.work_group = self.prefix
         database = glue.CfnDatabase(
             self,
             "Database",
@@ -66,16 +60,9 @@ class LakeStack(HeadwaterStack):
             ),
         )
         for contract in contracts:
-            table = hudi_table(
-                self,
-                f"Table-{contract.table}",
-                self.account,
-                self.database,
-                contract,
-                f"{self.lake_uri}/{contract.table}",
-            )
+            table = hudi_table(self, self.database, contract, f"{self.lake_uri}/{contract.table}")
             table.add_resource_dependency(database)
-            view = published_view(self, f"View-{contract.table}", self.account, self.database, contract)
+            view = published_view(self, self.database, contract)
             view.add_resource_dependency(table)
         self._workgroup()
 
@@ -94,7 +81,7 @@ class LakeStack(HeadwaterStack):
         return f"s3://{self.lake.bucket_name}/{_CHECKPOINT_PREFIX}/{contract.table}"
 
     def grant_land(self, grantee: iam.IGrantable) -> None:
-        """Let a sink write landing objects and read them, which is how it finds its position."""
+        """Let a sink write landing objects, and read them to find its position."""
         self._grant_objects(grantee, self.landing, ("GetObject", "PutObject"), f"{LANDING_PREFIX}/*")
 
     def grant_read_landing(self, grantee: iam.IGrantable) -> None:
@@ -118,7 +105,7 @@ class LakeStack(HeadwaterStack):
         self._grant_folder(grantee, f"{_CHECKPOINT_PREFIX}/{contract.table}")
 
     def grant_backfill(self, grantee: iam.IGrantable, contract: Contract) -> None:
-        """Let a job take up requests for a table's backfill, answer them, and read the exports that they name."""
+        """Let a job read the requests for a table's backfill, answer them, and read the exports that they name."""
         self._grant_objects(
             grantee, self.lake, ("GetObject", "PutObject"), f"{LAKE_PREFIX}/_backfill/{contract.table}/*"
         )
@@ -171,14 +158,14 @@ class LakeStack(HeadwaterStack):
 
     def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
         """Let a job of EMR or Glue write below a folder. Their file system looks for an object of the folder's name,
-        and marks a folder, and the one that it is in, with an object beside each."""
+        and marks a folder and its parent with an object beside each."""
         parent = folder.partition("/")[0]
         marks = (f"{folder}_$folder$", f"{parent}_$folder$")
         self._grant_objects(grantee, self.lake, _WRITE, folder, f"{folder}/*", *marks)
 
     def _grant_objects(self, grantee: iam.IGrantable, bucket: s3.Bucket, actions: Sequence[str], *keys: str) -> None:
-        """Let a principal do this to objects by their keys, list the bucket, and use its key. CDK's own grants would
-        give every action that begins like one of these."""
+        """Let a principal do these actions to objects by their keys, list the bucket, and use the bucket's encryption
+        key. CDK's own grants would give every action that begins with the name of one of these."""
         arns = [bucket.arn_for_objects(key) for key in keys]
         iam.Grant.add_to_principal(grantee=grantee, actions=[f"s3:{action}" for action in actions], resource_arns=arns)
         acknowledge_wildcard(grantee, arns, Reason.OBJECTS_BELOW_A_PREFIX)
@@ -196,7 +183,7 @@ class LakeStack(HeadwaterStack):
         return self.format_arn(service="glue", resource="catalog")
 
     def _table_arns(self, tables: Sequence[str]) -> list[str]:
-        """The database and these tables of it."""
+        """The ARNs of the database and of these tables in it."""
         database = self.format_arn(service="glue", resource="database", resource_name=self.database)
         return [
             database,
@@ -240,7 +227,7 @@ class LakeStack(HeadwaterStack):
                 s3.LifecycleRule(
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
                     expiration=cdk.Duration.days(expire_days) if expire_days is not None else None,
-                    # Long enough to undo a mistake; Hudi's cleaner deletes files all the time.
+                    # Long enough to undo a mistake, no longer, since Hudi's cleaner deletes files all the time.
                     noncurrent_version_expiration=cdk.Duration.days(7) if versioned else None,
                 )
             ],

@@ -1,8 +1,9 @@
-"""Monitoring: alarms on everything that delays or loses changes, one dashboard, a budget, and the topic that tells."""
+"""Monitoring: alarms on everything that delays or loses changes, a dashboard, a budget, and the topic that notifies."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import aws_cdk as cdk
 from aws_cdk import aws_budgets as budgets
@@ -11,7 +12,6 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
@@ -30,69 +30,77 @@ from stacks.stream import StreamStack
 
 _MINUTE = 60
 _MIB = 1024 * 1024
-# Who sends to the topic beside EventBridge, which its rules let in.
+# Who sends to the topic; CDK lets EventBridge in by itself.
 _SENDERS = ("cloudwatch.amazonaws.com", "budgets.amazonaws.com")
 _NEVER_SENT = cloudwatch.TreatMissingData.BREACHING
+_BELOW = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
 _NOTHING_WRONG = cloudwatch.TreatMissingData.NOT_BREACHING
 
 _Metric = cloudwatch.Metric | cloudwatch.MathExpression
 
 
-class MonitoringStack(HeadwaterStack):
-    """Watches the other stacks by the names of what is in them. Thresholds are the environment's."""
+@dataclass(frozen=True)
+class Watched:
+    """What there is to watch: the stacks by what is in them, the contracts' tables, and the connectors' topics."""
 
-    def __init__(
-        self,
-        scope: Construct,
-        environment: Environment,
-        lake: LakeStack,
-        database: DatabaseStack,
-        stream: StreamStack,
-        emr: EmrStack,
-        key_value: KeyValueStack,
-        glue_job: GlueJobStack,
-        contracts: Sequence[Contract],
-        capture: CaptureSettings,
-    ) -> None:
-        super().__init__(scope, environment, "monitoring", "Headwater: alarms, dashboard, budget")
+    contracts: Sequence[Contract]
+    capture: CaptureSettings
+    lake: LakeStack
+    database: DatabaseStack
+    stream: StreamStack
+    emr: EmrStack
+    key_value: KeyValueStack
+    glue_job: GlueJobStack
+
+
+@dataclass(frozen=True)
+class _Limit:
+    """When a metric raises an alarm: ``enough`` of ``of_periods`` periods, or all of them, are beyond ``threshold``."""
+
+    threshold: float
+    of_periods: int = 5
+    enough: int | None = None
+    comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD
+    missing: cloudwatch.TreatMissingData = _NOTHING_WRONG
+
+
+class MonitoringStack(HeadwaterStack):
+    """Watches the resources of the stacks by their names. Thresholds are the environment's."""
+
+    def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
+        super().__init__(
+            scope, environment=environment, part="monitoring", description="Headwater: alarms, dashboard, budget"
+        )
         self._graphs: list[cloudwatch.IWidget] = []
         self.topic = self._topic()
-        self._watch_tables(lake, contracts)
-        self._watch_relational(database, stream, contracts, capture)
-        self._watch_key_value(key_value)
-        self._watch_failures(emr, glue_job)
+        self._watch_tables(watched.lake, watched.contracts)
+        self._watch_relational(watched.database, watched.stream, table_topics(watched.contracts, watched.capture))
+        self._watch_key_value(watched.key_value)
+        self._watch_failures(watched.emr, watched.glue_job)
         cloudwatch.Dashboard(
             self,
             "Dashboard",
-            dashboard_name=f"headwater-{environment.name}",
+            dashboard_name=self.prefix,
             widgets=[self._graphs[at : at + 3] for at in range(0, len(self._graphs), 3)],
         )
         self._budget()
 
     def _topic(self) -> sns.Topic:
-        key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{self.environment_settings.name}/monitoring",
-            description="Notifications",
-            enable_key_rotation=True,
-            # Nothing is kept under it.
-            removal_policy=cdk.RemovalPolicy.DESTROY,
-        )
+        # No stored data needs the key.
+        key = self.encryption_key("Notifications", cdk.RemovalPolicy.DESTROY)
         topic = sns.Topic(
             self,
             "Topic",
-            topic_name=f"headwater-{self.environment_settings.name}",
+            topic_name=self.prefix,
             display_name=f"Headwater {self.environment_settings.name}",
             master_key=key,
             enforce_ssl=True,
         )
         for sender in _SENDERS:
-            # The key protects what the topic has let in; not every sender tells KMS on whose behalf it encrypts.
+            # No condition on the account here, because not every sender tells KMS on whose behalf it encrypts. The
+            # topic has the condition, and the key protects only what the topic has let in.
             key.grant(iam.ServicePrincipal(sender), "kms:Decrypt", "kms:GenerateDataKey*")
-            topic.grant_publish(
-                iam.ServicePrincipal(sender, conditions={"StringEquals": {"aws:SourceAccount": self.account}})
-            )
+            topic.grant_publish(self.service_principal(sender))
         for email in self.environment_settings.monitoring.emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
@@ -109,24 +117,19 @@ class MonitoringStack(HeadwaterStack):
             "Freshness, seconds from source to lake",
             {f"freshness-{table}": of(table, metrics.FRESHNESS, "Maximum") for table in tables},
             "Changes reach the lake late",
-            settings.freshness_seconds,
-            enough=3,
+            _Limit(settings.freshness_seconds, enough=3),
         )
         self._graph(
             "Reports of the writers a minute",
             {f"writer-{table}": of(table, metrics.CHANGES, "SampleCount") for table in tables},
             "The table's writer does not run or is stuck",
-            1,
-            of_periods=10,
-            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            missing=_NEVER_SENT,
+            _Limit(1, of_periods=10, comparison=_BELOW, missing=_NEVER_SENT),
         )
         self._graph(
             "Quarantined records",
             {f"quarantine-{table}": of(table, metrics.QUARANTINED, "Sum", 5 * _MINUTE) for table in tables},
             "Records could not be decoded; see the table's folder below _quarantine",
-            settings.quarantined_records,
-            of_periods=1,
+            _Limit(settings.quarantined_records, of_periods=1),
         )
         for title, name, statistic in (
             ("Changes committed a minute", metrics.CHANGES, "Sum"),
@@ -134,53 +137,49 @@ class MonitoringStack(HeadwaterStack):
         ):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
 
-    def _watch_relational(
-        self, database: DatabaseStack, stream: StreamStack, contracts: Sequence[Contract], capture: CaptureSettings
-    ) -> None:
+    def _watch_relational(self, database: DatabaseStack, stream: StreamStack, topics: Sequence[str]) -> None:
         settings = self.environment_settings.monitoring
         writer = {"DBClusterIdentifier": database.cluster.cluster_identifier, "Role": "WRITER"}
         self._graph(
             "Replication slot, bytes not yet read",
             {"slot-lag": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum")},
             "The source connector does not keep up: Aurora keeps WAL for it",
-            settings.slot_lag_mib * _MIB,
+            _Limit(settings.slot_lag_mib * _MIB),
         )
         self._graph(
             "WAL, bytes",
             {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", writer, "Maximum")},
             "WAL grows: a slot that nobody reads, or a transaction that does not end",
-            settings.wal_mib * _MIB,
+            _Limit(settings.wal_mib * _MIB),
         )
         group = {"Cluster Name": stream.cluster.cluster_name, "Consumer Group": f"connect-{SINK_NAME}"}
         self._graph(
             "Consumer lag of the sink, records",
             {
                 f"consumer-lag-{topic}": _metric("AWS/Kafka", "SumOffsetLag", {**group, "Topic": topic}, "Maximum")
-                for topic in table_topics(contracts, capture)
+                for topic in topics
             },
             "The sink does not keep up with the topic",
-            settings.consumer_lag_records,
+            _Limit(settings.consumer_lag_records),
         )
         connectors = {name: {"ConnectorName": name} for name in (SOURCE_NAME, SINK_NAME)}
         self._graph(
             "Connectors: tasks running",
             {
-                f"running-{name}": _metric("AWS/KafkaConnect", "RunningTaskCount", one, "Minimum")
-                for name, one in connectors.items()
+                f"running-{name}": _metric("AWS/KafkaConnect", "RunningTaskCount", dimensions, "Minimum")
+                for name, dimensions in connectors.items()
             },
             "The connector has no running task",
-            1,
-            comparison=cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD,
-            missing=_NEVER_SENT,
+            _Limit(1, comparison=_BELOW, missing=_NEVER_SENT),
         )
         self._graph(
             "Connectors: tasks failed",
             {
-                f"failed-{name}": _metric("AWS/KafkaConnect", "ErroredTaskCount", one, "Maximum")
-                for name, one in connectors.items()
+                f"failed-{name}": _metric("AWS/KafkaConnect", "ErroredTaskCount", dimensions, "Maximum")
+                for name, dimensions in connectors.items()
             },
             "A task of the connector has failed; its reason is in the worker's log",
-            0,
+            _Limit(0),
         )
 
     def _watch_key_value(self, key_value: KeyValueStack) -> None:
@@ -198,7 +197,7 @@ class MonitoringStack(HeadwaterStack):
                 for table, source in sources.items()
             },
             "The Glue job does not keep up; what is older than the stream's retention is lost",
-            settings.iterator_age_seconds * 1000,
+            _Limit(settings.iterator_age_seconds * 1000),
         )
         self._graph(
             "DynamoDB to Kinesis, milliseconds not yet replicated",
@@ -207,7 +206,7 @@ class MonitoringStack(HeadwaterStack):
                 for table, source in sources.items()
             },
             "DynamoDB does not get its changes into Kinesis",
-            settings.replication_age_seconds * 1000,
+            _Limit(settings.replication_age_seconds * 1000),
         )
         self._graph(
             "DynamoDB to Kinesis, changes lost",
@@ -216,8 +215,7 @@ class MonitoringStack(HeadwaterStack):
                 for table, source in sources.items()
             },
             "DynamoDB gave up on changes, such as those over 1 MB: write their items again",
-            0,
-            of_periods=1,
+            _Limit(0, of_periods=1),
         )
 
     def _watch_failures(self, emr: EmrStack, glue_job: GlueJobStack) -> None:
@@ -225,7 +223,7 @@ class MonitoringStack(HeadwaterStack):
             "step": events.EventPattern(
                 source=["aws.emr"],
                 detail_type=["EMR Step Status Change"],
-                # Its names go on with a hash of what the step runs.
+                # A step's name ends with a hash of what the step runs.
                 detail={"name": [{"prefix": f"{emr.step_name}-"}], "state": ["FAILED"]},
             ),
             "cluster": events.EventPattern(
@@ -246,39 +244,28 @@ class MonitoringStack(HeadwaterStack):
             )
             failed = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
             failures[f"{part}-failed"] = failed
-        self._graph("Failures of step, cluster and jobs", failures, "It ended in failure", 0, of_periods=1)
+        self._graph("Failures of step, cluster and jobs", failures, "It ended in failure", _Limit(0, of_periods=1))
 
-    def _graph(
-        self,
-        title: str,
-        watched: Mapping[str, _Metric],
-        description: str,
-        threshold: float,
-        *,
-        of_periods: int = 5,
-        enough: int | None = None,
-        comparison: cloudwatch.ComparisonOperator = cloudwatch.ComparisonOperator.GREATER_THAN_THRESHOLD,
-        missing: cloudwatch.TreatMissingData = _NOTHING_WRONG,
-    ) -> None:
-        """A graph of metrics by the names of their alarms, which share a threshold; ``enough`` of ``of_periods``
-        periods beyond it, or all, raise one."""
+    def _graph(self, title: str, watched: Mapping[str, _Metric], description: str, limit: _Limit) -> None:
+        """Draw a graph of metrics, and raise an alarm for each that passes the limit. ``watched`` holds the metrics by
+        the names of their alarms."""
         for name, metric in watched.items():
             alarm = cloudwatch.Alarm(
                 self,
                 f"Alarm-{name}",
-                alarm_name=f"headwater-{self.environment_settings.name}-{name}",
+                alarm_name=f"{self.prefix}-{name}",
                 alarm_description=description,
                 metric=metric,
-                threshold=threshold,
-                comparison_operator=comparison,
-                evaluation_periods=of_periods,
-                datapoints_to_alarm=enough,
-                treat_missing_data=missing,
+                threshold=limit.threshold,
+                comparison_operator=limit.comparison,
+                evaluation_periods=limit.of_periods,
+                datapoints_to_alarm=limit.enough,
+                treat_missing_data=limit.missing,
             )
             action = actions.SnsAction(self.topic)
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)
-        self._graphs.append(_widget(title, watched, threshold))
+        self._graphs.append(_widget(title, watched, limit.threshold))
 
     def _budget(self) -> None:
         settings = self.environment_settings.monitoring
@@ -288,7 +275,7 @@ class MonitoringStack(HeadwaterStack):
             "Budget",
             # The whole account's cost: a filter on a tag counts nothing until somebody activates the tag for billing.
             budget=budgets.CfnBudget.BudgetDataProperty(
-                budget_name=f"headwater-{self.environment_settings.name}",
+                budget_name=self.prefix,
                 budget_type="COST",
                 time_unit="MONTHLY",
                 budget_limit=budgets.CfnBudget.SpendProperty(amount=settings.monthly_budget_usd, unit="USD"),
@@ -321,8 +308,8 @@ def _metric(
 
 
 def _replication(value: str, source: str) -> cloudwatch.MathExpression:
-    """A metric of DynamoDB's Kinesis destination, asked for by a query: the value of its second dimension is AWS's own
-    and written down nowhere."""
+    """A metric of DynamoDB's Kinesis destination. It is selected by a query, because AWS documents no value for its
+    dimension DelegatedOperation."""
     return cloudwatch.MathExpression(
         expression=(
             f"SELECT {value} FROM SCHEMA(\"AWS/DynamoDB\", DelegatedOperation, TableName) WHERE TableName = '{source}'"
@@ -332,7 +319,7 @@ def _replication(value: str, source: str) -> cloudwatch.MathExpression:
 
 
 def _widget(title: str, watched: Mapping[str, _Metric], threshold: float | None = None) -> cloudwatch.GraphWidget:
-    """A third of the dashboard's width; names are the legend."""
+    """A graph of a third of the dashboard's width, with the names as its legend."""
     annotations = [cloudwatch.HorizontalAnnotation(value=threshold, label="alarm")] if threshold is not None else []
     return cloudwatch.GraphWidget(
         title=title,

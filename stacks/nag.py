@@ -1,5 +1,5 @@
-"""Security rules: cdk-nag's AwsSolutions runs in every synthesis, and each finding that stands is acknowledged beside
-the construct that it is about, with one of the reasons below."""
+"""Security rules: cdk-nag's AwsSolutions runs in every synthesis. Each finding that stands is acknowledged beside the
+construct that it is about, with one of the reasons below."""
 
 from __future__ import annotations
 
@@ -40,15 +40,15 @@ def check(app: Construct) -> None:
 
 
 def acknowledge(construct: IConstruct, rule: str, reason: Reason) -> None:
-    """Let a finding on a construct, or on what is below it, stand. ``rule`` is its name without the pack's, such as
-    ``EC29`` or ``IAM5[Action::ec2messages:*]``."""
+    """Let a finding on a construct, or on a construct below it, stand. ``rule`` is the rule's name without the pack's,
+    such as ``EC29`` or ``IAM5[Action::ec2messages:*]``."""
     cdk.Validations.of(construct).acknowledge(
         cdk.Acknowledgment(id=f"{_PACK}::{_PACK}-{rule}", reason=f"{reason.name}: {reason.value}")
     )
 
 
 def acknowledge_wildcard(grantee: iam.IGrantable, arns: Iterable[str], reason: Reason) -> None:
-    """Let a role's policy name resources with a ``*``: those of ``arns`` that have one."""
+    """Let a role's policy name those of ``arns`` that contain a ``*``."""
     # A role is its own principal, and a construct.
     role: Construct = grantee.grant_principal  # type: ignore[assignment]
     for arn in arns:
@@ -57,8 +57,8 @@ def acknowledge_wildcard(grantee: iam.IGrantable, arns: Iterable[str], reason: R
 
 
 def _as_reported(stack: cdk.Stack, arn: str) -> str:
-    """An ARN as cdk-nag reports it in a policy of ``stack``: its references in angle brackets, or the export's name
-    where they mean another stack's resource."""
+    """An ARN as cdk-nag reports it in a policy of ``stack``: a reference stands in angle brackets, and a reference to
+    another stack's resource is the name of the export."""
     exports = {}
     for token in cdk.Tokenization.reverse_string(arn).tokens:
         if isinstance(token, cdk.Reference):

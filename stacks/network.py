@@ -24,7 +24,7 @@ _ENDPOINTS = {
     "ssmmessages": ec2.InterfaceVpcEndpointAwsService.SSM_MESSAGES,
     "sts": ec2.InterfaceVpcEndpointAwsService.STS,
 }
-# What the agent of Session Manager does: the actions of AmazonSSMManagedInstanceCore that sessions need.
+# What Session Manager's agent calls: the actions of AmazonSSMManagedInstanceCore that sessions need.
 _SESSION_MANAGER = (
     "ec2messages:AcknowledgeMessage",
     "ec2messages:DeleteMessage",
@@ -38,16 +38,20 @@ _SESSION_MANAGER = (
     "ssmmessages:OpenControlChannel",
     "ssmmessages:OpenDataChannel",
 )
+# The tiers of subnets that later stacks use.
+_WORK, _DATA = "work", "data"
 # Where Amazon Linux 2023 has its root volume.
 _ROOT_DEVICE = "/dev/xvda"
 
 
 class NetworkStack(HeadwaterStack):
-    """Three tiers of subnets: ``public`` holds the NAT only, ``work`` reaches out through it, ``data`` reaches
-    nothing outside."""
+    """Three tiers of subnets: ``public`` holds the NAT only, ``work`` reaches the internet through it, and ``data``
+    reaches nothing outside the VPC."""
 
-    def __init__(self, scope: Construct, environment: Environment) -> None:
-        super().__init__(scope, environment, "network", "Headwater: VPC, endpoints, bastion")
+    def __init__(self, scope: Construct, *, environment: Environment) -> None:
+        super().__init__(
+            scope, environment=environment, part="network", description="Headwater: VPC, endpoints, bastion"
+        )
         cdk.Validations.of(self).acknowledge(
             cdk.Acknowledgment(
                 id="CloudFormation-Validate::W3010",
@@ -60,7 +64,7 @@ class NetworkStack(HeadwaterStack):
             nat = ec2.NatProvider.instance_v2(
                 instance_type=ec2.InstanceType(settings.nat_instance_type),
                 associate_public_ip_address=True,
-                # The default lets the world in; the VPC's own traffic is let in below.
+                # The default lets the world in; ``_protect`` lets in the VPC.
                 default_allowed_traffic=ec2.NatTrafficDirection.OUTBOUND_ONLY,
             )
         self.vpc = ec2.Vpc(
@@ -74,8 +78,8 @@ class NetworkStack(HeadwaterStack):
                 ec2.SubnetConfiguration(
                     name="public", subnet_type=ec2.SubnetType.PUBLIC, cidr_mask=24, map_public_ip_on_launch=False
                 ),
-                ec2.SubnetConfiguration(name="work", subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=21),
-                ec2.SubnetConfiguration(name="data", subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=24),
+                ec2.SubnetConfiguration(name=_WORK, subnet_type=ec2.SubnetType.PRIVATE_WITH_EGRESS, cidr_mask=21),
+                ec2.SubnetConfiguration(name=_DATA, subnet_type=ec2.SubnetType.PRIVATE_ISOLATED, cidr_mask=24),
             ],
             gateway_endpoints={
                 "S3Endpoint": ec2.GatewayVpcEndpointOptions(service=ec2.GatewayVpcEndpointAwsService.S3),
@@ -88,9 +92,7 @@ class NetworkStack(HeadwaterStack):
             self,
             "FlowLogRole",
             description="Flow logs of the VPC",
-            assumed_by=iam.ServicePrincipal(
-                "vpc-flow-logs.amazonaws.com", conditions={"StringEquals": {"aws:SourceAccount": self.account}}
-            ),
+            assumed_by=self.service_principal("vpc-flow-logs.amazonaws.com"),
         )
         self.vpc.add_flow_log(
             "FlowLog",
@@ -101,7 +103,7 @@ class NetworkStack(HeadwaterStack):
         endpoints = ec2.SecurityGroup(
             self, "EndpointSecurityGroup", vpc=self.vpc, description="Interface endpoints", allow_all_outbound=False
         )
-        # What a caller may do there is IAM's to say.
+        # IAM decides what a caller may do there.
         endpoints.add_ingress_rule(ec2.Peer.ipv4(settings.cidr), ec2.Port.tcp(443), "from within the VPC")
         for name in settings.interface_endpoints:
             self.vpc.add_interface_endpoint(
@@ -111,7 +113,7 @@ class NetworkStack(HeadwaterStack):
                 security_groups=[endpoints],
                 open=False,
             )
-        for subnet in self.vpc.select_subnets(subnet_group_name="work").subnets:
+        for subnet in self.vpc.select_subnets(subnet_group_name=_WORK).subnets:
             cdk.Tags.of(subnet).add(EMR_TAG, "true")
         self.bastion = self._bastion()
         cdk.CfnOutput(self, "BastionInstance", value=self.bastion.instance_id)
@@ -119,15 +121,25 @@ class NetworkStack(HeadwaterStack):
     @property
     def work(self) -> ec2.SubnetSelection:
         """The subnets of Connect, EMR and the bastion."""
-        return ec2.SubnetSelection(subnet_group_name="work")
+        return ec2.SubnetSelection(subnet_group_name=_WORK)
 
     @property
     def data(self) -> ec2.SubnetSelection:
         """The subnets of Aurora and MSK."""
-        return ec2.SubnetSelection(subnet_group_name="data")
+        return ec2.SubnetSelection(subnet_group_name=_DATA)
+
+    @property
+    def work_subnet_ids(self) -> list[str]:
+        """The ids of the subnets ``work``, in the order of the zones."""
+        return list(self.vpc.select_subnets(subnet_group_name=_WORK).subnet_ids)
+
+    @property
+    def data_subnet_ids(self) -> list[str]:
+        """The ids of the subnets ``data``, in the order of the zones."""
+        return list(self.vpc.select_subnets(subnet_group_name=_DATA).subnet_ids)
 
     def _protect(self, nat: ec2.NatInstanceProviderV2) -> None:
-        """Close what CDK's NAT instance leaves open: its door to the world, its disk, its metadata service."""
+        """Close what CDK's NAT instance leaves open: let in the VPC only, encrypt its disk, ask for IMDSv2."""
         nat.connections.allow_from(
             ec2.Peer.ipv4(self.environment_settings.network.cidr), ec2.Port.all_traffic(), "from within the VPC"
         )
@@ -142,7 +154,7 @@ class NetworkStack(HeadwaterStack):
                 acknowledge(instance, rule, Reason.STATELESS_HOST)
 
     def _bastion(self) -> ec2.Instance:
-        """A host that Session Manager reaches, with no inbound port; what it may reach is said by each target."""
+        """A host without inbound ports, reached through Session Manager. Each target lets the bastion in itself."""
         group = ec2.SecurityGroup(
             self, "BastionSecurityGroup", vpc=self.vpc, description="Bastion", allow_all_outbound=False
         )
@@ -150,7 +162,7 @@ class NetworkStack(HeadwaterStack):
         bastion = ec2.Instance(
             self,
             "Bastion",
-            instance_name=f"headwater-{self.environment_settings.name}-bastion",
+            instance_name=f"{self.prefix}-bastion",
             vpc=self.vpc,
             vpc_subnets=self.work,
             security_group=group,

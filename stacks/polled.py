@@ -1,4 +1,4 @@
-"""Polled: what stands behind a custom resource that takes more than one step."""
+"""What stands behind a custom resource that takes more than one step."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 _POLL = cdk.Duration.seconds(30)
-# Longer than custom_resources.lifecycle waits, which says what for; CloudFormation itself waits for an hour.
+# Longer than custom_resources.lifecycle waits, which says what it waited for; CloudFormation itself waits for an hour.
 _LONGEST = cdk.Duration.minutes(55)
-# Below Lambda's own limit, which is also that of the framework's function that calls this one.
+# Shorter than Lambda's own limit, which ends the framework's function that calls this one.
 _LONGEST_STEP = cdk.Duration.minutes(14)
 
 
 class PolledProvider(Construct):
-    """Lambda functions from one module of ``custom_resources/``, called by CDK's provider framework until a request
+    """Lambda functions from one module of ``custom_resources/``, which CDK's provider framework calls until a request
     of CloudFormation's is done.
 
-    ``role`` is what a step does its work as: resources' owners grant it their rights. The functions are in no VPC: they
-    speak to AWS's own APIs only.
+    ``role`` is the role in which a step does its work: the owners of resources grant it their rights. The functions are
+    in no VPC, because they call AWS's own APIs only.
     """
 
-    def __init__(self, stack: HeadwaterStack, name: str, module: str, assets: Assets) -> None:
+    def __init__(self, stack: HeadwaterStack, name: str, *, module: str, assets: Assets) -> None:
         super().__init__(stack, name)
         self._stack = stack
         self._module = module
@@ -65,7 +65,7 @@ class PolledProvider(Construct):
         return self._make_function(name, f"{self._module}.{handler}", self.role, timeout)
 
     def resource(self, type_: str, id_: str, name: str, properties: Mapping[str, Any]) -> cdk.CustomResource:
-        """A resource of the type ``Custom::Headwater<type>``; CloudFormation knows it by ``name`` for good."""
+        """A resource of the type ``Custom::Headwater<type_>``; CloudFormation knows it by ``name`` for good."""
         return cdk.CustomResource(
             self._stack,
             id_,
@@ -95,5 +95,6 @@ class PolledProvider(Construct):
 
 
 def _acknowledge_versions(role: Any, functions: Sequence[Any]) -> None:
-    """CDK lets a role call a function's versions with the function; what it makes itself it hands out untyped."""
-    acknowledge_wildcard(role, [f"{one.function_arn}:*" for one in functions], Reason.VERSIONS_OF_ONE_FUNCTION)
+    """Let stand that CDK's grant of a function covers its versions. CDK hands out its own constructs without a type."""
+    arns = [f"{function.function_arn}:*" for function in functions]
+    acknowledge_wildcard(role, arns, Reason.VERSIONS_OF_ONE_FUNCTION)

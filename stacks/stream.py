@@ -8,21 +8,20 @@ from collections.abc import Iterable, Mapping, Sequence
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
-from aws_cdk import aws_kms as kms
 from aws_cdk import aws_msk as msk
 from aws_cdk import custom_resources as custom
 from constructs import Construct
 
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.deployment.environment import Environment
-from stacks.base import HeadwaterStack
+from stacks.base import HeadwaterStack, properties_text
 from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
 
 IAM_PORT = 9098
-# As many as Kafka Connect gives the topic when it makes one itself.
+# As many as Kafka Connect gives the topic when it creates it itself.
 _OFFSET_PARTITIONS = 25
-# Topics and groups that MSK Connect makes for each connector.
+# The topics and groups that MSK Connect creates for each connector.
 _CONNECT_INTERNAL = "__amazon_msk_connect_*"
 
 
@@ -30,29 +29,22 @@ class StreamStack(HeadwaterStack):
     """The Kafka cluster between the connectors."""
 
     def __init__(
-        self, scope: Construct, environment: Environment, network: NetworkStack, topics: Mapping[str, int]
+        self, scope: Construct, *, environment: Environment, network: NetworkStack, topics: Mapping[str, int]
     ) -> None:
-        super().__init__(scope, environment, "stream", "Headwater: MSK")
+        super().__init__(scope, environment=environment, part="stream", description="Headwater: MSK")
         settings = environment.stream
         zones = len(environment.availability_zones)
         self._copies = zones
-        key = kms.Key(
-            self,
-            "Key",
-            alias=f"headwater/{environment.name}/stream",
-            description="MSK volumes",
-            enable_key_rotation=True,
-            removal_policy=self.data_removal,
-        )
+        key = self.encryption_key("MSK volumes")
         self.security_group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description="MSK brokers", allow_all_outbound=False
         )
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
-            name=f"headwater-{environment.name}",
+            name=self.prefix,
             kafka_versions_list=[settings.kafka_version],
-            server_properties=_properties(
+            server_properties=properties_text(
                 {
                     "auto.create.topics.enable": "false",
                     "default.replication.factor": str(zones),
@@ -64,11 +56,11 @@ class StreamStack(HeadwaterStack):
         self.cluster = msk.CfnCluster(
             self,
             "Cluster",
-            cluster_name=f"headwater-{environment.name}",
+            cluster_name=self.prefix,
             kafka_version=settings.kafka_version,
             number_of_broker_nodes=settings.brokers_per_zone * zones,
             broker_node_group_info=msk.CfnCluster.BrokerNodeGroupInfoProperty(
-                client_subnets=network.vpc.select_subnets(subnet_group_name="data").subnet_ids,
+                client_subnets=network.data_subnet_ids,
                 instance_type=settings.broker_type,
                 security_groups=[self.security_group.security_group_id],
                 storage_info=msk.CfnCluster.StorageInfoProperty(
@@ -97,11 +89,11 @@ class StreamStack(HeadwaterStack):
             ),
         )
         self.cluster.apply_removal_policy(self.data_removal)
-        # The last part of the cluster's ARN, which stands in those of its topics and groups.
+        # The last part of the cluster's ARN, which the ARNs of its topics and groups repeat.
         self._cluster_id = self.export_value(
             cdk.Fn.select(2, cdk.Fn.split("/", self.cluster.attr_arn)), name=f"{self.stack_name}-cluster-id"
         )
-        # A sink that stopped for longer than the retention has lost changes: topics keep theirs for the whole of it.
+        # Topics delete records by age only: a sink loses changes only after a stop that is longer than the retention.
         kept = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_hours * 3_600_000)}
         self._topics = {name: self._topic(name, partitions, kept) for name, partitions in topics.items()}
         self._topics[OFFSET_TOPIC] = self._topic(OFFSET_TOPIC, _OFFSET_PARTITIONS, {"cleanup.policy": "compact"})
@@ -150,7 +142,7 @@ class StreamStack(HeadwaterStack):
             topic_name=name,
             partition_count=partitions,
             replication_factor=self._copies,
-            configs=base64.b64encode(_properties(config).encode()).decode(),
+            configs=base64.b64encode(properties_text(config).encode()).decode(),
         )
         topic.apply_removal_policy(self.data_removal)
         return topic
@@ -185,7 +177,3 @@ class StreamStack(HeadwaterStack):
             ),
         )
         return resource.get_response_field("BootstrapBrokerStringSaslIam")
-
-
-def _properties(values: Mapping[str, str]) -> str:
-    return "".join(f"{key}={value}\n" for key, value in sorted(values.items()))

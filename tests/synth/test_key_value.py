@@ -93,7 +93,7 @@ def test_a_number_as_the_only_key_is_one(
     settings: Environment, accounts: Contract, new_app: Callable[[], cdk.App]
 ) -> None:
     numbered = replace(accounts, key=("loyalty_points",))
-    template = Template.from_stack(KeyValueStack(new_app(), settings, [numbered]))
+    template = Template.from_stack(KeyValueStack(new_app(), environment=settings, contracts=[numbered]))
     (found,) = template.find_resources("AWS::DynamoDB::GlobalTable").values()
     assert found["Properties"]["KeySchema"] == [{"AttributeName": "loyaltyPoints", "KeyType": "HASH"}]
     assert found["Properties"]["AttributeDefinitions"] == [{"AttributeName": "loyaltyPoints", "AttributeType": "N"}]
@@ -102,11 +102,11 @@ def test_a_number_as_the_only_key_is_one(
 def test_a_third_key_is_refused(settings: Environment, accounts: Contract, new_app: Callable[[], cdk.App]) -> None:
     wide = replace(accounts, key=("id", "cust_name", "email"))
     with pytest.raises(UserError, match=r"accounts: key: found id, cust_name, email, expected one or two columns"):
-        KeyValueStack(new_app(), settings, [wide])
+        KeyValueStack(new_app(), environment=settings, contracts=[wide])
 
 
 def test_tables_of_postgresql_get_no_source_here(
     settings: Environment, contracts: list[Contract], new_app: Callable[[], cdk.App]
 ) -> None:
-    stack = KeyValueStack(new_app(), settings, contracts)
+    stack = KeyValueStack(new_app(), environment=settings, contracts=contracts)
     assert list(stack.sources) == ["accounts"]
