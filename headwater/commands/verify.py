@@ -1,4 +1,4 @@
-"""``headwater verify``: hold the lake against its sources."""
+"""``headwater verify``: compare the lake with its sources."""
 
 import json
 import os
@@ -17,13 +17,21 @@ from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 from rich.table import Table
 
-import headwater.verify
 from headwater.commands.db import PASSWORD_VARIABLE
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS
-from headwater.verify import DynamoDbSource, PostgresqlSource, Source, TableComparison, load_queries, s3_options
+from headwater.verify import (
+    DynamoDbSource,
+    Lake,
+    PostgresqlSource,
+    Source,
+    TableComparison,
+    load_queries,
+    s3_options,
+    verify_tables,
+)
 
 _REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
 
@@ -32,7 +40,7 @@ def verify(
     lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")],
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: Annotated[
-        str, typer.Option(help="PostgreSQL connection string without the password; in place of the next four.")
+        str, typer.Option(help="PostgreSQL connection string without the password; replaces the next four.")
     ] = "",
     host: Annotated[str, typer.Option(help="The database's host.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The database's port.")] = 5432,
@@ -42,39 +50,38 @@ def verify(
         list[str] | None,
         typer.Option(
             metavar="CONTRACT=TABLE",
-            help="The DynamoDB table of a contract, where it is called otherwise than there; can be repeated.",
+            help="A contract's DynamoDB table, where its name is not the contract's source.table; can be repeated.",
         ),
     ] = None,
     dynamodb_endpoint: Annotated[str, typer.Option(help="Address of a DynamoDB API that is not AWS's.")] = "",
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
-    region: Annotated[str, typer.Option(help="AWS region; without it, the AWS configuration's.")] = "",
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with the examples.")] = False,
+    region: Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")] = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, examples included.")] = False,
 ) -> None:
-    """Compare every contract's source with its lake table; status 1 where they differ.
+    """Compare every contract's source with its lake table; the status is 1 where they differ.
 
-    PostgreSQL's password comes from HEADWATER_DB_PASSWORD or is asked for. Let the pipelines drain first: what is still
-    under way counts as missing or different.
+    PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. Let the pipelines drain first: a change that has
+    not reached the lake counts as missing, extra or different.
     """
-    chosen = read_contracts(contracts)
-    queries = load_queries(chosen, contracts)
-    renamed = _renamed_tables(dynamodb_table or [], of_database(chosen, DYNAMODB))
+    described = read_contracts(contracts)
+    queries = load_queries(described, contracts)
+    renamed = _renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
     storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
     progress = Console(stderr=True)
     sources: dict[str, Source] = {}
     with ExitStack() as opened:
-        if of_database(chosen, DYNAMODB):
+        if of_database(described, DYNAMODB):
             sources[DYNAMODB] = DynamoDbSource(_dynamodb(dynamodb_endpoint, region), renamed)
-        if of_database(chosen, POSTGRESQL):
+        if of_database(described, POSTGRESQL):
             connection = opened.enter_context(_connect(database_url, host, port, database, user))
             sources[POSTGRESQL] = PostgresqlSource(connection, queries)
         status = opened.enter_context(progress.status("Reading …"))
-        tables = headwater.verify.verify(
-            chosen,
+        tables = verify_tables(
+            described,
             sources,
-            location,
-            storage,
-            progress=lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
+            Lake(location, storage),
+            lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
         )
     if as_json:
         sys.stdout.write(json.dumps({"tables": [asdict(table) for table in tables]}, indent=1) + "\n")
@@ -92,9 +99,9 @@ def comparison_table(tables: Sequence[TableComparison]) -> Table:
     for heading in ("source rows", "lake rows", "missing", "extra", "different"):
         grid.add_column(heading, justify="right")
     for table in tables:
-        found = (table.missing, table.extra, table.different)
-        counts = [f"[bold red]{count:,}[/]" if count else "0" for count in found]
-        grid.add_row(table.name, f"{table.source_rows:,}", f"{table.lake_rows:,}", *counts)
+        differences = (table.missing, table.extra, table.different)
+        cells = [f"[bold red]{count:,}[/]" if count else "0" for count in differences]
+        grid.add_row(table.name, f"{table.source_rows:,}", f"{table.lake_rows:,}", *cells)
     return grid
 
 
@@ -103,19 +110,19 @@ def _print_examples(tables: Sequence[TableComparison], console: Console) -> None
         for example in table.examples:
             key = ", ".join(f"{name} = {value}" for name, value in example.key.items())
             console.print(f"{table.name} {key}: {example.kind}", markup=False, highlight=False)
-            for name, (theirs, ours) in example.columns.items():
-                console.print(f"  {name}: source {theirs} | lake {ours}", markup=False, highlight=False)
+            for name, (in_source, in_lake) in example.columns.items():
+                console.print(f"  {name}: source {in_source} | lake {in_lake}", markup=False, highlight=False)
 
 
 def _connect(url: str, host: str, port: int, database: str, user: str) -> psycopg.Connection:
     try:
         parts = conninfo_to_dict(url) if url else {"host": host, "port": port, "dbname": database, "user": user}
     except psycopg.ProgrammingError as error:
-        raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/northwind") from None
+        raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/northwind.") from None
     if "password" in parts:
         raise UserError(
             f"--database-url: found a password, which other users of this machine could see: put it into "
-            f"{PASSWORD_VARIABLE}, or leave it out to be asked"
+            f"{PASSWORD_VARIABLE}, or leave it out to be asked."
         )
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is None:
@@ -125,20 +132,20 @@ def _connect(url: str, host: str, port: int, database: str, user: str) -> psycop
     except psycopg.OperationalError as error:
         raise UserError(
             f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
-            f"Check the address, the user and {PASSWORD_VARIABLE}"
+            f"Check the address, the user and {PASSWORD_VARIABLE}."
         ) from None
 
 
 def _renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Mapping[str, str]:
-    """What --dynamodb-table says, as table by contract."""
-    known = [one.table for one in contracts]
+    """The values of --dynamodb-table, as DynamoDB tables by contract."""
+    known = [contract.table for contract in contracts]
     tables: dict[str, str] = {}
     for option in options:
         name, _, table = option.partition("=")
         if not table or name not in known or name in tables:
             raise UserError(
-                f"--dynamodb-table: found {option!r}, expected CONTRACT=TABLE with each contract once out of: "
-                f"{', '.join(known) or 'none, for no contract has source.database: dynamodb'}"
+                f"--dynamodb-table: found {option!r}, expected CONTRACT=TABLE, each contract at most once, out of: "
+                f"{', '.join(known) or 'none, because no contract has source.database: dynamodb'}."
             )
         tables[name] = table
     return tables
@@ -152,15 +159,15 @@ def _dynamodb(endpoint: str, region: str) -> Any:
         )
     except ValueError as error:
         raise UserError(
-            f"--dynamodb-endpoint, --region: {error}; expected e.g. http://127.0.0.1:8000 and eu-central-1"
+            f"--dynamodb-endpoint, --region: {error}; expected e.g. http://127.0.0.1:8000 and eu-central-1."
         ) from None
 
 
 def _storage(endpoint: str, region: str) -> dict[str, str]:
-    # boto3 finds what hudi-rs does not: profiles, SSO, and their region.
+    # boto3 finds credentials that hudi-rs does not: profiles, SSO, and their region.
     session = _session()
-    found = session.get_credentials()
-    keys = found.get_frozen_credentials() if found is not None else None
+    credentials = session.get_credentials()
+    keys = credentials.get_frozen_credentials() if credentials is not None else None
     return s3_options(
         region or session.region_name or _REGION,
         endpoint or None,
@@ -174,4 +181,4 @@ def _session() -> boto3.Session:
     try:
         return boto3.Session()
     except BotoCoreError as error:
-        raise UserError(f"The AWS configuration cannot be used: {error}") from None
+        raise UserError(f"The AWS configuration cannot be used: {error}.") from None

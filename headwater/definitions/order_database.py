@@ -53,7 +53,7 @@ def split(script: str) -> list[str]:
 
 
 def _without_surroundings(statement: str) -> str:
-    lexed = list(lexer.tokenize(statement))
+    lexed = list(lexer.tokenize(statement))  # type: ignore[no-untyped-call]
     kept = [at for at, (kind, text) in enumerate(lexed) if not _surrounds(kind, text)]
     return "".join(text for _, text in lexed[kept[0] : kept[-1] + 1]) if kept else ""
 

@@ -1,7 +1,7 @@
-"""Comparing one source table with its lake table, whatever database the source is.
+"""Compare one source table with its lake table, whatever database the source is.
 
-Of the source only the keys and a hash of each row are kept in memory, about 200 bytes a row; the lake streams past
-them.
+The comparison keeps the keys and a hash of each source row in memory, about 200 bytes per row; the lake's rows stream
+past them.
 """
 
 import hashlib
@@ -16,26 +16,27 @@ import pyarrow as pa
 from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.verify.forms import Form, Row
-from headwater.verify.lake import BATCH_ROWS, live_rows
+from headwater.verify.lake_reader import BATCH_ROWS, live_rows
 from headwater.verify.spelling import shortened
 
 MAX_EXAMPLES = 5
 
-Progress = Callable[[str, str, int], None]
+RowsRead = Callable[[str, str, int], None]
+"""Is called with a table's name, the side (``source`` or ``lake``), and how many of its rows are read."""
 
 
 @dataclass(frozen=True)
 class Field:
-    """One compared column of the lake: its name, what turns the lake's values into forms, and what turns a form into
-    text for people."""
+    """One compared column of the lake. ``lake_forms`` turns the lake's values into forms, ``spell`` a form into text
+    for people."""
 
     name: str
-    lake: Callable[[pa.Array], list[Form]]
-    shown: Callable[[Form], str]
+    lake_forms: Callable[[pa.Array], list[Form]]
+    spell: Callable[[Form], str]
 
 
 class SourceTable(Protocol):
-    """One table of a source, as its comparison needs it."""
+    """What a comparison needs of a source's table."""
 
     @property
     def contract(self) -> Contract:
@@ -43,18 +44,21 @@ class SourceTable(Protocol):
 
     @property
     def fields(self) -> tuple[Field, ...]:
-        """The lake's columns that are compared, among them the contract's key."""
+        """The compared columns of the lake; the contract's key is among them."""
 
     def rows(self) -> Iterator[Row]:
-        """The source's rows as forms in the order of ``fields``. A second call, made to say what differs, should give
-        the same rows. Raises UserError where they cannot be read."""
+        """The source's rows as forms in the order of ``fields``.
+
+        A second call, which finds out which columns differ, should give the same rows. Raises UserError where the rows
+        cannot be read.
+        """
 
 
 class Source(Protocol):
     """A database that contracts name as their source."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """Around all that is read of the source, for a snapshot that all its tables share."""
+        """Is entered before and left after all reading of the source, so that its tables may share a snapshot."""
 
     def table(self, contract: Contract) -> SourceTable:
         """The table of a contract."""
@@ -62,8 +66,11 @@ class Source(Protocol):
 
 @dataclass(frozen=True)
 class Example:
-    """One row that differs. ``kind`` is missing, extra or different; ``columns`` maps a column's name to its source
-    and its lake value, as text, for the columns that differ."""
+    """One row that differs.
+
+    ``kind`` is ``missing``, ``extra`` or ``different``. ``columns`` holds the source's and the lake's value, as text,
+    by the name of each column that differs.
+    """
 
     kind: str
     key: dict[str, str]
@@ -72,10 +79,10 @@ class Example:
 
 @dataclass(frozen=True)
 class TableComparison:
-    """What a table's comparison found, in rows.
+    """What a table's comparison counted, in rows.
 
     ``missing`` are keys that only the source has. ``extra`` are live lake rows whose key the source does not have, and
-    every copy of a key beyond the first. ``different`` are keys that both have with other content.
+    every copy of a key beyond the first. ``different`` are keys that both have, with different content.
     """
 
     name: str
@@ -103,23 +110,22 @@ class TableComparison:
         }
 
 
-def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], progress: Progress | None = None) -> TableComparison:
-    """Compare a source's table with Arrow batches of its lake table, tombstones among them.
+def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsRead | None = None) -> TableComparison:
+    """Compare a source's table with Arrow batches of its lake table, tombstones included.
 
-    ``progress`` is called with table, side (``source`` or ``lake``) and rows so far. Raises UserError where the source
-    repeats a key.
+    Raises UserError where the source repeats a key.
     """
     name = table.contract.table
-    report = progress or (lambda table, side, rows: None)
+    report = report or (lambda table, side, rows: None)
     key_of = _key_taker(table)
     unseen: dict[Row, bytes] = {}
     for row in table.rows():
         key = key_of(row)
         if key in unseen:
-            shown = ", ".join(f"{column} = {value}" for column, value in _shown_key(table, key).items())
+            spelled_key = ", ".join(f"{column} = {value}" for column, value in _spelled_key(table, key).items())
             raise UserError(
-                f"{name}: the source has {shown} twice, expected once: the contract's key "
-                f"({', '.join(table.contract.key)}) must be unique there"
+                f"{name}: the source has {spelled_key} twice, expected once: the columns of the "
+                f"contract's `key` ({', '.join(table.contract.key)}) must be unique there."
             )
         unseen[key] = _digest(row)
         if len(unseen) % BATCH_ROWS == 0:
@@ -128,7 +134,7 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], progress: Pro
     report(name, "source", source_count)
 
     differing: dict[Row, bytes] = {}
-    shown_rows: dict[Row, Row] = {}
+    example_rows: dict[Row, Row] = {}
     examples: list[Example] = []
     extra = lake_count = 0
     for batch in live_rows(batches):
@@ -138,41 +144,43 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], progress: Pro
             if expected is None:
                 extra += 1
                 if len(examples) < MAX_EXAMPLES:
-                    examples.append(Example("extra", _shown_key(table, key)))
+                    examples.append(Example("extra", _spelled_key(table, key)))
                 if key in differing and differing[key] == _digest(row):
-                    # A right copy after a wrong one: the key has its row, and one too many.
+                    # A right copy after a wrong one: the key has its row and one too many.
                     del differing[key]
-                    shown_rows.pop(key, None)
+                    example_rows.pop(key, None)
             elif expected != _digest(row):
                 differing[key] = expected
-                if len(shown_rows) < MAX_EXAMPLES:
-                    shown_rows[key] = row
+                if len(example_rows) < MAX_EXAMPLES:
+                    example_rows[key] = row
         lake_count += batch.num_rows
         report(name, "lake", lake_count)
 
-    examples += [Example("missing", _shown_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
-    examples += _different_examples(table, shown_rows)
+    examples += [Example("missing", _spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
+    examples += _different_examples(table, example_rows)
     return TableComparison(name, source_count, lake_count, len(unseen), extra, len(differing), tuple(examples))
 
 
 def lake_rows(fields: Iterable[Field], batch: pa.RecordBatch) -> Iterator[Row]:
-    """The rows of an Arrow batch as forms in the order of ``fields``; a column that the batch lacks, as one that was
-    added to the contract later, is null."""
+    """The rows of an Arrow batch as forms in the order of ``fields``.
+
+    A column that the batch lacks is null: the contract got it after the batch was written.
+    """
     columns = []
-    for one in fields:
-        at = batch.schema.get_field_index(one.name)
-        columns.append([None] * batch.num_rows if at < 0 else one.lake(batch.column(at)))
+    for column in fields:
+        at = batch.schema.get_field_index(column.name)
+        columns.append([None] * batch.num_rows if at < 0 else column.lake_forms(batch.column(at)))
     return zip(*columns, strict=True)
 
 
 def _key_taker(table: SourceTable) -> Callable[[Row], Row]:
-    names = [one.name for one in table.fields]
+    names = [column.name for column in table.fields]
     places = [names.index(name) for name in table.contract.key]
     return lambda row: tuple(row[at] for at in places)
 
 
 def _different_examples(table: SourceTable, lake: Mapping[Row, Row]) -> list[Example]:
-    """Look the source's rows up again to say which columns differ and how."""
+    """Read the source's rows again to say which columns differ, and how."""
     examples: list[Example] = []
     if not lake:
         return examples
@@ -182,19 +190,19 @@ def _different_examples(table: SourceTable, lake: Mapping[Row, Row]) -> list[Exa
         if key not in lake:
             continue
         columns = {
-            one.name: (shortened(one.shown(theirs)), shortened(one.shown(ours)))
-            for one, theirs, ours in zip(table.fields, row, lake[key], strict=True)
-            if theirs != ours
+            column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
+            for column, source_form, lake_form in zip(table.fields, row, lake[key], strict=True)
+            if source_form != lake_form
         }
-        examples.append(Example("different", _shown_key(table, key), columns))
+        examples.append(Example("different", _spelled_key(table, key), columns))
         if len(examples) == len(lake):
             break
     return examples
 
 
-def _shown_key(table: SourceTable, key: Row) -> dict[str, str]:
-    shown = {one.name: one.shown for one in table.fields}
-    return {name: shortened(shown[name](value)) for name, value in zip(table.contract.key, key, strict=True)}
+def _spelled_key(table: SourceTable, key: Row) -> dict[str, str]:
+    spell = {column.name: column.spell for column in table.fields}
+    return {name: shortened(spell[name](value)) for name, value in zip(table.contract.key, key, strict=True)}
 
 
 def _digest(row: Row) -> bytes:

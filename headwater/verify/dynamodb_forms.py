@@ -1,8 +1,8 @@
 """DynamoDB's attribute values as forms, from both sides.
 
-The source's values come through boto3's own TypeDeserializer, what the lake keeps as DynamoDB JSON through a reader of
-that JSON. Both become the same form: the type's tag and the value beside it, numbers in one spelling, the members of
-sets and maps in one order.
+The source's values come from boto3's own TypeDeserializer; the lake's values that are DynamoDB JSON are parsed here.
+Both become the same form: the type's tag and the value, with one spelling for each number and one order for the members
+of sets and maps.
 """
 
 import base64
@@ -17,15 +17,16 @@ from boto3.dynamodb.types import Binary, TypeDeserializer
 from headwater.verify.forms import Form, ToForm, plain_text
 
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?\Z")
-# DynamoDB's numbers have 38 digits and reach from 1E-130 to 9.9E+125. Others come from elsewhere and could be longer
-# than memory once they are written out.
+# DynamoDB's numbers have 38 digits and reach from 1E-130 to 9.9E+125. A number beyond that comes from elsewhere;
+# without its exponent it could be longer than memory.
 _MAX_DIGITS = 200
 _MAX_EXPONENT = 200
 _WIDE = Context(prec=_MAX_DIGITS)
 
 
 class _Deserializer(TypeDeserializer):
-    """boto3's, but for numbers: it refuses those that DynamoDB Local pads with zeros beyond 38 digits."""
+    """boto3's deserializer, but for numbers: boto3 refuses those that DynamoDB Local pads with zeros beyond 38
+    digits."""
 
     def _deserialize_n(self, value: str) -> Decimal:
         return Decimal(value)
@@ -35,8 +36,10 @@ _DESERIALIZER = _Deserializer()
 
 
 def deserialized(item: Mapping[str, Any]) -> dict[str, Any]:
-    """An item of boto3's low-level client as boto3's Python values. Raises TypeError or ArithmeticError for a value
-    that boto3 does not know."""
+    """An item of boto3's low-level client as boto3's Python values.
+
+    Raises TypeError or ArithmeticError for a value that boto3 does not know.
+    """
     return {name: _DESERIALIZER.deserialize(value) for name, value in item.items()}
 
 
@@ -51,7 +54,7 @@ def number(value: Any) -> str:
 
 
 def binary(value: Any) -> str:
-    """Bytes, boto3's own or base64 text, in base64. Raises ValueError."""
+    """Bytes, given as boto3's Binary or as base64 text, in base64. Raises ValueError."""
     raw = raw_bytes(value) if isinstance(value, Binary) else base64.b64decode(plain_text(value), validate=True)
     return base64.b64encode(raw).decode()
 
@@ -62,7 +65,7 @@ def raw_bytes(value: Any) -> bytes:
 
 
 def of_value(value: Any) -> Form:
-    """The form of one of boto3's Python values. Raises ValueError for a set of nothing, whose type it does not tell."""
+    """The form of one of boto3's Python values. Raises ValueError for an empty set, which does not tell its type."""
     if value is None:
         return ("NULL", True)
     if isinstance(value, bool):
@@ -84,7 +87,7 @@ def of_value(value: Any) -> Form:
 
 
 def of_json(value: Any) -> Form:
-    """The form of a value in parsed DynamoDB JSON, e.g. ``{"S": "a"}``. Raises ValueError where it is none."""
+    """The form of a value in parsed DynamoDB JSON, e.g. ``{"S": "a"}``. Raises ValueError where it is not one."""
     if not isinstance(value, Mapping) or len(value) != 1:
         raise ValueError(value)
     ((tag, inner),) = value.items()
@@ -128,19 +131,19 @@ _SETS: dict[str, ToForm] = {"SS": plain_text, "NS": _SCALARS["N"], "BS": binary}
 
 
 def parse_json(document: str) -> Any:
-    """JSON in which no object has a name twice. Raises ValueError."""
+    """Parse JSON. Raises ValueError, also where an object has a name twice."""
     return json.loads(document, object_pairs_hook=_object)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    fields = dict(pairs)
+    if len(fields) != len(pairs):
         raise ValueError(f"a name appears twice among {[name for name, _ in pairs]}")
-    return found
+    return fields
 
 
 def to_json(form: Form) -> dict[str, Any]:
-    """A form of ``of_value`` or ``of_json`` as DynamoDB JSON again, to show it."""
+    """A form of ``of_value`` or ``of_json`` as DynamoDB JSON again, for people."""
     tag, inner = form
     if tag == "M":
         return {tag: {name: to_json(value) for name, value in inner}}
@@ -150,8 +153,10 @@ def to_json(form: Form) -> dict[str, Any]:
 
 
 def split_path(path: str) -> tuple[str, ...]:
-    """The names of a path in ``_rest``: they stand between dots, and one that holds a dot or a quote as a JSON string.
-    Raises ValueError."""
+    """The names of a path in ``_rest``. Dots separate them; a name with a dot or a quote is a JSON string.
+
+    Raises ValueError.
+    """
     names: list[str] = []
     at = 0
     while True:
@@ -170,5 +175,5 @@ def split_path(path: str) -> tuple[str, ...]:
 
 
 def join_path(names: Iterable[str]) -> str:
-    """A path as ``_rest`` spells it, to show it."""
+    """A path as ``_rest`` writes it, for people."""
     return ".".join(json.dumps(name) if "." in name or '"' in name else name for name in names)

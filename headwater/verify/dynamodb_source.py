@@ -1,6 +1,6 @@
-"""The source's side, DynamoDB: its items as forms, read by a Scan.
+"""DynamoDB as a source: its items as forms, read by a Scan.
 
-Beside the contract's columns ``_rest`` is compared, which must hold everything that no column names, types intact.
+The contract's columns are compared, and ``_rest``, which must hold everything that no column names, with its type.
 """
 
 import json
@@ -20,9 +20,9 @@ from headwater.contract.model import UNKNOWN_MONTH, Column, Contract
 from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
+from headwater.verify.arrow_forms import arrow_forms
 from headwater.verify.compare import Field
 from headwater.verify.forms import Form, Row, ToForm, days, guarded, integer, micros, plain_text, unreadable, unscaled
-from headwater.verify.lake import arrow_forms
 from headwater.verify.spelling import spelled
 
 _SETS = ("SS", "NS", "BS")
@@ -30,15 +30,15 @@ _DOCUMENTS = ("M", "L")
 
 
 class DynamoDbSource:
-    """DynamoDB, by a low-level boto3 ``client``. ``tables`` are the actual names of tables that are called otherwise
-    than their contract's ``source.table``, by the contract's table."""
+    """DynamoDB, read with boto3's low-level ``client``. ``tables`` holds, by the contract's table, the actual name of
+    each DynamoDB table that is not called as the contract's ``source.table``."""
 
     def __init__(self, client: Any, tables: Mapping[str, str] | None = None) -> None:
         self._client = client
         self._tables = tables or {}
 
     def reading(self) -> AbstractContextManager[None]:
-        """DynamoDB has no snapshot that a Scan could read: what changes meanwhile may be met or not."""
+        """Does nothing: DynamoDB has no snapshot for a Scan, which may or may not meet what changes meanwhile."""
         return nullcontext()
 
     def table(self, contract: Contract) -> "DynamoDbTable":
@@ -47,9 +47,9 @@ class DynamoDbSource:
 
 
 class DynamoDbTable:
-    """A contract's items in DynamoDB, as forms in the order of the contract's columns, and ``_rest``.
+    """A contract's items in DynamoDB, as forms in the order of the contract's columns, with ``_rest`` at the end.
 
-    An item that DynamoDB's time to live will delete counts as long as a Scan gives it.
+    An item whose time to live has run out counts as long as a Scan returns it.
     """
 
     def __init__(self, contract: Contract, client: Any, table: str) -> None:
@@ -61,7 +61,7 @@ class DynamoDbTable:
         self._named = _Named.by(contract)
 
     def rows(self) -> Iterator[Row]:
-        """Stream the items' rows, strongly consistent. Raises UserError where the table cannot be read."""
+        """Stream the items' rows, with strongly consistent reads. Raises UserError where the table cannot be read."""
         try:
             for page in self._client.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True):
                 for item in page["Items"]:
@@ -69,11 +69,11 @@ class DynamoDbTable:
         except (BotoCoreError, ClientError) as error:
             raise UserError(
                 f"{self.contract.table}: reading the DynamoDB table {self._table} failed: {error}. Check "
-                "--dynamodb-table, --dynamodb-endpoint, --region and the AWS credentials, which need dynamodb:Scan"
+                "--dynamodb-table, --dynamodb-endpoint, --region and the AWS credentials, which need dynamodb:Scan."
             ) from error
 
     def row(self, item: Mapping[str, Any]) -> Row:
-        """One item's forms from its attributes as the client gives them."""
+        """One item's forms, from its attributes as the client returns them."""
         values = dynamodb_forms.deserialized(item)
         return (*(to_form(_at(values, path)) for path, to_form in self._plan), self._rest(values))
 
@@ -85,13 +85,13 @@ _ABSENT = object()
 
 
 def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path into maps; _ABSENT where there is none, None where it or a map around it is NULL."""
+    """The value at a path into maps: ``_ABSENT`` where there is none, None where it or a map around it is NULL."""
     value: Any = values
     for name in path:
         if value is None or value is _ABSENT:
             return value
         if not isinstance(value, Mapping):
-            return (f"no map around {name}", value)  # a value that no column takes
+            return (f"no map around {name}", value)  # a tuple: no column's type takes it
         value = value.get(name, _ABSENT)
     return value
 
@@ -101,8 +101,12 @@ def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
 
 @dataclass
 class _Named:
-    """What a contract names of a value: all of it, or parts by their name; of a list, parts of its elements. ``held``:
-    a column holds the value itself, be it only a struct of its parts."""
+    """What a contract names of a value.
+
+    ``whole`` where a column holds all of it, ``parts`` by name where columns hold parts of a map, ``element`` where
+    they hold parts of a list's elements. ``held`` where a column holds the value itself, whole or as a struct of its
+    parts.
+    """
 
     held: bool = False
     whole: bool = False
@@ -132,8 +136,11 @@ class _Named:
             self.whole = True
 
     def leftovers(self, value: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Form]]:
-        """Path and form of what is not named, and of what a named attribute has that its column's null does not tell
-        from an absent one: a NULL, and a map around it that is empty."""
+        """Path and form of what no column names.
+
+        A column is null where its attribute is absent, is NULL, or lies in a map that is empty: the NULL and the empty
+        map are left over too, so that ``_rest`` tells the three apart.
+        """
         if value is None:
             yield path, _whole_form(None)
         elif self.whole:
@@ -156,7 +163,7 @@ _whole_form = guarded(dynamodb_forms.of_value)
 
 
 def _rest_field(contract: Contract) -> Field:
-    """The lake's ``_rest``, a JSON object of paths and values with their type."""
+    """The lake's ``_rest``, a JSON object that holds typed values by their path."""
     known = {column.path[0] for column in contract.columns}
 
     def form(text: Any) -> Form:
@@ -166,17 +173,18 @@ def _rest_field(contract: Contract) -> Field:
         rest = [(_path(name, known), dynamodb_forms.of_json(value)) for name, value in document.items()]
         return tuple(sorted(rest)) or None
 
-    return Field("_rest", partial(arrow_forms, type_=Type("string"), text=form), _shown_rest)
+    return Field("_rest", partial(arrow_forms, type_=Type("string"), text=form), _spelled_rest)
 
 
 def _path(name: str, known: Container[str]) -> tuple[str, ...]:
-    """What a name in ``_rest`` means: a path, if it begins with an attribute that columns name or with a quote."""
+    """The path that a name in ``_rest`` stands for: several names where it begins with a quote or with an attribute
+    that columns name, else itself."""
     if name.startswith('"') or name.partition(".")[0] in known:
         return dynamodb_forms.split_path(name)
     return (name,)
 
 
-def _shown_rest(form: Form) -> str:
+def _spelled_rest(form: Form) -> str:
     if form is None or not isinstance(form[0], tuple):
         return spelled(form, Type("string"))
     rest = {dynamodb_forms.join_path(path): dynamodb_forms.to_json(value) for path, value in form}
@@ -188,14 +196,14 @@ def _shown_rest(form: Form) -> str:
 
 def _field(column: Column) -> Field:
     type_, source_type = column.type, column.source_type
-    shown: Callable[[Form], str] = partial(spelled, type_=type_)
+    spell: Callable[[Form], str] = partial(spelled, type_=type_)
     if source_type in _SETS:
         element = dynamodb_forms.number if source_type == "NS" else plain_text
-        return Field(column.name, partial(_set_forms, type_=type_, text=element), shown)
+        return Field(column.name, partial(_set_forms, type_=type_, text=element), spell)
     if type_.kind == "string" and source_type in _DOCUMENTS:
-        return Field(column.name, partial(arrow_forms, type_=type_, text=_document_form), _shown_document)
+        return Field(column.name, partial(arrow_forms, type_=type_, text=_document_form), _spelled_document)
     text = dynamodb_forms.number if source_type == "N" else plain_text
-    return Field(column.name, partial(arrow_forms, type_=type_, text=text), shown)
+    return Field(column.name, partial(arrow_forms, type_=type_, text=text), spell)
 
 
 def _set_forms(array: pa.Array, type_: Type, text: ToForm) -> list[Form]:
@@ -203,7 +211,7 @@ def _set_forms(array: pa.Array, type_: Type, text: ToForm) -> list[Form]:
 
 
 def _in_any_order(members: Iterable[Form]) -> Form:
-    # By their text: a member that its type cannot hold has a form that no number can be compared with.
+    # Sorted by their text: the form of a member that its type cannot hold has no order among numbers.
     return tuple(sorted(members, key=repr))
 
 
@@ -211,14 +219,14 @@ def _document_form(text: Any) -> Form:
     return dynamodb_forms.of_json(dynamodb_forms.parse_json(text))
 
 
-def _shown_document(form: Form) -> str:
+def _spelled_document(form: Form) -> str:
     if form is None or form[0] not in _DOCUMENTS:
         return spelled(form, Type("string"))
     return json.dumps(dynamodb_forms.to_json(form), ensure_ascii=False)
 
 
 def _column_form(column: Column) -> ToForm:
-    """What turns a column's attribute, or _ABSENT, into its form."""
+    """The function that turns a column's attribute, or ``_ABSENT``, into its form."""
     if column.transform == "month":
         month = guarded(_month)
         return lambda value: UNKNOWN_MONTH if value is _ABSENT or value is None else month(value)
@@ -226,7 +234,8 @@ def _column_form(column: Column) -> ToForm:
     return lambda value: None if value is _ABSENT or value is None else to_form(value)
 
 
-# What boto3 makes of each type, and what a value inside a map or a list is that becomes a lake type.
+# The Python type that boto3 makes of each DynamoDB type, and the DynamoDB type that each lake type inside a map or a
+# list comes from.
 _PYTHON_TYPES = {
     "S": str, "N": Decimal, "B": Binary, "BOOL": bool, "M": dict, "L": list, "SS": set, "NS": set, "BS": set,
 }  # fmt: skip
@@ -237,7 +246,7 @@ _INNER_TYPES = {
 
 
 def _value_form(type_: Type, source_type: str) -> ToForm:
-    """What turns a value into its form; one that is not of ``source_type`` is unreadable."""
+    """The function that turns a value into its form; a value that is not of ``source_type`` is unreadable."""
     expected, to_form = _PYTHON_TYPES[source_type], _typed_form(type_, source_type)
     return guarded(lambda value: to_form(value) if isinstance(value, expected) else unreadable(value))
 
@@ -274,8 +283,8 @@ _MONTH = re.compile(r"(\d{4}-\d\d)-\d\d")
 
 
 def _month(value: Any) -> str:
-    """The month of an ISO date or timestamp."""
-    found = _MONTH.match(value)
-    if found is None:
+    """The month of an ISO date or timestamp. Raises ValueError."""
+    date = _MONTH.match(value)
+    if date is None:
         raise ValueError(value)
-    return found[1]
+    return date[1]

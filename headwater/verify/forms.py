@@ -1,4 +1,4 @@
-"""Forms: plain values that are equal exactly when the stored values are, whatever each side calls them.
+"""Forms: plain values that are equal exactly when the stored values are, however each side writes them.
 
 ``1.50`` and ``1.5`` are one decimal, ``12:00+02`` and ``10:00Z`` one instant. A row of either side is a tuple of forms.
 """
@@ -21,7 +21,7 @@ def unreadable(value: Any) -> Form:
 
 
 def guarded(to_form: ToForm) -> ToForm:
-    """A value that cannot be taken for its type is a difference to report, not a reason to stop."""
+    """``to_form``, but for a value that its type cannot hold: that is a difference to report, no reason to stop."""
 
     def form(value: Any) -> Form:
         try:
@@ -33,22 +33,22 @@ def guarded(to_form: ToForm) -> ToForm:
 
 
 def integer(value: Any) -> int:
-    """A whole number of any type but bool."""
+    """A whole number of any Python type except bool. Raises ValueError."""
     if isinstance(value, bool) or (isinstance(value, Decimal) and value != value.to_integral_value()):
         raise ValueError(value)
     return int(value)
 
 
 def plain_text(value: Any) -> str:
-    """A text as it is."""
+    """A text as it is. Raises ValueError for anything else."""
     if not isinstance(value, str):
         raise ValueError(value)
     return value
 
 
 def unscaled(value: Decimal, scale: int) -> Form:
-    """A decimal in units of its last digit, e.g. 15000 for 1.5 at scale 4; a text where it has more digits or is no
-    finite number."""
+    """A decimal in units of its last digit, e.g. 15000 for 1.5 at scale 4; as text where it has more digits than
+    ``scale`` after the point or is no finite number."""
     sign, digits, exponent = value.as_tuple()
     if not isinstance(exponent, int):
         return str(value)
@@ -64,7 +64,7 @@ def unscaled(value: Decimal, scale: int) -> Form:
 
 
 def float_bits(value: float, *, single: bool) -> Form:
-    """The bits of a float, all NaNs alike (PostgreSQL's text does not tell them apart); tells 0.0 from -0.0."""
+    """The bits of a float, so that 0.0 differs from -0.0. All NaNs are alike, as in PostgreSQL's text."""
     if math.isnan(value):
         return "NaN"
     kind = "<f" if single else "<d"
@@ -84,13 +84,13 @@ _DAY_MICROS = 86_400_000_000
 
 
 def days(value: Any) -> Form:
-    """A date as days since 1970-01-01 of the proleptic Gregorian calendar, of any year; an infinity as text."""
+    """A date of any year as days since 1970-01-01 in the proleptic Gregorian calendar; an infinity as text."""
     if value in ("infinity", "-infinity"):
         return value
-    found = _DATE.match(value)
-    if found is None:
+    date = _DATE.match(value)
+    if date is None:
         raise ValueError(value)
-    year, month, day, era = found.groups()
+    year, month, day, era = date.groups()
     return _days_from_civil(1 - int(year) if era else int(year), int(month), int(day))
 
 
@@ -104,22 +104,22 @@ def _days_from_civil(year: int, month: int, day: int) -> int:
 
 
 def micros(value: Any) -> Form:
-    """A timestamp as microseconds since 1970-01-01 UTC; one without a zone is taken as UTC; an infinity as text."""
+    """A timestamp as microseconds since 1970-01-01 UTC; without a zone it counts as UTC; an infinity as text."""
     if value in ("infinity", "-infinity"):
         return value
-    found = _MOMENT.match(value)
-    if found is None:
+    moment = _MOMENT.match(value)
+    if moment is None:
         raise ValueError(value)
-    date: int = days(found["date"] + (found["era"] or ""))
-    return date * _DAY_MICROS + clock(found["time"]) - _offset(found["zone"])
+    date: int = days(moment["date"] + (moment["era"] or ""))
+    return date * _DAY_MICROS + clock(moment["time"]) - _offset(moment["zone"])
 
 
 def clock(value: Any) -> int:
     """A time of day as microseconds since midnight."""
-    found = _TIME.match(value)
-    if found is None:
+    time = _TIME.match(value)
+    if time is None:
         raise ValueError(value)
-    hour, minute, second, fraction = found.groups()
+    hour, minute, second, fraction = time.groups()
     digits = (fraction or "").ljust(6, "0")
     if digits[6:].strip("0"):
         raise ValueError(value)
@@ -135,10 +135,10 @@ def _offset(zone: str | None) -> int:
 
 
 def interval(value: Any) -> Form:
-    """An ISO 8601 interval as PostgreSQL keeps it: months, days and microseconds."""
-    found = _INTERVAL.match(value)
-    if found is None:
+    """An ISO 8601 interval as PostgreSQL stores it: months, days and microseconds."""
+    parts = _INTERVAL.match(value)
+    if parts is None:
         raise ValueError(value)
-    years, months, weeks, day, hours, minutes = (int(part or 0) for part in found.groups()[:6])
-    micro = Decimal(found[7] or 0) * 1_000_000 + (hours * 60 + minutes) * 60_000_000
+    years, months, weeks, day, hours, minutes = (int(part or 0) for part in parts.groups()[:6])
+    micro = Decimal(parts[7] or 0) * 1_000_000 + (hours * 60 + minutes) * 60_000_000
     return ("interval", years * 12 + months, weeks * 7 + day, int(micro))

@@ -1,4 +1,4 @@
-"""The source's side, PostgreSQL: its tables as forms, all read in one snapshot."""
+"""PostgreSQL as a source: its tables as forms, all read in one snapshot."""
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -14,6 +14,7 @@ from psycopg import sql
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import SourceType, Type
 from headwater.errors import UserError
+from headwater.verify.arrow_forms import arrow_forms
 from headwater.verify.compare import Field
 from headwater.verify.forms import (
     Form,
@@ -30,10 +31,9 @@ from headwater.verify.forms import (
     unreadable,
     unscaled,
 )
-from headwater.verify.lake import arrow_forms
 from headwater.verify.spelling import spelled
 
-# What the source prints depends on these; with them its text is exact and the same on every server.
+# PostgreSQL's text for a value depends on these settings; with these it is exact and the same on every server.
 _SESSION = {
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
@@ -44,7 +44,10 @@ _SESSION = {
 
 
 def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
-    """The text of each ``verify_with``, which lies beside its contract, by table. Raises UserError."""
+    """The SQL of each contract's ``verify_with``, by table; ``folder`` holds the contracts and these files.
+
+    Raises UserError where a file cannot be read.
+    """
     queries: dict[str, str] = {}
     for contract in contracts:
         if contract.verify_with is None:
@@ -55,13 +58,13 @@ def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
         except OSError as error:
             raise UserError(
                 f"{folder / contract.table}.yaml: verify_with: {path} cannot be read: {error.strerror}; "
-                "expected an SQL file beside the contract"
+                "expected an SQL file beside the contract."
             ) from None
     return queries
 
 
 class PostgresqlSource:
-    """A PostgreSQL database. ``queries`` are the texts of each ``verify_with`` by table (see ``load_queries``)."""
+    """A PostgreSQL database. ``queries`` holds the SQL of each ``verify_with`` by table (see ``load_queries``)."""
 
     def __init__(self, connection: psycopg.Connection, queries: Mapping[str, str]) -> None:
         self._connection = connection
@@ -69,8 +72,10 @@ class PostgresqlSource:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Read everything in one REPEATABLE READ transaction, so that a running workload does not tear the tables
-        apart. Raises ValueError where the connection is inside a transaction."""
+        """Read all tables in one REPEATABLE READ transaction, so that they fit together while a workload runs.
+
+        Raises ValueError where the connection is inside a transaction.
+        """
         if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             raise ValueError("verify needs a connection outside a transaction, to read all tables in one snapshot")
         with self._connection.transaction():
@@ -80,7 +85,7 @@ class PostgresqlSource:
             yield
 
     def table(self, contract: Contract) -> "PostgresqlTable":
-        """The rows of a contract's table, or of what its ``verify_with`` computes."""
+        """The rows of a contract's table, or those that its ``verify_with`` computes."""
         return PostgresqlTable(contract, self._connection, self._queries.get(contract.table))
 
 
@@ -94,7 +99,7 @@ class PostgresqlTable:
         self.fields = tuple(_field(column) for column in contract.columns)
         self._connection = connection
         self._query = query
-        # COPY gives every value as PostgreSQL's own text. Arrays alone go as JSON, which is easier to take apart.
+        # COPY gives every value as PostgreSQL's own text. Only arrays come as JSON, which is easier to parse.
         self._selected: list[tuple[str, bool]] = []
         self._plan: list[tuple[int, tuple[str, ...], bool, ToForm]] = []
         for column in contract.columns:
@@ -108,17 +113,17 @@ class PostgresqlTable:
             )
 
     def rows(self) -> Iterator[Row]:
-        """Stream the rows. Raises UserError where the source has no such table or column."""
+        """Stream the rows. Raises UserError where the source lacks the table or a column, or refuses to read it."""
         statement = self._statement()
         try:
             with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
                 for texts in copy.rows():
                     yield self.row(texts)
         except psycopg.Error as error:
-            what = self.contract.verify_with or self.contract.source.table
+            origin = self.contract.verify_with or self.contract.source.table
             raise UserError(
-                f"{self.contract.table}: reading {what} failed: {error}. The contract's columns must exist there, and "
-                "the user needs SELECT on what is read"
+                f"{self.contract.table}: reading {origin} failed: {error}. It must have the contract's columns, and "
+                "the user needs SELECT on the tables that are read."
             ) from error
 
     def _statement(self) -> sql.Composed:
@@ -133,7 +138,7 @@ class PostgresqlTable:
         return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(sql.SQL(", ").join(selected), table)
 
     def row(self, texts: Sequence[str | None]) -> Row:
-        """One row's forms from PostgreSQL's texts, which are in the order of what the statement selects."""
+        """One row's forms from PostgreSQL's texts, which come in the order in which the statement selects them."""
         documents: dict[int, Any] = {}
         row: list[Form] = []
         for at, path, is_json, to_form in self._plan:
@@ -149,7 +154,7 @@ class PostgresqlTable:
 
 
 def _json_integer(text: str) -> int | Decimal:
-    # int has no negative zero, which a float may be.
+    # A float may be -0, which int cannot hold.
     return Decimal(text) if text == "-0" else int(text)
 
 
@@ -157,14 +162,14 @@ def _field(column: Column) -> Field:
     text = _text_form(SourceType.parse(column.source_type or "").base)
     return Field(
         column.name,
-        # A number that the lake holds as text is compared as it stands there.
+        # A number that the lake holds as text is compared as that text.
         partial(arrow_forms, type_=column.type, text=plain_text if text is _number_text else text),
         partial(spelled, type_=column.type),
     )
 
 
 def _source_form(type_: Type, base: str) -> ToForm:
-    """What turns a non-null value, PostgreSQL's text or parsed JSON, into its form."""
+    """The function that turns a value, PostgreSQL's text or parsed JSON but not null, into its form."""
     if type_.kind == "array" and type_.element is not None:
         element = _source_form(type_.element, base)
         return lambda value: (
@@ -205,7 +210,8 @@ def _boolean(value: Any) -> bool:
 
 
 def _text_form(base: str) -> ToForm:
-    """Texts are compared as they are, except calendar types, which the two sides spell differently."""
+    """The function that turns a text into its form: as it is, except for dates, times and intervals, which the two
+    sides write differently."""
     if base == "date":
         return days
     if base.startswith("timestamp"):
@@ -218,5 +224,5 @@ def _text_form(base: str) -> ToForm:
 
 
 def _number_text(value: Any) -> str:
-    """A number as PostgreSQL prints it; in an array it comes as a JSON number."""
+    """A number as PostgreSQL writes it; out of an array it comes as a JSON number."""
     return format(value, "f") if isinstance(value, Decimal) else str(value)

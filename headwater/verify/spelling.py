@@ -1,4 +1,4 @@
-"""Forms as a person would write the values."""
+"""Forms as text for people."""
 
 import struct
 
@@ -11,12 +11,12 @@ _LONGEST = 200
 
 
 def shortened(text: str) -> str:
-    """A text cut to a readable length."""
+    """A text, cut to a readable length."""
     return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
 
 
 def spelled(form: Form, type_: Type) -> str:
-    """The value that a form stands for, of a contract's type."""
+    """The value of the contract's type ``type_`` that a form stands for, as a person would write it."""
     if form is None:
         return "null"
     if isinstance(form, tuple):

@@ -1,4 +1,4 @@
-"""The order database on a real PostgreSQL: its outbox equals the base tables whatever happens, and at once."""
+"""The order database on a real PostgreSQL: after every change its outbox equals the base tables."""
 
 import contextlib
 import random
@@ -15,16 +15,18 @@ import pytest
 
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import parse_contract, read_contracts
+from headwater.database import administration
+from headwater.database.loading import load_folder
 from headwater.definitions import order_database
 from headwater.errors import UserError
-from headwater.local.postgresql_server import Postgres
+from headwater.local.postgresql_server import PostgresqlServer
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
 
 PASSWORDS = {role: f"secret ' \\ é of {role}" for role in order_database.ROLES}
 ORDERS_VERIFY = (CONTRACTS / "orders.verify.sql").read_text()
 RETRIED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
-# A transaction may also be refused, and is then rolled back: rows that it refers to are gone, or taken.
+# PostgreSQL may also refuse a transaction and roll it back: a row that it refers to is gone, or its key is taken.
 REFUSED = (psycopg.errors.ForeignKeyViolation, psycopg.errors.UniqueViolation)
 
 # Six orders of two customers, two employees with territories and one without, two shippers and none, three products.
@@ -160,7 +162,7 @@ WHERE (expected.order_month, expected.payload) IS DISTINCT FROM (stored.order_mo
 
 
 def wrong_orders(connection: psycopg.Connection) -> list[int]:
-    """The orders whose outbox row is not what the base tables say."""
+    """The orders whose outbox row differs from the base tables."""
     row = connection.execute(WRONG_ORDERS.encode()).fetchone()
     assert row is not None
     return list(row[0])
@@ -176,12 +178,12 @@ def leftovers(connection: psycopg.Connection) -> int:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Postgres]:
-    with Postgres(tmp_path_factory.mktemp("postgres")) as running:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PostgresqlServer]:
+    with PostgresqlServer(tmp_path_factory.mktemp("postgres")) as running:
         with running.connect() as connection:
             connection.execute("CREATE DATABASE template_northwind")
         with running.connect("template_northwind") as connection:
-            order_database.create(connection, PASSWORDS, read_contracts(CONTRACTS))
+            administration.create(connection, PASSWORDS, read_contracts(CONTRACTS))
             connection.execute(SMALL.encode())
         yield running
 
@@ -191,7 +193,7 @@ Connect = Callable[..., psycopg.Connection]
 
 
 @pytest.fixture
-def connect(server: Postgres) -> Iterator[Connect]:
+def connect(server: PostgresqlServer) -> Iterator[Connect]:
     """Open connections to a database of the test's own, which holds SMALL."""
     name = f"northwind_{next(_numbers)}"
     with server.connect() as maintenance:
@@ -318,7 +320,7 @@ def test_constraints_made_immediate_write_at_each_statement(northwind_db: psycop
         assert wrong_orders(northwind_db) == []
 
 
-# Transactions at once -------------------------------------------------------------------------------------------------
+# Concurrent transactions ---------------------------------------------------------------------------------------------
 
 
 def _race(connect: Connect, pairs: int) -> int:
@@ -374,7 +376,7 @@ class Session:
                 self._connection.rollback()
 
     def run(self, statement: str) -> None:
-        """Start a statement after those before it; return when it ended or waits for a lock."""
+        """Start a statement once those before it have ended; return when it has ended or waits for a lock."""
         self._running = self._pool.submit(self._execute, statement)
         pid = self._connection.info.backend_pid
         deadline = time.monotonic() + 30
@@ -474,7 +476,7 @@ def test_many_transactions_at_once_leave_every_order_right(connect: Connect) -> 
             try:
                 with connection.transaction():
                     for _ in range(chosen.choice((1, 1, 2, 3))):
-                        # Any order, product and parent instead of always the first ones.
+                        # Any order and product, instead of always the first.
                         connection.execute(_elsewhere(chosen, chosen.choice(changes)).encode())
                         if chosen.random() < 0.1:
                             time.sleep(0.02)
@@ -513,11 +515,11 @@ def generated(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_load_fills_all_tables_and_the_outbox(northwind_db: psycopg.Connection, generated: Path) -> None:
     seen: dict[str, tuple[int, int]] = {}
-    counts = order_database.load(
+    counts = load_folder(
         northwind_db, generated, lambda table, done, total: seen.update({table: (done, total)}), replace=True
     )
     assert counts["orders"] == counts["order_events"] == 83
-    assert order_database.status(northwind_db).rows == counts
+    assert administration.status(northwind_db).rows == counts
     assert seen == {table: (rows, rows) for table, rows in counts.items()}
     assert wrong_orders(northwind_db) == []
     assert leftovers(northwind_db) == 0
@@ -525,8 +527,8 @@ def test_a_load_fills_all_tables_and_the_outbox(northwind_db: psycopg.Connection
 
 def test_a_load_refuses_tables_that_hold_rows(northwind_db: psycopg.Connection, generated: Path) -> None:
     with pytest.raises(UserError, match="--replace"):
-        order_database.load(northwind_db, generated)
-    assert order_database.status(northwind_db).rows["orders"] == 6
+        load_folder(northwind_db, generated)
+    assert administration.status(northwind_db).rows["orders"] == 6
 
 
 def test_a_load_rounds_to_the_columns_scale(northwind_db: psycopg.Connection, generated: Path, tmp_path: Path) -> None:
@@ -534,7 +536,7 @@ def test_a_load_rounds_to_the_columns_scale(northwind_db: psycopg.Connection, ge
     (folder / "order_details.csv").write_text(
         "order_id,product_id,unit_price,quantity,discount\n10001,1,9.80000019,1,0.0500000007\n"
     )
-    order_database.load(northwind_db, folder, replace=True)
+    load_folder(northwind_db, folder, replace=True)
     row = northwind_db.execute("SELECT unit_price::text, discount::text FROM northwind.order_details").fetchone()
     assert row == ("9.8000", "0.0500")
 
@@ -555,13 +557,13 @@ def test_a_load_names_what_does_not_fit(
     folder = shutil.copytree(generated, tmp_path / "data")
     (folder / f"{table}.csv").write_bytes(text.encode("latin-1"))
     with pytest.raises(UserError, match=message):
-        order_database.load(northwind_db, folder, replace=True)
-    assert order_database.status(northwind_db).rows["orders"] == 6
+        load_folder(northwind_db, folder, replace=True)
+    assert administration.status(northwind_db).rows["orders"] == 6
 
 
 def test_a_load_names_missing_files(northwind_db: psycopg.Connection, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"region\.csv"):
-        order_database.load(northwind_db, tmp_path)
+        load_folder(northwind_db, tmp_path)
 
 
 def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.Connection) -> None:
@@ -569,18 +571,18 @@ def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.
     northwind_db.execute("DELETE FROM northwind.order_events WHERE order_id = 2")
     northwind_db.execute("INSERT INTO northwind.order_events VALUES (999, 'unknown', '{}')")
     assert sorted(wrong_orders(northwind_db)) == [1, 2, 999]
-    order_database.create(northwind_db, PASSWORDS, read_contracts(CONTRACTS))
+    administration.create(northwind_db, PASSWORDS, read_contracts(CONTRACTS))
     assert wrong_orders(northwind_db) == []
-    assert order_database.status(northwind_db).rows["orders"] == 6
+    assert administration.status(northwind_db).rows["orders"] == 6
 
 
 def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Connection) -> None:
     contracts = of_database(read_contracts(CONTRACTS), POSTGRESQL)
     tables = {described.source.table for described in contracts} | {"capture.heartbeat", "capture.signal"}
-    found = order_database.status(northwind_db)
-    assert set(found.published or ()) == tables
-    assert found.missing_roles == []
-    assert found.slot is None
+    content = administration.status(northwind_db)
+    assert set(content.published or ()) == tables
+    assert content.missing_roles == []
+    assert content.slot is None
     identities = northwind_db.execute(
         "SELECT DISTINCT relreplident::text FROM pg_class WHERE oid = ANY(%s::text[]::regclass[])", (list(tables),)
     ).fetchall()
@@ -598,7 +600,7 @@ def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connectio
         "x.yaml",
     )
     with pytest.raises(UserError, match=r"northwind\.nowhere"):
-        order_database.create(northwind_db, PASSWORDS, [described])
+        administration.create(northwind_db, PASSWORDS, [described])
 
 
 def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> None:
@@ -673,20 +675,20 @@ def test_roles_may_do_their_work(connect: Connect) -> None:
 
 
 def test_dropping_takes_all_but_the_database_and_creating_brings_it_back(tmp_path: Path) -> None:
-    # A server of its own, since roles belong to the server and its other databases need them.
+    # A server of its own: roles belong to the server, and the other databases of the shared one need them.
     contracts = read_contracts(CONTRACTS)
-    with Postgres(tmp_path) as own, own.connect() as connection:
+    with PostgresqlServer(tmp_path) as own, own.connect() as connection:
         with pytest.raises(UserError, match="headwater db create"):
-            order_database.status(connection)
+            administration.status(connection)
         for _ in range(2):
-            order_database.create(connection, PASSWORDS, contracts)
+            administration.create(connection, PASSWORDS, contracts)
             connection.execute(SMALL.encode())
             connection.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
-            slot = order_database.status(connection).slot
+            slot = administration.status(connection).slot
             assert slot is not None
             assert not slot.active
-            order_database.drop(connection)
-            order_database.drop(connection)
+            administration.drop(connection)
+            administration.drop(connection)
             remains = connection.execute(
                 """SELECT nspname::text FROM pg_namespace WHERE nspname IN ('northwind', 'outbox', 'capture')
                 UNION ALL SELECT rolname FROM pg_roles WHERE rolname LIKE 'headwater%'
@@ -698,5 +700,5 @@ def test_dropping_takes_all_but_the_database_and_creating_brings_it_back(tmp_pat
 
 def test_a_drop_is_refused_while_another_database_needs_the_roles(northwind_db: psycopg.Connection) -> None:
     with pytest.raises(UserError, match="other database"):
-        order_database.drop(northwind_db)
-    assert order_database.status(northwind_db).rows["orders"] == 6
+        administration.drop(northwind_db)
+    assert administration.status(northwind_db).rows["orders"] == 6

@@ -8,6 +8,7 @@ from pathlib import Path
 import psycopg
 import pyarrow as pa
 import pytest
+import yaml
 from typer.testing import CliRunner
 
 from headwater.cli import compose
@@ -15,8 +16,17 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
-from headwater.local.postgresql_server import Postgres
-from headwater.verify import PostgresqlSource, Progress, Source, TableComparison, read_lake, s3_options, verify
+from headwater.local.postgresql_server import PostgresqlServer
+from headwater.verify import (
+    Lake,
+    PostgresqlSource,
+    RowsRead,
+    Source,
+    TableComparison,
+    read_lake,
+    s3_options,
+    verify_tables,
+)
 
 DATABASE = "verify"
 NAN = float("nan")
@@ -24,12 +34,12 @@ TEXTS = pa.list_(pa.string())
 
 
 @pytest.fixture(scope="module")
-def source(postgres: Postgres) -> Iterator[psycopg.Connection]:
+def source(postgres: PostgresqlServer) -> Iterator[psycopg.Connection]:
     with postgres.connect() as connection:
         connection.execute(f"DROP DATABASE IF EXISTS {DATABASE}")
         connection.execute(f"CREATE DATABASE {DATABASE}")
     with postgres.connect(DATABASE) as connection:
-        # What a server may be set to and must not show in what is compared.
+        # A server may have these settings; the comparison must not depend on them.
         connection.execute(f"ALTER DATABASE {DATABASE} SET timezone = 'Asia/Kathmandu'")
         connection.execute(f"ALTER DATABASE {DATABASE} SET datestyle = 'SQL, DMY'")
         connection.execute(f"ALTER DATABASE {DATABASE} SET intervalstyle = 'postgres_verbose'")
@@ -73,34 +83,35 @@ VALUES: list[tuple[str, str, str, object, pa.DataType]] = [
 _VIEWED = {"date": pa.date32(), "timestamp": pa.timestamp("us", "UTC")}
 
 
+def document_of(table: str, *columns: tuple[str, str, str], **fields: str) -> dict[str, object]:
+    return {
+        "table": table,
+        "description": "For a test.",
+        "source": {"database": "postgresql", "table": f"public.{table}"},
+        "key": ["id"],
+        "partition_by": [],
+        "buckets": 1,
+        "columns": [
+            {"name": "id", "type": "int", "source_type": "integer"},
+            *({"name": name, "type": type_, "source_type": source} for name, type_, source in columns),
+        ],
+        **fields,
+    }
+
+
 def contract_of(table: str, *columns: tuple[str, str, str], **fields: str) -> Contract:
-    return from_document(
-        {
-            "table": table,
-            "description": "For a test.",
-            "source": {"database": "postgresql", "table": f"public.{table}"},
-            "key": ["id"],
-            "partition_by": [],
-            "buckets": 1,
-            "columns": [
-                {"name": "id", "type": "int", "source_type": "integer"},
-                *({"name": name, "type": type_, "source_type": source} for name, type_, source in columns),
-            ],
-            **fields,
-        },
-        f"{table}.yaml",
-    )
+    return from_document(document_of(table, *columns, **fields), f"{table}.yaml")
 
 
 def compared(
-    source: psycopg.Connection, contract: Contract, lake: pa.Table, query: str = "", progress: Progress | None = None
+    source: psycopg.Connection, contract: Contract, lake: pa.Table, query: str = "", report: RowsRead | None = None
 ) -> TableComparison:
     def read(uri: str, storage: Mapping[str, str]) -> Iterable[pa.RecordBatch]:
         assert (uri, storage) == (f"file:///lake/{contract.table}", {"an": "option"})
         return list(lake.to_batches())
 
     sources = database(source, {contract.table: query} if query else {})
-    (table,) = verify([contract], sources, "file:///lake/", {"an": "option"}, read_table=read, progress=progress)
+    (table,) = verify_tables([contract], sources, Lake("file:///lake/", {"an": "option"}, read), report)
     return table
 
 
@@ -127,17 +138,17 @@ def test_every_type_is_read_exactly_whatever_the_server_is_set_to(source: psycop
     assert table.source_rows == table.lake_rows == 2
 
 
-def test_all_tables_are_read_as_of_one_moment(postgres: Postgres, source: psycopg.Connection) -> None:
+def test_all_tables_are_read_as_of_one_moment(postgres: PostgresqlServer, source: psycopg.Connection) -> None:
     source.execute("CREATE TABLE first (id integer PRIMARY KEY)")
     source.execute("CREATE TABLE second (id integer PRIMARY KEY)")
 
     def read(uri: str, storage: Mapping[str, str]) -> Iterable[pa.RecordBatch]:
-        with postgres.connect(DATABASE) as other:
-            other.execute("INSERT INTO second VALUES (1) ON CONFLICT DO NOTHING")
+        with postgres.connect(DATABASE) as meanwhile:
+            meanwhile.execute("INSERT INTO second VALUES (1) ON CONFLICT DO NOTHING")
         return []
 
     contracts = [contract_of("first"), contract_of("second")]
-    tables = verify(contracts, database(source), "file:///lake", {}, read_table=read)
+    tables = verify_tables(contracts, database(source), Lake("file:///lake", {}, read))
     assert [table.source_rows for table in tables] == [0, 0]
 
 
@@ -175,19 +186,19 @@ def test_progress_counts_both_sides(source: psycopg.Connection) -> None:
     source.execute("INSERT INTO counted SELECT generate_series(1, 20000)")
     calls: list[tuple[str, str, int]] = []
     lake = pa.table({"id": pa.array(range(1, 20001), pa.int32())})
-    compared(source, contract_of("counted"), lake, progress=lambda *call: calls.append(call))
+    compared(source, contract_of("counted"), lake, report=lambda *call: calls.append(call))
     assert calls[0][:2] == ("counted", "source")
     assert ("counted", "source", 20000) in calls
     assert calls[-1] == ("counted", "lake", 20000)
 
 
-def test_a_connection_inside_a_transaction_is_refused(postgres: Postgres) -> None:
+def test_a_connection_inside_a_transaction_is_refused(postgres: PostgresqlServer) -> None:
     with (
         postgres.connect(DATABASE) as connection,
         connection.transaction(),
         pytest.raises(ValueError, match="outside a transaction"),
     ):
-        verify([contract_of("unread")], database(connection), "file:///lake", {})
+        verify_tables([contract_of("unread")], database(connection), Lake("file:///lake", {}))
 
 
 class TestS3:
@@ -207,11 +218,10 @@ class TestS3:
 
 class TestCommand:
     @pytest.fixture
-    def arguments(self, postgres: Postgres, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    def arguments(self, postgres: PostgresqlServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
         monkeypatch.setenv("HEADWATER_DB_PASSWORD", postgres.password)
         (tmp_path / "contracts").mkdir()
-        contract = contract_of("watched")
-        (tmp_path / "contracts" / "watched.json").write_text(contract.to_json())
+        (tmp_path / "contracts" / "watched.yaml").write_text(yaml.safe_dump(document_of("watched")))
         url = f"postgresql://{postgres.superuser}@{postgres.host}:{postgres.port}/{DATABASE}"
         return [
             "verify",
@@ -248,23 +258,20 @@ class TestDynamoDbCommand:
         for name, value in CREDENTIALS.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("HEADWATER_DB_PASSWORD", raising=False)
-        contract = from_document(
-            {
-                "table": "things",
-                "description": "For a test.",
-                "source": {"database": "dynamodb", "table": "shop-things"},
-                "key": ["id", "number"],
-                "partition_by": [],
-                "buckets": 1,
-                "columns": [
-                    {"name": "id", "type": "string", "source_type": "S"},
-                    {"name": "number", "type": "decimal(38,9)", "source_type": "N"},
-                ],
-            },
-            "things.yaml",
-        )
+        document = {
+            "table": "things",
+            "description": "For a test.",
+            "source": {"database": "dynamodb", "table": "shop-things"},
+            "key": ["id", "number"],
+            "partition_by": [],
+            "buckets": 1,
+            "columns": [
+                {"name": "id", "type": "string", "source_type": "S"},
+                {"name": "number", "type": "decimal(38,9)", "source_type": "N"},
+            ],
+        }
         (tmp_path / "contracts").mkdir()
-        (tmp_path / "contracts" / "things.json").write_text(contract.to_json())
+        (tmp_path / "contracts" / "things.yaml").write_text(yaml.safe_dump(document))
         return [
             "verify",
             *("--contracts", str(tmp_path / "contracts")),

@@ -13,11 +13,11 @@ SETTINGS = CaptureSettings("eu-west-1", "db", 5432, "northwind", "headwater/dev/
 
 def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:
     contracts = of_database(read_contracts(CONTRACTS), POSTGRESQL)
-    names = {connectors.topic(one, SETTINGS) for one in contracts}
+    names = {connectors.topic(contract, SETTINGS) for contract in contracts}
     assert names <= connectors.topics(contracts, SETTINGS).keys()
     assert set(connectors.sink_connector(contracts, SETTINGS)[1]["topics"].split(",")) == names
     included = set(connectors.source_connector(contracts, SETTINGS)[1]["table.include.list"].split(","))
-    assert {one.source.table for one in contracts} <= included
+    assert {contract.source.table for contract in contracts} <= included
 
 
 def test_the_connectors_leave_the_other_databases_tables_alone() -> None:

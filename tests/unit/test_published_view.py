@@ -43,16 +43,16 @@ def test_the_view_has_the_contracts_columns_the_source_time_and_the_rest(things:
 
 
 def test_the_view_leaves_out_who_deleted_a_row() -> None:
-    accounts = next(one for one in read_contracts(CONTRACTS) if one.source.database == DYNAMODB)
+    accounts = next(contract for contract in read_contracts(CONTRACTS) if contract.source.database == DYNAMODB)
     assert "_deleted_by" in dict(accounts.lake_columns())
     assert "_deleted_by" not in dict(published_columns(accounts))
 
 
-@pytest.mark.parametrize("one", read_contracts(CONTRACTS), ids=lambda one: one.table)
-def test_the_projects_views_parse_as_athenas_sql(one: Contract) -> None:
-    parsed = sqlglot.parse_one(published_view_sql(one, "headwater_dev"), read="athena")
+@pytest.mark.parametrize("contract", read_contracts(CONTRACTS), ids=lambda contract: contract.table)
+def test_the_projects_views_parse_as_athenas_sql(contract: Contract) -> None:
+    parsed = sqlglot.parse_one(published_view_sql(contract, "headwater_dev"), read="athena")
     assert isinstance(parsed, sqlglot.exp.Select)
-    assert parsed.named_selects == [name for name, _ in published_columns(one)]
+    assert parsed.named_selects == [name for name, _ in published_columns(contract)]
 
 
 @pytest.mark.parametrize(

@@ -68,7 +68,7 @@ def compared(contract: Contract, texts: list[tuple[str | None, ...]], lake: pa.T
     return compare(Given(contract, texts), [] if lake is None else lake.to_batches())
 
 
-def found(table: TableComparison) -> tuple[int, int, int, int, int]:
+def counts_of(table: TableComparison) -> tuple[int, int, int, int, int]:
     return table.source_rows, table.lake_rows, table.missing, table.extra, table.different
 
 
@@ -89,21 +89,21 @@ def names_lake(*rows: tuple[int, str | None, bool | None]) -> pa.Table:
 class TestRows:
     def test_equal_rows_in_another_order_are_equal(self) -> None:
         table = compared(NAMES, [("1", "a"), ("2", None)], names_lake((2, None, False), (1, "a", False)))
-        assert found(table) == (2, 2, 0, 0, 0)
+        assert counts_of(table) == (2, 2, 0, 0, 0)
         assert table.equal
         assert table.examples == ()
 
     def test_a_key_that_only_the_source_has_is_missing(self) -> None:
         table = compared(NAMES, [("1", "a"), ("2", "b")], names_lake((1, "a", False)))
-        assert found(table) == (2, 1, 1, 0, 0)
+        assert counts_of(table) == (2, 1, 1, 0, 0)
         assert [(example.kind, example.key) for example in table.examples] == [("missing", {"id": "2"})]
 
     def test_a_key_that_only_the_lake_has_is_extra(self) -> None:
-        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", False), (2, "b", False)))) == (1, 2, 0, 1, 0)
+        assert counts_of(compared(NAMES, [("1", "a")], names_lake((1, "a", False), (2, "b", False)))) == (1, 2, 0, 1, 0)
 
     def test_other_content_is_different_and_the_example_says_where(self) -> None:
         table = compared(NAMES, [("1", "a")], names_lake((1, "b", False)))
-        assert found(table) == (1, 1, 0, 0, 1)
+        assert counts_of(table) == (1, 1, 0, 0, 1)
         assert table.examples[0].columns == {"value": ("a", "b")}
 
     def test_an_empty_text_is_not_null(self) -> None:
@@ -113,21 +113,21 @@ class TestRows:
         assert compared(NAMES, [("1", "None")], names_lake((1, None, False))).different == 1
 
     def test_a_tombstone_is_no_row(self) -> None:
-        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", None), (2, "b", True)))) == (1, 1, 0, 0, 0)
+        assert counts_of(compared(NAMES, [("1", "a")], names_lake((1, "a", None), (2, "b", True)))) == (1, 1, 0, 0, 0)
 
     def test_a_tombstone_of_a_row_that_the_source_has_leaves_it_missing(self) -> None:
-        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", True)))) == (1, 0, 1, 0, 0)
+        assert counts_of(compared(NAMES, [("1", "a")], names_lake((1, "a", True)))) == (1, 0, 1, 0, 0)
 
     def test_a_second_copy_is_extra_even_if_it_is_the_same(self) -> None:
-        assert found(compared(NAMES, [("1", "a")], names_lake((1, "a", False), (1, "a", False)))) == (1, 2, 0, 1, 0)
+        assert counts_of(compared(NAMES, [("1", "a")], names_lake((1, "a", False), (1, "a", False)))) == (1, 2, 0, 1, 0)
 
     @pytest.mark.parametrize("order", [("a", "old"), ("old", "a")])
     def test_a_stale_copy_in_another_partition_is_extra_wherever_it_comes(self, order: tuple[str, str]) -> None:
         lake = names_lake(*((1, value, False) for value in order))
-        assert found(compared(NAMES, [("1", "a")], lake)) == (1, 2, 0, 1, 0)
+        assert counts_of(compared(NAMES, [("1", "a")], lake)) == (1, 2, 0, 1, 0)
 
     def test_a_table_never_written_has_no_rows(self) -> None:
-        assert found(compared(NAMES, [("1", "a")], None)) == (1, 0, 1, 0, 0)
+        assert counts_of(compared(NAMES, [("1", "a")], None)) == (1, 0, 1, 0, 0)
 
     def test_examples_are_few(self) -> None:
         table = compared(NAMES, [(str(number), "a") for number in range(100)], None)
@@ -139,7 +139,7 @@ class TestRows:
 
     def test_a_column_that_the_lake_lacks_is_null_there(self) -> None:
         lake = names_lake((1, "a", False), (2, "a", False)).drop(["value"])
-        assert found(compared(NAMES, [("1", None), ("2", "a")], lake)) == (2, 2, 0, 0, 1)
+        assert counts_of(compared(NAMES, [("1", None), ("2", "a")], lake)) == (2, 2, 0, 0, 1)
 
     @given(st.lists(st.tuples(st.integers(0, 5), st.sampled_from("ab"), st.booleans()), max_size=12))
     def test_counts_add_up_whatever_the_lake_holds(self, rows: list[tuple[int, str, bool]]) -> None:

@@ -23,7 +23,7 @@ from headwater.errors import UserError
 from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts
-from headwater.verify import DynamoDbSource, TableComparison, compare, verify
+from headwater.verify import DynamoDbSource, Lake, TableComparison, compare, verify_tables
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
 
@@ -66,12 +66,12 @@ def compared(contract: Contract, items: Iterable[Item], lake: Mapping[str, Any])
     return compare(Given(contract, items), pa.table(dict(lake)).to_batches())
 
 
-def found(table: TableComparison) -> tuple[int, int, int, int, int]:
+def counts_of(table: TableComparison) -> tuple[int, int, int, int, int]:
     return table.source_rows, table.lake_rows, table.missing, table.extra, table.different
 
 
 def value_compared(contract: Contract, value: Any, lake: pa.Array) -> TableComparison:
-    """Compare one item whose attribute ``value`` is that, or absent for None, with one lake row."""
+    """Compare one item with one lake row. ``value`` is the item's attribute of that name, None where it is absent."""
     item = {"id": {"S": "a"}, **({} if value is None else {"value": value})}
     return compared(contract, [item], {"id": ["a"], "value": lake, "_rest": pa.array([None], pa.string())})
 
@@ -168,7 +168,7 @@ class TestValues:
 
     @pytest.mark.parametrize(("type_", "source_type", "value", "lake"), DIFFERENT)
     def test_another_value_is_different(self, type_: str, source_type: str, value: Any, lake: pa.Array) -> None:
-        assert found(value_compared(one_column(type_, source_type), value, lake)) == (1, 1, 0, 0, 1)
+        assert counts_of(value_compared(one_column(type_, source_type), value, lake)) == (1, 1, 0, 0, 1)
 
     @given(st.decimals(-(10**9), 10**9, places=6), st.integers(-7, 12))
     def test_one_digit_that_changed_is_found_wherever_it_stands(self, number: Decimal, at: int) -> None:
@@ -246,8 +246,8 @@ class TestColumns:
         key = {"name": "sort", "type": type_, "source_type": source_type}
         contract = contract_of(key, key=["id", "sort"])
         items = [{"id": {"S": "a"}, "sort": value} for value in keys]
-        assert found(compared(contract, items, {"id": ["a", "a"], "sort": lake})) == (2, 2, 0, 0, 0)
-        assert found(compared(contract, items, {"id": ["a"], "sort": lake.slice(0, 1)})) == (2, 1, 1, 0, 0)
+        assert counts_of(compared(contract, items, {"id": ["a", "a"], "sort": lake})) == (2, 2, 0, 0, 0)
+        assert counts_of(compared(contract, items, {"id": ["a"], "sort": lake.slice(0, 1)})) == (2, 1, 1, 0, 0)
 
 
 REST = contract_of(
@@ -310,7 +310,7 @@ class TestRest:
 
     @pytest.mark.parametrize("name", sorted(KEPT))
     def test_whatever_is_lost_is_found(self, name: str) -> None:
-        kept = {other: value for other, value in KEPT.items() if other != name}
+        kept = {path: value for path, value in KEPT.items() if path != name}
         (example,) = rest_compared(ITEM, json.dumps(kept)).examples
         assert list(example.columns) == ["_rest"]
 
@@ -402,7 +402,7 @@ class TestScan:
             lake = pa.table({"id": ["b", "c", "d", "c"], "_deleted": [False, None, False, False]})
             table = compare(DynamoDbSource(client).table(PLAIN), lake.to_batches())
             stub.assert_no_pending_responses()
-        assert found(table) == (3, 4, 1, 2, 0)
+        assert counts_of(table) == (3, 4, 1, 2, 0)
         assert [(example.kind, example.key["id"]) for example in table.examples] == [
             ("extra", "d"),
             ("extra", "c"),
@@ -412,8 +412,8 @@ class TestScan:
     def test_an_expired_item_counts_until_dynamodb_deletes_it(self) -> None:
         contract = one_column("bigint", "N")
         item = {"id": {"S": "a"}, "value": {"N": "1"}}  # an expiry in 1970
-        assert found(compared(contract, [item], {"id": ["a"], "value": [1]})) == (1, 1, 0, 0, 0)
-        assert found(compared(contract, [item], {"id": ["a"], "value": [1], "_deleted": [True]})) == (1, 0, 1, 0, 0)
+        assert counts_of(compared(contract, [item], {"id": ["a"], "value": [1]})) == (1, 1, 0, 0, 0)
+        assert counts_of(compared(contract, [item], {"id": ["a"], "value": [1], "_deleted": [True]})) == (1, 0, 1, 0, 0)
 
     def test_a_key_that_leaves_out_the_sort_key_is_an_error(self) -> None:
         with pytest.raises(UserError, match=r"things: the source has id = a twice, expected once"):
@@ -447,7 +447,7 @@ class TestVerify:
             for _ in contracts:
                 stub.add_response("scan", {"Items": things("a")})
             sources = {"dynamodb": DynamoDbSource(client)}
-            tables = verify(contracts, sources, "s3://lake/tables/", {}, read_table=read_table)
+            tables = verify_tables(contracts, sources, Lake("s3://lake/tables/", {}, read_table))
         assert [(table.name, table.equal) for table in tables] == [("zebras", True), ("apes", True)]
         assert read == ["s3://lake/tables/zebras", "s3://lake/tables/apes"]
 
@@ -456,14 +456,25 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            (["other=name"], "found 'other=name', expected CONTRACT=TABLE with each contract once out of: accounts"),
+            (
+                ["other=name"],
+                "found 'other=name', expected CONTRACT=TABLE, each contract at most once, out of: accounts",
+            ),
             (["accounts"], "found 'accounts', expected CONTRACT=TABLE"),
-            (["accounts=a-1", "accounts=a-2"], "found 'accounts=a-2', expected CONTRACT=TABLE with each contract once"),
+            (
+                ["accounts=a-1", "accounts=a-2"],
+                "found 'accounts=a-2', expected CONTRACT=TABLE, each contract at most once",
+            ),
             (["orders=o"], "out of: accounts"),
         ],
     )
     def test_a_table_for_a_contract_that_has_none_is_refused(self, options: list[str], message: str) -> None:
-        arguments = ["verify", "--lake", "/nowhere", *(part for one in options for part in ("--dynamodb-table", one))]
+        arguments = [
+            "verify",
+            "--lake",
+            "/nowhere",
+            *(part for option in options for part in ("--dynamodb-table", option)),
+        ]
         refused = CliRunner().invoke(compose(arguments), arguments)
         assert isinstance(refused.exception, UserError)
         assert message in str(refused.exception)
@@ -496,7 +507,7 @@ def arrow_type(type_: Type) -> pa.DataType:
 
 
 def arrow_value(value: Any, type_: Type) -> Any:
-    """A decoded value as pyarrow takes it, which wants a struct by names."""
+    """A decoded value as pyarrow takes it: a struct as a dict."""
     if value is None:
         return None
     if type_.element is not None:
@@ -508,7 +519,7 @@ def arrow_value(value: Any, type_: Type) -> Any:
 
 
 def exported(value: Any) -> Any:
-    """What boto3's client gives as DynamoDB writes it in JSON, where bytes are base64."""
+    """What boto3's client returns, in DynamoDB's JSON, where bytes are base64."""
     if isinstance(value, bytes):
         return base64.b64encode(value).decode()
     if isinstance(value, dict):
@@ -545,7 +556,7 @@ class TestDecodedItems:
         self, contract: Contract, items: list[Item], lake: pa.Table
     ) -> None:
         table = compared(contract, items, dict(zip(lake.column_names, lake.columns, strict=True)))
-        assert found(table) == (200, 200, 0, 0, 0), table.examples
+        assert counts_of(table) == (200, 200, 0, 0, 0), table.examples
 
     def test_whichever_column_changes_is_found(self, contract: Contract, items: list[Item], lake: pa.Table) -> None:
         names = [column.name for column in contract.columns if column.name not in contract.key]
