@@ -1,4 +1,4 @@
-"""`headwater review`: what a change would do to what is deployed, told from the baselines of both sides."""
+"""``headwater review``: what a change does to a deployment, from the baselines before and after it."""
 
 import subprocess
 from pathlib import Path
@@ -8,47 +8,70 @@ import boto3
 import typer
 
 from headwater.console import say
-from headwater.deployment import baselines, replacements
+from headwater.deployment import baselines, replacements, review_comment
 from headwater.deployment.baselines import CDK
-from headwater.deployment.replacements import ACKNOWLEDGED, Specification
+from headwater.deployment.replacements import Specification
+from headwater.deployment.review_comment import Section
 from headwater.paths import BASELINES, ROOT, SYNTHESIZED
 
-app = typer.Typer(help="Compare the baselines of two checkouts: differences, and what would be lost.")
+app = typer.Typer(help="Compare the baselines of two checkouts: what differs, and what would be lost.")
 
 Name = Annotated[str, typer.Argument(metavar="ENV", help="The environment.")]
-Before = Annotated[Path, typer.Option(help="Folder of the baselines that are deployed: another checkout's.")]
-After = Annotated[Path, typer.Option(help="Folder of the baselines that would be deployed.")]
+Before = Annotated[Path, typer.Option(help="Folder of the baselines of what is deployed, from another checkout.")]
+After = Annotated[Path, typer.Option(help="Folder of the baselines of what would be deployed.")]
 
 
 @app.command()
 def diff(environment: Name, before: Before, after: After = BASELINES) -> None:
-    """Print what `cdk diff` says of the stacks that differ."""
+    """Print the output of `cdk diff` for the stacks that differ."""
     text = baselines.difference(baselines.read(before / environment), baselines.read(after / environment))
     say(text or f"{environment}: no difference")
 
 
 @app.command()
 def synthesized(environment: Name) -> None:
-    """Print what `cdk diff` says of what was synthesized last: against what is deployed, or against this checkout's
-    baselines where there are no AWS credentials."""
+    """Compare the stacks that were synthesized last with what is deployed, by `cdk diff`.
+
+    Without AWS credentials, compare them with this checkout's baselines.
+    """
     if boto3.Session().get_credentials() is not None:
         done = subprocess.run([*CDK, "--app", str(SYNTHESIZED), "diff"], cwd=ROOT)
         raise typer.Exit(done.returncode)
-    say(f"Without AWS credentials: {environment} against {BASELINES / environment}, not against what is deployed\n")
+    say(f"No AWS credentials: comparing {environment} with {BASELINES / environment}, not with what is deployed\n")
     text = baselines.difference(baselines.read(BASELINES / environment), baselines.from_assembly(SYNTHESIZED))
     say(text or f"{environment}: no difference")
 
 
 @app.command()
 def gate(environment: Name, before: Before, after: After = BASELINES) -> None:
-    """Name every stateful resource that would be replaced or deleted; status 1 where nobody agreed to one."""
-    found = replacements.losses(
+    """Name every stateful resource that would be replaced or deleted; the status is 1 where nobody agreed to one."""
+    losses = replacements.losses(
         environment, baselines.read(before / environment), baselines.read(after / environment), Specification()
     )
-    refused = replacements.unacknowledged(found, replacements.read_acknowledged())
-    for loss in found:
+    refused = replacements.unacknowledged(losses, replacements.read_acknowledged())
+    for loss in losses:
         say(f"{'refused' if loss in refused else 'agreed'}: {loss}")
     if refused:
-        say(f"\nWhere this is wanted, say why in {ACKNOWLEDGED}:\n{''.join(map(replacements.entry_for, refused))}")
+        say(f"\n{replacements.how_to_allow(refused)}")
         raise typer.Exit(1)
-    say(f"{environment}: nothing is lost that nobody agreed to")
+    say(f"{environment}: no stateful resource is lost without an agreement")
+
+
+@app.command()
+def comment(
+    environment: Name,
+    outputs: Annotated[
+        Path, typer.Argument(metavar="FOLDER", help="Holds what gate, cost and diff printed: gate.txt and so on.")
+    ],
+    run_url: Annotated[str, typer.Option(help="Address of the workflow's run, whose artifact holds the whole texts.")],
+) -> None:
+    """Print the comment on a pull request for one environment, cut to what GitHub takes."""
+    sections = [
+        Section(title, file, (outputs / file).read_text("utf-8") if (outputs / file).exists() else None, unfolded)
+        for title, file, unfolded in (
+            ("What would be lost", "gate.txt", True),
+            ("US dollars per month", "cost.txt", True),
+            ("cdk diff", "diff.txt", False),
+        )
+    ]
+    say(review_comment.render(environment, sections, run_url))

@@ -1,4 +1,4 @@
-"""Rights: what each principal needs to be allowed, as ``reviewed/rights/`` holds it."""
+"""Rights: what each principal must be allowed to do, as ``reviewed/rights/`` holds it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from headwater.errors import UserError
 from headwater.paths import RIGHTS
-from headwater.yaml_files import load_yaml
+from headwater.yaml_files import convert, read_yaml, yaml_paths
 
 
 @dataclass(frozen=True, order=True)
 class Right:
-    """An action on a resource, whose ARN holds names in braces for what differs between environments, with what
-    policies may ask of the request."""
+    """An action on a resource. In the resource's ARN, names in braces stand for what differs between environments.
+    ``context`` holds the request's condition keys with their values."""
 
     action: str
     resource: str
@@ -25,13 +27,14 @@ class Right:
 
     @classmethod
     def parse(cls, text: str) -> Right:
-        """Read what ``str`` wrote."""
+        """Read what ``str`` wrote: action, resource and ``key=value`` pairs between blanks."""
         action, resource, *context = text.split(" ")
         pairs = [part.partition("=") for part in context]
         return cls(action, resource, tuple((key, value) for key, _, value in pairs))
 
     def at(self, places: Mapping[str, str]) -> Right:
-        """The same with an environment's names in place of the braces. Raises UserError on an unknown name."""
+        """This right in an environment, where ``places`` has the value of each name in braces. Raises UserError on an
+        unknown name."""
 
         def put(text: str) -> str:
             try:
@@ -46,8 +49,8 @@ class Right:
 
 @dataclass(frozen=True)
 class Principal:
-    """Who asked for what. ``role`` is its role's place; ``declared`` are the rights of parts that run on AWS only, with
-    the reason of each."""
+    """A role and the rights that it needs. ``role`` is the role's place; ``recorded`` are the rights that a local run
+    asked for, ``declared`` those that only parts of AWS ask for, with the reason of each."""
 
     name: str
     role: str
@@ -56,23 +59,27 @@ class Principal:
 
     @property
     def rights(self) -> list[Right]:
-        """All of them, in order."""
+        """Recorded and declared rights, in order."""
         return sorted(self.recorded | set(self.declared))
 
 
+class _Declared(msgspec.Struct, forbid_unknown_fields=True):
+    right: str
+    reason: str
+
+
+class _File(msgspec.Struct, forbid_unknown_fields=True):
+    role: str
+    recorded: list[str]
+    declared: list[_Declared]
+
+
 def read_principals(folder: Path = RIGHTS) -> list[Principal]:
-    """Read the principals of a folder, one a file. Raises UserError."""
-    found = []
-    for path in sorted(folder.glob("*.yaml")):
-        document = load_yaml(path.read_text(encoding="utf-8"), str(path))
-        if set(document) != {"role", "recorded", "declared"}:
-            raise UserError(f"{path}: found {', '.join(document)}, expected role, recorded, declared")
-        found.append(
-            Principal(
-                path.stem.replace("_", " "),
-                document["role"],
-                frozenset(Right.parse(text) for text in document["recorded"]),
-                {Right.parse(one["right"]): one["reason"] for one in document["declared"]},
-            )
-        )
-    return found
+    """Read the principals of a folder, one per file. Raises UserError naming file, field, found and expected."""
+    principals = []
+    for path in yaml_paths(folder):
+        file = convert(read_yaml(path), _File, str(path))
+        recorded = frozenset(Right.parse(text) for text in file.recorded)
+        declared = {Right.parse(entry.right): entry.reason for entry in file.declared}
+        principals.append(Principal(path.stem.replace("_", " "), file.role, recorded, declared))
+    return principals

@@ -1,4 +1,4 @@
-"""No change of a template passes unseen, and none that loses data passes unagreed."""
+"""Every change of a template is seen, and a change that loses data needs an agreement."""
 
 import copy
 import difflib
@@ -30,7 +30,7 @@ def specification() -> Specification:
 
 @pytest.fixture(scope="session")
 def templates(every: "Synthesized") -> dict[str, dict[str, Any]]:
-    """One environment's templates as baselines have them."""
+    """One environment's templates in the form of baselines."""
     return baselines.from_assembly(every.assembly)
 
 
@@ -61,13 +61,15 @@ def test_the_optional_stacks_are_as_their_baselines(
 
 
 def test_contracts_are_as_their_baselines(contracts: list[Contract], request: pytest.FixtureRequest) -> None:
-    """What of a contract no template shows: where a value comes from, the key, buckets. The writer reads it."""
-    rendered = {f"{one.table}.json": json.dumps(json.loads(one.to_json()), indent=1) + "\n" for one in contracts}
+    """The writer reads what no template shows of a contract: where a value comes from, the key, buckets."""
+    rendered = {
+        f"{contract.table}.json": json.dumps(json.loads(contract.to_json()), indent=1) + "\n" for contract in contracts
+    }
     before = {path.name: path.read_text(encoding="utf-8") for path in CONTRACT_BASELINES.glob("*.json")}
     for name in rendered.keys() & before.keys():
         was, now = json.loads(before[name]), json.loads(rendered[name])
         moved = [field for field in ("key", "partition_by", "buckets") if was[field] != now[field]]
-        assert not moved, f"{name}: {moved} changed: its rows stay where they are. Describe a new table."
+        assert not moved, f"{name}: {moved} changed, but the rows stay where they are: describe a new table instead"
     if request.config.getoption("--update-baselines", default=False):
         for name in before.keys() - rendered.keys():
             (CONTRACT_BASELINES / name).unlink()
@@ -82,7 +84,7 @@ def test_contracts_are_as_their_baselines(contracts: list[Contract], request: py
                 before.get(name, "").splitlines(), rendered.get(name, "").splitlines(), name, name, lineterm=""
             )
         ]
-        pytest.fail("\n".join([*changes, f"Where this is wanted: {UPDATE}"]), pytrace=False)
+        pytest.fail("\n".join([*changes, f"To allow this, run `{UPDATE}`"]), pytrace=False)
 
 
 def test_every_acknowledged_loss_is_one_that_happened(
@@ -135,32 +137,30 @@ def test_a_change_that_would_lose_data_is_refused(
     before = baselines.from_assembly(dev.assembly)
     after = copy.deepcopy(before)
     stack = part.replace("_", "-")
-    name = next(name for name, one in after[stack]["Resources"].items() if one["Type"] == type_)
+    name = next(name for name, resource in after[stack]["Resources"].items() if resource["Type"] == type_)
     properties = after[stack]["Resources"][name]["Properties"]
     for step in path[:-1]:
         properties = properties[step]
     properties[path[-1]] = value
-    lost = [str(one) for one in replacements.losses("dev", before, after, specification) if one.resource == name]
+    lost = [str(loss) for loss in replacements.losses("dev", before, after, specification) if loss.resource == name]
     assert lost
     assert lost[0].startswith(f"dev/{stack}: {name} ({type_}) would be replaced: {'/'.join(path)} changes from ")
 
 
 def _hold(folder: Path, templates: dict[str, dict[str, Any]], update: bool) -> None:
-    """Fail where templates are not as the folder's baselines, which are written first if that is asked for."""
+    """Fail where templates differ from the folder's baselines; with ``update``, write the baselines first."""
     if update:
         baselines.write(folder, templates)
     before = baselines.read(folder)
     if before != templates:
         text = baselines.difference(before, templates)
-        pytest.fail(f"{text}\n\nWhere this is wanted: {UPDATE}, and review what it changes in {folder}", pytrace=False)
+        pytest.fail(f"{text}\n\nTo allow this, run `{UPDATE}` and review what it changes in {folder}", pytrace=False)
 
 
 def _refuse_losses(name: str, templates: dict[str, dict[str, Any]], specification: Specification) -> None:
-    """Fail where the baselines of an environment hold what its templates would lose without an agreement."""
-    found = replacements.losses(name, baselines.read(BASELINES / name), templates, specification)
-    refused = replacements.unacknowledged(found, replacements.read_acknowledged())
+    """Fail where the templates lose a resource of the environment's baselines without an agreement."""
+    losses = replacements.losses(name, baselines.read(BASELINES / name), templates, specification)
+    refused = replacements.unacknowledged(losses, replacements.read_acknowledged())
     if refused:
-        said, entries = "\n".join(map(str, refused)), "".join(map(replacements.entry_for, refused))
-        pytest.fail(
-            f"{said}\n\nWhere this is wanted, say why in {replacements.ACKNOWLEDGED}:\n{entries}", pytrace=False
-        )
+        sentences = "\n".join(map(str, refused))
+        pytest.fail(f"{sentences}\n\n{replacements.how_to_allow(refused)}", pytrace=False)

@@ -125,9 +125,11 @@ def changed(path: str, value: Any) -> Resources:
 def test_a_change_that_replaces_names_resource_and_property(
     specification: Specification, path: str, value: Any, lost: list[str]
 ) -> None:
-    found = losses(specification, changed(path, value))
-    assert [f"{loss.resource}/{loss.property}" for loss in found] == lost
-    assert found[-1].after == (value["EncryptionAtRest"]["DataVolumeKMSKeyId"] if isinstance(value, dict) else value)
+    found_losses = losses(specification, changed(path, value))
+    assert [f"{loss.resource}/{loss.property}" for loss in found_losses] == lost
+    assert found_losses[-1].after == (
+        value["EncryptionAtRest"]["DataVolumeKMSKeyId"] if isinstance(value, dict) else value
+    )
 
 
 @pytest.mark.parametrize(
@@ -166,23 +168,23 @@ def test_what_cloudformation_decides_when_it_runs_is_said_so(specification: Spec
 
 
 def test_a_deleted_resource_is_named_and_a_stateless_one_is_not(specification: Specification) -> None:
-    after = {name: one for name, one in RESOURCES.items() if name not in ("Changes", "Host", "Alias")}
+    after = {name: resource for name, resource in RESOURCES.items() if name not in ("Changes", "Host", "Alias")}
     assert list(map(str, losses(specification, after))) == ["dev/data: Changes (AWS::Kinesis::Stream) would be deleted"]
 
 
 def test_a_moved_logical_id_is_a_deletion(specification: Specification) -> None:
-    after = {("Moved" if name == "Bucket" else name): one for name, one in RESOURCES.items()}
+    after = {("Moved" if name == "Bucket" else name): resource for name, resource in RESOURCES.items()}
     (loss,) = losses(specification, after)
     assert str(loss) == (
-        "dev/data: Bucket (AWS::S3::Bucket) would be deleted: Moved is like it, but a moved logical id deletes one and "
-        "makes the other"
+        "dev/data: Bucket (AWS::S3::Bucket) would be deleted: Moved equals it, but a resource whose logical id "
+        "changes is deleted and created anew"
     )
 
 
 def test_a_stack_that_is_gone_takes_what_is_in_it(specification: Specification) -> None:
-    found = replacements.losses("dev", {"data": {"Resources": RESOURCES}}, {}, specification)
-    assert {loss.resource for loss in found} == set(RESOURCES) - {"Alias", "Subnets", "Host", "Policy"}
-    assert all(loss.property is None for loss in found)
+    all_losses = replacements.losses("dev", {"data": {"Resources": RESOURCES}}, {}, specification)
+    assert {loss.resource for loss in all_losses} == set(RESOURCES) - {"Alias", "Subnets", "Host", "Policy"}
+    assert all(loss.property is None for loss in all_losses)
 
 
 def test_an_acknowledgement_lets_one_change_through_and_no_other(specification: Specification, tmp_path: Path) -> None:
@@ -191,9 +193,9 @@ def test_an_acknowledgement_lets_one_change_through_and_no_other(specification: 
     file.write_text("".join(map(replacements.entry_for, agreed)))
     entries = replacements.read_acknowledged(file)
     assert replacements.unacknowledged(agreed, entries) == []
-    for other in (changed("Bucket/BucketName", "c"), changed("Changes/Name", "b"), {}):
-        found = losses(specification, other)
-        assert replacements.unacknowledged(found, entries) == found
+    for after in (changed("Bucket/BucketName", "c"), changed("Changes/Name", "b"), {}):
+        not_agreed = losses(specification, after)
+        assert replacements.unacknowledged(not_agreed, entries) == not_agreed
 
 
 def test_an_acknowledgement_holds_until_the_template_says_something_else(
@@ -223,22 +225,22 @@ def test_nothing_is_acknowledged_by_an_empty_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "found"),
+    ("document", "problem"),
     [
         ("a: [", "not YAML"),
         ("reason: because", "expected a list of entries"),
-        ([{"environment": "dev", "stack": "lake", "resource": "Logs"}], "reason: found None, expected a text"),
+        ([{"environment": "dev", "stack": "lake", "resource": "Logs"}], "reason: found nothing, expected a text"),
         (
             [{"environment": "dev", "stack": "lake", "resource": "", "reason": "x"}],
             "resource: found '', expected a text",
         ),
-        ([{"environment": "dev", "why": "x"}], "entry 1: found .*'why'.*expected a mapping of environment, stack"),
+        ([{"environment": "dev", "why": "x"}], "entry 1: why: found an unknown field, expected environment, stack"),
     ],
 )
-def test_a_broken_acknowledgement_is_named(tmp_path: Path, document: Any, found: str) -> None:
+def test_a_broken_acknowledgement_is_named(tmp_path: Path, document: Any, problem: str) -> None:
     file = tmp_path / "acknowledged.yaml"
     file.write_text(document if isinstance(document, str) else yaml.safe_dump(document))
-    with pytest.raises(UserError, match=rf"acknowledged\.yaml: .*{found}"):
+    with pytest.raises(UserError, match=rf"acknowledged\.yaml: .*{problem}"):
         replacements.read_acknowledged(file)
 
 

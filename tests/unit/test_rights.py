@@ -1,4 +1,4 @@
-"""Requests are put into the rights that AWS would check, and handlers ask for no right that is not declared."""
+"""Requests are translated into the rights that AWS would check, and handlers ask for declared rights only."""
 
 import ast
 import json
@@ -129,8 +129,8 @@ def test_what_brokers_log_becomes_msks_actions() -> None:
         "Principal = User:ANONYMOUS is Denied operation = READ from host = h on resource = Topic:LITERAL:other for x",
         "INFO nothing of interest",
     ]
-    found = kafka_rights.asked(log)
-    assert sorted(map(str, set(kafka_rights.rights(found, {"headwater.orders": "renamed"})))) == [
+    operations = kafka_rights.asked(log)
+    assert sorted(map(str, set(kafka_rights.rights(operations, {"headwater.orders": "renamed"})))) == [
         "kafka-cluster:Connect arn:aws:kafka:{region}:{account}:cluster/{kafka}",
         "kafka-cluster:WriteData arn:aws:kafka:{region}:{account}:topic/{kafka}/renamed",
         "kafka-cluster:WriteDataIdempotently arn:aws:kafka:{region}:{account}:cluster/{kafka}",
@@ -142,23 +142,34 @@ def test_rights_are_written_as_they_are_read_and_the_rest_of_the_file_stays(tmp_
     path.write_text("# Why.\nrole: a:B\nrecorded:\n  - s3:Old x\ndeclared:\n  - {right: s3:B y, reason: because}\n")
     written = {Right("s3:Put", "z", (("s3:prefix", "a/*"),)), Right("s3:Get", "z")}
     write_recorded(path, written)
-    (found,) = read_principals(tmp_path)
-    assert (found.name, found.role, found.recorded) == ("some writer", "a:B", frozenset(written))
-    assert found.declared == {Right("s3:B", "y"): "because"}
+    (principal,) = read_principals(tmp_path)
+    assert (principal.name, principal.role, principal.recorded) == ("some writer", "a:B", frozenset(written))
+    assert principal.declared == {Right("s3:B", "y"): "because"}
     assert path.read_text().startswith("# Why.\n")
     write_recorded(path, set())
     assert read_principals(tmp_path)[0].recorded == frozenset()
 
 
-def test_a_file_with_other_fields_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.yaml").write_text("role: a\n")
-    with pytest.raises(UserError, match=r"x\.yaml: found role, expected role, recorded, declared"):
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("role: a\n", "recorded: found nothing, expected a list of texts"),
+        (
+            "role: a\nrecorded: []\ndeclared: []\nrights: []\n",
+            "rights: found an unknown field, expected role, recorded",
+        ),
+        ("role: a\nrecorded: []\ndeclared: [{right: b c}]\n", r"declared\[0\]\.reason: found nothing, expected a text"),
+    ],
+)
+def test_a_file_with_other_fields_is_refused(tmp_path: Path, text: str, problem: str) -> None:
+    (tmp_path / "x.yaml").write_text(text)
+    with pytest.raises(UserError, match=rf"x\.yaml: {problem}"):
         read_principals(tmp_path)
 
 
-# IAM's name of a service where it is another than boto3's.
+# IAM's name of a service where it differs from boto3's.
 IAM = {"emr": "elasticmapreduce"}
-# Which handlers run which modules of custom_resources/.
+# The principals that run each set of modules of custom_resources/.
 HANDLERS = {
     ("connector", "data_api"): ("connector handler",),
     ("database_bootstrap", "data_api"): ("database handler", "publication handler"),
@@ -168,7 +179,8 @@ HANDLERS = {
 
 
 def called(modules: tuple[str, ...]) -> dict[str, set[str]]:
-    """The IAM actions that each call of an AWS operation in the modules may mean: two services may share a name."""
+    """The IAM actions that each call of an AWS operation in the modules may mean: two services may have an operation of
+    the same name."""
     trees = [ast.parse((ROOT / "custom_resources" / f"{name}.py").read_text()) for name in modules]
     calls = [
         node
@@ -184,12 +196,12 @@ def called(modules: tuple[str, ...]) -> dict[str, set[str]]:
         and node.func.attr == "client"
         and isinstance(node.args[0], ast.Constant)
     }
-    found: dict[str, set[str]] = {}
+    actions: dict[str, set[str]] = {}
     for service in services:
         for operation in botocore.session.get_session().get_service_model(service).operation_names:
             if xform_name(operation) in methods:
-                found.setdefault(xform_name(operation), set()).add(f"{IAM.get(service, service)}:{operation}")
-    return found
+                actions.setdefault(xform_name(operation), set()).add(f"{IAM.get(service, service)}:{operation}")
+    return actions
 
 
 @pytest.mark.parametrize("modules", HANDLERS, ids="-".join)
