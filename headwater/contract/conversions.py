@@ -1,4 +1,4 @@
-"""Which source types reach which lake types with their exact values."""
+"""Which source types reach which lake types with every value unchanged."""
 
 from __future__ import annotations
 
@@ -12,14 +12,21 @@ _ARRAY_ELEMENTS = (
     "smallint", "integer", "bigint", "numeric", "real", "double precision", "boolean", "character", "character varying",
     "text", "uuid", "date", "timestamp with time zone",
 )  # fmt: skip
+_SERIAL = {"smallserial": "smallint", "serial": "integer", "bigserial": "bigint"}
+_SERIAL |= {"serial2": "smallint", "serial4": "integer", "serial8": "bigint"}
+_REFUSED = (
+    "bit", "bit varying", "varbit", "box", "cidr", "circle", "hstore", "inet", "line", "lseg", "macaddr", "macaddr8",
+    "money", "path", "pg_lsn", "point", "polygon", "tsquery", "tsvector", "xml",
+)  # fmt: skip
+"""PostgreSQL's own types, and hstore, that contracts cannot name."""
 _TEXT_ONLY = ("interval", "uuid", "enum", "character", "character varying", "text", *_RANGES)
 
 
 def check_conversion(source_type: str, target: Type) -> str | None:
-    """Why ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
+    """Why values of ``source_type`` cannot reach ``target`` unchanged, or None where they can.
 
-    Only conversions that keep every value are allowed; a single value that has no counterpart in the target (NaN or
-    an infinity in a decimal or a date) is quarantined when it arrives.
+    Only conversions that keep every value are allowed. A single value that the target cannot hold (NaN or an infinity
+    in a decimal or a date) is quarantined when it arrives.
     """
     source = SourceType.parse(source_type)
     if source.array:
@@ -65,9 +72,20 @@ def _check_scalar(source: SourceType, text: str, target: Type) -> str | None:
             "bytea": ("binary",),
         }
         if source.base not in exact:
-            return f"PostgreSQL type {text!r} is not supported"
+            return _unsupported(source.base, text)
         allowed = exact[source.base]
     return None if target.kind in allowed else f"{text} needs {' or '.join(allowed)}, not {target.ddl()}"
+
+
+def _unsupported(base: str, text: str) -> str:
+    """Why a type that no conversion knows cannot be a source type, and what to write in its place."""
+    if base in _SERIAL:
+        return f"a column made as {base} has the type {_SERIAL[base]}: write source_type: {_SERIAL[base]}"
+    if base == "string":
+        return "PostgreSQL has no type 'string': write source_type: text"
+    if base in _REFUSED or not re.fullmatch(r"[\w.\"]+", base):
+        return f"PostgreSQL type {text!r} is not supported"
+    return f"{text!r} is no type that contracts know: write source_type: enum if it is an enum's name"
 
 
 _NUMBERS = ("decimal", "int", "bigint")
@@ -86,9 +104,9 @@ _DYNAMODB_ELEMENTS = {"SS": ("string",), "NS": (*_NUMBERS, "string"), "BS": ("bi
 
 
 def check_dynamodb_conversion(source_type: str, target: Type) -> str | None:
-    """Why DynamoDB's ``source_type`` cannot reach ``target`` with its exact value, or None where it can.
+    """Why values of DynamoDB's ``source_type`` cannot reach ``target`` unchanged, or None where they can.
 
-    A number that needs more digits than the target has, and a text that is no date, are quarantined when they arrive.
+    A number with more digits than the target holds, and a text that is no date, are quarantined when they arrive.
     """
     allowed = _DYNAMODB_TARGETS.get(source_type)
     if allowed is None:
@@ -105,6 +123,6 @@ def check_dynamodb_conversion(source_type: str, target: Type) -> str | None:
 
 
 def holds(type_: Type, kind: str) -> bool:
-    """Whether a type is of that kind, or holds one of it at any depth."""
+    """Whether a type is of that kind, or has a part of that kind at any depth."""
     inner = [field for _, field in type_.fields] + ([type_.element] if type_.element is not None else [])
     return type_.kind == kind or any(holds(part, kind) for part in inner)

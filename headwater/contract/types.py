@@ -8,8 +8,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
-"""What columns and the fields of structs may be called: Glue and Athena know no capital letters."""
+# Python's $ alone would also match before a line break at the end.
+NAME = re.compile(r"^[a-z][a-z0-9_]*$(?!\n)")
+"""What columns and the fields of structs may be called: Athena and Glue know no capitals."""
 _SCALARS = ("int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp")
 _MAX_DECIMAL_PRECISION = 38  # Spark's and Hive's limit
 
@@ -25,7 +26,8 @@ class Type:
     fields: tuple[tuple[str, Type], ...] = ()
 
     def ddl(self) -> str:
-        """The type as Spark's ``simpleString``, e.g. ``array<struct<a:int>>``."""
+        """The type as Spark's ``simpleString``, e.g. ``array<struct<a:int>>``. The Glue Data Catalog spells all types
+        that a contract may hold in the same way."""
         if self.kind == "decimal":
             return f"decimal({self.precision},{self.scale})"
         if self.kind == "array" and self.element is not None:
@@ -34,23 +36,19 @@ class Type:
             return "struct<" + ",".join(f"{name}:{field.ddl()}" for name, field in self.fields) + ">"
         return self.kind
 
-    def glue(self) -> str:
-        """The type as the Glue Data Catalog spells it; Hive's names are Spark's for all that a contract may hold."""
-        return self.ddl()
-
 
 class _TypeParser:
-    """Recursive descent over a DDL type string."""
+    """Recursive descent over a DDL type string. Keywords are taken in capitals too; names are taken as they are."""
 
     def __init__(self, text: str) -> None:
         self._text = text
-        self._tokens: list[str] = re.findall(r"[a-z0-9_]+|[<>(),:]|\S", text.lower())
+        self._tokens: list[str] = re.findall(r"[A-Za-z0-9_]+|[<>(),:]|\S", text)
         self._at = 0
 
     def parse(self) -> Type:
         parsed = self._type()
         if self._at != len(self._tokens):
-            raise ValueError(f"unexpected {self._tokens[self._at]!r} in type {self._text!r}")
+            raise ValueError(f"found {self._tokens[self._at]!r} behind the type's end in {self._text!r}")
         return parsed
 
     def _next(self, expected: str | None = None) -> str:
@@ -58,7 +56,7 @@ class _TypeParser:
             raise ValueError(f"type {self._text!r} ends too early")
         token = self._tokens[self._at]
         if expected is not None and token != expected:
-            raise ValueError(f"expected {expected!r} but found {token!r} in type {self._text!r}")
+            raise ValueError(f"found {token!r} in type {self._text!r}, expected {expected!r}")
         self._at += 1
         return token
 
@@ -66,52 +64,80 @@ class _TypeParser:
         return self._tokens[self._at] if self._at < len(self._tokens) else ""
 
     def _type(self) -> Type:
-        kind = self._next()
-        if kind in _SCALARS:
+        start = self._at
+        kind = self._next().lower()
+        # What follows a scalar's name belongs to it where it is PostgreSQL's: double precision, timestamp(3).
+        if kind in _SCALARS and self._peek() in ("", ",", ">"):
             return Type(kind)
-        if kind == "decimal":
-            self._next("(")
-            precision = self._number()
-            self._next(",")
-            scale = self._number()
-            self._next(")")
-            if not (1 <= precision <= _MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
-                raise ValueError(f"decimal({precision},{scale}) is outside decimal(1..38, 0..precision)")
-            return Type("decimal", precision=precision, scale=scale)
+        if kind == "decimal" and self._peek() == "(":
+            return self._decimal()
         if kind == "array":
             self._next("<")
             element = self._type()
             self._next(">")
             return Type("array", element=element)
         if kind == "struct":
-            self._next("<")
-            fields: list[tuple[str, Type]] = []
-            while True:
-                name = self._next()
-                if not NAME.match(name):
-                    raise ValueError(f"field name {name!r} is not lower-case letters, digits and _")
-                if any(name == other for other, _ in fields):
-                    raise ValueError(f"field {name!r} appears twice")
-                self._next(":")
-                fields.append((name, self._type()))
-                if self._peek() != ",":
-                    break
-                self._next(",")
-            self._next(">")
-            return Type("struct", fields=tuple(fields))
-        raise ValueError(
-            f"unknown type {kind!r} in {self._text!r}; known: {', '.join(_SCALARS)}, decimal(p,s), array<>, struct<>"
-        )
+            return self._struct()
+        raise self._unknown(start)
+
+    def _decimal(self) -> Type:
+        self._next("(")
+        precision = self._number()
+        self._next(",")
+        scale = self._number()
+        self._next(")")
+        if not (1 <= precision <= _MAX_DECIMAL_PRECISION and 0 <= scale <= precision):
+            raise ValueError(f"decimal({precision},{scale}) is outside decimal(1..38, 0..precision)")
+        return Type("decimal", precision=precision, scale=scale)
+
+    def _struct(self) -> Type:
+        self._next("<")
+        fields: list[tuple[str, Type]] = []
+        while True:
+            name = self._next()
+            if not NAME.match(name):
+                raise ValueError(_bad_name(name, self._text))
+            if any(name == known for known, _ in fields):
+                raise ValueError(f"found the field {name!r} twice in {self._text!r}, expected it once")
+            self._next(":")
+            fields.append((name, self._type()))
+            if self._peek() != ",":
+                break
+            self._next(",")
+        self._next(">")
+        return Type("struct", fields=tuple(fields))
 
     def _number(self) -> int:
         token = self._next()
         if not token.isdigit():
-            raise ValueError(f"expected a number but found {token!r} in type {self._text!r}")
+            raise ValueError(f"found {token!r} in type {self._text!r}, expected a number")
         return int(token)
+
+    def _unknown(self, start: int) -> ValueError:
+        """The error for a type that the lake does not have, which begins at the token ``start``."""
+        end, depth = start, 0
+        while end < len(self._tokens) and (depth > 0 or self._tokens[end] not in (",", ":", "<", ">")):
+            depth += {"(": 1, ")": -1}.get(self._tokens[end], 0)
+            end += 1
+        written = re.sub(r" ?([(\[,]) ?| (?=[)\]])", r"\1", " ".join(self._tokens[start:end]))
+        known = f"one of {', '.join(_SCALARS)}, decimal(p,s), array<>, struct<>"
+        return ValueError(f"found the type {written!r}, expected {_lake_type(written) or known}")
+
+
+def _bad_name(name: str, text: str) -> str:
+    problem = (
+        f"found the field {name!r} in {text!r}, expected lower-case letters, digits and _, beginning with a letter"
+    )
+    if name.lower() == name:
+        return problem
+    return (
+        f"{problem}: lake names are lower-case, because Athena and Glue know no capitals. A column of its own reads "
+        f"such a field by its path, as `from: address.{name}`; type string keeps the whole document as it is"
+    )
 
 
 def parse_type(text: str) -> Type:
-    """Parse a Spark DDL type. Raises ValueError that says what was found."""
+    """Parse a Spark DDL type. Raises ValueError that says what was found and what was expected."""
     return _TypeParser(text).parse()
 
 
@@ -122,12 +148,20 @@ _SYNONYMS = {
     "timestamptz": "timestamp with time zone", "timestamp": "timestamp without time zone",
     "time": "time without time zone", "timetz": "time with time zone",
 }  # fmt: skip
+# What a contract writes for PostgreSQL's types; a numeric has its own digits.
+_LAKE_TYPES = {
+    "smallint": "int", "integer": "int", "serial": "int", "bigserial": "bigint", "bigint": "bigint", "real": "float",
+    "double precision": "double", "boolean": "boolean", "character varying": "string", "character": "string",
+    "text": "string", "uuid": "string", "enum": "string", "json": "string", "jsonb": "string", "bytea": "binary",
+    "date": "date", "timestamp with time zone": "timestamp", "timestamp without time zone": "timestamp",
+    "time without time zone": "string", "interval": "string", "numeric": "string, or decimal(p,s)",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
 class SourceType:
-    """A PostgreSQL type: its base name without length, precision and scale of a numeric that has them, and the digits
-    after the second of a timestamp that tells them as its precision."""
+    """A PostgreSQL type: its base name without its arguments, and the precision and scale of a numeric. A timestamp's
+    precision is its number of digits after the second. Both are None where the type does not name them."""
 
     base: str
     precision: int | None = None
@@ -140,12 +174,20 @@ class SourceType:
         name = " ".join(text.lower().split())
         array = name.endswith("[]")
         name = name[:-2].strip() if array else name
-        arguments = re.search(r" ?\(([\d, ]+)\)", name)
+        arguments = re.search(r" ?\( ?(\d+)(?: ?, ?(\d+))? ?\)", name)
         base = name[: arguments.start()] + name[arguments.end() :] if arguments else name
         base = _SYNONYMS.get(base, base)
         if arguments and base.startswith("timestamp"):
             return SourceType(base, int(arguments.group(1)), None, array)
         if base == "numeric" and arguments:
-            numbers = [int(number) for number in arguments.group(1).split(",")]
-            return SourceType(base, numbers[0], numbers[1] if len(numbers) > 1 else 0, array)
+            return SourceType(base, int(arguments.group(1)), int(arguments.group(2) or 0), array)
         return SourceType(base, None, None, array)
+
+
+def _lake_type(written: str) -> str | None:
+    """What a contract writes for a type that is spelled as PostgreSQL's, or None where it is not."""
+    source = SourceType.parse(written)
+    lake = _LAKE_TYPES.get(source.base)
+    if source.base == "numeric" and source.precision is not None:
+        lake = f"decimal({source.precision},{source.scale})"
+    return f"array<{lake}>" if lake is not None and source.array else lake

@@ -88,4 +88,4 @@ def _spark_schema(columns: list[tuple[str, Type]], partitions: list[str]) -> dic
 
 
 def _column(name: str, type_: Type) -> dict[str, str]:
-    return {"Name": name, "Type": type_.glue()}
+    return {"Name": name, "Type": type_.ddl()}

@@ -90,7 +90,7 @@ def test_nat_follows_the_environment(every: "Synthesized") -> None:
 @pytest.mark.parametrize("part", ["Source", "Sink"])
 def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", part: str) -> None:
     render = {"Source": connectors.source_connector, "Sink": connectors.sink_connector}[part]
-    # Addresses that CloudFormation fills in are told apart by what stands for them in the template.
+    # In the template, references stand for the addresses that CloudFormation fills in.
     settings = replace(every.capture, database_host="HOST", landing_bucket="BUCKET")
     name, config = render(every.contracts, settings)
     properties = every.template("connect")["Resources"][f"{part}Connector"]["Properties"]
@@ -104,17 +104,17 @@ def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", par
 
 
 def test_the_worker_is_configured_as_in_the_local_run(every: "Synthesized") -> None:
-    (worker,) = every.resources("AWS::KafkaConnect::WorkerConfiguration").values()
-    content = base64.b64decode(worker["Properties"]["PropertiesFileContent"]).decode()
+    worker = every.only("AWS::KafkaConnect::WorkerConfiguration")
+    content = base64.b64decode(worker["PropertiesFileContent"]).decode()
     properties = dict(line.split("=", 1) for line in content.splitlines())
     assert properties == connectors.worker_properties(every.capture)
 
 
 def test_plugin_and_worker_are_named_by_content_and_connectors_are_not(every: "Synthesized") -> None:
     for type_ in ("AWS::KafkaConnect::CustomPlugin", "AWS::KafkaConnect::WorkerConfiguration"):
-        (resource,) = every.resources(type_).values()
-        assert re.fullmatch(rf"headwater-{every.environment.name}-[0-9a-f]{{12}}", resource["Properties"]["Name"])
-    names = {one["Properties"]["Name"] for one in every.resources("Custom::HeadwaterConnector").values()}
+        resource = every.only(type_)
+        assert re.fullmatch(rf"headwater-{every.environment.name}-[0-9a-f]{{12}}", resource["Name"])
+    names = {connector["Properties"]["Name"] for connector in every.resources("Custom::HeadwaterConnector").values()}
     assert names == {"headwater-postgres", "headwater-landing"}
 
 
@@ -134,34 +134,34 @@ def test_no_template_holds_a_password(every: "Synthesized") -> None:
     for part in every.parts():
         for path, value in _leaves(every.template(part)["Resources"]):
             if re.search(r"password(?!_?length)", path.rpartition("/")[2], re.IGNORECASE) and isinstance(value, str):
-                # Only by reference: to Connect's config provider, or resolved by CloudFormation from the secret.
+                # A reference: Connect's config provider resolves it, or CloudFormation does.
                 assert value.startswith("${secretsmanager:") or "{{resolve:secretsmanager:" in value, path
 
 
 def test_each_topic_is_a_resource_of_the_stream(every: "Synthesized") -> None:
     topics = {
-        one["Properties"]["TopicName"]: one["Properties"]["PartitionCount"]
-        for one in every.resources("AWS::MSK::Topic", "stream").values()
+        topic["Properties"]["TopicName"]: topic["Properties"]["PartitionCount"]
+        for topic in every.resources("AWS::MSK::Topic", "stream").values()
     }
     assert topics == {**connectors.topics(every.contracts, every.capture), OFFSET_TOPIC: 25}
 
 
 def test_the_offset_topic_is_compacted(dev: "Synthesized") -> None:
     (topic,) = [
-        one["Properties"]
-        for one in dev.resources("AWS::MSK::Topic").values()
-        if one["Properties"]["TopicName"] == OFFSET_TOPIC
+        resource["Properties"]
+        for resource in dev.resources("AWS::MSK::Topic").values()
+        if resource["Properties"]["TopicName"] == OFFSET_TOPIC
     ]
     assert base64.b64decode(topic["Configs"]).decode() == "cleanup.policy=compact\n"
 
 
 def test_kafka_takes_iam_over_tls_only(every: "Synthesized") -> None:
-    (cluster,) = every.resources("AWS::MSK::Cluster").values()
-    assert cluster["Properties"]["ClientAuthentication"] == {
+    cluster = every.only("AWS::MSK::Cluster")
+    assert cluster["ClientAuthentication"] == {
         "Sasl": {"Iam": {"Enabled": True}},
         "Unauthenticated": {"Enabled": False},
     }
-    assert cluster["Properties"]["EncryptionInfo"]["EncryptionInTransit"] == {"ClientBroker": "TLS", "InCluster": True}
+    assert cluster["EncryptionInfo"]["EncryptionInTransit"] == {"ClientBroker": "TLS", "InCluster": True}
 
 
 def test_glue_columns_are_the_contracts(every: "Synthesized") -> None:
@@ -170,7 +170,7 @@ def test_glue_columns_are_the_contracts(every: "Synthesized") -> None:
         table = tables[contract.table]
         columns = [(column["Name"], column["Type"]) for column in table["StorageDescriptor"]["Columns"]]
         partitions = [(column["Name"], column["Type"]) for column in table["PartitionKeys"]]
-        expected = {name: type_.glue() for name, type_ in contract.lake_columns()}
+        expected = {name: type_.ddl() for name, type_ in contract.lake_columns()}
         assert [name for name, _ in columns[: len(HUDI_COLUMNS)]] == list(HUDI_COLUMNS)
         assert dict(columns[len(HUDI_COLUMNS) :] + partitions) == expected
         assert tuple(name for name, _ in partitions) == contract.partition_by
@@ -196,14 +196,14 @@ def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
         assert encoded is not None
         definition = json.loads(base64.b64decode(encoded.group(1)))
         assert definition["originalSql"] == published_view_sql(contract, "headwater_dev")
-        assert [one["name"] for one in definition["columns"]] == [
-            one["Name"] for one in view["StorageDescriptor"]["Columns"]
+        assert [column["name"] for column in definition["columns"]] == [
+            column["Name"] for column in view["StorageDescriptor"]["Columns"]
         ]
 
 
 def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(every: "Synthesized") -> None:
-    (step,) = every.resources("Custom::HeadwaterStep").values()
-    arguments = step["Properties"]["Args"]
+    step = every.only("Custom::HeadwaterStep")
+    arguments = step["Args"]
     assert arguments[:3] == ["spark-submit", "--deploy-mode", "client"]
     assert arguments.count("--contract") == len(of_database(every.contracts, POSTGRESQL)) < len(every.contracts)
     assert arguments[arguments.index("--database") + 1] == f"headwater_{every.environment.name}"
@@ -220,8 +220,8 @@ def test_connectors_start_after_topics_database_rights_and_rules(every: "Synthes
 
 def test_the_connector_roles_have_no_right_of_the_other(dev: "Synthesized") -> None:
     policies = dev.resources("AWS::IAM::Policy", "connect")
-    (source,) = [json.dumps(one) for name, one in policies.items() if "SourceRole" in name]
-    (sink,) = [json.dumps(one) for name, one in policies.items() if "SinkRole" in name]
+    (source,) = [json.dumps(policy) for name, policy in policies.items() if "SourceRole" in name]
+    (sink,) = [json.dumps(policy) for name, policy in policies.items() if "SinkRole" in name]
     assert "secretsmanager:GetSecretValue" in source
     assert "secretsmanager" not in sink
     assert "s3:PutObject" in sink
@@ -229,9 +229,9 @@ def test_the_connector_roles_have_no_right_of_the_other(dev: "Synthesized") -> N
 
 
 def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") -> None:
-    (database,) = every.resources("AWS::RDS::DBCluster").values()
-    assert database["Properties"]["StorageEncrypted"] is True
-    assert "KmsKeyId" in database["Properties"]
+    database = every.only("AWS::RDS::DBCluster")
+    assert database["StorageEncrypted"] is True
+    assert "KmsKeyId" in database
     for name, bucket in every.resources("AWS::S3::Bucket").items():
         (rule,) = bucket["Properties"]["BucketEncryption"]["ServerSideEncryptionConfiguration"]
         algorithm = "AES256" if "Logs" in name else "aws:kms"
@@ -241,7 +241,7 @@ def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") ->
 
 def test_the_first_rotation_finds_its_rules_and_an_instance(every: "Synthesized") -> None:
     resources = every.template("database")["Resources"]
-    (rotation,) = [one for one in resources.values() if one["Type"] == "AWS::Serverless::Application"]
+    (rotation,) = [resource for resource in resources.values() if resource["Type"] == "AWS::Serverless::Application"]
     needed = {resources[name]["Type"] for name in rotation["DependsOn"]}
     assert {
         "AWS::EC2::SecurityGroupEgress",
@@ -257,9 +257,11 @@ def test_each_reader_is_an_instance_that_scales_like_the_writer(
     two = msgspec.structs.replace(settings, database=msgspec.structs.replace(settings.database, readers=2))
     database = application.build(new_app(), two, contracts, assets).database
     resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()
-    instances = [one["Properties"] for one in resources if one["Type"] == "AWS::RDS::DBInstance"]
-    assert [one["DBInstanceClass"] for one in instances] == ["db.serverless"] * 3
-    assert len([one for one in instances if one["PromotionTier"] <= 1]) >= 2  # a writer's stand-in is of its size
+    instances = [resource["Properties"] for resource in resources if resource["Type"] == "AWS::RDS::DBInstance"]
+    assert [instance["DBInstanceClass"] for instance in instances] == ["db.serverless"] * 3
+    assert (
+        len([instance for instance in instances if instance["PromotionTier"] <= 1]) >= 2
+    )  # the instance that may become the writer has its size
 
 
 def test_every_retention_has_its_name_in_cdk(new_app: Callable[[], cdk.App]) -> None:
@@ -267,20 +269,20 @@ def test_every_retention_has_its_name_in_cdk(new_app: Callable[[], cdk.App]) -> 
     for days in environment.LOG_DAYS:
         logs.LogGroup(stack, f"For{days}Days", retention=log_retention(days))
     groups = cdk.assertions.Template.from_stack(stack).to_json()["Resources"].values()
-    assert [one["Properties"]["RetentionInDays"] for one in groups] == list(environment.LOG_DAYS)
+    assert [group["Properties"]["RetentionInDays"] for group in groups] == list(environment.LOG_DAYS)
 
 
 def test_aurora_replicates_logically_and_takes_tls_only(every: "Synthesized") -> None:
-    (group,) = every.resources("AWS::RDS::DBClusterParameterGroup").values()
-    assert group["Properties"]["Family"] == "aurora-postgresql16"
-    assert group["Properties"]["Parameters"] == {"rds.logical_replication": "1", "rds.force_ssl": "1"}
+    group = every.only("AWS::RDS::DBClusterParameterGroup")
+    assert group["Family"] == "aurora-postgresql16"
+    assert group["Parameters"] == {"rds.logical_replication": "1", "rds.force_ssl": "1"}
 
 
 def test_each_role_has_a_secret_with_its_name(every: "Synthesized") -> None:
     prefix = f"headwater/{every.environment.name}"
     secrets = {
-        one["Properties"]["Name"]: json.loads(one["Properties"]["GenerateSecretString"]["SecretStringTemplate"])
-        for one in every.resources("AWS::SecretsManager::Secret").values()
+        secret["Properties"]["Name"]: json.loads(secret["Properties"]["GenerateSecretString"]["SecretStringTemplate"])
+        for secret in every.resources("AWS::SecretsManager::Secret").values()
     }
     assert secrets == {
         f"{prefix}/owner": {"username": "headwater_owner"},
@@ -307,7 +309,7 @@ def test_one_setting_alone_deletes_nothing(
     half = msgspec.structs.replace(settings, data=msgspec.structs.replace(settings.data, delete_with_stacks_of=None))
     lake = application.build(new_app(), half, contracts, assets).lake
     resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
-    assert {one["DeletionPolicy"] for one in resources if one["Type"] == "AWS::S3::Bucket"} == {"Retain"}
+    assert {resource["DeletionPolicy"] for resource in resources if resource["Type"] == "AWS::S3::Bucket"} == {"Retain"}
 
 
 @pytest.mark.parametrize("missing", ["headwater.zip", "contracts/orders.json", "plugins/headwater-connect.zip"])
@@ -336,8 +338,10 @@ def test_the_plugin_of_msk_connect_has_both_plugins_unchanged(assets: Assets) ->
 
 
 def _glue_tables(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
-    inputs = [one["Properties"]["TableInput"] for one in synthesized.resources("AWS::Glue::Table", "lake").values()]
-    return {one["Name"]: one for one in inputs}
+    inputs = [
+        resource["Properties"]["TableInput"] for resource in synthesized.resources("AWS::Glue::Table", "lake").values()
+    ]
+    return {table["Name"]: table for table in inputs}
 
 
 def _ddl(spark: Any) -> str:

@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import re
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -9,6 +12,8 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.contract.types import SourceType, parse_type
 from headwater.errors import UserError
+from headwater.lake.debezium_decoder import PostgresDecoder
+from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
 
 GOOD = """
@@ -65,8 +70,8 @@ def test_a_table_of_dynamodb_has_a_column_that_says_who_deleted() -> None:
 
 def test_contracts_are_told_apart_by_their_database() -> None:
     both = [parse_contract(KEY_VALUE, "people.yaml"), parse_contract(GOOD, "orders.yaml")]
-    assert [one.table for one in of_database(both, POSTGRESQL)] == ["orders"]
-    assert [one.table for one in of_database(both, DYNAMODB)] == ["people"]
+    assert [contract.table for contract in of_database(both, POSTGRESQL)] == ["orders"]
+    assert [contract.table for contract in of_database(both, DYNAMODB)] == ["people"]
 
 
 def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
@@ -76,49 +81,70 @@ def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
 
 
 @pytest.mark.parametrize(
-    ("found", "replacement", "complaint"),
+    ("written", "replacement", "complaint"),
     [
-        ("buckets: 4", "buckets: many", "orders.yaml: buckets: found 'many', expected a number"),
-        ("buckets: 4", "bucket: 4", "unknown field 'bucket', expected one of table"),
+        ("buckets: 4", "buckets: many", "orders.yaml: buckets: found 'many', expected a whole number, 1 to 10000"),
+        ("buckets: 4", "bucket: 4", "orders.yaml: bucket: found an unknown field, expected table, description, "),
         ("key: [id]", "key: [nr]", "key: found ['nr'], expected different names out of: id, month, items"),
         ("key: [id]", "key: [items]", "key: items is array, expected int"),
-        ("key: [id]", "key: []", "key: found [], expected at least one column"),
-        ("postgresql", "oracle", "source: database: found 'oracle', expected postgresql or dynamodb"),
-        ("source_type: text", "source_type: text, transform: month", "unknown field 'transform'"),
+        ("key: [id]", "key: []", "key: found [], expected a list of at least one column"),
+        ("postgresql", "oracle", "source.database: found 'oracle', expected dynamodb or postgresql"),
+        (
+            "source_type: text",
+            "source_type: text, transform: month",
+            "columns[1].transform: found an unknown field, expected name, type, source_type, from",
+        ),
         ("from: payload.items", "from: [payload, items]", "from: found ['payload', 'items'], expected a text"),
-        ("shop.orders", "orders", "source: table: found 'orders', expected schema.table"),
+        ("shop.orders", "orders", "source.table: found 'orders', expected schema.table"),
         ("type: int, source_type: integer", "type: int, source_type: bigint", "bigint needs bigint or string"),
-        ("type: int, source_type: integer", "type: int", "source_type: found None, expected a text"),
-        ("array<struct<product_id:int", "array<struct<product_id:number", "unknown type 'number'"),
+        (
+            "type: int, source_type: integer",
+            "type: int",
+            "columns[0].source_type: found nothing, expected a text: PostgreSQL's type of the column id",
+        ),
+        (
+            "array<struct<product_id:int",
+            "array<struct<product_id:number",
+            "found the type 'number', expected one of int, bigint, float,",
+        ),
         ("decimal(12,4)>>", "decimal(12,4)>", "ends too early"),
         ("decimal(12,4)", "timestamp", "expected string in its place"),
         ("decimal(12,4)", "decimal(39,4)", "outside decimal(1..38"),
-        ("partition_by: [month]", "partition_by: [id, month]", "expected no column or one"),
+        ("partition_by: [month]", "partition_by: [id, month]", "expected a list of no column or one"),
         ("name: month", "name: id", "'id' appears twice"),
         ("table: orders", "table: Orders", "lower-case"),
-        ("{name: id,", "{name: id, nullable: true,", "columns[0]: unknown field 'nullable'"),
+        ("shop.orders", "shop.orders, kind: table", "source.kind: found an unknown field, expected database, table"),
+        ("description: Orders.", "description: ' '", "description: found ' ', expected a text that is not empty"),
+        ("description: Orders.", "", "description: found nothing, expected a text that is not empty"),
+        ("buckets: 4", "buckets: 0", "buckets: found 0, expected 1 to 10000"),
+        ("buckets: 4", "buckets: true", "buckets: found True, expected a whole number, 1 to 10000"),
+        ("{name: id,", "{name: id, nullable: true,", "columns[0].nullable: found an unknown field"),
     ],
 )
 def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
-    found: str, replacement: str, complaint: str
+    written: str, replacement: str, complaint: str
 ) -> None:
-    assert found in GOOD
+    assert written in GOOD
     with pytest.raises(UserError) as refused:
-        parse_contract(GOOD.replace(found, replacement, 1), "orders.yaml")
+        parse_contract(GOOD.replace(written, replacement, 1), "orders.yaml")
     assert complaint in str(refused.value)
     assert "orders.yaml" in str(refused.value)
 
 
 @pytest.mark.parametrize(
-    ("found", "replacement", "complaint"),
+    ("written", "replacement", "complaint"),
     [
-        ("shop-People.v2", "no table", "source: table: found 'no table', expected a DynamoDB table's name"),
-        ("shop-People.v2", "ab", "source: table: found 'ab'"),
-        ("buckets: 4", "buckets: 4\nverify_with: a.sql", "verify_with: found 'a.sql', expected none"),
-        ("source_type: N, ", "", "columns[1]: source_type: found None, expected a text"),
-        ("source_type: S, from: address.city", "from: address.city", "columns[4]: source_type: found None"),
-        ("source_type: B", "source_type: bytea", "DynamoDB type 'bytea' is not supported, expected one of S, N"),
-        ('"decimal(38,0)"', "double", "columns[1]: type: found double from N, but N needs decimal or int"),
+        ("shop-People.v2", "no table", "source.table: found 'no table', expected a DynamoDB table's name"),
+        ("shop-People.v2", "ab", "source.table: found 'ab'"),
+        ("buckets: 4", "buckets: 4\nverify_with: a.sql", "verify_with: found an unknown field, expected table"),
+        ("source_type: N, ", "", "columns[1].source_type: found nothing, expected B, BOOL, BS, L, M"),
+        ("source_type: S, from: address.city", "from: address.city", "columns[4].source_type: found nothing"),
+        (
+            "source_type: B",
+            "source_type: bytea",
+            "columns[0].source_type: found 'bytea', expected B, BOOL, BS, L, M, N, NS, S or SS",
+        ),
+        ('"decimal(38,0)"', "double", "columns[1].type: found double from N, but N needs decimal or int"),
         ("type: date", "type: double", "S needs string or date or timestamp"),
         ("from: custNr", "from: nr.nr", "key: nr comes from inside a map, expected an attribute of the source"),
         ("type: binary, source_type: B", "type: string, source_type: M", "key: id has source_type M, expected S, N, B"),
@@ -129,14 +155,14 @@ def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
         ("type: date, source_type: S", "type: date, source_type: S, transform: month", "found 'month', expected none"),
         ("from: address.city", "from: address..city", "from: found 'address..city', expected an attribute"),
         ("from: [nick.name]", "from: []", "from: found [], expected an attribute"),
-        ("from: [nick.name]", "from: [nick, 1]", "from: found ['nick', 1], expected an attribute"),
+        ("from: [nick.name]", "from: [nick, 1]", "columns[5].from[1]: found 1, expected a name"),
         ("from: [nick.name]", "from: {}", "from: found {}, expected an attribute"),
     ],
 )
-def test_a_wrong_contract_of_dynamodb_is_refused(found: str, replacement: str, complaint: str) -> None:
-    assert found in KEY_VALUE
+def test_a_wrong_contract_of_dynamodb_is_refused(written: str, replacement: str, complaint: str) -> None:
+    assert written in KEY_VALUE
     with pytest.raises(UserError) as refused:
-        parse_contract(KEY_VALUE.replace(found, replacement, 1), "people.yaml")
+        parse_contract(KEY_VALUE.replace(written, replacement, 1), "people.yaml")
     assert complaint in str(refused.value)
     assert "people.yaml" in str(refused.value)
 
@@ -251,4 +277,115 @@ def test_two_contracts_of_one_source_are_refused(tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(GOOD)
     (tmp_path / "copies.yaml").write_text(GOOD.replace("table: orders", "table: copies", 1))
     with pytest.raises(UserError, match="described by two contracts"):
+        read_contracts(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("integer", "int"),
+        ("smallint", "int"),
+        ("varchar(40)", "string"),
+        ("character varying(40)", "string"),
+        ("text", "string"),
+        ("numeric(12,2)", "decimal(12,2)"),
+        ("numeric(12)", "decimal(12,0)"),
+        ("numeric", "string, or decimal(p,s)"),
+        ("double precision", "double"),
+        ("timestamptz", "timestamp"),
+        ("timestamp(3) with time zone", "timestamp"),
+        ("jsonb", "string"),
+        ("bytea", "binary"),
+        ("integer[]", "array<int>"),
+        ("array<struct<a:numeric(3,2)>>", "decimal(3,2)"),
+    ],
+)
+def test_a_type_of_postgresql_is_refused_with_what_to_write_for_it(written: str, expected: str) -> None:
+    with pytest.raises(ValueError, match=f"found the type '.*', expected {re.escape(expected)}$"):
+        parse_type(written)
+
+
+@pytest.mark.parametrize(
+    ("written", "expected"),
+    [
+        ("bigserial", "found bigint from bigserial, but a column made as bigserial has the type bigint: write source_"),
+        ("serial", "write source_type: integer"),
+        ("order_status", "'order_status' is no type that contracts know: write source_type: enum if it is an enum's"),
+        ("shop.order_status", "write source_type: enum if it is an enum's name"),
+        ("money", "PostgreSQL type 'money' is not supported"),
+        ("string", "PostgreSQL has no type 'string': write source_type: text"),
+        ("'numeric(12,)'", "PostgreSQL type 'numeric(12,)' is not supported"),
+    ],
+)
+def test_a_source_type_that_postgresql_does_not_have_is_refused_with_what_to_write(written: str, expected: str) -> None:
+    with pytest.raises(UserError) as refused:
+        parse_contract(GOOD.replace("int, source_type: integer", f"bigint, source_type: {written}"), "orders.yaml")
+    assert expected in str(refused.value)
+    assert "orders.yaml: columns[0].type: found bigint from" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "source", "written"),
+    [
+        ("decimal(12,4)", "N", "decimal(12,4)"),
+        ("decimal(12, 4)", "N", "decimal(12,4)"),
+        ("struct<a:int,b:string>", "M", "struct<a:int,b:string>"),
+        ("array<struct<a:decimal(12,4),b:int>>", "L", "array<struct<a:decimal(12,4),b:int>>"),
+    ],
+)
+def test_a_type_with_a_comma_and_without_quotes_is_refused_with_how_to_write_it(
+    type_: str, source: str, written: str
+) -> None:
+    text = KEY_VALUE + f"  - {{name: fee, type: {type_}, source_type: {source}}}\n"
+    with pytest.raises(UserError) as refused:
+        parse_contract(text, "people.yaml")
+    expected = f'people.yaml: line 16: fee.type: found {written} without quotes, expected type: "{written}"'
+    assert str(refused.value).startswith(expected)
+    assert parse_contract(text.replace(type_, f'"{type_}"'), "people.yaml").column("fee").type.ddl() == written
+
+
+def test_a_type_and_its_source_type_without_quotes_are_no_field_that_is_written_twice() -> None:
+    text = GOOD.replace("{name: id, ", "{name: fee, type: decimal(12,4), source_type: numeric(12,4)}\n  - {name: id, ")
+    with pytest.raises(UserError, match=r"fee\.type: found decimal\(12,4\) without quotes"):
+        parse_contract(text, "orders.yaml")
+
+
+@pytest.mark.parametrize("type_", ["struct<City:string>", "array<struct<a:int,City:string>>"])
+def test_capitals_in_a_structs_field_are_refused_with_the_way_to_read_them(type_: str) -> None:
+    with pytest.raises(ValueError, match=r"found the field 'City' in .*, expected lower-case letters") as refused:
+        parse_type(type_)
+    assert "because Athena and Glue know no capitals" in str(refused.value)
+    assert "`from: address.City`" in str(refused.value)
+
+
+def test_keywords_of_types_may_be_written_in_capitals() -> None:
+    assert parse_type("ARRAY<Struct<a:DECIMAL(12,4),b:STRING>>").ddl() == "array<struct<a:decimal(12,4),b:string>>"
+
+
+def test_a_column_reads_an_attribute_with_capitals_by_its_path() -> None:
+    contract = parse_contract(KEY_VALUE.replace("address.city", "address.City"), "people.yaml")
+    image = {"id": {"B": "AA=="}, "custNr": {"N": "1"}, "address": {"M": {"City": {"S": "Köln"}}}}
+    change = {"ApproximateCreationDateTime": 1, "ApproximateCreationDateTimePrecision": "MICROSECOND"}
+    change |= {"Keys": {name: image[name] for name in ("id", "custNr")}, "NewImage": image}
+    record = {"eventID": "b6a1c1e8-13fb-4d5c-9c3b-0d8e9f1a2b3c", "eventName": "INSERT", "dynamodb": change}
+    record["tableName"] = contract.source.table
+    (row,) = DynamoDecoder(contract).decode(json.dumps(record), "1", "s/0/5").rows
+    names = [name for name, _ in contract.lake_columns()]
+    assert row[names.index("city")] == "Köln"
+
+
+def test_a_column_reads_a_json_field_with_capitals_by_its_path() -> None:
+    contract = parse_contract(GOOD.replace("payload.items", "payload.Items"), "orders.yaml")
+    after = {"id": 1, "month": "2024-01", "payload": '{"Items":[{"product_id":7,"price":1.5}]}'}
+    source = {"schema": "shop", "table": "orders", "lsn": 7, "ts_us": 1, "snapshot": "false"}
+    envelope = json.dumps({"op": "c", "before": None, "after": after, "source": source}).encode()
+    (row,) = PostgresDecoder(contract).decode(envelope, "t/0/5").rows
+    names = [name for name, _ in contract.lake_columns()]
+    assert row[names.index("items")] == [(7, Decimal("1.5"))]
+
+
+def test_a_file_that_ends_with_yml_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "orders.yaml").write_text(GOOD)
+    (tmp_path / "suppliers.yml").write_text(GOOD)
+    with pytest.raises(UserError, match=r"suppliers\.yml: found the ending \.yml, expected \.yaml"):
         read_contracts(tmp_path)

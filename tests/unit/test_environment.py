@@ -177,3 +177,12 @@ def test_a_file_that_is_no_mapping_is_refused(tmp_path: Path, content: str) -> N
     (tmp_path / "dev.yaml").write_text(content)
     with pytest.raises(UserError, match=r"dev\.yaml: (content: found|not YAML)"):
         read_environment("dev", tmp_path)
+
+
+def test_a_file_that_ends_with_yml_is_refused(tmp_path: Path) -> None:
+    folder = changed(tmp_path, "name", "dev")
+    (folder / "test.yml").write_text("name: test")
+    with pytest.raises(UserError, match=r"test\.yml: found the ending \.yml, expected \.yaml"):
+        read_environment("dev", folder)
+    with pytest.raises(UserError, match=r"test\.yml: found the ending \.yml, expected \.yaml"):
+        environment.names(folder)

@@ -1,9 +1,15 @@
 """YAML as people write it."""
 
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import msgspec
 import pytest
 
 from headwater.errors import UserError
-from headwater.yaml_files import load_yaml
+from headwater.yaml_files import convert, load_yaml, read_yaml, yaml_paths
 
 
 def test_a_field_that_is_written_twice_is_refused() -> None:
@@ -18,3 +24,103 @@ def test_the_same_name_may_stand_in_two_places() -> None:
 def test_what_is_not_yaml_is_refused() -> None:
     with pytest.raises(UserError, match=r"x\.yaml: not YAML"):
         load_yaml("a: [", "x.yaml")
+
+
+@pytest.mark.parametrize("text", ["since: 2024-13-01", "a: &b [*b, c", "- a\nb: 1"])
+def test_what_yaml_cannot_read_is_refused(text: str) -> None:
+    with pytest.raises(UserError, match=r"x\.yaml: not YAML"):
+        load_yaml(text, "x.yaml")
+
+
+@pytest.mark.parametrize("text", ["{{a: 1}: b}", "? [a, b]\n: 1"])
+def test_a_field_that_is_named_by_a_list_or_a_mapping_is_refused(text: str) -> None:
+    with pytest.raises(
+        UserError, match=r"x\.yaml: line 1: found a field named by a list or a mapping, expected a text"
+    ):
+        load_yaml(text, "x.yaml")
+
+
+@pytest.mark.parametrize(
+    "text", ['{a: "f(1,2)"}', "{a: f(1), b: }", "a: f(1,2)", "{a: (b, c: 1}", "{a: 'f(1', '2)': }", "{a: [f(1, 2)]}"]
+)
+def test_a_comma_that_splits_no_value_is_left_alone(text: str) -> None:
+    load_yaml(text, "x.yaml")
+
+
+def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"x\.yaml: cannot be read: No such file"):
+        read_yaml(tmp_path / "x.yaml")
+    (tmp_path / "x.yaml").write_bytes(b"a: \xff")
+    with pytest.raises(UserError, match=r"x\.yaml: found 0xff at byte 3, expected UTF-8"):
+        read_yaml(tmp_path / "x.yaml")
+
+
+@pytest.mark.parametrize("name", ["b.yml", "b.YAML", "b.Yml"])
+def test_a_file_whose_ending_is_not_read_is_refused(tmp_path: Path, name: str) -> None:
+    (tmp_path / "a.yaml").touch()
+    assert yaml_paths(tmp_path) == [tmp_path / "a.yaml"]
+    (tmp_path / name).touch()
+    with pytest.raises(UserError, match=r"expected \.yaml: rename the file"):
+        yaml_paths(tmp_path)
+
+
+class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    count: Annotated[int, msgspec.Meta(ge=1, le=3)]
+    share: Annotated[float, msgspec.Meta(ge=0.5)] = 1
+    kind: Literal["big", "small"] = "big"
+    on: bool = True
+    code: Annotated[str, msgspec.Meta(pattern="^[0-9]+$", extra={"expected": "digits in quotes"})] = "1"
+
+
+class Whole(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    name: str
+    parts: tuple[Part, ...]
+    spare: Part | None = None
+    texts: tuple[str, ...] = ()
+
+
+@pytest.mark.parametrize(
+    ("document", "complaint"),
+    [
+        (None, "content: found None, expected a mapping with name, parts, spare, texts"),
+        ({"parts": []}, "name: found nothing, expected a text"),
+        ({"name": 16.9, "parts": []}, "name: found 16.9, expected a text in quotes"),
+        ({"name": ["a"], "parts": []}, "name: found ['a'], expected a text"),
+        ({"name": "a", "parts": {}}, "parts: found {}, expected a list of mappings"),
+        ({"name": "a", "parts": [], "texts": "b"}, "texts: found 'b', expected a list of texts"),
+        ({"name": "a", "parts": [], True: 1}, "True: found an unknown field, expected name, parts, spare, texts"),
+        ({"name": "a", "parts": [{}]}, "parts[0].count: found nothing, expected a whole number, 1 to 3"),
+        ({"name": "a", "parts": [{"count": 4}]}, "parts[0].count: found 4, expected 1 to 3"),
+        ({"name": "a", "parts": [{"count": True}]}, "parts[0].count: found True, expected a whole number, 1 to 3"),
+        ({"name": "a", "parts": [], "spare": 1}, "spare: found 1, expected a mapping with count, share, kind, on, cod"),
+        ({"name": "a", "parts": [], "spare": {"count": 1, "share": 0}}, "spare.share: found 0, expected 0.5 or more"),
+        (
+            {"name": "a", "parts": [], "spare": {"count": 1, "share": "1"}},
+            "spare.share: found '1', expected a number, 0.5 or more",
+        ),
+        (
+            {"name": "a", "parts": [], "spare": {"count": 1, "kind": "x"}},
+            "spare.kind: found 'x', expected big or small",
+        ),
+        ({"name": "a", "parts": [], "spare": {"count": 1, "on": 1}}, "spare.on: found 1, expected true or false"),
+        ({"name": "a", "parts": [], "spare": {"count": 1, "code": "x"}}, "spare.code: found 'x', expected digits in q"),
+        ({"name": "a", "parts": [], "spare": {"count": 1, "code": 1}}, "spare.code: found 1, expected digits in quot"),
+        (
+            {"name": "a", "parts": [{"count": 1}, {"cuont": 1}]},
+            "parts[1].cuont: found an unknown field, expected count",
+        ),
+        (
+            {"name": "a", "parts": [{"count": 1, None: 1}]},
+            "parts[0].None: found an unknown field, expected count, share",
+        ),
+    ],
+)
+def test_a_document_that_does_not_fit_is_refused_with_field_found_and_expected(document: Any, complaint: str) -> None:
+    with pytest.raises(UserError) as refused:
+        convert(document, Whole, "x.yaml")
+    assert str(refused.value).startswith(f"x.yaml: {complaint}")
+
+
+def test_a_document_that_fits_is_converted() -> None:
+    document = {"name": "a", "parts": [{"count": 1, "share": 2}], "spare": None, "texts": ["b"]}
+    assert convert(document, Whole, "x.yaml") == Whole("a", (Part(1, 2.0),), None, ("b",))
