@@ -1,7 +1,11 @@
-"""The workflow of GitHub Actions runs what exists, with no more rights than it needs."""
+"""The workflows of GitHub Actions run what exists, with no more rights than they need."""
 
+import json
+import os
 import re
+import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -9,15 +13,27 @@ import yaml
 
 from headwater.commands import VERBS
 from headwater.deployment import environment
+from headwater.deployment.review_comment import marker, render
 from headwater.paths import CONFIG, ROOT
 
-FILE = ROOT / ".github" / "workflows" / "ci.yaml"
+FOLDER = ROOT / ".github" / "workflows"
+WORKFLOWS = sorted(FOLDER.glob("*.yaml"))
+
+
+def _read(name: str) -> dict[str, Any]:
+    # YAML takes the key `on` for a truth value.
+    document = yaml.safe_load((FOLDER / name).read_text())
+    return {"on" if key is True else str(key): value for key, value in document.items()}
 
 
 @pytest.fixture(scope="module")
 def workflow() -> dict[str, Any]:
-    # YAML takes the key `on` for a truth value.
-    return {"on" if key is True else str(key): value for key, value in yaml.safe_load(FILE.read_text()).items()}
+    return _read("ci.yaml")
+
+
+@pytest.fixture(scope="module")
+def nightly() -> dict[str, Any]:
+    return _read("nightly.yaml")
 
 
 def test_pull_requests_are_checked_with_their_own_rights(workflow: dict[str, Any]) -> None:
@@ -34,33 +50,130 @@ def test_only_the_job_that_runs_no_code_of_the_change_may_write(workflow: dict[s
     assert not re.search(r"checkout|make |headwater", text)
 
 
-def test_actions_are_pinned_to_a_version(workflow: dict[str, Any]) -> None:
-    used = [step["uses"] for _, step in _steps(workflow) if "uses" in step]
-    assert used
-    assert [one for one in used if not re.fullmatch(r"actions/[a-z-]+@(v\d+\.\d+\.\d+|[0-9a-f]{40})", one)] == []
+def test_actions_are_pinned_to_a_commit_with_its_version_beside() -> None:
+    for file in WORKFLOWS:
+        used = re.findall(r"^.*\buses:.*$", file.read_text(), re.MULTILINE)
+        assert used
+        pin = r" *(- )?uses: actions/[a-z-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+"
+        assert [line for line in used if not re.fullmatch(pin, line)] == [], file
 
 
-def test_no_text_of_a_pull_request_reaches_a_shell(workflow: dict[str, Any]) -> None:
-    for _, step in _steps(workflow):
+def test_an_action_has_one_pin_in_all_workflows() -> None:
+    text = "".join(file.read_text() for file in WORKFLOWS)
+    pins = set(re.findall(r"uses: (\S+?)@(\S+ # \S+)", text))
+    assert len(pins) == len({action for action, _ in pins})
+
+
+def test_no_text_of_a_pull_request_reaches_a_shell(workflow: dict[str, Any], nightly: dict[str, Any]) -> None:
+    for _, step in (*_steps(workflow), *_steps(nightly)):
         assert "${{" not in step.get("run", ""), step
+
+
+def test_no_job_runs_without_a_limit_of_time(workflow: dict[str, Any], nightly: dict[str, Any]) -> None:
+    for job in (*workflow["jobs"].values(), *nightly["jobs"].values()):
+        assert "timeout-minutes" in job
+
+
+def test_what_takes_too_long_for_every_change_runs_every_night(nightly: dict[str, Any]) -> None:
+    assert set(nightly["on"]) == {"schedule", "workflow_dispatch"}
+    assert nightly["permissions"] == {"contents": "read"}
+    [job] = nightly["jobs"].values()
+    rows = job["strategy"]["matrix"]["include"]
+    assert {row["target"] for row in rows} == {"drills", "soak", "bench"} <= _targets()
+    assert job["timeout-minutes"] == "${{ matrix.minutes }}"
+    assert all(30 < row["minutes"] <= 90 for row in rows)
+    uploads = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert [step["with"]["name"] for step in uploads] == ["nightly-${{ matrix.target }}"]
 
 
 def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any]) -> None:
     review = workflow["jobs"]["review"]
     assert sorted(review["strategy"]["matrix"]["environment"]) == environment.names(CONFIG)
     commands = "\n".join(step.get("run", "") for step in review["steps"])
-    for command in ("make synth", "headwater review diff", "headwater review gate", "headwater cost"):
+    for command in ("make synth", *(f"headwater {verb}" for verb in ("review diff", "review gate", "cost"))):
         assert command in commands
+    [upload] = [step for step in review["steps"] if "upload-artifact" in step.get("uses", "")]
+    assert upload["with"] == {"name": "review-${{ matrix.environment }}", "path": f"{review['env']['REVIEW']}/"}
 
 
 def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None:
-    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     runs = "\n".join(step.get("run", "") for _, step in _steps(workflow))
     made = {word for line in re.findall(r"^make (.*)$", runs, re.MULTILINE) for word in line.split() if "=" not in word}
-    assert {"setup", "assets", "lint", "unit", "synth", "test"} <= made <= targets
+    assert {"setup", "assets", "lint", "unit", "synth", "test"} <= made <= _targets()
     verbs = set(re.findall(r"bin/headwater ([a-z]+)", runs))
     assert verbs
     assert verbs <= set(VERBS)
+
+
+def test_every_test_that_the_makefile_names_exists() -> None:
+    named = re.findall(r"\btests/[\w/.]+", (ROOT / "Makefile").read_text())
+    assert named
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("base", ["reviewed/baselines", "tests/synth/baselines"])
+def test_baselines_are_found_where_the_base_branch_has_them(
+    workflow: dict[str, Any], base: str, tmp_path: Path
+) -> None:
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org", "-C", str(tmp_path)]
+    template = tmp_path / base / "dev" / "lake.yaml"
+    template.parent.mkdir(parents=True)
+    template.write_text("Resources: {}\n")
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "base"]):
+        subprocess.run([*git, *arguments], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], check=True, capture_output=True, text=True).stdout.strip()
+    _run_step(workflow, "review", "Fetch the base branch's baselines", tmp_path, BASE=commit, BEFORE="build/before")
+    assert (tmp_path / "build" / "before" / "dev" / "lake.yaml").read_text() == "Resources: {}\n"
+
+
+def test_a_pull_request_without_baselines_on_its_base_is_compared_with_none(
+    workflow: dict[str, Any], tmp_path: Path
+) -> None:
+    subprocess.run(["git", "-C", str(tmp_path), "init", "-q"], check=True)
+    _run_step(workflow, "review", "Fetch the base branch's baselines", tmp_path, BASE="0" * 40, BEFORE="build/before")
+    assert list((tmp_path / "build" / "before").iterdir()) == []
+
+
+def test_each_environment_has_a_comment_prod_first_which_is_edited_when_there_is_one(
+    workflow: dict[str, Any], tmp_path: Path
+) -> None:
+    for name in ("dev", "stage", "prod"):
+        folder = tmp_path / f"review-{name}"
+        folder.mkdir()
+        (folder / "comment.md").write_text(render(name, [], "https://example.org/run"))
+    (tmp_path / "review-stage" / "comment.md").write_text("")  # its job ended before it was written
+    # A `gh` that knows the comment of dev, and notes every call.
+    gh = tmp_path / "bin" / "gh"
+    gh.parent.mkdir()
+    gh.write_text(
+        "#!/bin/sh\n"
+        'echo "$@" >> calls.txt\n'
+        'case "$*" in *--paginate*"review: dev -->"*) printf "7\\n8\\n" ;; esac\n'
+    )
+    gh.chmod(0o755)
+    path = f"{gh.parent}:{os.environ['PATH']}"
+    variables = {"PATH": path, "GITHUB_REPOSITORY": "o/r", "NUMBER": "3"}
+    _run_step(
+        workflow, "comment", "Write a comment per environment, or edit the one that is there", tmp_path, **variables
+    )
+    calls = (tmp_path / "calls.txt").read_text().splitlines()
+    assert [call for call in calls if "--paginate" not in call] == [
+        "api --silent --method POST repos/o/r/issues/3/comments --field body=@review-prod/comment.md",
+        "api --silent --method PATCH repos/o/r/issues/comments/7 --field body=@review-dev/comment.md",
+    ]
+    [searched] = [call for call in calls if "review: prod" in call]
+    assert f"startswith({json.dumps(marker('prod'))})" in searched
+    assert '.user.login == "github-actions[bot]"' in searched
+
+
+def _run_step(workflow: dict[str, Any], job: str, name: str, folder: Path, **variables: str) -> None:
+    """Run a step's script as a runner does, in a folder."""
+    [step] = [step for step in workflow["jobs"][job]["steps"] if step.get("name") == name]
+    subprocess.run(["bash", "-e", "-c", step["run"]], cwd=folder, env={**os.environ, **variables}, check=True)
+
+
+def _targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
 
 
 def _steps(workflow: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -1,0 +1,67 @@
+"""The comment on a pull request that shows what it does to one environment, cut to what GitHub takes."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+# GitHub takes 65,536 characters; a character outside Unicode's first plane may count twice there.
+MOST_CHARACTERS = 60_000
+# What surrounds the texts: marker, headings, fences and notes.
+_FRAME = 2_000
+
+
+@dataclass(frozen=True)
+class Section:
+    """A command's output: its title, the file of the review's artifact that holds it whole, and whether it is shown
+    unfolded. ``text`` is None where the command did not get to write any."""
+
+    title: str
+    file: str
+    text: str | None
+    unfolded: bool = True
+
+
+def marker(environment: str) -> str:
+    """Return the line that an environment's comment begins with, by which the workflow finds it to edit it."""
+    return f"<!-- review: {environment} -->"
+
+
+def render(environment: str, sections: Iterable[Section], run_url: str, limit: int = MOST_CHARACTERS) -> str:
+    """Return the comment, of at most ``limit`` characters.
+
+    Where the texts are too long, the longest are cut after a line, and a note below says where the whole text is: in
+    the artifact of the workflow's run at ``run_url``.
+    """
+    parts = list(sections)
+    room = _room([len(section.text or "") for section in parts], limit - _FRAME)
+    lines = [marker(environment), f"### {environment}"]
+    for section, characters in zip(parts, room, strict=True):
+        lines += _section(section, characters, f"the artifact `review-{environment}` of [this run]({run_url})")
+    return "\n".join(lines) + "\n"
+
+
+def _room(lengths: list[int], total: int) -> list[int]:
+    """Share out a number of characters: short texts get all that they need, long ones the rest in equal parts."""
+    room = [0] * len(lengths)
+    left = total
+    shortest_first = sorted(range(len(lengths)), key=lambda index: lengths[index])
+    for place, index in enumerate(shortest_first):
+        room[index] = min(lengths[index], left // (len(lengths) - place))
+        left -= room[index]
+    return room
+
+
+def _section(section: Section, characters: int, artifact: str) -> list[str]:
+    opening = f"<details{' open' if section.unfolded else ''}><summary>{section.title}</summary>"
+    if section.text is None:
+        return [opening, "", f"The run ended before this was written: see {artifact}.", "</details>"]
+    text = section.text.strip("\n")
+    note = []
+    if len(text) > characters:
+        lines = text.count("\n") + 1
+        text = text[: text.rfind("\n", 0, characters) + 1]
+        shown = text.count("\n")
+        note = ["", f"Cut after {shown:,} of {lines:,} lines. The whole text is `{section.file}` in {artifact}."]
+    # A fence is longer than any run of backticks in the text, so that the text cannot close it.
+    fence = "`" * max(3, 1 + max((len(run) for run in re.findall("`+", text)), default=0))
+    return [opening, "", fence, text.rstrip("\n"), fence, *note, "</details>"]
