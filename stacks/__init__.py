@@ -1,1 +1,1 @@
-"""The CloudFormation stacks, one module and one class each."""
+"""The CloudFormation stacks, a module each, and beside them the constructs that they share."""

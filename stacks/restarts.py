@@ -13,9 +13,9 @@ from aws_cdk import aws_lambda as lambda_
 
 @dataclass(frozen=True)
 class Restarts:
-    """Rules of EventBridge that call ``function`` to start again what ``resource`` has started.
+    """Rules of EventBridge that call ``function`` to start again what ``resource`` started.
 
-    An event tells within seconds that it has ended. A schedule finds what no event has told.
+    Events say within seconds that it has ended. A schedule covers events that were lost.
     """
 
     resource: cdk.CustomResource

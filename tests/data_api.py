@@ -72,16 +72,16 @@ def _check(request: Mapping[str, Any]) -> None:
 
 
 def _run(connection: psycopg.Connection, request: Mapping[str, Any]) -> dict[str, Any]:
-    values = {one["name"]: one["value"]["stringValue"] for one in request.get("parameters", [])}
+    values = {parameter["name"]: parameter["value"]["stringValue"] for parameter in request.get("parameters", [])}
     named = set(_PLACEHOLDER.findall(request["sql"]))
-    # Also inside quotes and functions: what the service makes of those is not known, so none may be there.
+    # Placeholders inside quotes and functions count too: what the service makes of them is not known.
     assert named == set(values), f"placeholders {named}, parameters {set(values)}: {request['sql']}"
     try:
         if values:
             sql = _PLACEHOLDER.sub(r"%(\1)s::varchar", request["sql"].replace("%", "%%"))
             cursor = connection.execute(sql.encode(), values)
         else:
-            # Prepared, which PostgreSQL does with one statement only.
+            # Prepared, because PostgreSQL prepares a single statement only.
             cursor = connection.execute(request["sql"].encode(), prepare=True)
         rows = cursor.fetchall() if cursor.description else []
     except psycopg.Error as error:

@@ -1,4 +1,4 @@
-"""Synthesized environments. Assets are placeholders here: only their places matter to a template."""
+"""Synthesized environments. Assets are placeholders here, because a template knows only their places."""
 
 import json
 import zipfile
@@ -22,7 +22,7 @@ from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
 
-# dev, as it is with QuickSight, which no environment has unasked.
+# dev with QuickSight, which no environment has until it asks for it.
 WITH_BI = "dev with bi"
 PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
 
@@ -43,7 +43,7 @@ class Synthesized:
         self._templates: dict[str, dict[str, Any]] = {}
 
     def template(self, part: str) -> dict[str, Any]:
-        """The template of a stack, ``part`` being its field in ``Application``."""
+        """The template of a stack; ``part`` is its field in ``Application``."""
         if part not in self._templates:
             self._templates[part] = dict(Template.from_stack(getattr(self.stacks, part)).to_json())
         return self._templates[part]
@@ -54,9 +54,9 @@ class Synthesized:
         return Path(self.app.synth().directory)
 
     def asset(self, place: object) -> Path:
-        """The one uploaded file that a value of a template names."""
-        (found,) = [path for key, path in self._assets.items() if key in json.dumps(place)]
-        return found
+        """The uploaded file that a value of a template names."""
+        (file,) = [path for key, path in self._assets.items() if key in json.dumps(place)]
+        return file
 
     @cached_property
     def _assets(self) -> dict[str, Path]:
@@ -82,6 +82,12 @@ class Synthesized:
             if resource["Type"] == type_
         }
 
+    def only(self, type_: str, *parts: str) -> dict[str, Any]:
+        """The properties of the only resource of a type, in these stacks or in all."""
+        (resource,) = self.resources(type_, *parts).values()
+        properties: dict[str, Any] = resource["Properties"]
+        return properties
+
 
 @pytest.fixture(scope="session")
 def contracts() -> list[Contract]:
@@ -97,7 +103,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         with zipfile.ZipFile(place, "w") as archive:
             archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
     files = [f"jars/{HUDI_JAR}", "headwater.zip", "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl"]
-    for relative in (*files, *(f"contracts/{one.table}.json" for one in contracts)):
+    for relative in (*files, *(f"contracts/{contract.table}.json" for contract in contracts)):
         place = build / relative
         place.parent.mkdir(exist_ok=True)
         place.write_text(relative)
@@ -119,14 +125,14 @@ def synthesize(
     """Synthesizes each environment, or ``WITH_BI``, once."""
     done: dict[str, Synthesized] = {}
 
-    def one(name: str) -> Synthesized:
+    def synthesized(name: str) -> Synthesized:
         if name not in done:
             settings = read_environment("dev" if name == WITH_BI else name, CONFIG)
             settings = msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL)) if name == WITH_BI else settings
             done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
 
-    return one
+    return synthesized
 
 
 @pytest.fixture(scope="session", params=environment.names(CONFIG))
@@ -137,7 +143,7 @@ def every(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesize
 
 @pytest.fixture(scope="session", params=[*environment.names(CONFIG), WITH_BI])
 def every_stack(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
-    """Each environment in turn, and one that has the optional stacks too."""
+    """Each environment in turn, and dev with the optional stacks."""
     return synthesize(request.param)
 
 

@@ -27,23 +27,23 @@ def deployment(synthesized: "Synthesized", changed: Templates | None = None) -> 
 
 
 def resource(templates: Templates, type_: str, start: str, part: str = "") -> dict[str, Any]:
-    """The one resource of a type whose logical id starts so, in the stack of this part or in any."""
+    """The resource of a type whose logical id starts with ``start``, in the stack of this part or in any."""
     resources, name = _place(templates, type_, start, part)
-    found: dict[str, Any] = resources[name]
-    return found
+    resource: dict[str, Any] = resources[name]
+    return resource
 
 
 def remove(templates: Templates, type_: str, start: str, part: str = "") -> None:
-    """Take one resource out of its template."""
+    """Take a resource out of its template."""
     resources, name = _place(templates, type_, start, part)
     del resources[name]
 
 
 def _place(templates: Templates, type_: str, start: str, part: str) -> tuple[dict[str, Any], str]:
-    (found,) = [
+    (place,) = [
         (template["Resources"], name)
         for stack, template in templates.items()
         for name, raw in template["Resources"].items()
         if raw["Type"] == type_ and name.startswith(start) and stack.endswith(part)
     ]
-    return found
+    return place

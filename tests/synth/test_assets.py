@@ -1,4 +1,4 @@
-"""What each part of a deployment is given is, byte for byte, what its counterpart on this machine runs."""
+"""Each part of a deployment is given, byte for byte, what its counterpart on this machine runs."""
 
 import hashlib
 import platform
@@ -28,49 +28,48 @@ def deployed(new_app: Callable[[], cdk.App], contracts: list[Contract]) -> Synth
 
 
 def test_the_step_is_given_the_files_of_the_local_writer(deployed: Synthesized) -> None:
-    (step,) = deployed.resources("Custom::HeadwaterStep").values()
-    arguments = step["Properties"]["Args"]
+    step = deployed.only("Custom::HeadwaterStep")
+    arguments = step["Args"]
     after = {name: at + 1 for at, name in enumerate(arguments) if name in ("--jars", "--py-files")}
     assert _same(deployed.asset(arguments[after["--jars"]]), _hudi())
     assert _same(deployed.asset(arguments[after["--py-files"]]), BUILD / "headwater.zip")
     assert _same(deployed.asset(arguments[after["--py-files"] + 1]), ROOT / "emr_steps" / "write_hudi.py")
     shipped = [arguments[at + 1] for at, name in enumerate(arguments) if name == "--contract"]
     written = of_database(deployed.contracts, POSTGRESQL)
-    assert [deployed.asset(one).read_text() for one in shipped] == [one.to_json() for one in written]
+    assert [deployed.asset(asset).read_text() for asset in shipped] == [contract.to_json() for contract in written]
 
 
 def test_each_glue_job_is_given_the_files_of_the_local_job(deployed: Synthesized) -> None:
     written = of_database(deployed.contracts, DYNAMODB)
-    found = [job["Properties"] for job in deployed.resources("AWS::Glue::Job").values()]
-    jobs = {job["Name"]: job for job in found}
-    assert sorted(jobs) == sorted(f"headwater-dev-{one.table}" for one in written)
-    for one in written:
-        job = jobs[f"headwater-dev-{one.table}"]
+    jobs = {job["Properties"]["Name"]: job["Properties"] for job in deployed.resources("AWS::Glue::Job").values()}
+    assert sorted(jobs) == sorted(f"headwater-dev-{contract.table}" for contract in written)
+    for contract in written:
+        job = jobs[f"headwater-dev-{contract.table}"]
         arguments = job["DefaultArguments"]
         script = deployed.asset(job["Command"]["ScriptLocation"])
         assert _same(script, ROOT / "glue_scripts" / "write_hudi.py")
         assert _same(deployed.asset(arguments["--extra-jars"]), _hudi())
         assert _same(deployed.asset(arguments["--extra-py-files"]), BUILD / "headwater.zip")
-        assert deployed.asset(arguments["--contract"]).read_text() == one.to_json()
+        assert deployed.asset(arguments["--contract"]).read_text() == contract.to_json()
 
 
 def test_the_package_is_the_checkouts() -> None:
     with zipfile.ZipFile(BUILD / "headwater.zip") as package:
-        found = {name: package.read(name) for name in package.namelist()}
+        packaged = {name: package.read(name) for name in package.namelist()}
     assert {
         "headwater/lake/writer.py",
         "headwater/lake/dynamodb_decoder.py",
         "headwater/contract/model.py",
-    } <= found.keys()
-    assert found == {name: (ROOT / name).read_bytes() for name in found}
+    } <= packaged.keys()
+    assert packaged == {name: (ROOT / name).read_bytes() for name in packaged}
 
 
 def test_msk_connect_is_given_the_jars_of_the_local_worker(deployed: Synthesized) -> None:
-    (plugin,) = deployed.resources("AWS::KafkaConnect::CustomPlugin").values()
+    plugin = deployed.only("AWS::KafkaConnect::CustomPlugin")
     plugins = BUILD / "plugins"
-    with zipfile.ZipFile(deployed.asset(plugin["Properties"]["Location"])) as whole:
-        found = {name: _digest(whole.read(name)) for name in whole.namelist()}
-    assert found == {
+    with zipfile.ZipFile(deployed.asset(plugin["Location"])) as whole:
+        deployed_jars = {name: _digest(whole.read(name)) for name in whole.namelist()}
+    assert deployed_jars == {
         str(path.relative_to(plugins)): _digest(path.read_bytes())
         for folder in plugins.iterdir()
         for path in folder.rglob("*")
@@ -97,8 +96,8 @@ def _hudi() -> Path:
     return jar
 
 
-def _same(one: Path, other: Path) -> bool:
-    return _digest(one.read_bytes()) == _digest(other.read_bytes())
+def _same(left: Path, right: Path) -> bool:
+    return _digest(left.read_bytes()) == _digest(right.read_bytes())
 
 
 def _digest(content: bytes) -> str:

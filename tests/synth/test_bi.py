@@ -20,11 +20,11 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="module")
 def resources(synthesize: Callable[[str], "Synthesized"]) -> dict[str, dict[str, dict[str, Any]]]:
-    """Properties of dev's QuickSight resources by type and logical id."""
-    found: dict[str, dict[str, dict[str, Any]]] = {}
-    for name, one in synthesize(WITH_BI).template("bi")["Resources"].items():
-        found.setdefault(one["Type"], {})[name] = one["Properties"]
-    return found
+    """The properties of dev's QuickSight resources by type and logical id."""
+    properties: dict[str, dict[str, dict[str, Any]]] = {}
+    for name, resource in synthesize(WITH_BI).template("bi")["Resources"].items():
+        properties.setdefault(resource["Type"], {})[name] = resource["Properties"]
+    return properties
 
 
 def test_no_environment_has_it_unasked(every: "Synthesized") -> None:
@@ -43,15 +43,15 @@ def test_the_source_queries_the_workgroup_in_a_role_of_its_own(resources: dict[s
 
 def test_the_principal_may_read_and_change_nothing(resources: dict[str, Any]) -> None:
     for type_ in ("AWS::QuickSight::DataSource", "AWS::QuickSight::DataSet"):
-        (one,) = resources[type_].values()
-        (permission,) = one["Permissions"]
+        (resource,) = resources[type_].values()
+        (permission,) = resource["Permissions"]
         assert permission["Principal"] == PRINCIPAL
         assert not [action for action in permission["Actions"] if "Update" in action or "Delete" in action]
 
 
 def test_the_data_set_has_the_columns_of_its_query(resources: dict[str, Any]) -> None:
-    (one,) = resources["AWS::QuickSight::DataSet"].values()
-    query = one["PhysicalTableMap"]["revenue"]["CustomSql"]
+    (data_set,) = resources["AWS::QuickSight::DataSet"].values()
+    query = data_set["PhysicalTableMap"]["revenue"]["CustomSql"]
     select = sqlglot.parse_one(query["SqlQuery"], read="athena", into=sqlglot.exp.Select)
     assert [column["Name"] for column in query["Columns"]] == select.named_selects
 
@@ -85,14 +85,14 @@ def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract
         rows = sorted(connection.execute(sql).fetchall())
     expected = sorted(
         (
-            one.customer_id,
-            one.company_name,
-            one.orders,
-            pytest.approx(one.revenue),
-            pytest.approx(one.average_item_revenue),
-            pytest.approx(one.average_quantity),
+            customer.customer_id,
+            customer.company_name,
+            customer.orders,
+            pytest.approx(customer.revenue),
+            pytest.approx(customer.average_item_revenue),
+            pytest.approx(customer.average_quantity),
         )
-        for one in report.revenue_by_customer(orders)
+        for customer in report.revenue_by_customer(orders)
     )
     assert rows == expected
     assert [row[0] for row in rows] == ["ALFKI", "BERGS"]
@@ -100,4 +100,4 @@ def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract
 
 def test_it_needs_the_orders(contracts: list[Contract]) -> None:
     with pytest.raises(UserError, match="found no contract of a table orders"):
-        revenue_sql([one for one in contracts if one.table != "orders"], "headwater_dev")
+        revenue_sql([contract for contract in contracts if contract.table != "orders"], "headwater_dev")

@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 HANDLERS = ("database_bootstrap", "connector", "emr_step")
-# AWS's own words for what CloudFormation fills in.
+# The functions with which CloudFormation fills in a value.
 TOKENS = ("Ref", "Fn::GetAtt", "Fn::ImportValue", "Fn::Join", "Fn::Sub", "Fn::Select", "Fn::Split")
 
 
 def as_handed_on(value: Any) -> Any:
-    """A property as CloudFormation hands it to a custom resource: every value a text."""
+    """A property as CloudFormation hands it to a custom resource: every value is text."""
     if isinstance(value, dict):
         if len(value) == 1 and next(iter(value)) in TOKENS:
             return "filled in"
@@ -40,38 +40,32 @@ def as_handed_on(value: Any) -> Any:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def only(synthesized: "Synthesized", type_: str) -> dict[str, Any]:
-    """The properties of the one resource of a type."""
-    (found,) = synthesized.resources(type_).values()
-    properties: dict[str, Any] = found["Properties"]
-    return properties
-
-
 def depends_on(synthesized: "Synthesized", part: str, name: str) -> set[str]:
-    """Everything within its stack that a resource needs before it."""
+    """Everything in its stack that a resource needs to be deployed first."""
     resources = synthesized.template(part)["Resources"]
     needed: set[str] = set()
     left = [name]
     while left:
-        one = resources[left.pop()]
-        listed = one.get("DependsOn", [])
-        found = {listed} if isinstance(listed, str) else set(listed)
-        found |= {other for other in resources if f'"{other}"' in json.dumps(one.get("Properties", {}))}
-        left += found - needed
-        needed |= found
+        resource = resources[left.pop()]
+        listed = resource.get("DependsOn", [])
+        direct = {listed} if isinstance(listed, str) else set(listed)
+        properties = json.dumps(resource.get("Properties", {}))
+        direct |= {candidate for candidate in resources if f'"{candidate}"' in properties}
+        left += direct - needed
+        needed |= direct
     return needed
 
 
 def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") -> None:
     ours = [
-        one["Properties"]
-        for one in every.resources("AWS::Lambda::Function").values()
-        if one["Properties"]["Handler"].startswith("custom_resources.")
+        function["Properties"]
+        for function in every.resources("AWS::Lambda::Function").values()
+        if function["Properties"]["Handler"].startswith("custom_resources.")
     ]
-    handlers = {one["Handler"] for one in ours}
+    handlers = {function["Handler"] for function in ours}
     assert {f"custom_resources.{name}.is_complete" for name in HANDLERS} <= handlers
     assert {"custom_resources.lifecycle.on_event", "custom_resources.emr_step.restart"} <= handlers
-    (key,) = {one["Code"]["S3Key"] for one in ours}
+    (key,) = {function["Code"]["S3Key"] for function in ours}
     with zipfile.ZipFile(every.asset(key)) as archive:
         assert {name: archive.read(name) for name in archive.namelist()} == {
             f"custom_resources/{path.name}": path.read_bytes() for path in (ROOT / "custom_resources").glob("*.py")
@@ -79,8 +73,8 @@ def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") ->
 
 
 def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
-    content = json.loads(every.asset(only(every, "Custom::HeadwaterDatabase")["Statements"]).read_text())
-    publication = json.loads(every.asset(only(every, "Custom::HeadwaterPublication")["Statements"]).read_text())
+    content = json.loads(every.asset(every.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
+    publication = json.loads(every.asset(every.only("Custom::HeadwaterPublication")["Statements"]).read_text())
     assert [*content["statements"], *publication["statements"]] == order_database.statements(every.contracts)
     assert content["span"] == order_database.ORDERS_SPAN
     assert content["repair"].format(first=1, last=2) == order_database.repair_statement(1, 2)
@@ -88,13 +82,13 @@ def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
 
 
 def test_every_sql_file_is_in_the_statements(dev: "Synthesized") -> None:
-    content = json.loads(dev.asset(only(dev, "Custom::HeadwaterDatabase")["Statements"]).read_text())
+    content = json.loads(dev.asset(dev.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
     for script in (ROOT / "database").glob("*.sql"):
         assert set(order_database.split(script.read_text())) <= set(content["statements"])
 
 
 def test_the_roles_get_their_passwords_from_their_own_secrets(every: "Synthesized") -> None:
-    secrets = only(every, "Custom::HeadwaterDatabase")["RoleSecrets"]
+    secrets = every.only("Custom::HeadwaterDatabase")["RoleSecrets"]
     assert set(secrets) == set(order_database.ROLES)
     for role, reference in secrets.items():
         secret = every.template("database")["Resources"][reference["Ref"]]["Properties"]["GenerateSecretString"]
@@ -112,10 +106,10 @@ def test_msk_connect_understands_the_connectors(every: "Synthesized") -> None:
         def create_connector(self, **_: Any) -> None:
             return None
 
-    found = every.resources("Custom::HeadwaterConnector")
-    assert len(found) == 2
-    for one in found.values():
-        request = connector.wanted(as_handed_on(one["Properties"]))
+    resources = every.resources("Custom::HeadwaterConnector")
+    assert len(resources) == 2
+    for resource in resources.values():
+        request = connector.wanted(as_handed_on(resource["Properties"]))
         Modelled("kafkaconnect", MskConnect()).create_connector(**request, tags={})
         assert connector.make(request)
 
@@ -126,7 +120,7 @@ def test_only_the_source_waits_for_the_slot(every: "Synthesized") -> None:
     )
     assert source["Slot"]["Name"] == SLOT
     assert "Slot" not in sink
-    publication = only(every, "Custom::HeadwaterPublication")
+    publication = every.only("Custom::HeadwaterPublication")
     assert (publication["Slot"], publication["Publication"]) == (SLOT, PUBLICATION)
 
 
@@ -147,20 +141,20 @@ def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: 
 
 
 def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedule(every: "Synthesized") -> None:
-    rules = [one["Properties"] for one in every.resources("AWS::Events::Rule", "emr").values()]
-    (pattern,) = [one["EventPattern"] for one in rules if "EventPattern" in one]
+    rules = [rule["Properties"] for rule in every.resources("AWS::Events::Rule", "emr").values()]
+    (pattern,) = [rule["EventPattern"] for rule in rules if "EventPattern" in rule]
     assert pattern["source"] == ["aws.emr"]
     assert pattern["detail"]["clusterId"] == [{"Ref": "Cluster"}]
     assert {"FAILED", "CANCELLED", "INTERRUPTED", "COMPLETED", "WAITING"} == set(pattern["detail"]["state"])
-    assert [one["ScheduleExpression"] for one in rules if "ScheduleExpression" in one] == ["rate(10 minutes)"]
+    assert [rule["ScheduleExpression"] for rule in rules if "ScheduleExpression" in rule] == ["rate(10 minutes)"]
     (restart,) = [
-        one["Properties"]
-        for one in every.resources("AWS::Lambda::Function", "emr").values()
-        if one["Properties"]["Handler"] == "custom_resources.emr_step.restart"
+        function["Properties"]
+        for function in every.resources("AWS::Lambda::Function", "emr").values()
+        if function["Properties"]["Handler"] == "custom_resources.emr_step.restart"
     ]
     assert restart["Environment"]["Variables"] == {
         "CLUSTER_ID": {"Ref": "Cluster"},
-        "STEP_NAME": only(every, "Custom::HeadwaterStep")["Name"],
+        "STEP_NAME": every.only("Custom::HeadwaterStep")["Name"],
     }
 
 
@@ -190,28 +184,28 @@ def test_a_changed_file_is_another_step(
 
 
 def test_no_function_logs_for_ever(every: "Synthesized") -> None:
-    for name, one in every.resources("AWS::Lambda::Function").items():
+    for name, function in every.resources("AWS::Lambda::Function").items():
         part = name.partition("/")[0]
-        group = one["Properties"].get("LoggingConfig", {}).get("LogGroup", {}).get("Ref")
+        group = function["Properties"].get("LoggingConfig", {}).get("LogGroup", {}).get("Ref")
         assert group is not None, f"{name} makes a log group of its own"
         assert "RetentionInDays" in every.template(part)["Resources"][group]["Properties"], name
 
 
 def test_log_groups_that_services_would_make_are_the_stacks(every: "Synthesized") -> None:
     names = {
-        one["Properties"]["LogGroupName"]
-        for one in every.resources("AWS::Logs::LogGroup", "database").values()
-        if isinstance(one["Properties"].get("LogGroupName"), str)
+        group["Properties"]["LogGroupName"]
+        for group in every.resources("AWS::Logs::LogGroup", "database").values()
+        if isinstance(group["Properties"].get("LogGroupName"), str)
     }
-    cluster = only(every, "AWS::RDS::DBCluster")["DBClusterIdentifier"]
-    rotation = only(every, "AWS::Serverless::Application")["Parameters"]["functionName"]
+    cluster = every.only("AWS::RDS::DBCluster")["DBClusterIdentifier"]
+    rotation = every.only("AWS::Serverless::Application")["Parameters"]["functionName"]
     assert {f"/aws/rds/cluster/{cluster}/postgresql", f"/aws/lambda/{rotation}"} <= names
 
 
 def test_no_two_log_groups_have_one_name(every: "Synthesized") -> None:
     names = Counter(
-        json.dumps(one["Properties"].get("LogGroupName", name))
-        for name, one in every.resources("AWS::Logs::LogGroup").items()
+        json.dumps(group["Properties"].get("LogGroupName", name))
+        for name, group in every.resources("AWS::Logs::LogGroup").items()
     )
     assert [name for name, count in names.items() if count > 1] == []
 
@@ -220,12 +214,12 @@ def test_deleting_leaves_nothing_where_data_is_deleted(dev: "Synthesized") -> No
     kept = [
         f"{part}/{name}"
         for part in dev.parts()
-        for name, one in dev.template(part)["Resources"].items()
-        if "Delete" not in (one.get("DeletionPolicy", "Delete"), one.get("UpdateReplacePolicy", "Delete"))
-        or one.get("DeletionPolicy") in ("Retain", "Snapshot")
+        for name, resource in dev.template(part)["Resources"].items()
+        if "Delete" not in (resource.get("DeletionPolicy", "Delete"), resource.get("UpdateReplacePolicy", "Delete"))
+        or resource.get("DeletionPolicy") in ("Retain", "Snapshot")
     ]
     assert kept == []
 
 
 def test_a_replaced_cluster_is_not_kept_alive(every: "Synthesized") -> None:
-    assert only(every, "AWS::EMR::Cluster")["Instances"]["TerminationProtected"] is False
+    assert every.only("AWS::EMR::Cluster")["Instances"]["TerminationProtected"] is False

@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 
 
 def job(synthesized: "Synthesized") -> dict[str, Any]:
-    (one,) = synthesized.resources("AWS::Glue::Job").values()
-    return dict(one["Properties"])
+    return synthesized.only("AWS::Glue::Job")
 
 
 def arguments(synthesized: "Synthesized") -> dict[str, Any]:
@@ -35,19 +34,19 @@ def arguments(synthesized: "Synthesized") -> dict[str, Any]:
 
 
 def only(synthesized: "Synthesized", type_: str) -> tuple[str, dict[str, Any]]:
-    """Logical id and resource of the only one of a type in the stack of the job."""
+    """Logical id and resource of the only resource of a type in the stack of the job."""
     ((name, resource),) = synthesized.resources(type_, "glue_job").items()
     return name.partition("/")[2], resource
 
 
 def policy(synthesized: "Synthesized", role: str) -> list[dict[str, Any]]:
-    """The statements of the role whose logical id begins so."""
-    (found,) = [
-        one["Properties"]["PolicyDocument"]["Statement"]
-        for name, one in synthesized.resources("AWS::IAM::Policy", "glue_job").items()
+    """The statements of the role whose logical id begins with ``role``."""
+    (statements,) = [
+        resource["Properties"]["PolicyDocument"]["Statement"]
+        for name, resource in synthesized.resources("AWS::IAM::Policy", "glue_job").items()
         if name.startswith(f"glue_job/{role}DefaultPolicy")
     ]
-    return list(found)
+    return list(statements)
 
 
 def test_the_job_streams_on_the_configured_workers(every: "Synthesized") -> None:
@@ -61,7 +60,7 @@ def test_one_run_at_a_time_lasts_as_long_as_glue_lets_it(every: "Synthesized") -
     assert job(every)["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
     assert job(every)["Timeout"] == 10080
     assert job(every)["MaintenanceWindow"] == every.environment.glue.maintenance_window
-    # Restarts are the rules' business: a retry of Glue's own would be a second opinion.
+    # The rules start the next run: a retry of Glue's own would compete with them.
     assert job(every)["MaxRetries"] == 0
 
 
@@ -72,7 +71,7 @@ def test_hudi_comes_first_on_the_class_path_and_is_ours(every: "Synthesized") ->
 
 
 def test_spark_is_set_as_in_the_local_run(every: "Synthesized") -> None:
-    settings = dict(one.split("=", 1) for one in arguments(every)["--conf"].split(" --conf "))
+    settings = dict(setting.split("=", 1) for setting in arguments(every)["--conf"].split(" --conf "))
     assert settings == spark_settings.shared()
 
 
@@ -82,7 +81,7 @@ def test_the_script_takes_the_arguments_of_the_job(dev: "Synthesized") -> None:
     assert spec.loader is not None
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
-    # Glue hands its own arguments to the script as well, and adds some.
+    # Glue hands the job's own arguments to the script too, and adds some.
     passed = [
         text for name, value in arguments(dev).items() for text in (name, value if isinstance(value, str) else "x")
     ]
@@ -110,7 +109,9 @@ def test_the_role_reads_one_stream_and_writes_one_table(every: "Synthesized") ->
 
 
 def test_metrics_go_to_one_namespace_only(every: "Synthesized") -> None:
-    (statement,) = [one for one in policy(every, "Roleaccounts") if one["Action"] == "cloudwatch:PutMetricData"]
+    (statement,) = [
+        statement for statement in policy(every, "Roleaccounts") if statement["Action"] == "cloudwatch:PutMetricData"
+    ]
     assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Headwater"}}
 
 
@@ -118,7 +119,7 @@ def test_data_logs_and_bookmarks_are_encrypted(every: "Synthesized") -> None:
     name, security = only(every, "AWS::Glue::SecurityConfiguration")
     assert job(every)["SecurityConfiguration"] == {"Ref": name}
     encryption = security["Properties"]["EncryptionConfiguration"]
-    assert [one["S3EncryptionMode"] for one in encryption["S3Encryptions"]] == ["SSE-KMS"]
+    assert [encrypted["S3EncryptionMode"] for encrypted in encryption["S3Encryptions"]] == ["SSE-KMS"]
     assert encryption["CloudWatchEncryption"]["CloudWatchEncryptionMode"] == "SSE-KMS"
     assert encryption["JobBookmarksEncryption"]["JobBookmarksEncryptionMode"] == "CSE-KMS"
 
@@ -148,7 +149,7 @@ def test_the_run_begins_once_the_job_its_rights_and_its_logs_are_there(every: "S
     assert name in run["DependsOn"]
     needed = definition["DependsOn"]
     for part in ("RoleaccountsDefaultPolicy", "ErrorLogs", "OutputLogs"):
-        assert [one for one in needed if one.startswith(part)], part
+        assert [needed_id for needed_id in needed if needed_id.startswith(part)], part
 
 
 def test_whatever_ends_a_run_starts_the_next(every: "Synthesized") -> None:
@@ -168,7 +169,7 @@ def test_on_delete_nothing_starts_what_has_been_stopped(every: "Synthesized") ->
 
 
 def test_the_runner_may_start_and_stop_these_jobs_only(every: "Synthesized") -> None:
-    (statement,) = [one for one in policy(every, "RunsRole") if "glue:StartJobRun" in one["Action"]]
+    (statement,) = [statement for statement in policy(every, "RunsRole") if "glue:StartJobRun" in statement["Action"]]
     assert json.dumps(statement["Resource"]).endswith(f':job/{job(every)["Name"]}"]]}}')
 
 
@@ -176,7 +177,7 @@ def test_the_runner_may_start_and_stop_these_jobs_only(every: "Synthesized") -> 
 def definition(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> Callable[[Environment], str]:
-    """The mark of a job's definition in an environment."""
+    """The hash of the job's definition in an environment."""
 
     def of(settings: Environment) -> str:
         stack = application.build(new_app(), settings, contracts, assets).glue_job
@@ -194,7 +195,9 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
     settings = read_environment("dev", CONFIG)
     assert definition(settings) == before
     assert definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, epoch=2))) != before
-    assert definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, workers=3))) != before
+    assert (
+        definition(msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, workers=3))) != before
+    )
     assert definition(msgspec.structs.replace(settings, log_days=30)) == before
 
 

@@ -26,23 +26,21 @@ def settings() -> Environment:
 
 @pytest.fixture(scope="module")
 def accounts(contracts: list[Contract]) -> Contract:
-    (one,) = of_database(contracts, DYNAMODB)
-    return one
+    (contract,) = of_database(contracts, DYNAMODB)
+    return contract
 
 
 def table(synthesized: "Synthesized") -> dict[str, Any]:
-    (one,) = synthesized.resources("AWS::DynamoDB::GlobalTable").values()
-    return dict(one["Properties"])
+    return synthesized.only("AWS::DynamoDB::GlobalTable")
 
 
 def replica(synthesized: "Synthesized") -> dict[str, Any]:
-    (one,) = table(synthesized)["Replicas"]
-    return dict(one)
+    (replicated,) = table(synthesized)["Replicas"]
+    return dict(replicated)
 
 
 def stream(synthesized: "Synthesized") -> dict[str, Any]:
-    (one,) = synthesized.resources("AWS::Kinesis::Stream").values()
-    return dict(one["Properties"])
+    return synthesized.only("AWS::Kinesis::Stream")
 
 
 def test_table_and_stream_are_named_after_source_and_environment(every: "Synthesized") -> None:
@@ -94,9 +92,9 @@ def test_a_number_as_the_only_key_is_one(
 ) -> None:
     numbered = replace(accounts, key=("loyalty_points",))
     template = Template.from_stack(KeyValueStack(new_app(), environment=settings, contracts=[numbered]))
-    (found,) = template.find_resources("AWS::DynamoDB::GlobalTable").values()
-    assert found["Properties"]["KeySchema"] == [{"AttributeName": "loyaltyPoints", "KeyType": "HASH"}]
-    assert found["Properties"]["AttributeDefinitions"] == [{"AttributeName": "loyaltyPoints", "AttributeType": "N"}]
+    (resource,) = template.find_resources("AWS::DynamoDB::GlobalTable").values()
+    assert resource["Properties"]["KeySchema"] == [{"AttributeName": "loyaltyPoints", "KeyType": "HASH"}]
+    assert resource["Properties"]["AttributeDefinitions"] == [{"AttributeName": "loyaltyPoints", "AttributeType": "N"}]
 
 
 def test_a_third_key_is_refused(settings: Environment, accounts: Contract, new_app: Callable[[], cdk.App]) -> None:

@@ -24,18 +24,20 @@ if TYPE_CHECKING:
 def alarms(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
     """The alarms by their names, without what names the environment."""
     prefix = f"headwater-{synthesized.environment.name}-"
-    found = [one["Properties"] for one in synthesized.resources("AWS::CloudWatch::Alarm").values()]
-    return {str(one["AlarmName"]).removeprefix(prefix): one for one in found}
+    properties = [resource["Properties"] for resource in synthesized.resources("AWS::CloudWatch::Alarm").values()]
+    return {str(alarm["AlarmName"]).removeprefix(prefix): alarm for alarm in properties}
 
 
 def dimensions(alarm: Mapping[str, Any]) -> dict[str, Any]:
-    return {one["Name"]: one["Value"] for one in alarm["Dimensions"]}
+    return {dimension["Name"]: dimension["Value"] for dimension in alarm["Dimensions"]}
 
 
 def rules(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
     """What the rules that notify look for, by the type of event."""
-    found = [one["Properties"] for one in synthesized.resources("AWS::Events::Rule", "monitoring").values()]
-    return {one["EventPattern"]["detail-type"][0]: one for one in found}
+    properties = [
+        resource["Properties"] for resource in synthesized.resources("AWS::Events::Rule", "monitoring").values()
+    ]
+    return {rule["EventPattern"]["detail-type"][0]: rule for rule in properties}
 
 
 def topic(synthesized: "Synthesized") -> dict[str, str]:
@@ -61,22 +63,19 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
         report({"event": "commit", "table": contract.table, **commit})
         report({"event": "quarantine", "table": contract.table, "records": 1})
     report.flush()
-    emitted = {(one["Namespace"], one["MetricName"], json.dumps(one["Dimensions"])) for one in sent.data}
+    emitted = {(datum["Namespace"], datum["MetricName"], json.dumps(datum["Dimensions"])) for datum in sent.data}
     read = {
-        (one["Namespace"], one["MetricName"], json.dumps(one["Dimensions"]))
-        for one in alarms(every).values()
-        if one.get("Namespace") == metrics.NAMESPACE
+        (alarm["Namespace"], alarm["MetricName"], json.dumps(alarm["Dimensions"]))
+        for alarm in alarms(every).values()
+        if alarm.get("Namespace") == metrics.NAMESPACE
     }
     assert len(read) == 3 * len(every.contracts)
     assert read <= emitted
 
 
 def test_writers_send_under_the_database_that_their_arguments_name(every: "Synthesized") -> None:
-    (job,) = every.resources("AWS::Glue::Job").values()
-    assert (
-        dimensions(alarms(every)["freshness-accounts"])["Database"]
-        == (job["Properties"]["DefaultArguments"]["--database"])
-    )
+    job = every.only("AWS::Glue::Job")
+    assert dimensions(alarms(every)["freshness-accounts"])["Database"] == (job["DefaultArguments"]["--database"])
 
 
 def test_every_table_is_watched(every: "Synthesized") -> None:
@@ -115,12 +114,12 @@ def test_the_slot_of_whoever_is_the_writer_is_watched(every: "Synthesized") -> N
 
 
 def test_lag_is_watched_for_each_topic_that_the_sink_reads(every: "Synthesized") -> None:
-    (cluster,) = every.resources("AWS::MSK::Cluster").values()
+    cluster = every.only("AWS::MSK::Cluster")
     lags = [dimensions(alarm) for name, alarm in alarms(every).items() if name.startswith("consumer-lag-")]
-    assert [one["Topic"] for one in lags] == connectors.table_topics(every.contracts, every.capture)
-    for one in lags:
-        assert one["Cluster Name"] == cluster["Properties"]["ClusterName"]
-        assert one["Consumer Group"] == "connect-headwater-landing"
+    assert [lag["Topic"] for lag in lags] == connectors.table_topics(every.contracts, every.capture)
+    for lag in lags:
+        assert lag["Cluster Name"] == cluster["ClusterName"]
+        assert lag["Consumer Group"] == "connect-headwater-landing"
     assert len(lags) == len(of_database(every.contracts, POSTGRESQL))
 
 
@@ -133,27 +132,27 @@ def test_both_connectors_are_watched_by_their_names(every: "Synthesized") -> Non
 
 
 def test_stream_and_table_are_watched_by_their_names(every: "Synthesized") -> None:
-    (stream,) = every.resources("AWS::Kinesis::Stream").values()
-    (table,) = every.resources("AWS::DynamoDB::GlobalTable").values()
+    stream = every.only("AWS::Kinesis::Stream")
+    table = every.only("AWS::DynamoDB::GlobalTable")
     age = alarms(every)["iterator-age-accounts"]
     assert age["MetricName"] == "GetRecords.IteratorAgeMilliseconds"
-    assert dimensions(age) == {"StreamName": stream["Properties"]["Name"]}
+    assert dimensions(age) == {"StreamName": stream["Name"]}
     for name, metric in (
         ("replication-age-accounts", "MAX(AgeOfOldestUnreplicatedRecord)"),
         ("replication-failed-accounts", "SUM(FailedToReplicateRecordCount)"),
     ):
         (query,) = alarms(every)[name]["Metrics"]
         assert query["Expression"].startswith(f"SELECT {metric} FROM")
-        assert query["Expression"].endswith(f"WHERE TableName = '{table['Properties']['TableName']}'")
+        assert query["Expression"].endswith(f"WHERE TableName = '{table['TableName']}'")
 
 
 def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> None:
-    (job,) = every.resources("AWS::Glue::Job").values()
-    (cluster,) = every.resources("AWS::EMR::Cluster").values()
+    job = every.only("AWS::Glue::Job")
+    cluster = every.only("AWS::EMR::Cluster")
     details = {name: rule["EventPattern"]["detail"] for name, rule in rules(every).items()}
-    assert details["Glue Job State Change"]["jobName"] == [job["Properties"]["Name"]]
+    assert details["Glue Job State Change"]["jobName"] == [job["Name"]]
     assert "FAILED" in details["Glue Job State Change"]["state"]
-    assert details["EMR Cluster State Change"]["name"] == [cluster["Properties"]["Name"]]
+    assert details["EMR Cluster State Change"]["name"] == [cluster["Name"]]
     prefix = {"prefix": f"{every.stacks.emr.step_name}-"}
     assert details["EMR Step Status Change"] == {"name": [prefix], "state": ["FAILED"]}
     assert json.dumps(every.stacks.emr.step_name) in json.dumps(every.template("emr")["Resources"])
@@ -168,39 +167,41 @@ def test_every_alarm_tells_when_it_begins_and_when_it_ends(every: "Synthesized")
 
 
 def test_the_topic_is_encrypted_and_tells_the_configured_addresses(every: "Synthesized") -> None:
-    (properties,) = [one["Properties"] for one in every.resources("AWS::SNS::Topic").values()]
+    (properties,) = [resource["Properties"] for resource in every.resources("AWS::SNS::Topic").values()]
     assert "KmsMasterKeyId" in properties
-    subscriptions = [one["Properties"] for one in every.resources("AWS::SNS::Subscription").values()]
-    assert sorted(one["Endpoint"] for one in subscriptions) == sorted(every.environment.monitoring.emails)
-    assert {one["Protocol"] for one in subscriptions} <= {"email"}
+    subscriptions = [resource["Properties"] for resource in every.resources("AWS::SNS::Subscription").values()]
+    assert sorted(subscription["Endpoint"] for subscription in subscriptions) == sorted(
+        every.environment.monitoring.emails
+    )
+    assert {subscription["Protocol"] for subscription in subscriptions} <= {"email"}
 
 
 def test_all_who_notify_may_publish_and_use_the_key(every: "Synthesized") -> None:
-    (policy,) = every.resources("AWS::SNS::TopicPolicy").values()
-    (key,) = every.resources("AWS::KMS::Key", "monitoring").values()
-    for document in (policy["Properties"]["PolicyDocument"], key["Properties"]["KeyPolicy"]):
-        allowed = json.dumps([one for one in document["Statement"] if one["Effect"] == "Allow"])
+    policy = every.only("AWS::SNS::TopicPolicy")
+    key = every.only("AWS::KMS::Key", "monitoring")
+    for document in (policy["PolicyDocument"], key["KeyPolicy"]):
+        allowed = json.dumps([statement for statement in document["Statement"] if statement["Effect"] == "Allow"])
         for sender in ("cloudwatch", "events", "budgets"):
             assert f'"{sender}.amazonaws.com"' in allowed
-    statements = policy["Properties"]["PolicyDocument"]["Statement"]
-    assert [one["Effect"] for one in statements if one["Principal"] == "*"] == ["Deny"]
+    statements = policy["PolicyDocument"]["Statement"]
+    assert [statement["Effect"] for statement in statements if statement["Principal"] == "*"] == ["Deny"]
 
 
 def test_the_dashboard_shows_what_the_alarms_watch(every: "Synthesized") -> None:
-    (dashboard,) = every.resources("AWS::CloudWatch::Dashboard").values()
-    body = json.dumps(dashboard["Properties"]["DashboardBody"])
+    dashboard = every.only("AWS::CloudWatch::Dashboard")
+    body = json.dumps(dashboard["DashboardBody"])
     for alarm in alarms(every).values():
         assert alarm.get("MetricName", "SELECT") in body
     assert "TriggeredRules" in body
 
 
 def test_the_budget_is_the_environments(every: "Synthesized") -> None:
-    (budget,) = every.resources("AWS::Budgets::Budget").values()
-    assert budget["Properties"]["Budget"]["BudgetLimit"] == {
+    budget = every.only("AWS::Budgets::Budget")
+    assert budget["Budget"]["BudgetLimit"] == {
         "Amount": every.environment.monitoring.monthly_budget_usd,
         "Unit": "USD",
     }
-    for notification in budget["Properties"]["NotificationsWithSubscribers"]:
+    for notification in budget["NotificationsWithSubscribers"]:
         assert notification["Subscribers"] == [{"Address": topic(every), "SubscriptionType": "SNS"}]
 
 
@@ -213,7 +214,9 @@ def test_a_changed_threshold_changes_its_alarm_only(
     dev: "Synthesized", contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
     settings = read_environment("dev", CONFIG)
-    changed = msgspec.structs.replace(settings, monitoring=msgspec.structs.replace(settings.monitoring, slot_lag_mib=77))
+    changed = msgspec.structs.replace(
+        settings, monitoring=msgspec.structs.replace(settings.monitoring, slot_lag_mib=77)
+    )
     stack = application.build(new_app(), changed, contracts, assets).monitoring
     after = Template.from_stack(stack).to_json()["Resources"]
     before = dev.template("monitoring")["Resources"]

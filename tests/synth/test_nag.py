@@ -1,4 +1,4 @@
-"""cdk-nag's rules run in every synthesis, and what is let through is let through for a reason that still stands."""
+"""cdk-nag's rules run in every synthesis, and each finding that stands has a reason that still holds."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Acknowledged:
-    """A rule's finding that a construct lets stand, and for which reason."""
+    """A rule's finding that a construct lets stand, and the reason."""
 
     path: str
     rule: str
@@ -46,14 +46,16 @@ def test_every_acknowledgement_is_used(every_stack: "Synthesized") -> None:
 
 def test_every_acknowledgement_has_a_coded_reason(every_stack: "Synthesized") -> None:
     sentences = {f"{reason.name}: {reason.value}" for reason in Reason}
-    assert [one for one in _acknowledged(every_stack.assembly) if one.reason not in sentences] == []
+    assert [
+        acknowledged for acknowledged in _acknowledged(every_stack.assembly) if acknowledged.reason not in sentences
+    ] == []
 
 
 def test_every_coded_reason_is_used_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
     used = {
-        one.reason.partition(":")[0]
+        acknowledged.reason.partition(":")[0]
         for name in environment.names(CONFIG)
-        for one in _acknowledged(synthesize(name).assembly)
+        for acknowledged in _acknowledged(synthesize(name).assembly)
     }
     assert used == {reason.name for reason in Reason}
 
@@ -76,13 +78,13 @@ def test_the_app_does_not_synthesize_with_a_finding(
 
     with pytest.raises(RuntimeError, match="ValidationFailed"):
         app.synth()
-    found = {
+    findings = {
         (violation["ruleName"], construct["constructPath"].split("/")[1])
         for report in _reports(Path(app.outdir))
         for violation in report["violations"]
         for construct in violation["violatingConstructs"]
     }
-    assert {(rule, construct) for rule, construct in found if rule.startswith("AwsSolutions")} == {
+    assert {(rule, construct) for rule, construct in findings if rule.startswith("AwsSolutions")} == {
         ("AwsSolutions-EC23", "OpenGroup"),
         ("AwsSolutions-EC26", "PlainVolume"),
         ("AwsSolutions-S1", "PlainBucket"),
@@ -101,8 +103,8 @@ def test_an_acknowledgement_lets_its_own_finding_through_and_a_needless_one_is_s
     app = new_app()
     nag.check(app)
     stack = cdk.Stack(app, "canary")
-    other = cdk.Stack(app, "other")
-    bucket = s3.Bucket(other, "Bucket", enforce_ssl=True)
+    other_stack = cdk.Stack(app, "other")
+    bucket = s3.Bucket(other_stack, "Bucket", enforce_ssl=True)
     nag.acknowledge(bucket, "S1", Reason.STATELESS_HOST)
     nag.acknowledge(bucket, "S10", Reason.STATELESS_HOST)
     role = iam.Role(stack, "Role", assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
@@ -113,7 +115,9 @@ def test_an_acknowledgement_lets_its_own_finding_through_and_a_needless_one_is_s
     nag.acknowledge_wildcard(role, [bucket.arn_for_objects("b/*")], Reason.OBJECTS_BELOW_A_PREFIX)
 
     app.synth()
-    unused = [(one.path, one.rule.partition("::")[2][:33]) for one in _unused(Path(app.outdir))]
+    unused = [
+        (acknowledged.path, acknowledged.rule.partition("::")[2][:33]) for acknowledged in _unused(Path(app.outdir))
+    ]
     assert unused == [
         ("canary/Role", "AwsSolutions-IAM5[Resource::other"),
         ("other/Bucket", "AwsSolutions-S10"),
@@ -126,7 +130,7 @@ def _reports(assembly: Path) -> list[dict[str, Any]]:
 
 
 def _acknowledged(assembly: Path) -> list[Acknowledged]:
-    """What the constructs of an app let stand of cdk-nag's findings."""
+    """The findings of cdk-nag that the constructs of an app let stand."""
     return [
         Acknowledged(path.removeprefix("/"), rule, reason)
         for file in sorted(assembly.glob("*.metadata.json"))
@@ -139,7 +143,7 @@ def _acknowledged(assembly: Path) -> list[Acknowledged]:
 
 
 def _suppressed(assembly: Path) -> Iterator[tuple[str, str]]:
-    """Where a finding was acknowledged, and its rule, for each that was found."""
+    """Place and rule of each acknowledgement that let a finding stand."""
     for report in _reports(assembly):
         for finding in report.get("suppressedViolations", ()):
             yield finding["acknowledgedAt"], finding["acknowledgedId"]
@@ -147,4 +151,6 @@ def _suppressed(assembly: Path) -> Iterator[tuple[str, str]]:
 
 def _unused(assembly: Path) -> list[Acknowledged]:
     used = set(_suppressed(assembly))
-    return [one for one in _acknowledged(assembly) if (one.path, one.rule) not in used]
+    return [
+        acknowledged for acknowledged in _acknowledged(assembly) if (acknowledged.path, acknowledged.rule) not in used
+    ]

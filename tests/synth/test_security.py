@@ -1,4 +1,4 @@
-"""What cdk-nag does not look at: rights, trust, encryption and ways in, over all stacks of every environment."""
+"""What cdk-nag does not check: rights, trust, encryption and ways in, over all stacks of every environment."""
 
 import json
 import re
@@ -52,15 +52,15 @@ WITHOUT_RESOURCE = {
         "Session Manager's agent speaks for its own instance only",
     ),
 }
-# Services that take a role without telling on whose behalf. A role is handed to each with iam:PassRole, which works in
-# the role's own account only.
+# Services that assume a role without saying for which account. Each gets a role by iam:PassRole, which works in the
+# role's own account only.
 TELL_NO_ACCOUNT = {
     "ec2.amazonaws.com": "instance profiles",
     "lambda.amazonaws.com": "execution roles",
     # https://docs.aws.amazon.com/quicksight/latest/user/security-create-iam-role-use.html
     "quicksight.amazonaws.com": "the role of a data source",
 }
-# Roles that CDK's own constructs make, out of reach.
+# CDK's own constructs make these roles, and the stacks cannot change them.
 MADE_BY_CDK = {"Custom::S3AutoDeleteObjects", "Custom::VpcRestrictDefaultSG", "waiter-state-machine"}
 
 
@@ -71,13 +71,13 @@ def _key_of(name: str) -> Callable[[Properties], bool]:
 def _bucket_is_encrypted(properties: Properties) -> bool:
     (rule,) = properties["BucketEncryption"]["ServerSideEncryptionConfiguration"]
     default = rule["ServerSideEncryptionByDefault"]
-    # S3 delivers access logs only where its own key encrypts; those buckets log nothing themselves.
+    # S3 delivers access logs only into a bucket that its own key encrypts, and such a bucket logs nothing itself.
     logs = "LoggingConfiguration" not in properties
     return bool(default["SSEAlgorithm"] == "AES256" if logs else "KMSMasterKeyID" in default)
 
 
 def _disks_are_encrypted(properties: Properties) -> bool:
-    return all(one["Ebs"]["Encrypted"] for one in properties["BlockDeviceMappings"])
+    return all(device["Ebs"]["Encrypted"] for device in properties["BlockDeviceMappings"])
 
 
 def _emr_is_encrypted(properties: Properties) -> bool:
@@ -98,7 +98,7 @@ def _glue_is_encrypted(properties: Properties) -> bool:
     modes = {
         parts["CloudWatchEncryption"]["CloudWatchEncryptionMode"],
         parts["JobBookmarksEncryption"]["JobBookmarksEncryptionMode"],
-        *(one["S3EncryptionMode"] for one in parts["S3Encryptions"]),
+        *(encryption["S3EncryptionMode"] for encryption in parts["S3Encryptions"]),
     }
     return modes == {"SSE-KMS", "CSE-KMS"}
 
@@ -109,7 +109,7 @@ def _athena_is_encrypted(properties: Properties) -> bool:
     return bool(settings["EnforceWorkGroupConfiguration"] and encryption["EncryptionOption"] == "SSE_KMS")
 
 
-# How each kind of resource that holds data shows that a key of the environment encrypts it.
+# How each type of resource that holds data shows that a key of the environment encrypts it.
 AT_REST: dict[str, Callable[[Properties], bool]] = {
     "AWS::Athena::WorkGroup": _athena_is_encrypted,
     "AWS::DynamoDB::GlobalTable": lambda properties: all(
@@ -131,8 +131,8 @@ AT_REST: dict[str, Callable[[Properties], bool]] = {
     "AWS::SQS::Queue": _key_of("KmsMasterKeyId"),
     "AWS::SecretsManager::Secret": _key_of("KmsKeyId"),
 }
-# What holds no data of its own, or none that is not encrypted by what it belongs to. A log group is encrypted by
-# CloudWatch's own key: rows are logged nowhere.
+# Types that hold no data of their own, or whose data the resource that they belong to encrypts. For log groups
+# CloudWatch's own key is enough, because rows are logged nowhere.
 NOTHING_AT_REST = re.compile(
     r"Custom::\w+|AWS::("
     r"Budgets::Budget|CloudFormation::CustomResource|CloudWatch::(Alarm|Dashboard)|"
@@ -195,12 +195,15 @@ def test_a_right_on_everything_is_one_that_has_no_resource(every_stack: "Synthes
 
 def test_no_role_may_do_every_action_that_begins_alike(every_stack: "Synthesized") -> None:
     assert [
-        (name, action) for name, one in _allowed(every_stack) for action in _list(one["Action"]) if "*" in action
+        (name, action)
+        for name, statement in _allowed(every_stack)
+        for action in _list(statement["Action"])
+        if "*" in action
     ] == []
 
 
 def test_a_key_is_ruled_by_its_own_account(every_stack: "Synthesized") -> None:
-    """``kms:*`` for everything is how an account keeps its key; anyone else gets actions by name."""
+    """``kms:*`` is for the account itself, which keeps its key by it; anyone else gets actions by name."""
     for name, key in every_stack.resources("AWS::KMS::Key").items():
         for statement in key["Properties"]["KeyPolicy"]["Statement"]:
             principal = json.dumps(statement["Principal"])
@@ -223,20 +226,20 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: 
 
 
 def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every_stack: "Synthesized") -> None:
-    policies = [one["Properties"] for one in every_stack.resources("AWS::S3::BucketPolicy").values()]
+    policies = [resource["Properties"] for resource in every_stack.resources("AWS::S3::BucketPolicy").values()]
     buckets = every_stack.resources("AWS::S3::Bucket")
-    log_buckets = [name for name, one in buckets.items() if "LoggingConfiguration" not in one["Properties"]]
+    log_buckets = [name for name, resource in buckets.items() if "LoggingConfiguration" not in resource["Properties"]]
     assert len(log_buckets) == 1
     for name, bucket in buckets.items():
         public = bucket["Properties"]["PublicAccessBlockConfiguration"]
         assert public == dict.fromkeys(public, True), name
         assert len(public) == 4, name
         assert bucket["Properties"]["OwnershipControls"] == {"Rules": [{"ObjectOwnership": "BucketOwnerEnforced"}]}
-        (policy,) = [one for one in policies if one["Bucket"] == {"Ref": name.partition("/")[2]}]
+        (policy,) = [policy for policy in policies if policy["Bucket"] == {"Ref": name.partition("/")[2]}]
         denied = [
-            one["Condition"]
-            for one in policy["PolicyDocument"]["Statement"]
-            if (one["Effect"], one["Action"], one["Principal"]) == ("Deny", "s3:*", {"AWS": "*"})
+            statement["Condition"]
+            for statement in policy["PolicyDocument"]["Statement"]
+            if (statement["Effect"], statement["Action"], statement["Principal"]) == ("Deny", "s3:*", {"AWS": "*"})
         ]
         assert {"Bool": {"aws:SecureTransport": "false"}} in denied, name
         assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied, name
@@ -250,9 +253,9 @@ def test_instances_answer_to_version_2_of_the_metadata_service_only(every_stack:
         if template["Properties"]["LaunchTemplateData"]["MetadataOptions"]["HttpTokens"] == "required"
     }
     instances = every_stack.resources("AWS::EC2::Instance")
-    assert {one["Properties"]["LaunchTemplate"]["LaunchTemplateName"] for one in instances.values()} == safe
-    (emr,) = every_stack.resources("AWS::EMR::SecurityConfiguration").values()
-    metadata = emr["Properties"]["SecurityConfiguration"]["InstanceMetadataServiceConfiguration"]
+    assert {instance["Properties"]["LaunchTemplate"]["LaunchTemplateName"] for instance in instances.values()} == safe
+    emr = every_stack.only("AWS::EMR::SecurityConfiguration")
+    metadata = emr["SecurityConfiguration"]["InstanceMetadataServiceConfiguration"]
     assert metadata["MinimumInstanceMetadataServiceVersion"] == 2
 
 
@@ -262,35 +265,40 @@ def test_nothing_but_a_nat_has_a_public_address(every_stack: "Synthesized") -> N
     public = [
         name
         for name, instance in every_stack.resources("AWS::EC2::Instance").items()
-        if any(one.get("AssociatePublicIpAddress") for one in instance["Properties"].get("NetworkInterfaces", ()))
+        if any(
+            interface.get("AssociatePublicIpAddress")
+            for interface in instance["Properties"].get("NetworkInterfaces", ())
+        )
     ]
     assert all("NatInstance" in name for name in public)
     for name, instance in every_stack.resources("AWS::RDS::DBInstance").items():
         assert instance["Properties"].get("PubliclyAccessible", False) is False, name
-    (brokers,) = every_stack.resources("AWS::MSK::Cluster").values()
-    assert "ConnectivityInfo" not in brokers["Properties"]["BrokerNodeGroupInfo"]
+    brokers = every_stack.only("AWS::MSK::Cluster")
+    assert "ConnectivityInfo" not in brokers["BrokerNodeGroupInfo"]
 
 
 def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every: "Synthesized") -> None:
-    """EMR's own encryption in transit wants certificates with their private key in S3, so this stands in for it."""
-    (cluster,) = every.resources("AWS::EMR::Cluster").values()
-    instances = cluster["Properties"]["Instances"]
+    """This stands in for EMR's own encryption in transit, which wants certificates with their private key in S3."""
+    cluster = every.only("AWS::EMR::Cluster")
+    instances = cluster["Instances"]
     types = [instances[group]["InstanceType"] for group in ("MasterInstanceGroup", "CoreInstanceGroup")]
-    assert all(INSTANCE_TYPES[one]["NetworkInfo"]["EncryptionInTransitSupported"] for one in types), types
+    assert all(
+        INSTANCE_TYPES[instance_type]["NetworkInfo"]["EncryptionInTransitSupported"] for instance_type in types
+    ), types
 
 
 def _resources(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every resource with its place; a mapping of properties is there even where the template has none."""
+    """Every resource with its place, and with an empty mapping of properties where the template has none."""
     for part in synthesized.parts():
         for name, resource in synthesized.template(part)["Resources"].items():
             yield f"{part}/{name}", {"Properties": {}, **resource}
 
 
 def _allowed(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
-    """Every statement that allows something to a principal of the app."""
+    """Every statement that allows a principal of the app something."""
     for name, resource in _resources(synthesized):
         properties = resource["Properties"]
-        documents = [one["PolicyDocument"] for one in properties.get("Policies", ()) if isinstance(one, dict)]
+        documents = [inline["PolicyDocument"] for inline in properties.get("Policies", ()) if isinstance(inline, dict)]
         if resource["Type"] in ("AWS::IAM::Policy", "AWS::IAM::ManagedPolicy"):
             documents.append(properties["PolicyDocument"])
         for document in documents:

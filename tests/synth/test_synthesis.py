@@ -1,4 +1,4 @@
-"""The command that deploys synthesizes in silence, without credentials, and what comes out is CloudFormation."""
+"""The command that deploys synthesizes without warnings and credentials, and its output is valid CloudFormation."""
 
 import os
 import subprocess
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 BIN = Path(sys.executable).parent
-# W3005: CDK names each dependency, also one that a reference makes. W3010: the environment's file names the zones.
+# W3005: CDK names every dependency, even where a reference implies it. W3010: the environment's file names the zones.
 LINT_IGNORES = ("W3005", "W3010")
 
 

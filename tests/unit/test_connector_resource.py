@@ -42,7 +42,7 @@ DEFINITION: dict[str, Any] = {
 
 
 class MskConnect:
-    """At most one connector of a name. What was asked for happens at the next call of ``settle``."""
+    """MSK Connect with at most one connector per name. What it is asked to do happens when ``settle`` is called."""
 
     def __init__(self) -> None:
         self.connectors: dict[str, dict[str, Any]] = {}
@@ -57,11 +57,11 @@ class MskConnect:
     def list_connectors(self, connectorNamePrefix: str, nextToken: str = "0") -> dict[str, Any]:  # noqa: N803
         summary = ("connectorArn", "connectorName", "connectorState", "currentVersion")
         listed = [
-            {key: one[key] for key in summary}
-            for one in self.connectors.values()
-            if one["connectorName"].startswith(connectorNamePrefix)
+            {key: described[key] for key in summary}
+            for described in self.connectors.values()
+            if described["connectorName"].startswith(connectorNamePrefix)
         ]
-        # One a page.
+        # One connector per page.
         page = int(nextToken)
         more = {"nextToken": str(page + 1)} if page + 1 < len(listed) else {}
         return {"connectors": listed[page : page + 1], **more}
@@ -75,7 +75,7 @@ class MskConnect:
     def create_connector(self, tags: dict[str, str], **request: Any) -> dict[str, Any]:
         if self.refuses is not None:
             raise self.refuses
-        if any(one["connectorName"] == request["connectorName"] for one in self.connectors.values()):
+        if any(existing["connectorName"] == request["connectorName"] for existing in self.connectors.values()):
             raise refusal("ConflictException", "a connector of that name exists")
         self.created += 1
         arn = f"arn:connector/{request['connectorName']}/{self.created}"
@@ -87,12 +87,12 @@ class MskConnect:
         return {"connectorArn": arn, "connectorState": "CREATING"}
 
     def update_connector(self, connectorArn: str, currentVersion: str, **change: Any) -> dict[str, Any]:  # noqa: N803
-        found = self._get(connectorArn)
-        # For one request, one of the two.
+        described = self._get(connectorArn)
+        # A request changes either configuration or capacity.
         assert len(change) == 1
-        assert currentVersion == found["currentVersion"]
+        assert currentVersion == described["currentVersion"]
         ((part, value),) = change.items()
-        found["connectorState"] = "UPDATING"
+        described["connectorState"] = "UPDATING"
         self.operations.insert(
             0,
             {
@@ -108,43 +108,44 @@ class MskConnect:
         return {"connectorArn": connectorArn, "connectorState": "UPDATING"}
 
     def delete_connector(self, connectorArn: str, currentVersion: str) -> dict[str, Any]:  # noqa: N803
-        found = self._get(connectorArn)
-        assert currentVersion == found["currentVersion"]
-        assert found["connectorState"] in ("RUNNING", "FAILED", "PAUSED")
-        found["connectorState"] = "DELETING"
+        described = self._get(connectorArn)
+        assert currentVersion == described["currentVersion"]
+        assert described["connectorState"] in ("RUNNING", "FAILED", "PAUSED")
+        described["connectorState"] = "DELETING"
         return {"connectorArn": connectorArn, "connectorState": "DELETING"}
 
     def list_connector_operations(self, connectorArn: str) -> dict[str, Any]:  # noqa: N803
-        return {"connectorOperations": [{k: v for k, v in one.items() if k != "change"} for one in self.operations]}
+        return {"connectorOperations": [_without_change(operation) for operation in self.operations]}
 
     def describe_connector_operation(self, connectorOperationArn: str) -> dict[str, Any]:  # noqa: N803
-        (found,) = [one for one in self.operations if one["connectorOperationArn"] == connectorOperationArn]
-        described = {key: value for key, value in found.items() if key != "change"}
-        return {**described, "errorInfo": {"code": "InvalidInput.Config", "message": "no such option"}}
+        (operation,) = [
+            listed for listed in self.operations if listed["connectorOperationArn"] == connectorOperationArn
+        ]
+        return {**_without_change(operation), "errorInfo": {"code": "InvalidInput.Config", "message": "no such option"}}
 
     def settle(self) -> None:
-        """Let what is under way come to its end, well or badly."""
-        for arn, one in list(self.connectors.items()):
-            state = one["connectorState"]
+        """Let what is under way end, well or badly."""
+        for arn, described in list(self.connectors.items()):
+            state = described["connectorState"]
             if state == "CREATING":
-                one["connectorState"] = "FAILED" if self.fails_to == "create" else "RUNNING"
-                one["stateDescription"] = {"code": "UnknownError.Unknown", "message": "a task failed"}
+                described["connectorState"] = "FAILED" if self.fails_to == "create" else "RUNNING"
+                described["stateDescription"] = {"code": "UnknownError.Unknown", "message": "a task failed"}
             if state == "UPDATING":
-                self._end_update(one)
+                self._end_update(described)
             if state == "DELETING":
                 del self.connectors[arn]
                 self.deleted += 1
 
-    def _end_update(self, one: dict[str, Any]) -> None:
+    def _end_update(self, described: dict[str, Any]) -> None:
         operation = self.operations[0]
-        one["connectorState"] = "RUNNING"
+        described["connectorState"] = "RUNNING"
         if self.fails_to == "update":
             operation["connectorOperationState"] = "ROLLBACK_COMPLETE"
             return
         operation["connectorOperationState"] = "UPDATE_COMPLETE"
         part, value = operation["change"]
-        one[part] = value
-        one["currentVersion"] += "+"
+        described[part] = value
+        described["currentVersion"] += "+"
 
     def _get(self, arn: str) -> dict[str, Any]:
         if arn not in self.connectors:
@@ -152,7 +153,14 @@ class MskConnect:
         return self.connectors[arn]
 
 
+def _without_change(operation: dict[str, Any]) -> dict[str, Any]:
+    """An operation as MSK Connect shows it."""
+    return {key: value for key, value in operation.items() if key != "change"}
+
+
 class Logs:
+    """CloudWatch Logs with one connector's log."""
+
     def filter_log_events(self, **request: Any) -> dict[str, Any]:
         assert request["logGroupName"] == LOG_GROUP
         assert request["startTime"] == BEGAN * 1000
@@ -223,8 +231,8 @@ class World:
 
     @property
     def only(self) -> dict[str, Any]:
-        ((one),) = self.msk.connectors.values()
-        return one
+        (described,) = self.msk.connectors.values()
+        return described
 
 
 @pytest.fixture
@@ -262,10 +270,10 @@ def test_a_connector_is_created_with_numbers_as_numbers_and_awaited(world: World
 
 
 def test_a_connector_of_a_longer_name_is_another_one(world: World) -> None:
-    other = {**connector.wanted({"Connector": DEFINITION}), "connectorName": f"{NAME}-2"}
-    world.msk.create_connector(tags={}, **other)
+    definition = {**connector.wanted({"Connector": DEFINITION}), "connectorName": f"{NAME}-2"}
+    world.msk.create_connector(tags={}, **definition)
     world.create()
-    assert {one["connectorName"] for one in world.msk.connectors.values()} == {NAME, f"{NAME}-2"}
+    assert {described["connectorName"] for described in world.msk.connectors.values()} == {NAME, f"{NAME}-2"}
 
 
 def test_nothing_happens_where_nothing_changed(world: World) -> None:

@@ -33,8 +33,8 @@ class Emr:
     def list_steps(self, ClusterId: str, StepStates: list[str], Marker: str = "0") -> dict[str, Any]:  # noqa: N803
         if self.refuses is not None:
             raise self.refuses
-        newest_first = [one for one in reversed(self.steps[ClusterId]) if one["Status"]["State"] in StepStates]
-        # Two a page.
+        newest_first = [step for step in reversed(self.steps[ClusterId]) if step["Status"]["State"] in StepStates]
+        # Two steps per page.
         page = int(Marker)
         more = {"Marker": str(page + 2)} if page + 2 < len(newest_first) else {}
         return {"Steps": newest_first[page : page + 2], **more}
@@ -45,29 +45,29 @@ class Emr:
         return {"Cluster": {"Id": ClusterId, "Status": {"State": self.states[ClusterId]}}}
 
     def add_job_flow_steps(self, JobFlowId: str, Steps: list[dict[str, Any]]) -> dict[str, Any]:  # noqa: N803
-        (one,) = Steps
-        assert one["ActionOnFailure"] == "CONTINUE"
+        (definition,) = Steps
+        assert definition["ActionOnFailure"] == "CONTINUE"
         self.now += 1
         number = sum(map(len, self.steps.values())) + 1
         self.steps[JobFlowId].append(
             {
                 "Id": f"s-{number}",
-                "Name": one["Name"],
-                "Config": one["HadoopJarStep"],
+                "Name": definition["Name"],
+                "Config": definition["HadoopJarStep"],
                 "Status": {"State": "PENDING", "Timeline": {"CreationDateTime": self.time()}},
             }
         )
         return {"StepIds": [f"s-{number}"]}
 
     def cancel_steps(self, ClusterId: str, StepIds: list[str], StepCancellationOption: str) -> dict[str, Any]:  # noqa: N803
-        for one in self.steps[ClusterId]:
-            if one["Id"] in StepIds:
-                if one["Status"]["State"] == "PENDING":
-                    self.end(one, "CANCELLED")
+        for step in self.steps[ClusterId]:
+            if step["Id"] in StepIds:
+                if step["Status"]["State"] == "PENDING":
+                    self.end(step, "CANCELLED")
                 elif not self.stubborn or StepCancellationOption == "TERMINATE_PROCESS":
-                    one["Status"]["State"] = "CANCEL_PENDING"
+                    step["Status"]["State"] = "CANCEL_PENDING"
         self.interrupts.append(StepCancellationOption)
-        return {"CancelStepsInfoList": [{"StepId": one, "Status": "SUBMITTED"} for one in StepIds]}
+        return {"CancelStepsInfoList": [{"StepId": id_, "Status": "SUBMITTED"} for id_ in StepIds]}
 
     def time(self) -> datetime:
         return datetime.fromtimestamp(self.now, UTC)
@@ -76,23 +76,25 @@ class Emr:
         """Let time pass: cancelled steps end, and the next one starts."""
         self.now += seconds
         for cluster in self.steps.values():
-            for one in cluster:
-                if one["Status"]["State"] == "CANCEL_PENDING":
-                    self.end(one, "CANCELLED")
-            running = [one for one in cluster if one["Status"]["State"] == "RUNNING"]
-            pending = [one for one in cluster if one["Status"]["State"] == "PENDING"]
+            for step in cluster:
+                if step["Status"]["State"] == "CANCEL_PENDING":
+                    self.end(step, "CANCELLED")
+            running = [step for step in cluster if step["Status"]["State"] == "RUNNING"]
+            pending = [step for step in cluster if step["Status"]["State"] == "PENDING"]
             if pending and not running:
                 pending[0]["Status"]["State"] = "RUNNING"
                 pending[0]["Status"]["Timeline"]["StartDateTime"] = self.time()
 
-    def end(self, one: dict[str, Any], state: str) -> None:
-        one["Status"]["State"] = state
-        one["Status"]["Timeline"]["EndDateTime"] = self.time()
+    def end(self, step: dict[str, Any], state: str) -> None:
+        step["Status"]["State"] = state
+        step["Status"]["Timeline"]["EndDateTime"] = self.time()
         if state == "FAILED":
-            one["Status"]["FailureDetails"] = {"Reason": "Unknown Error.", "LogFile": "s3://logs/stderr.gz"}
+            step["Status"]["FailureDetails"] = {"Reason": "Unknown Error.", "LogFile": "s3://logs/stderr.gz"}
 
 
 class World:
+    """EMR, and CloudFormation's requests to our resource."""
+
     def __init__(self) -> None:
         self.emr = Emr()
         self.client = Modelled("emr", self.emr)
@@ -122,8 +124,8 @@ class World:
         emr_step.add_again(event, self.client, CLUSTER, NAME)
 
     def shown(self, cluster: str = CLUSTER) -> list[tuple[str, str]]:
-        """Name and state of each step, in the order of their making."""
-        return [(one["Name"], one["Status"]["State"]) for one in self.emr.steps[cluster]]
+        """Name and state of each step, in the order in which they were added."""
+        return [(step["Name"], step["Status"]["State"]) for step in self.emr.steps[cluster]]
 
     def of_cluster(self, cluster: str = CLUSTER) -> Event:
         return {"detail-type": "EMR Step Status Change", "detail": {"clusterId": cluster, "state": "FAILED"}}
@@ -319,8 +321,8 @@ def test_a_step_that_ended_is_added_again_as_it_was(world: World, state: str) ->
 def test_the_newest_of_the_ended_steps_is_added(world: World) -> None:
     world.until_done(world.request("Create"))
     world.until_done(world.request("Update", OTHER_ARGS))
-    for one in world.emr.steps[CLUSTER]:
-        world.emr.end(one, "CANCELLED")
+    for step in world.emr.steps[CLUSTER]:
+        world.emr.end(step, "CANCELLED")
     world.add_again(world.of_cluster())
     assert world.shown()[-1] == (step_name(NAME, OTHER_ARGS), "PENDING")
 
@@ -391,7 +393,7 @@ def test_a_step_added_at_the_same_moment_by_a_deployment_stays_alone(world: Worl
 
 
 def add(world: World, name: str, args: list[str], adds: Any = None) -> None:
-    """A step that something else has added."""
+    """Add a step as something else would."""
     world.emr.now += 1
     jar = {"Jar": "command-runner.jar", "Args": args}
     (adds or world.emr.add_job_flow_steps)(
