@@ -1,5 +1,5 @@
-"""The connectors' custom resource, with real Kafka Connect clusters in the place of MSK Connect's: plugin and worker
-configuration are swapped under a running database, and no new snapshot starts."""
+"""The connectors' custom resource, with real Kafka Connect clusters in the place of MSK Connect's. Plugin and worker
+configuration are swapped while the database is in use, and no new snapshot starts."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RENDER = {
 
 
 class LocalMskConnect:
-    """MSK Connect as far as it is used here: each connector has a Connect cluster of its own, which goes with it.
+    """MSK Connect as far as it is used here. Each connector has a Connect cluster of its own, which ends with it.
 
     ``plugins`` and ``workers`` are custom plugins and worker configurations by their ARNs.
     """
@@ -65,7 +65,7 @@ class LocalMskConnect:
 
     def list_connectors(self, connectorNamePrefix: str) -> dict[str, Any]:  # noqa: N803
         for arn in self._deleting:
-            # Not stopped in order: the database has to notice by itself that the connector is gone.
+            # Killed, not stopped: the database has to notice by itself that the connector is gone.
             self._clusters.pop(arn).kill()
             del self._requests[arn]
         self._deleting.clear()
@@ -92,7 +92,7 @@ class LocalMskConnect:
 
     def create_connector(self, tags: dict[str, str], **request: Any) -> dict[str, Any]:
         name = request["connectorName"]
-        if any(one["connectorName"] == name for one in self._requests.values()):
+        if any(running["connectorName"] == name for running in self._requests.values()):
             raise refusal("ConflictException", "a connector of that name exists", "CreateConnector")
         cluster = f"msk-connect-{name}-{next(self._numbers)}"
         worker = ConnectWorker(
@@ -224,14 +224,14 @@ class Deployment:
     def landed(self) -> list[tuple[str, int, str, Any]]:
         """Topic, offset, operation and new row of every change in the landing bucket."""
         s3 = self.pipeline.aws.client("s3")
-        found = []
+        changes = []
         for page in s3.get_paginator("list_objects_v2").paginate(Bucket=LANDING_BUCKET):
             for entry in page.get("Contents", ()):
                 body = gzip.decompress(s3.get_object(Bucket=LANDING_BUCKET, Key=entry["Key"])["Body"].read())
                 for line in map(json.loads, body.splitlines()):
                     change = json.loads(base64.b64decode(line["value"]))
-                    found.append((entry["Key"].split("/")[-3], line["offset"], change["op"], change["after"]))
-        return found
+                    changes.append((entry["Key"].split("/")[-3], line["offset"], change["op"], change["after"]))
+        return changes
 
     def read_by_snapshots(self) -> Counter[str]:
         """How many rows of each topic come from a snapshot."""
@@ -312,7 +312,7 @@ def test_a_changed_configuration_keeps_cluster_and_position(deployment: Deployme
 
 
 def test_without_its_offset_topic_a_swap_would_take_a_new_snapshot(deployment: Deployment) -> None:
-    """What the first test would see if positions did not hang on the offset topic."""
+    """Shows that the first test would fail if positions did not hang on the offset topic."""
     snapshot = deployment.read_by_snapshots()
     deployment.deploy(
         deployment.request("Update", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-without-position")
