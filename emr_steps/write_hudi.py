@@ -28,18 +28,15 @@ def main(argv: list[str]) -> int:
     """Run the step; 0 when drained or told to stop, 1 on an error."""
     options = arguments(argv)
 
-    def write(step: Job) -> None:
-        changes = {
+    def write(running: Job) -> None:
+        work = {
             contract.table: LandedChanges(
-                step.spark,
-                contract,
-                Landing(step.s3, options.landing, f"{options.topic_prefix}.{contract.source.table}"),
-                step.writer(contract),
-                step.settings,
-            )
-            for contract in step.contracts
+                running.writer(contract),
+                Landing(running.services.s3, options.landing, f"{options.topic_prefix}.{contract.source.table}"),
+            ).commit_next
+            for contract in running.contracts
         }
-        step.run({table: landed.step for table, landed in changes.items()}, options.idle_seconds)
+        running.run(work, options.idle_seconds)
 
     return job.main("headwater write_hudi", options.contract, options, write)
 

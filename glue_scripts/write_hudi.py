@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from dataclasses import replace
 
 import boto3
 from pyspark.sql import DataFrame
 
 from headwater.lake import job
 from headwater.lake.backfill import Backfill
+from headwater.lake.backfill_requests import BackfillRequests
 from headwater.lake.job import Job
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
 from headwater.lake.streamed_changes import StreamedChanges
@@ -25,7 +25,7 @@ _BACKFILL_SECONDS = 5.0
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
-    """Parse the job's arguments; those that Glue adds of its own are passed over."""
+    """Parse the job's arguments; those that Glue adds are ignored."""
     parser = job.parser("Write a DynamoDB table's changes into a Hudi table.")
     parser.add_argument("--contract", required=True, help="s3:// address of the contract's JSON")
     parser.add_argument("--stream-arn", required=True, help="ARN of the Kinesis stream")
@@ -47,36 +47,33 @@ def main(argv: list[str]) -> int:
 
 
 def write(running: Job, options: argparse.Namespace) -> None:
-    """Follow the stream, and load exports beside it, until the job is told to stop."""
+    """Follow the stream, and load exports between its commits, until the job is told to stop."""
     (contract,) = running.contracts
     writer = running.writer(contract)
-    if options.starting_position == TRIM_HORIZON and not writer.progress.since:
-        writer.progress = replace(writer.progress, since=time.time_ns() // 1000)
-    changes = StreamedChanges(running.spark, contract, writer, options.source_table, running.settings)
-    backfill = Backfill(
-        writer,
-        running.s3,
-        options.lake,
-        running.spark,
-        contract,
-        options.source_table,
-        running.settings,
-        running.report,
-    )
+    if options.starting_position == TRIM_HORIZON:
+        writer.note_streaming_start()
+    changes = StreamedChanges(writer, options.source_table)
+    requests = BackfillRequests(running.services.s3, options.lake, contract.table)
+    backfill = Backfill(writer, requests, options.source_table)
     if options.source == "api":
-        stream = KinesisStream(boto3.client("kinesis"), options.stream_arn, options.starting_position)
-
-        def step() -> bool:
-            began = time.monotonic()
-            worked = changes.commit_read(stream)
-            worked = backfill.step() or worked
-            if worked and not options.once:
-                running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
-            return worked
-
-        running.run({contract.table: step}, idle_seconds=min(options.window_seconds, 1.0))
+        follow_api(running, changes, backfill, options)
     else:
         follow_glue(running, changes, backfill, options)
+
+
+def follow_api(running: Job, changes: StreamedChanges, backfill: Backfill, options: argparse.Namespace) -> None:
+    """Follow the stream through the Kinesis API."""
+    stream = KinesisStream(boto3.client("kinesis"), options.stream_arn, options.starting_position)
+
+    def commit_next() -> bool:
+        began = time.monotonic()
+        worked = changes.commit_read(stream)
+        worked = backfill.commit_next() or worked
+        if worked and not options.once:
+            running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
+        return worked
+
+    running.run({running.contracts[0].table: commit_next}, idle_seconds=min(options.window_seconds, 1.0))
 
 
 def follow_glue(running: Job, changes: StreamedChanges, backfill: Backfill, options: argparse.Namespace) -> None:
@@ -108,13 +105,13 @@ def follow(
         stream = stream.trigger(processingTime=f"{options.window_seconds} seconds")
     query = stream.start()
 
-    def load() -> bool:
+    def commit_next() -> bool:
         if not query.isActive:
             running.stop.set()
-        return backfill.step()
+        return backfill.commit_next()
 
     try:
-        running.run({running.contracts[0].table: load}, idle_seconds=_BACKFILL_SECONDS)
+        running.run({running.contracts[0].table: commit_next}, idle_seconds=_BACKFILL_SECONDS)
         if options.once:
             query.awaitTermination()
     finally:

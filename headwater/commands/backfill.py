@@ -15,8 +15,8 @@ from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
-from headwater.lake import backfill_client
-from headwater.lake.backfill import Requests
+from headwater.lake import backfill_requests
+from headwater.lake.backfill_requests import BackfillRequests, News
 from headwater.lake.dynamodb_export import Export
 from headwater.paths import CONTRACTS
 
@@ -33,19 +33,19 @@ def backfill(
     region: Annotated[str, typer.Option(help="AWS region; without it, the AWS configuration's.")] = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
 ) -> None:
-    """Let the running job load an export of a DynamoDB table beneath what is streamed, and watch it.
+    """Ask the running job to load an export of a DynamoDB table as the oldest state, and watch it.
 
-    Ctrl-C ends the watching only; run the same command again to go on. A backfill that was withdrawn goes on at the
-    next data file when it is asked for again, and one that is done is not loaded twice.
+    Ctrl-C only ends the watching; run the same command again to watch on. A withdrawn backfill goes on at the next data
+    file when you run the command again. A finished export is never loaded twice.
     """
     contract = _contract(contracts, table)
     try:
         s3 = _s3(endpoint, region)
-        requests = Requests(s3, lake, contract.table)
+        requests = BackfillRequests(s3, lake, contract.table)
         if withdraw:
             _withdraw(requests, export_uri)
         else:
-            export = backfill_client.request(s3, requests, export_uri)
+            export = backfill_requests.ask(s3, requests, export_uri)
             say(f"Requested: {export.items:,} items in {len(export.files):,} files of {export.table}, {export.uri}")
             _watch(requests, export)
     except (BotoCoreError, ClientError) as error:
@@ -58,11 +58,10 @@ def _contract(folder: Path, table: str) -> Contract:
     known = read_contracts(folder)
     for contract in known:
         if contract.table == table:
-            backfill_client.check_contract(contract)
+            backfill_requests.check_contract(contract)
             return contract
-    raise UserError(
-        f"--table: found {table!r}, expected one of {', '.join(one.table for one in known)}, as in {folder}"
-    )
+    tables = ", ".join(contract.table for contract in known)
+    raise UserError(f"--table: found {table!r}, expected one of {tables}, as in {folder}")
 
 
 def _s3(endpoint: str, region: str) -> Any:
@@ -75,7 +74,7 @@ def _s3(endpoint: str, region: str) -> Any:
     )
 
 
-def _watch(requests: Requests, export: Export) -> None:
+def _watch(requests: BackfillRequests, export: Export) -> None:
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -86,7 +85,7 @@ def _watch(requests: Requests, export: Export) -> None:
     try:
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("Waiting for the job", total=len(export.files))
-            for news in backfill_client.follow(requests, export.id):
+            for news in backfill_requests.follow(requests, export.id):
                 done = news.status.files_done if news.status is not None else 0
                 progress.update(task, completed=done, description=_description(news))
     except KeyboardInterrupt:
@@ -95,15 +94,15 @@ def _watch(requests: Requests, export: Export) -> None:
     say(f"Done: the {export.items:,} items of the export are in the lake, or in quarantine where they do not fit")
 
 
-def _description(news: backfill_client.News) -> str:
+def _description(news: News) -> str:
     if news.status is None:
         return "Waiting for the job"
     quiet = f", no news for {news.quiet:.0f} s" if news.quiet > _QUIET_SECONDS else ""
     return f"{news.status.items:,} items{quiet}"
 
 
-def _withdraw(requests: Requests, export_uri: str) -> None:
-    status = backfill_client.withdraw(requests, export_uri)
+def _withdraw(requests: BackfillRequests, export_uri: str) -> None:
+    status = backfill_requests.withdraw(requests, export_uri)
     if status is None:
         say("Withdrawn: no job had taken the request up")
     else:

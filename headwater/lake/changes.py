@@ -98,3 +98,15 @@ def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
     """Name and Spark type of the columns of a decoded batch: a row's own, then what a record without a row says."""
     lake = [(name, type_.ddl()) for name, type_ in contract.lake_columns()]
     return [*lake, ("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
+
+
+ROW_TAGS = (None, None, None)
+"""What follows a row's own values in the columns of ``columns_tagged``."""
+
+
+def without_row(
+    width: int, floor: str | None = None, reason: str | None = None, raw: str | None = None
+) -> tuple[Any, ...]:
+    """A record that gives no row, in the columns of ``columns_tagged``: the table's new floor that it sets, or why it
+    cannot be decoded with what is kept of it. ``width`` is the number of the lake table's columns."""
+    return (*(None,) * width, floor, reason, raw)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from binascii import a2b_base64
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import SourceType
-from headwater.lake.changes import BadRecord, Decoded, Identity, epoch_digits
+from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
 from headwater.lake.convert import (
     TOAST_PLACEHOLDER,
     Converter,
@@ -272,21 +273,18 @@ class _Inside:
                 member.read(inner, values, left)
 
 
-def decode_lines(
-    lines: Iterator[tuple[str, str]], decoder: PostgresDecoder, decode_base64: Callable[[str], bytes]
-) -> Iterator[tuple[Any, ...]]:
+def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> Iterator[tuple[Any, ...]]:
     """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; the
     raw line of a bad record is kept as it is."""
-    nothing = (None,) * decoder.width
     for where, line in lines:
         try:
             record = json.loads(line)
             value = record["value"]
-            decoded = decoder.decode(None if value is None else decode_base64(value), f"{where}/{record['offset']}")
+            decoded = decoder.decode(None if value is None else a2b_base64(value), f"{where}/{record['offset']}")
         except BadRecord as bad:
-            yield (*nothing, bad.floor, str(bad), line)
+            yield without_row(decoder.width, bad.floor, str(bad), line)
             continue
         for row in decoded.rows:
-            yield (*row, None, None, None)
+            yield row + ROW_TAGS
         if decoded.floor is not None:
-            yield (*nothing, decoded.floor, None, None)
+            yield without_row(decoder.width, decoded.floor)

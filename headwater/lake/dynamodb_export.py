@@ -1,7 +1,7 @@
 """A full export of a DynamoDB table in S3, as ``ExportTableToPointInTime`` writes it in DynamoDB JSON.
 
 ``<prefix>/AWSDynamoDB/<export>/`` holds ``manifest-summary.json``, which is written last, ``manifest-files.json`` with
-a line a data file, and ``data/*.json.gz`` with a line an item. Format: Amazon DynamoDB Developer Guide, "DynamoDB
+a line per data file, and ``data/*.json.gz`` with a line per item. Format: Amazon DynamoDB Developer Guide, "DynamoDB
 table export output format".
 """
 
@@ -18,20 +18,19 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO, Annotated, Any, Literal, TypeVar
 
+import msgspec
 from botocore.exceptions import ClientError
 
 from headwater.errors import UserError
-from headwater.lake.changes import BadRecord, epoch_digits
+from headwater.lake.changes import ROW_TAGS, BadRecord, without_row
 from headwater.lake.dynamodb_decoder import DynamoDecoder
-from headwater.lake.landing import split_uri
+from headwater.lake.s3_uri import object_uri, split_uri
 
 _SUMMARY = "manifest-summary.json"
-_TABLE_ARN = re.compile(r"arn:[^:]+:dynamodb:[^:]+:\d{12}:table/([a-zA-Z0-9_.-]{3,255})\Z")
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_TIE_DIGITS = 56
 _CHUNK = 1024 * 1024
 _NOT_THERE = ("403", "404", "AccessDenied", "NoSuchBucket", "NoSuchKey")
 
@@ -54,13 +53,13 @@ class DataFile:
     @property
     def uri(self) -> str:
         """The object's address."""
-        return f"s3://{self.bucket}/{self.key}"
+        return object_uri(self.bucket, self.key)
 
 
 @dataclass(frozen=True)
 class Export:
     """An export that is complete as far as its manifests tell. ``time`` is the moment whose state it holds, in
-    microseconds; ``files`` are in the order of their names, which is always the same."""
+    microseconds since 1970; ``files`` are in the order of their names, which is always the same."""
 
     uri: str
     id: str
@@ -71,31 +70,27 @@ class Export:
     @property
     def items(self) -> int:
         """How many items all files hold."""
-        return sum(found.items for found in self.files)
+        return sum(file.items for file in self.files)
 
     @staticmethod
     def open(s3: Any, uri: str) -> Export:
-        """Read the manifests of the export at ``uri``, the address of its folder or of its summary, and look whether
-        its data files are there. Their content is left to ``defect``. Raises UserError."""
+        """Read the manifests of the export at ``uri``, the address of its folder or of its summary, and check that its
+        data files exist. ``defect`` checks their content. Raises UserError."""
         bucket, folder = locate(uri)
         export_id = folder.rpartition("/")[2]
-        where = f"s3://{bucket}/{folder}"
-        summary = _Document(f"{where}/{_SUMMARY}", _read(s3, bucket, f"{folder}/{_SUMMARY}"))
-        # The first version of the format, which knew only full exports, names no type.
-        summary.expect("exportType", "FULL_EXPORT", "of a full export", absent=True)
-        summary.expect("outputFormat", "DYNAMODB_JSON", "of an export in DynamoDB JSON")
-        if summary.text("exportArn").rpartition("/")[2] != export_id:
-            raise summary.fail("exportArn", f"…/export/{export_id}, as the folder is called")
-        table = _TABLE_ARN.match(summary.text("tableArn"))
-        if table is None:
-            raise summary.fail("tableArn", "arn:aws:dynamodb:REGION:ACCOUNT:table/NAME")
+        uri = object_uri(bucket, folder)
+        where = f"{uri}/{_SUMMARY}"
+        summary = _parse(_read(s3, bucket, f"{folder}/{_SUMMARY}"), _Summary, where)
+        if _last_part(summary.export_arn) != export_id:
+            raise _misfit(where, "exportArn", summary.export_arn, f"…/export/{export_id}, as the folder is called")
         # An export may have been copied: its files are looked for beside its summary, not where they first were.
-        listed = summary.text("manifestFilesS3Key").rpartition("/")[2]
-        files = _files(s3, bucket, folder, listed)
-        items = sum(found.items for found in files)
-        if summary.number("itemCount") != items:
-            raise summary.fail("itemCount", f"{items}, the sum of {listed}")
-        return Export(where, export_id, table.group(1), summary.moment("exportTime"), files)
+        manifest = _last_part(summary.manifest_files_s3_key)
+        files = _files(s3, bucket, folder, manifest)
+        items = sum(file.items for file in files)
+        if summary.item_count != items:
+            raise _misfit(where, "itemCount", summary.item_count, f"{items}, the sum of {manifest}")
+        micros = (summary.export_time - _EPOCH) // _MICROSECOND
+        return Export(uri, export_id, _last_part(summary.table_arn), micros, files)
 
 
 def locate(uri: str) -> tuple[str, str]:
@@ -111,15 +106,15 @@ def locate(uri: str) -> tuple[str, str]:
 
 
 def defect(file: DataFile, s3: Any) -> str | None:
-    """What of a data file's content is not as its manifest says (bytes, compression, number of items), or None."""
+    """What in a data file's content is not as its manifest says (bytes, compression, number of items), or None."""
     digest = hashlib.md5(usedforsecurity=False)
     try:
         with _download(file, s3) as body:
             while chunk := body.read(_CHUNK):
                 digest.update(chunk)
-            found = base64.b64encode(digest.digest()).decode("ascii")
-            if found != file.md5:
-                return f"{file.uri}: MD5: found {found}, expected {file.md5}, the manifest's md5Checksum"
+            md5 = base64.b64encode(digest.digest()).decode("ascii")
+            if md5 != file.md5:
+                return f"{file.uri}: MD5: found {md5}, expected {file.md5}, the manifest's md5Checksum"
             body.seek(0)
             items = sum(1 for _ in _lines(body))
     except UserError as error:
@@ -131,19 +126,11 @@ def defect(file: DataFile, s3: Any) -> str | None:
     return None
 
 
-def floor(epoch: int, time: int) -> str:
-    """The ``_order`` just below the items of an export of ``time``, in microseconds, as DynamoDecoder orders them. When
-    the export is complete, nothing older than it that it did not show is alive: what an earlier export showed and the
-    stream has not touched, and all of an epoch before."""
-    return f"{epoch_digits(epoch)}0{time - 1:020d}{'9' * _TIE_DIGITS}"
-
-
 def decode_items(
     files: Iterator[DataFile], decoder: DynamoDecoder, export_id: str, time: int, s3: Any
 ) -> Iterator[tuple[Any, ...]]:
     """The items of data files to rows of ``columns_tagged``, as the state at ``time``, the export's. ``_position`` is
     ``export/file/line``, lines from 0; ``_raw`` of a bad item is a JSON object of the line and what replays it."""
-    nothing = (None,) * decoder.width
     for file in files:
         with _download(file, s3) as body:
             for number, line in enumerate(_lines(body)):
@@ -151,10 +138,10 @@ def decode_items(
                 try:
                     decoded = decoder.item(line, time, position)
                 except BadRecord as bad:
-                    yield (*nothing, None, str(bad), _raw(line, time, position))
+                    yield without_row(decoder.width, reason=str(bad), raw=_raw(line, time, position))
                     continue
                 for row in decoded.rows:
-                    yield (*row, None, None, None)
+                    yield row + ROW_TAGS
 
 
 def _raw(line: bytes, time: int, position: str) -> str:
@@ -167,7 +154,7 @@ def _raw(line: bytes, time: int, position: str) -> str:
 
 
 def _lines(body: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a compressed data file. The one of an empty partition may be empty itself."""
+    """The lines of a compressed data file. The file of an empty partition may be empty itself."""
     with gzip.GzipFile(fileobj=body) as unpacked:
         for line in unpacked:
             if stripped := line.strip():
@@ -176,7 +163,7 @@ def _lines(body: IO[bytes]) -> Iterator[bytes]:
 
 @contextlib.contextmanager
 def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
-    """The object as a local file: decoding is slower than reading, and S3 ends connections that stand still."""
+    """The object as a local file: decoding is slower than reading, and S3 closes connections that are idle."""
     with tempfile.TemporaryFile() as body:
         try:
             s3.download_fileobj(file.bucket, file.key, body)
@@ -187,7 +174,7 @@ def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
 
 
 def _read(s3: Any, bucket: str, key: str) -> str:
-    uri = f"s3://{bucket}/{key}"
+    uri = object_uri(bucket, key)
     try:
         body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
         return body.decode("utf-8")
@@ -198,7 +185,7 @@ def _read(s3: Any, bucket: str, key: str) -> str:
 
 
 def _unreadable(error: ClientError, uri: str) -> Exception:
-    """The error to raise for one of S3's: what may be a passing fault stays as it is."""
+    """The error to raise for one of S3's: one that may be gone at the next try stays as it is."""
     code = error.response["Error"]["Code"]
     if code not in _NOT_THERE:
         return error
@@ -211,18 +198,20 @@ def _unreadable(error: ClientError, uri: str) -> Exception:
 def _files(s3: Any, bucket: str, folder: str, manifest: str) -> tuple[DataFile, ...]:
     """The data files that the manifest lists, which must all be there. Raises UserError."""
     sizes = _sizes(s3, bucket, f"{folder}/data/")
-    found: dict[str, DataFile] = {}
+    files: dict[str, DataFile] = {}
     for number, line in enumerate(_read(s3, bucket, f"{folder}/{manifest}").splitlines(), 1):
         if not line.strip():
             continue
-        entry = _Document(f"s3://{bucket}/{folder}/{manifest} line {number}", line)
-        key = f"{folder}/data/{entry.text('dataFileS3Key').rpartition('/')[2]}"
+        where = f"{object_uri(bucket, folder)}/{manifest} line {number}"
+        entry = _parse(line, _Entry, where)
+        key = f"{folder}/data/{_last_part(entry.data_file_s3_key)}"
         if key not in sizes:
-            raise entry.fail("dataFileS3Key", f"an object: s3://{bucket}/{key} is not there")
-        if key in found:
-            raise entry.fail("dataFileS3Key", "every data file once")
-        found[key] = DataFile(bucket, key, entry.number("itemCount"), entry.text("md5Checksum"), sizes[key])
-    return tuple(found[key] for key in sorted(found))
+            expected = f"an object: {object_uri(bucket, key)} is not there"
+            raise _misfit(where, "dataFileS3Key", entry.data_file_s3_key, expected)
+        if key in files:
+            raise _misfit(where, "dataFileS3Key", entry.data_file_s3_key, "every data file once")
+        files[key] = DataFile(bucket, key, entry.item_count, entry.md5_checksum, sizes[key])
+    return tuple(files[key] for key in sorted(files))
 
 
 def _sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
@@ -230,47 +219,75 @@ def _sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
         pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
         return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", ())}
     except ClientError as error:
-        raise _unreadable(error, f"s3://{bucket}/{prefix}") from None
+        raise _unreadable(error, object_uri(bucket, prefix)) from None
 
 
-class _Document:
-    """A JSON object of a manifest, whose errors name file, field, found and expected."""
+# --- Manifests --------------------------------------------------------------------------------------------------------
 
-    def __init__(self, where: str, text: str) -> None:
-        self._where = where
-        try:
-            self._fields = json.loads(text)
-        except ValueError as error:
-            raise UserError(f"{where}: found {error}, expected JSON") from None
-        if not isinstance(self._fields, dict):
-            raise UserError(f"{where}: found {type(self._fields).__name__}, expected a JSON object")
+# What a field must be is its description here, which the error of a field that does not fit repeats.
+_Text = Annotated[str, msgspec.Meta(min_length=1, description="a text")]
+_Count = Annotated[int, msgspec.Meta(ge=0, description="a number")]
+_TableArn = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"\Aarn:[^:]+:dynamodb:[^:]+:[0-9]{12}:table/[a-zA-Z0-9_.-]{3,255}\Z",
+        description="arn:aws:dynamodb:REGION:ACCOUNT:table/NAME",
+    ),
+]
+_Moment = Annotated[dt.datetime, msgspec.Meta(tz=True, description="a time in UTC, such as 2026-01-31T12:00:00.000Z")]
+_Full = Annotated[Literal["FULL_EXPORT"], msgspec.Meta(description="'FULL_EXPORT', of a full export")]
+_Json = Annotated[Literal["DYNAMODB_JSON"], msgspec.Meta(description="'DYNAMODB_JSON', of an export in DynamoDB JSON")]
 
-    def fail(self, field: str, expected: str) -> UserError:
-        return UserError(f"{self._where}: {field}: found {self._fields.get(field)!r}, expected {expected}")
 
-    def expect(self, field: str, value: str, why: str, absent: bool = False) -> None:
-        if self._fields.get(field) != value and not (absent and field not in self._fields):
-            raise self.fail(field, f"{value!r}, {why}")
+class _Summary(msgspec.Struct, rename="camel"):
+    """What is needed of ``manifest-summary.json``."""
 
-    def text(self, field: str) -> str:
-        value = self._fields.get(field)
-        if not isinstance(value, str) or not value:
-            raise self.fail(field, "a text")
-        return value
+    output_format: _Json
+    export_arn: _Text
+    table_arn: _TableArn
+    manifest_files_s3_key: _Text
+    item_count: _Count
+    export_time: _Moment
+    # The first version of the format, which knew only full exports, names no type.
+    export_type: _Full = "FULL_EXPORT"
 
-    def number(self, field: str) -> int:
-        value = self._fields.get(field)
-        if type(value) is not int or value < 0:
-            raise self.fail(field, "a number")
-        return value
 
-    def moment(self, field: str) -> int:
-        """An ISO time in UTC as microseconds since 1970."""
-        text = self.text(field)
-        try:
-            found = dt.datetime.fromisoformat(text.replace("Z", "+00:00"))
-        except ValueError:
-            raise self.fail(field, "a time such as 2026-01-31T12:00:00.000Z") from None
-        if found.tzinfo is None:
-            raise self.fail(field, "a time in UTC, such as 2026-01-31T12:00:00.000Z")
-        return (found - _EPOCH) // _MICROSECOND
+class _Entry(msgspec.Struct, rename="camel"):
+    """A line of ``manifest-files.json``."""
+
+    data_file_s3_key: _Text
+    item_count: _Count
+    md5_checksum: _Text
+
+
+_Manifest = TypeVar("_Manifest", _Summary, _Entry)
+_FIELD = re.compile(r"at `\$\.(\w+)`|missing required field `(\w+)`")
+"""Where msgspec's message names the field that does not fit."""
+
+
+def _parse(text: str, type_: type[_Manifest], where: str) -> _Manifest:
+    """The JSON object of a manifest at ``where``. Raises UserError, naming file, field, found and expected."""
+    try:
+        return msgspec.json.decode(text, type=type_)
+    except msgspec.ValidationError as error:
+        named = _FIELD.search(str(error))
+        document = msgspec.json.decode(text)
+        if named is None:
+            raise UserError(f"{where}: found {type(document).__name__}, expected a JSON object") from None
+        name = named.group(1) or named.group(2)
+        (expected,) = (
+            field.type.__metadata__[0].description
+            for field in msgspec.structs.fields(type_)
+            if field.encode_name == name
+        )
+        raise _misfit(where, name, document.get(name), expected) from None
+    except msgspec.DecodeError as error:
+        raise UserError(f"{where}: found {error}, expected JSON") from None
+
+
+def _misfit(where: str, field: str, found: object, expected: str) -> UserError:
+    return UserError(f"{where}: {field}: found {found!r}, expected {expected}")
+
+
+def _last_part(path: str) -> str:
+    return path.rpartition("/")[2]

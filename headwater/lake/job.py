@@ -1,4 +1,4 @@
-"""What the entry scripts share: their arguments, one lease a table, their reports, and the loop."""
+"""What the entry scripts share: their arguments, a lease per table, their reports, and the loop."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 import boto3
@@ -20,14 +22,15 @@ from headwater.contract.model import Contract, from_json
 from headwater.errors import UserError
 from headwater.lake import metrics
 from headwater.lake.catalog import Catalog
-from headwater.lake.landing import LandingGap, split_uri
+from headwater.lake.landing import LandingGap
 from headwater.lake.lease import Lease, LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import HudiTable, ProgressMissing
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 
-Step = Callable[[], bool]
-"""Does some work, and says whether there was any."""
+CommitNext = Callable[[], bool]
+"""Commits what there is to commit next for a table, and says whether there was anything."""
 
 _EXPECTED = (UserError, LandingGap, LeaseLost, ProgressMissing, TooManyBadRecords, ValueError)
 _IDLE_REPORT_SECONDS = 30.0
@@ -40,100 +43,57 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument("--quarantine", help="s3://bucket/prefix of undecodable records; default LAKE/_quarantine")
     arguments.add_argument("--database", required=True, help="Glue database that holds the tables")
     arguments.add_argument("--epoch", type=int, default=1, help="raised when the source's history was cut")
-    arguments.add_argument("--batch-bytes", type=int, default=128 * 1024 * 1024, help="most compressed bytes a commit")
-    arguments.add_argument("--max-bad-share", type=float, default=0.01, help="most undecodable records a batch, 0 to 1")
+    arguments.add_argument(
+        "--batch-bytes", type=int, default=128 * 1024 * 1024, help="most compressed bytes per commit"
+    )
+    arguments.add_argument(
+        "--max-bad-share", type=float, default=0.01, help="largest share of undecodable records in a batch, 0 to 1"
+    )
     arguments.add_argument("--lease-seconds", type=float, default=30.0, help="how long a dead writer's lease lasts")
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
     return arguments
 
 
+@dataclass(frozen=True)
 class Job:
-    """A running job: it holds the leases of its tables from before Hudi's first client until after its last.
+    """A running job: it holds the leases of its tables, by table, and a Spark session. ``stop`` tells it to end."""
 
-    Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
-    """
-
-    def __init__(self, name: str, contract_uris: list[str], options: argparse.Namespace) -> None:
-        self.s3 = boto3.client("s3")
-        self.stop = threading.Event()
-        self._cloudwatch = metrics.CloudWatchReport(metrics.impatient_client(), options.database)
-        self.report = metrics.to_all(print_event, self._cloudwatch)
-        self._name = name
-        self._contract_uris = contract_uris
-        self._options = options
-        self._leases: dict[str, Lease] = {}
-        self.contracts: list[Contract] = []
-        self.spark: SparkSession
-        self.settings: WriterSettings
-
-    def __enter__(self) -> Job:
-        try:
-            self._enter()
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
-
-    def _enter(self) -> None:
-        options = self._options
-        for uri in self._contract_uris:
-            bucket, key = split_uri(uri)
-            text = self.s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode("utf-8")
-            self.contracts.append(from_json(text, uri))
-        owner = f"{socket.gethostname()}/{os.getpid()}"
-        for contract in self.contracts:
-            lease = Lease(self.s3, f"{options.lake}/_leases/{contract.table}.json", owner, options.lease_seconds)
-            lease.acquire(wait=options.lease_seconds * 2)
-            self._leases[contract.table] = lease
-        self.spark = SparkSession.builder.appName(self._name).getOrCreate()
-        self.settings = WriterSettings(
-            quarantine=options.quarantine or f"{options.lake}/_quarantine",
-            epoch=options.epoch,
-            batch_bytes=options.batch_bytes,
-            max_bad_share=options.max_bad_share,
-            parallelism=self.spark.sparkContext.defaultParallelism,
-        )
-        self._catalog = Catalog(boto3.client("glue"), options.database)
-
-    def __exit__(self, *_: object) -> None:
-        # A failed job's tasks may still be writing: they end before the next writer may begin.
-        if hasattr(self, "spark"):
-            self.spark.stop()
-        for lease in self._leases.values():
-            lease.release()
-        self._cloudwatch.flush()
+    contracts: list[Contract]
+    leases: Mapping[str, Lease]
+    spark: SparkSession
+    services: WriterServices
+    settings: WriterSettings
+    options: argparse.Namespace
+    stop: threading.Event
 
     def writer(self, contract: Contract) -> TableWriter:
         """The writer of one of the job's tables. Raises ProgressMissing and ValueError as ``TableWriter`` does."""
-        table = HudiTable(self.spark, contract, self._options.lake, self.settings.parallelism)
-        lease = self._leases[contract.table]
-        return TableWriter(contract, table, lease, self._catalog, self.s3, self.settings, self.report)
+        table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)
+        return TableWriter(table, self.leases[contract.table], self.services, self.settings)
 
-    def run(self, steps: Mapping[str, Step], idle_seconds: float) -> None:
-        """Run the steps, by table, each in a thread of its own until all are drained (``--once``) or the job is told to
-        stop. The first error stops them all after their current commit, and is raised."""
+    def run(self, work: Mapping[str, CommitNext], idle_seconds: float) -> None:
+        """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
+        stop. The first error stops all threads after their current commit, and is raised."""
         errors: list[BaseException] = []
 
-        def loop(table: str, step: Step) -> None:
+        def loop(table: str, commit_next: CommitNext) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
-            told = 0.0
+            reported = 0.0
             try:
                 while not self.stop.is_set():
-                    if step():
+                    if commit_next():
                         continue
-                    if self._options.once:
+                    if self.options.once:
                         return
-                    if time.monotonic() - told > _IDLE_REPORT_SECONDS:
-                        told = time.monotonic()
-                        self.report({"event": "idle", "table": table})
+                    if time.monotonic() - reported > _IDLE_REPORT_SECONDS:
+                        reported = time.monotonic()
+                        self.services.report({"event": "idle", "table": table})
                     self.stop.wait(idle_seconds)
             except BaseException as error:  # whatever it is, the caller must see it and the others must stop
                 errors.append(error)
                 self.stop.set()
 
-        threads = [
-            threading.Thread(target=loop, args=(table, step), name=f"writer {table}") for table, step in steps.items()
-        ]
+        threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -142,11 +102,63 @@ class Job:
             raise errors[0]
 
 
-def main(name: str, contract_uris: list[str], options: argparse.Namespace, body: Callable[[Job], None]) -> int:
-    """Run a script's body within its job; 0 when it ends or is told to stop, 1 on an error that is expected of a
-    user's input or of another writer, which is told as an event and on standard error."""
+@contextmanager
+def running_job(name: str, contract_uris: list[str], options: argparse.Namespace) -> Iterator[Job]:
+    """A job of these contracts. It takes its tables' leases before it starts Spark, and so before Hudi's first client;
+    it gives them back after Spark has stopped, also on an error.
+
+    Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
+    """
+    with ExitStack() as held:
+        cloudwatch = metrics.CloudWatchReport(metrics.impatient_client(), options.database)
+        held.callback(cloudwatch.flush)
+        s3 = boto3.client("s3")
+        contracts = [_read_contract(s3, uri) for uri in contract_uris]
+        leases = {}
+        for contract in contracts:
+            lease = leases[contract.table] = _taken_lease(s3, contract, options)
+            held.callback(lease.release)
+        spark = SparkSession.builder.appName(name).getOrCreate()
+        held.callback(_stop, spark, held)
+        settings = WriterSettings(
+            quarantine=options.quarantine or f"{options.lake}/_quarantine",
+            epoch=options.epoch,
+            batch_bytes=options.batch_bytes,
+            max_bad_share=options.max_bad_share,
+            parallelism=spark.sparkContext.defaultParallelism,
+        )
+        catalog = Catalog(boto3.client("glue"), options.database)
+        services = WriterServices(s3, catalog, metrics.to_all(print_event, cloudwatch))
+        yield Job(contracts, leases, spark, services, settings, options, threading.Event())
+
+
+def _read_contract(s3: Any, uri: str) -> Contract:
+    bucket, key = split_uri(uri)
+    return from_json(s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode("utf-8"), uri)
+
+
+def _taken_lease(s3: Any, contract: Contract, options: argparse.Namespace) -> Lease:
+    owner = f"{socket.gethostname()}/{os.getpid()}"
+    lease = Lease(s3, f"{options.lake}/_leases/{contract.table}.json", owner, options.lease_seconds)
+    lease.acquire(wait=options.lease_seconds * 2)
+    return lease
+
+
+def _stop(spark: SparkSession, held: ExitStack) -> None:
+    """Stop Spark before the leases go: a failed job's tasks may still be writing, and they must end before the next
+    writer begins. If Spark cannot be stopped, the leases are not given back; they run out when this process ends."""
     try:
-        with Job(name, contract_uris, options) as job:
+        spark.stop()
+    except BaseException:
+        held.pop_all()
+        raise
+
+
+def main(name: str, contract_uris: list[str], options: argparse.Namespace, body: Callable[[Job], None]) -> int:
+    """Run a script's body within its job. Returns 0 when it ends or is told to stop. An error that a user's input or
+    another writer can cause is reported as an event and on standard error, and gives 1."""
+    try:
+        with running_job(name, contract_uris, options) as job:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: job.stop.set())
             print_event({"event": "started", "tables": [contract.table for contract in job.contracts]})

@@ -1,7 +1,7 @@
-"""A Kinesis stream read through its API, shard by shard, for where Glue's own source is not at hand.
+"""A Kinesis stream read through its API, shard by shard, where Glue's own source does not exist.
 
 A shard is read to its end before the shards that it was split or merged into, so that the changes of one key keep the
-order of the stream across a reshard. How far each is read is the caller's to keep, in the commit.
+order of the stream across a reshard. The caller keeps the cursor, in the commit.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-Cursor = Mapping[str, int]
+ShardCursor = Mapping[str, int]
 """The sequence number of the last record read of each ``stream/shard``, or ``READ_TO_END`` or ``NOTHING_READ``."""
 
 READ_TO_END = -1
-"""Of a closed shard: nothing more will come of it."""
+"""For a closed shard: it will hold no more records."""
 NOTHING_READ = 0
-"""Of a shard that was found but held no record yet."""
+"""For a shard that has held no record yet."""
 _RECORDS_A_CALL = 10_000
 TRIM_HORIZON = "TRIM_HORIZON"
 LATEST = "LATEST"
@@ -32,8 +32,8 @@ class Record:
 
 
 class KinesisStream:
-    """The open end of a stream. ``start`` (TRIM_HORIZON or LATEST) is for the shards that are there when it is first
-    read; shards that come of resharding later are always read from their beginning."""
+    """The open end of a stream. ``start`` (TRIM_HORIZON or LATEST) is for the shards that exist at the first read;
+    shards that a later reshard makes are always read from their beginning."""
 
     def __init__(self, kinesis: Any, arn: str, start: str) -> None:
         self._kinesis = kinesis
@@ -41,7 +41,7 @@ class KinesisStream:
         self._start = start
         self._iterators: dict[str, str] = {}
 
-    def read(self, cursor: Cursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
+    def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
         """Records after the cursor, of every shard whose parents are read to their end, until ``most_bytes`` are
         reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped."""
         shards = {shard["ShardId"]: shard for shard in self._shards()}
@@ -55,11 +55,11 @@ class KinesisStream:
                 continue
             if total >= most_bytes:
                 break
-            found, end = self._records(name, reached.get(source), first)
-            total += sum(len(record.data) for record in found)
-            records += found
-            if found or source not in reached:
-                reached[source] = int(found[-1].sequence) if found else NOTHING_READ
+            read, end = self._records(name, reached.get(source), first)
+            total += sum(len(record.data) for record in read)
+            records += read
+            if read or source not in reached:
+                reached[source] = int(read[-1].sequence) if read else NOTHING_READ
             if end:
                 reached[source] = READ_TO_END
         return records, reached
@@ -76,7 +76,7 @@ class KinesisStream:
                 return
             request = {"NextToken": answer["NextToken"]}
 
-    def _is_due(self, shard: Mapping[str, Any], shards: Mapping[str, Any], reached: Cursor) -> bool:
+    def _is_due(self, shard: Mapping[str, Any], shards: Mapping[str, Any], reached: ShardCursor) -> bool:
         """Whether the shard's parents are read to their end, or older than the stream's retention."""
         parents = (shard.get("ParentShardId"), shard.get("AdjacentParentShardId"))
         return all(
@@ -95,8 +95,8 @@ class KinesisStream:
         following = answer.get("NextShardIterator")
         if following:
             self._iterators[shard] = following
-        found = [Record(record["Data"], record["SequenceNumber"], shard) for record in answer["Records"]]
-        return found, not following
+        records = [Record(record["Data"], record["SequenceNumber"], shard) for record in answer["Records"]]
+        return records, not following
 
     def _iterator(self, shard: str, last: int | None, first: bool) -> str:
         request: dict[str, Any] = {"StreamName": self._name, "ShardId": shard}

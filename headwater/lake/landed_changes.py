@@ -2,53 +2,45 @@
 
 from __future__ import annotations
 
-import binascii
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame
 
-from headwater.contract.model import Contract
-from headwater.lake.changes import columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
-from headwater.lake.landing import Landing, LandingObject, advance, read_lines
+from headwater.lake.decoded_frame import decoded_frame, spread
+from headwater.lake.landing import Landing, LandingObject, cursor_after, read_lines
 from headwater.lake.table import Progress
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.writer import TableWriter
 
 
 class LandedChanges:
     """Hands a topic's landing objects to the writer of its table, in the order of offsets."""
 
-    def __init__(
-        self, spark: SparkSession, contract: Contract, landing: Landing, writer: TableWriter, settings: WriterSettings
-    ) -> None:
-        self._spark = spark
-        self._contract = contract
-        self._landing = landing
+    def __init__(self, writer: TableWriter, landing: Landing) -> None:
         self._writer = writer
-        self._settings = settings
+        self._landing = landing
 
-    def step(self) -> bool:
+    def commit_next(self) -> bool:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
-        objects = self._landing.after(self._writer.progress.cursor, self._settings.batch_bytes)
+        objects = self._landing.after(self._writer.progress.cursor, self._writer.settings.batch_bytes)
         if not objects:
             return False
 
-        def progress(last: Progress) -> Progress:
-            return replace(last, cursor=advance(last.cursor, objects))
+        def advance(last: Progress) -> Progress:
+            return replace(last, cursor=cursor_after(last.cursor, objects))
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
-        self._writer.commit(self._decode(objects), name, progress)
+        self._writer.commit(self._decode(objects), name, advance)
         return True
 
     def _decode(self, objects: list[LandingObject]) -> DataFrame:
-        contract, epoch = self._contract, self._settings.epoch
-        slices = min(len(objects), self._settings.parallelism)
+        spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
+        epoch = settings.epoch
 
         def decode(part: Iterable[LandingObject]) -> Iterator[tuple[Any, ...]]:
-            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch), binascii.a2b_base64)
+            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch))
 
-        schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(contract))
-        rows = self._spark.sparkContext.parallelize(objects, slices).mapPartitions(decode)
-        return self._spark.createDataFrame(rows, schema, verifySchema=False)
+        rows = spread(spark, objects, settings.parallelism).mapPartitions(decode)
+        return decoded_frame(spark, contract, rows)

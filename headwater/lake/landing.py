@@ -14,7 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-Cursor = dict[str, int]
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
+
+OffsetCursor = dict[str, int]
 """The next offset to read of each ``topic/partition``."""
 
 _SUFFIX = ".jsonl.gz"
@@ -38,15 +40,6 @@ class LandingObject:
     size: int
 
 
-def split_uri(uri: str) -> tuple[str, str]:
-    """``s3://bucket/prefix`` as bucket and prefix without slashes at its ends. Raises ValueError."""
-    scheme, separator, rest = uri.partition("://")
-    bucket, _, prefix = rest.partition("/")
-    if scheme not in ("s3", "s3a") or not separator or not bucket:
-        raise ValueError(f"found {uri!r}, expected s3://bucket/prefix")
-    return bucket, prefix.strip("/")
-
-
 class Landing:
     """The landing objects of one topic below ``uri`` (``s3://bucket/prefix``)."""
 
@@ -54,21 +47,21 @@ class Landing:
         self._s3 = s3
         self._bucket, prefix = split_uri(uri)
         self._topic = topic
-        self._prefix = f"{prefix}/{topic}/" if prefix else f"{topic}/"
+        self._prefix = key_below(prefix, f"{topic}/")
 
     def after(self, cursor: Mapping[str, int], most_bytes: int) -> list[LandingObject]:
         """The objects after the cursor, of all partitions, until ``most_bytes`` (compressed) are reached in each; at
         least one object of a partition that has any. Raises LandingGap."""
-        found = [entry for partition in self._partitions() for entry in self._listed(partition, cursor, most_bytes)]
+        listed = [entry for partition in self._partitions() for entry in self._listed(partition, cursor, most_bytes)]
         with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
-            ends = list(pool.map(self._end, (entry[1] for entry in found)))
+            ends = list(pool.map(self._end, (key for _, key, _ in listed)))
         objects = []
         expected = dict(cursor)
-        for (source, key, size), end in zip(found, ends):
+        for (source, key, size), end in zip(listed, ends):
             first = int(key.rpartition("/")[2][: -len(_SUFFIX)])
             if first != expected.get(source, first):
                 raise LandingGap(
-                    f"s3://{self._bucket}/{key}: found {first} as first offset, expected {expected[source]}: "
+                    f"{object_uri(self._bucket, key)}: found {first} as first offset, expected {expected[source]}: "
                     f"landing objects of {source} are missing. Restore them; or move the table away, take a new "
                     "landing prefix and a new snapshot, and raise the epoch."
                 )
@@ -106,18 +99,20 @@ class Landing:
     def _end(self, key: str) -> int:
         metadata = self._s3.head_object(Bucket=self._bucket, Key=key)["Metadata"]
         if not metadata.get("next-offset", "").isdigit():
-            raise LandingGap(f"s3://{self._bucket}/{key}: no next-offset in its metadata: not written by the S3 sink")
+            raise LandingGap(
+                f"{object_uri(self._bucket, key)}: no next-offset in its metadata: not written by the S3 sink"
+            )
         return int(metadata["next-offset"])
 
 
-def advance(cursor: Mapping[str, int], objects: list[LandingObject]) -> Cursor:
+def cursor_after(cursor: Mapping[str, int], objects: list[LandingObject]) -> OffsetCursor:
     """The cursor after these objects."""
-    return {**cursor, **{found.source: found.next for found in objects}}
+    return {**cursor, **{landed.source: landed.next for landed in objects}}
 
 
 @functools.lru_cache(maxsize=1)
 def _worker_client() -> Any:
-    """One S3 client a Python worker: making one takes longer than reading a small object. Endpoint, region and
+    """One S3 client per Python worker: making one takes longer than reading a small object. Endpoint, region and
     credentials come from the environment, as everywhere with boto3."""
     import boto3
 
@@ -127,9 +122,9 @@ def _worker_client() -> Any:
 def read_lines(objects: Iterator[LandingObject], s3: Any | None = None) -> Iterator[tuple[str, str]]:
     """``topic/partition`` and line of every record of the objects."""
     client = s3 if s3 is not None else _worker_client()
-    for found in objects:
-        body = client.get_object(Bucket=found.bucket, Key=found.key)["Body"].read()
+    for landed in objects:
+        body = client.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read()
         # Records are many times the size of their object: never all of them at once.
         with io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(body)), _CHUNK_BYTES) as lines:
             for line in lines:
-                yield found.source, line.decode("utf-8").rstrip("\n")
+                yield landed.source, line.decode("utf-8").rstrip("\n")

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from headwater.lake.landing import split_uri
+from headwater.lake.s3_uri import split_uri
 
 
 class LeaseLost(RuntimeError):

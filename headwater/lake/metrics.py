@@ -1,4 +1,4 @@
-"""What the writers tell CloudWatch: the names of metrics, which the alarms read too, and the report that sends them."""
+"""The writers' metrics in CloudWatch: their names, which the alarms use too, and the report that sends them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 Report = Callable[[dict[str, Any]], None]
+"""Receives one event (a JSON document) at a time."""
 
 NAMESPACE = "Headwater"
 DATABASE = "Database"
@@ -19,7 +20,7 @@ TABLE = "Table"
 """The second and last dimension."""
 
 CHANGES = "Changes"
-"""How many changes were committed. A writer that had nothing to do sends 0, so that silence means it does not run."""
+"""How many changes were committed. A writer that has nothing to do sends 0, so silence means that it does not run."""
 FRESHNESS = "Freshness"
 """Seconds from the oldest change of a batch in its source to the batch's commit."""
 COMMIT_SECONDS = "CommitSeconds"
@@ -28,12 +29,12 @@ QUARANTINED = "QuarantinedRecords"
 """How many records could not be decoded and were put aside."""
 
 _UNITS = {CHANGES: "Count", QUARANTINED: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
-_VALUES_A_DATUM = 150  # PutMetricData's limit
+_VALUES_PER_DATUM = 150  # PutMetricData's limit
 
 
 @dataclass
 class _Pending:
-    """What one table has to tell: sums, and values of which the distribution counts."""
+    """What is not sent yet of one table: sums, and how often each value occurred."""
 
     sums: dict[str, int] = field(default_factory=lambda: {CHANGES: 0, QUARANTINED: 0})
     values: dict[str, Counter[float]] = field(default_factory=dict)
@@ -43,12 +44,13 @@ class _Pending:
 
 
 class CloudWatchReport:
-    """Receives a writer's events and sends what they mean, once in ``every`` seconds, from the thread of the event that
-    is due. A request that fails never reaches the writer: its counts go with the next one, its values are dropped.
+    """Receives a writer's events and sends their metrics every ``every`` seconds, in the thread of the event that comes
+    when that time is over. A failed request never stops the writer: its counts go with the next request, its values
+    are dropped.
 
-    Events, of which others are ignored: ``commit`` (``changes``, ``seconds``, ``completed_at`` and
+    These events count, others are ignored: ``commit`` (``changes``, ``seconds``, ``completed_at`` and
     ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time), ``quarantine``
-    (``records``) and ``idle``, each with its ``table``. Any number of threads may report.
+    (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class CloudWatchReport:
         self._due = clock() + every
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take one event in, and send where it is time to."""
+        """Take in one event, and send if it is time to."""
         kind = event["event"]
         if kind not in ("commit", "quarantine", "idle"):
             return
@@ -85,11 +87,11 @@ class CloudWatchReport:
         self.flush()
 
     def flush(self) -> None:
-        """Send what has come in since the last time. Call it when the writer ends."""
+        """Send what has come in since the last request. Call this when the writer ends."""
         with self._lock:
             self._due = self._clock() + self._every
             pending, self._pending = self._pending, {}
-        data = [datum for table, one in pending.items() for datum in self._data(table, one)]
+        data = [datum for table, unsent in pending.items() for datum in self._data(table, unsent)]
         if not data:
             return
         try:
@@ -98,9 +100,9 @@ class CloudWatchReport:
             # Whatever is wrong with CloudWatch, the lake goes on; missing metrics raise their own alarm.
             sys.stderr.write(f"CloudWatch took no metrics: {type(error).__name__}: {error}\n")
             with self._lock:
-                for table, one in pending.items():
+                for table, unsent in pending.items():
                     sums = self._pending.setdefault(table, _Pending()).sums
-                    for name, value in one.sums.items():
+                    for name, value in unsent.sums.items():
                         sums[name] += value
 
     def _data(self, table: str, pending: _Pending) -> list[dict[str, Any]]:
@@ -111,8 +113,8 @@ class CloudWatchReport:
         ]
         for name, values in pending.values.items():
             counted = sorted(values.items())
-            for start in range(0, len(counted), _VALUES_A_DATUM):
-                part = counted[start : start + _VALUES_A_DATUM]
+            for start in range(0, len(counted), _VALUES_PER_DATUM):
+                part = counted[start : start + _VALUES_PER_DATUM]
                 data.append(
                     {
                         "MetricName": name,
@@ -138,8 +140,8 @@ def impatient_client() -> Any:
 def to_all(*reports: Report) -> Report:
     """A report that hands each event to all of these, in order."""
 
-    def report(event: dict[str, Any]) -> None:
-        for one in reports:
-            one(event)
+    def report_to_all(event: dict[str, Any]) -> None:
+        for report in reports:
+            report(event)
 
-    return report
+    return report_to_all

@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable
 from typing import Any
 
-from headwater.lake.landing import split_uri
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 
 class TooManyBadRecords(RuntimeError):
@@ -37,8 +37,8 @@ def store(s3: Any, uri: str, table: str, batch: str, records: Iterable[tuple[str
     """Write ``(reason, landed line)`` pairs as one object below ``uri`` and return its address. ``batch`` names what
     the batch began with, so that a repeated batch writes the same object again instead of a second one."""
     bucket, prefix = split_uri(uri)
-    key = f"{prefix}/{table}/{batch}.jsonl.gz".lstrip("/")
+    key = key_below(prefix, f"{table}/{batch}.jsonl.gz")
     lines = [json.dumps({"reason": reason, "record": json.loads(line)}) for reason, line in records]
     body = gzip.compress("".join(line + "\n" for line in lines).encode("utf-8"), mtime=0)
     s3.put_object(Bucket=bucket, Key=key, Body=body)
-    return f"s3://{bucket}/{key}"
+    return object_uri(bucket, key)

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
 from pyspark import RDD
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from headwater.contract.model import Contract
 from headwater.errors import UserError
-from headwater.lake.changes import columns_tagged
+from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.kinesis import KinesisStream
 from headwater.lake.table import Progress
-from headwater.lake.writer import Advance, TableWriter, WriterSettings
+from headwater.lake.writer import Advance, TableWriter
 
 # How Glue's Kinesis source calls a record's data when it is told not to parse it, and how Spark's own sources do.
 _DATA = ("$json$data_infer_schema$_temporary$", "data")
@@ -26,59 +24,44 @@ _SHARD = "shardId"
 
 
 class StreamedChanges:
-    """Hands the records of a stream to the writer of their table. ``source_table`` is the DynamoDB table's name."""
+    """Hands the records of a stream to the writer of their table. ``source_table`` is the DynamoDB table's name. Every
+    commit notes when streaming began, where that is not known yet."""
 
-    def __init__(
-        self, spark: SparkSession, contract: Contract, writer: TableWriter, source_table: str, settings: WriterSettings
-    ) -> None:
-        self._spark = spark
-        self._contract = contract
+    def __init__(self, writer: TableWriter, source_table: str) -> None:
         self._writer = writer
         self._source_table = source_table
-        self._settings = settings
 
     def commit_read(self, stream: KinesisStream) -> bool:
         """Commit what the stream holds after the last commit, and say whether there was anything."""
-        last = self._writer.progress.cursor
-        records, cursor = stream.read(last, self._settings.batch_bytes)
+        settings = self._writer.settings
+        records, cursor = stream.read(self._writer.progress.cursor, settings.batch_bytes)
         if not records:
             return False
 
-        def advance(progress: Progress) -> Progress:
-            return replace(progress, cursor=cursor)
+        def advance(last: Progress) -> Progress:
+            return replace(last, cursor=cursor).with_streaming_start()
 
-        rows = [(record.data, record.sequence, f"{record.shard}/{record.sequence}") for record in records]
-        slices = min(len(rows), self._settings.parallelism)
-        batch = self._spark.sparkContext.parallelize(rows, slices)
-        self._commit(batch, f"{records[0].shard}-{records[0].sequence}", advance)
+        parts = [(record.data, record.sequence, f"{record.shard}/{record.sequence}") for record in records]
+        name = f"{records[0].shard}-{records[0].sequence}"
+        self._commit(spread(self._writer.spark, parts, settings.parallelism), name, advance)
         return True
 
     def commit_frame(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch of Structured Streaming. A batch that is repeated after a failure, even with more
         records than before, changes nothing that was already applied: the order of changes decides, never the batch."""
         data, sequence, position = _columns(frame)
-        self._commit(frame.select(data, sequence, position).rdd, f"batch-{batch_id:020d}", lambda progress: progress)
+        records = frame.select(data, sequence, position).rdd
+        self._commit(records, f"batch-{batch_id:020d}", Progress.with_streaming_start)
 
     def _commit(self, records: RDD[Any], name: str, advance: Advance) -> None:
-        contract, epoch, table = self._contract, self._settings.epoch, self._source_table
+        contract, epoch, table = self._writer.contract, self._writer.settings.epoch, self._source_table
 
         def decode(part: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
             plain = ((bytes(data) if isinstance(data, bytearray) else data, *where) for data, *where in part)
             return decode_records(plain, DynamoDecoder(contract, epoch, table))
 
-        schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(contract))
-        rows = self._spark.createDataFrame(records.mapPartitions(decode), schema, verifySchema=False)
-        self._writer.commit(rows, name, _since(advance))
-
-
-def _since(advance: Advance) -> Callable[[Progress], Progress]:
-    """Note when the stream began to be followed, where that is not known yet: all changes from now on are in it."""
-
-    def noted(progress: Progress) -> Progress:
-        following = advance(progress)
-        return following if following.since else replace(following, since=time.time_ns() // 1000)
-
-    return noted
+        batch = decoded_frame(self._writer.spark, contract, records.mapPartitions(decode))
+        self._writer.commit(batch, name, advance)
 
 
 def _columns(frame: DataFrame) -> tuple[Column, Column, Column]:

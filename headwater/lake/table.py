@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+import time
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
@@ -72,6 +73,11 @@ class Progress:
     since: int = 0
     exports: dict[str, int] = field(default_factory=dict)
 
+    def with_streaming_start(self) -> Progress:
+        """This progress with the moment noted at which streaming began: now, unless an earlier one is known. All
+        changes from then on are read from the stream."""
+        return self if self.since else replace(self, since=time.time_ns() // 1000)
+
     def to_json(self) -> str:
         """The text kept in the commit's metadata."""
         return json.dumps(asdict(self), sort_keys=True)
@@ -99,8 +105,8 @@ class HudiTable:
     """The Hudi table of a contract below ``lake`` (``s3://bucket/prefix``)."""
 
     def __init__(self, spark: SparkSession, contract: Contract, lake: str, parallelism: int) -> None:
-        self._spark = spark
-        self._contract = contract
+        self.spark = spark
+        self.contract = contract
         self.uri = f"{lake.rstrip('/')}/{contract.table}"
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
 
@@ -128,11 +134,11 @@ class HudiTable:
 
     def read(self) -> DataFrame:
         """The newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
-        stored = self._spark.read.format("hudi").load(self.uri)
+        stored = self.spark.read.format("hudi").load(self.uri)
         return stored.select(
             [
                 F.col(name) if name in stored.columns else F.lit(None).cast(type_.ddl()).alias(name)
-                for name, type_ in self._contract.lake_columns()
+                for name, type_ in self.contract.lake_columns()
             ]
         )
 
@@ -157,7 +163,7 @@ class HudiTable:
     def _declare_ordering(self, client: Any) -> None:
         """Name the ordering field as Hudi 0.15 looks for it: 1.1.1 writes only its own newer name, and Athena would
         then take the order of log files for the order of changes."""
-        jvm: Any = self._spark.sparkContext._jvm
+        jvm: Any = self.spark.sparkContext._jvm
         if client.getTableConfig().getProps().getProperty(_ORDERING_IN_015) == "_order":
             return
         properties = jvm.java.util.Properties()
@@ -166,8 +172,8 @@ class HudiTable:
         config.update(client.getStorage(), client.getMetaPath(), properties)
 
     def _meta_client(self) -> Any:
-        jvm: Any = self._spark.sparkContext._jvm
-        configuration = self._spark.sparkContext._jsc.hadoopConfiguration()
+        jvm: Any = self.spark.sparkContext._jvm
+        configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
         path = jvm.org.apache.hadoop.fs.Path(f"{self.uri}/.hoodie/hoodie.properties")
         if not path.getFileSystem(configuration).exists(path):
             return None

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -16,10 +16,9 @@ from headwater.contract.model import Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
 from headwater.lake.lease import Lease
+from headwater.lake.metrics import Report
 from headwater.lake.table import Commit, HudiTable, Progress, layout
 
-Report = Callable[[dict[str, Any]], None]
-"""Receives one event (a JSON document) at a time."""
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
 
@@ -36,61 +35,78 @@ class WriterSettings:
     parallelism: int = 2
 
 
+@dataclass(frozen=True)
+class WriterServices:
+    """What the writers of a job share: an S3 client, the catalog, and what receives their events."""
+
+    s3: Any
+    catalog: Catalog
+    report: Report
+
+
 class TableWriter:
     """Commits decoded changes to one Hudi table. The caller holds the table's lease. Several sources may commit from
-    threads of their own: one waits for the other."""
+    threads of their own: each waits until the others' commits are done."""
 
-    def __init__(
-        self,
-        contract: Contract,
-        table: HudiTable,
-        lease: Lease,
-        catalog: Catalog,
-        s3: Any,
-        settings: WriterSettings,
-        report: Report,
-    ) -> None:
-        self._contract = contract
+    def __init__(self, table: HudiTable, lease: Lease, services: WriterServices, settings: WriterSettings) -> None:
+        self.services = services
+        self.settings = settings
         self._table = table
         self._lease = lease
-        self._catalog = catalog
-        self._s3 = s3
-        self._settings = settings
-        self._report = report
         self._committing = threading.Lock()
-        self.progress = self._resume()
+        self._progress = self._resume()
+
+    @property
+    def contract(self) -> Contract:
+        """The table's contract."""
+        return self._table.contract
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that batches for this table are made in."""
+        return self._table.spark
+
+    @property
+    def progress(self) -> Progress:
+        """The progress of the last commit, with what is noted for the next one."""
+        return self._progress
+
+    def note_streaming_start(self) -> None:
+        """Note, for the next commit, that the stream is read from now on, unless an earlier moment is known."""
+        with self._committing:
+            self._progress = self._progress.with_streaming_start()
 
     def _resume(self) -> Progress:
         """Take up the last commit's progress, and register its partitions: a crash may have come between the two."""
         last = self._table.last_commit()
         self._has_rows = last is not None
         if last is None:
-            return Progress(epoch=self._settings.epoch, layout=layout(self._contract))
-        if last.progress.epoch > self._settings.epoch:
+            return Progress(epoch=self.settings.epoch, layout=layout(self.contract))
+        if last.progress.epoch > self.settings.epoch:
             raise ValueError(
-                f"{self._contract.table}: epoch: found {self._settings.epoch}, expected at least "
+                f"{self.contract.table}: epoch: found {self.settings.epoch}, expected at least "
                 f"{last.progress.epoch}, which the table was written with. An epoch is never lowered."
             )
-        if last.progress.layout != layout(self._contract):
+        if last.progress.layout != layout(self.contract):
             raise ValueError(
-                f"{self._contract.table}: key, partition_by, buckets: found {layout(self._contract)}, expected "
+                f"{self.contract.table}: key, partition_by, buckets: found {layout(self.contract)}, expected "
                 f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
             )
-        self._catalog.register(self._contract.table, last.partitions)
+        self.services.catalog.register(self.contract.table, last.partitions)
         # Its own event may have been lost in a crash.
-        self._report(
+        self.services.report(
             {
                 "event": "resumed",
-                "table": self._contract.table,
+                "table": self.contract.table,
                 "instant": last.instant,
                 "cursor": last.progress.cursor,
             }
         )
-        return replace(last.progress, epoch=self._settings.epoch)
+        return replace(last.progress, epoch=self.settings.epoch)
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
-        last one. ``name`` tells the batch's quarantine object from others': a repeated batch has the same one. Raises
+        last one. ``name`` is that of the batch's quarantine object: a repeated batch has the same one. Raises
         TooManyBadRecords, LeaseLost, and what Spark raises; the table and the progress are then as before."""
         with self._committing:
             started = time.time()
@@ -112,41 +128,41 @@ class TableWriter:
             self._put_aside(batch.filter(is_bad), name, counted["rows"], counted["bad"])
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
-        names = [name for name, _ in self._contract.lake_columns()]
+        names = [name for name, _ in self.contract.lake_columns()]
         rows = batch.filter(is_row).select(names)
         if floor > self.progress.floor and self._has_rows:
             alive = (F.col("_order") < floor) & ~F.col("_deleted")
             rows = rows.unionByName(self._table.read().filter(alive))
-        rows = latest(buried(rows, self._contract, floor), self._contract)
+        rows = latest(buried(rows, self.contract, floor), self.contract)
         self._lease.check()
         write = self._table.upsert if self._has_rows else self._table.insert
         commit = write(rows, progress)
-        self.progress = progress
+        self._progress = progress
         self._has_rows = True
         self._done(commit, counted["rows"], counted["oldest"], started)
 
     def _put_aside(self, bad: DataFrame, name: str, rows: int, count: int) -> None:
         """Quarantine the records that could not be decoded. Raises TooManyBadRecords."""
-        share = (count, rows + count, self._settings.max_bad_share)
+        share = (count, rows + count, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)
         shown = bad.select("_reason", "_raw")
         sample = shown.limit(quarantine.SAMPLE) if refused else shown
         records = [(row["_reason"], row["_raw"]) for row in sample.collect()]
-        table = self._contract.table
+        table = self.contract.table
         stored = quarantine.store(
-            self._s3, self._settings.quarantine, table, name + ("-refused" if refused else ""), records
+            self.services.s3, self.settings.quarantine, table, name + ("-refused" if refused else ""), records
         )
         if refused:
             raise quarantine.refusal(table, *share, sample=stored)
-        self._report({"event": "quarantine", "table": table, "records": count, "object": stored})
+        self.services.report({"event": "quarantine", "table": table, "records": count, "object": stored})
 
     def _done(self, commit: Commit, changes: int, oldest: float | None, started: float) -> None:
         completed = time.time()
-        registered = self._catalog.register(self._contract.table, commit.partitions)
-        self._report(
+        registered = self.services.catalog.register(self.contract.table, commit.partitions)
+        self.services.report(
             {
                 "event": "commit",
-                "table": self._contract.table,
+                "table": self.contract.table,
                 "instant": commit.instant,
                 "completed_at": completed,
                 "oldest_source_at": oldest,
@@ -176,7 +192,8 @@ def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
 
 
 def latest(rows: DataFrame, contract: Contract) -> DataFrame:
-    """The latest change of each partition and key, by one aggregate. A row beats a floor's tombstone of one order."""
+    """The latest change of each partition and key, by one aggregate. A row wins over the tombstone of a floor that was
+    taken with it: the floor's order is just below the row's."""
     names = [name for name, _ in contract.lake_columns()]
     keys = [*contract.partition_by, "_key"]
     grouped = rows.groupBy(*keys).agg(F.max_by(F.struct(*names), F.col("_order")).alias("latest"))

@@ -13,14 +13,15 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from headwater.contract.reading import parse_contract
-from headwater.lake.backfill import Backfill, Request, Requests, Status
+from headwater.lake.backfill import Backfill
+from headwater.lake.backfill_requests import BackfillRequest, BackfillRequests, BackfillStatus
 from headwater.lake.catalog import Catalog
-from headwater.lake.changes import columns_tagged
+from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.lease import Lease
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable, Progress
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options
 from tests.lake.pipeline import BUCKET
@@ -82,7 +83,7 @@ class Accounts:
     def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str) -> None:
         self.s3 = aws.client("s3")
         self.lake = f"s3://{BUCKET}/{prefix}/lake"
-        self.requests = Requests(self.s3, self.lake, "accounts")
+        self.requests = BackfillRequests(self.s3, self.lake, "accounts")
         self.events: list[dict[str, Any]] = []
         self._spark = spark
         self._contract = parse_contract(CONTRACT, "accounts.yaml")
@@ -109,28 +110,26 @@ class Accounts:
         lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", "test")
         lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
         table = HudiTable(self._spark, self._contract, self.lake, 2)
-        catalog = Catalog(self._glue, self._database)
+        services = WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
         self._epoch = epoch
-        self._settings = settings
-        self._writer = TableWriter(self._contract, table, lease, catalog, self.s3, settings, self.events.append)
-        self._backfill = Backfill(
-            self._writer, self.s3, self.lake, self._spark, self._contract, SOURCE, settings, self.events.append
-        )
+        self._writer = TableWriter(table, lease, services, settings)
+        self._backfill = Backfill(self._writer, self.requests, SOURCE)
 
     def changes(self) -> StreamedChanges:
         """What the job hands its stream's records to."""
-        return StreamedChanges(self._spark, self._contract, self._writer, SOURCE, self._settings)
+        return StreamedChanges(self._writer, SOURCE)
 
     def progress(self) -> Progress:
         """The progress of the last commit."""
         return self._writer.progress
 
     def stream(self, *changes: str, since: int | None = None) -> None:
-        """Commit changes as the stream's; ``since`` is what the job finds out when it first reads."""
+        """Commit changes as the stream's; ``since`` is when streaming began, where the job notes that with this
+        commit."""
         decoder = DynamoDecoder(self._contract, self._epoch, SOURCE)
         records = [(data, f"{next(self._sequence):056d}", "shard/0") for data in changes]
-        schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(self._contract))
-        batch = self._spark.createDataFrame(list(decode_records(iter(records), decoder)), schema, verifySchema=False)
+        rows = spread(self._spark, list(decode_records(iter(records), decoder)), 1)
+        batch = decoded_frame(self._spark, self._contract, rows)
         self._writer.commit(batch, "stream", lambda last: last if since is None else replace(last, since=since))
 
     def export(self, time: int, *files: Sequence[Item], arn: str = ARN) -> str:
@@ -141,29 +140,29 @@ class Accounts:
     def ask(self, uri: str) -> str:
         """Request an export, and return its id."""
         export_id = uri.rpartition("/")[2]
-        self.requests.put(export_id, Request(uri, f"token {next(self._tokens)}"))
+        self.requests.put(export_id, BackfillRequest(uri, f"token {next(self._tokens)}"))
         return export_id
 
-    def step(self) -> bool:
-        """One step of the job's backfill."""
-        return self._backfill.step()
+    def commit_next(self) -> bool:
+        """Let the job commit the next data files of what was asked of it, and say whether there were any."""
+        return self._backfill.commit_next()
 
     def drain(self) -> None:
         """Let the job do all that was asked of it."""
-        while self.step():
+        while self.commit_next():
             pass
 
-    def load(self, uri: str) -> Status:
+    def load(self, uri: str) -> BackfillStatus:
         """Request an export, drain, and return the job's answer."""
         export_id = self.ask(uri)
         self.drain()
         return self.status(export_id)
 
-    def status(self, export_id: str) -> Status:
+    def status(self, export_id: str) -> BackfillStatus:
         """The job's answer to a request."""
-        found = self.requests.status(export_id)
-        assert found is not None, "the job has not answered"
-        return found
+        status = self.requests.status(export_id)
+        assert status is not None, "the job has not answered"
+        return status
 
     def commits(self) -> int:
         """How many commits were made."""

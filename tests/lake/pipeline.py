@@ -19,7 +19,7 @@ from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
 from headwater.lake.table import HudiTable
-from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options
 
@@ -104,28 +104,21 @@ class Pipeline:
         return key
 
     def writer(self, epoch: int = 1, **settings: Any) -> LandedChanges:
-        """A new writer process' state: everything that it knows comes from the lake."""
+        """What a new writer process would hold: all that it knows comes from the lake."""
         lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", f"test {next(self._owners)}", ttl=0.5)
         lease.acquire(wait=5)
         lease.release()
         lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
         chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings)
-        writer = TableWriter(
-            self.contract,
-            HudiTable(self.spark, self.contract, self.lake, 2),
-            lease,
-            Catalog(self.glue, self.database),
-            self.s3,
-            chosen,
-            self.events.append,
-        )
+        table = HudiTable(self.spark, self.contract, self.lake, 2)
+        services = WriterServices(self.s3, Catalog(self.glue, self.database), self.events.append)
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
-        return LandedChanges(self.spark, self.contract, landing, writer, chosen)
+        return LandedChanges(TableWriter(table, lease, services, chosen), landing)
 
     def drain(self, **settings: Any) -> None:
         """Start a writer and let it commit all that has landed."""
         changes = self.writer(**settings)
-        while changes.step():
+        while changes.commit_next():
             pass
 
     def stored(self) -> list[dict[str, Any]]:

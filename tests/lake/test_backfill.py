@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake.backfill import DONE, REFUSED, RUNNING
+from headwater.lake.backfill_requests import DONE, REFUSED, RUNNING
 from headwater.lake.dynamodb_export import Export
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import ARN, Accounts, change, item
@@ -46,7 +46,7 @@ def test_what_was_streamed_before_during_or_after_an_export_wins(accounts: Accou
         [item("after", name="exported"), item("untouched", name="exported"), item("goes", "2023-05-01")],
     )
     accounts.ask(uri)
-    accounts.step()
+    accounts.commit_next()
     accounts.stream(
         change(AT + SECOND, item("during", name="exported"), item("during", name="streamed")),
         change(AT + SECOND, item("after", name="exported"), item("after", name="streamed")),
@@ -67,7 +67,7 @@ def test_what_was_streamed_before_during_or_after_an_export_wins(accounts: Accou
 def test_what_was_deleted_before_during_or_after_an_export_stays_deleted(accounts: Accounts) -> None:
     accounts.stream(change(AT - SECOND, item("early"), None))
     accounts.ask(accounts.export(AT, [item("early"), item("during")], [item("late"), item("stays")]))
-    accounts.step()
+    accounts.commit_next()
     accounts.stream(change(AT + SECOND, item("during"), None), change(AT + SECOND, item("late"), None))
     accounts.drain()
     accounts.stream(change(AT + 2 * SECOND, item("stays"), None))
@@ -90,8 +90,8 @@ def test_an_exported_item_is_a_row_of_the_export_s_time_and_place(accounts: Acco
 
 def test_a_stopped_job_goes_on_at_the_next_data_file(accounts: Accounts) -> None:
     export_id = accounts.ask(accounts.export(AT, *([item(f"a{number}")] for number in range(4))))
-    accounts.step()
-    accounts.step()
+    accounts.commit_next()
+    accounts.commit_next()
     assert (accounts.status(export_id).state, accounts.status(export_id).files_done) == (RUNNING, 2)
     accounts.start()
     accounts.drain()
@@ -103,9 +103,9 @@ def test_a_stopped_job_goes_on_at_the_next_data_file(accounts: Accounts) -> None
 def test_a_withdrawn_backfill_stops_and_goes_on_when_asked_for_again(accounts: Accounts) -> None:
     uri = accounts.export(AT, *([item(f"a{number}")] for number in range(3)))
     export_id = accounts.ask(uri)
-    accounts.step()
-    accounts.requests.withdraw(export_id)
-    assert not accounts.step()
+    accounts.commit_next()
+    accounts.requests.delete(export_id)
+    assert not accounts.commit_next()
     assert len(accounts.alive()) == 1 + 1
     accounts.ask(uri)
     accounts.drain()
@@ -130,16 +130,16 @@ def test_a_restarted_job_leaves_answered_requests_alone(accounts: Accounts) -> N
     for entry in accounts.s3.list_objects_v2(Bucket=BUCKET, Prefix=uri.removeprefix(f"s3://{BUCKET}/"))["Contents"]:
         accounts.s3.delete_object(Bucket=BUCKET, Key=entry["Key"])
     accounts.start()
-    assert not accounts.step()
+    assert not accounts.commit_next()
     assert accounts.status(uri.rpartition("/")[2]) == status
 
 
 def test_requests_are_served_in_the_order_of_asking_and_answered_at_once(accounts: Accounts) -> None:
     first = accounts.ask(accounts.export(AT, [item("a", name="first")], [item("b", name="first")]))
-    accounts.step()
+    accounts.commit_next()
     time.sleep(1.1)  # S3 tells in seconds when a request was put
     second = accounts.ask(accounts.export(AT + SECOND, [item("b", name="second")]))
-    accounts.step()
+    accounts.commit_next()
     assert accounts.status(first).state == DONE
     assert accounts.status(second).state == RUNNING
     accounts.drain()
@@ -233,7 +233,7 @@ def test_a_complete_export_ends_what_a_former_epoch_left_behind(accounts: Accoun
     accounts.start(epoch=2)
     accounts.stream(change(AT - SECOND, None, item("new")), since=AT - 2 * SECOND)
     accounts.ask(accounts.export(AT, [item("first")], [item("moved", "2024-02-01")]))
-    accounts.step()
+    accounts.commit_next()
     assert ("ghost", "2024-01", "Ann") in accounts.alive()
     accounts.drain()
     assert accounts.alive() == [FIRST, ("moved", "2024-02", "Ann"), ("new", "2024-01", "Ann")]
@@ -250,9 +250,9 @@ def test_an_older_export_after_a_newer_one_changes_nothing(accounts: Accounts) -
 
 def quarantined(accounts: Accounts) -> list[dict[str, Any]]:
     """The records in quarantine."""
-    found = []
+    records = []
     prefix = f"{accounts.lake.removeprefix(f's3://{BUCKET}/')}/_quarantine/accounts/"
     for entry in accounts.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)["Contents"]:
         body = gzip.decompress(accounts.s3.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read())
-        found += [json.loads(line) for line in body.splitlines()]
-    return found
+        records += [json.loads(line) for line in body.splitlines()]
+    return records

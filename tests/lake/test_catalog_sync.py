@@ -38,14 +38,14 @@ for table in json.loads(sys.argv[1]):
     tool.close()
 """
 
-# What the contract's table has and Hudi's has not, and why.
+# What only the contract's table has, and why.
 OURS = {
     # Athena's reader of Hudi 0.15, where its default is 0.14.
     "athena_enable_native_hudi_connector_implementation": "true",
     # How Glue's own crawlers and jobs tell a Hudi table.
     "classification": "hudi",
 }
-# What Hudi's table has and the contract's has not, and why.
+# What only Hudi's table has, and why.
 THEIRS = {
     # Where the sync took up again; nothing reads it but the sync, which does not run here.
     "last_commit_time_sync",
@@ -55,8 +55,8 @@ THEIRS = {
 
 LAKE = f"s3://{BUCKET}/catalog-sync"
 DATABASE = "catalog_sync"
-# The project's, and one with types that they have not.
-TABLES = {one.table: one for one in read_contracts(CONTRACTS)} | {
+# The project's, and one with types that those do not use.
+TABLES = {contract.table: contract for contract in read_contracts(CONTRACTS)} | {
     "visits": parse_contract(
         """
         table: visits
@@ -84,8 +84,8 @@ def registered(
     spark: SparkSession, endpoint: str, aws_api: AwsApi, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, dict[str, Any]]:
     """What Hudi's sync registers for each table, after one row was written to it."""
-    for one in TABLES.values():
-        HudiTable(spark, one, LAKE, 1).insert(one_row(spark, one), Progress())
+    for contract in TABLES.values():
+        HudiTable(spark, contract, LAKE, 1).insert(one_row(spark, contract), Progress())
     glue = aws_api.client("glue")
     glue.create_database(DatabaseInput={"Name": DATABASE})
     sync(list(TABLES.values()), endpoint, tmp_path_factory.mktemp("sync"))
@@ -98,7 +98,7 @@ def test_a_contracts_table_is_what_hudis_own_sync_registers(registered: dict[str
     theirs = registered[name]
     ours = table_input(TABLES[name], f"{LAKE}/{name}")
     assert columns(ours) == columns(theirs)
-    assert ours["PartitionKeys"] == [named(one) for one in theirs["PartitionKeys"]]
+    assert ours["PartitionKeys"] == [named(key) for key in theirs["PartitionKeys"]]
     assert ours["TableType"] == theirs["TableType"]
     for field in ("Location", "InputFormat", "OutputFormat"):
         assert ours["StorageDescriptor"][field] == theirs["StorageDescriptor"][field].replace("s3a://", "s3://"), field
@@ -109,12 +109,15 @@ def test_a_contracts_table_is_what_hudis_own_sync_registers(registered: dict[str
     assert {key: value for key, value in mine.items() if key not in hudis} == OURS
 
 
-def one_row(spark: SparkSession, one: Contract) -> Any:
+def one_row(spark: SparkSession, contract: Contract) -> Any:
     """A row of a table with nothing but its key and its partition. Every column may be null, as a batch's may."""
     year = F.col("year")
-    known = {*one.key, *one.partition_by, "_key", "_order"}
+    known = {*contract.key, *contract.partition_by, "_key", "_order"}
     return spark.createDataFrame([("2024",)], "year string").select(
-        [(year if name in known else F.lit(None)).cast(type_.ddl()).alias(name) for name, type_ in one.lake_columns()]
+        [
+            (year if name in known else F.lit(None)).cast(type_.ddl()).alias(name)
+            for name, type_ in contract.lake_columns()
+        ]
     )
 
 
@@ -124,17 +127,17 @@ def sync(tables: Sequence[Contract], endpoint: str, folder: Path) -> None:
     script.write_text(SYNC)
     properties = [
         {
-            "hoodie.datasource.meta.sync.base.path": f"{LAKE}/{one.table}",
+            "hoodie.datasource.meta.sync.base.path": f"{LAKE}/{contract.table}",
             "hoodie.datasource.hive_sync.database": DATABASE,
-            "hoodie.datasource.hive_sync.table": one.table,
-            "hoodie.datasource.hive_sync.partition_fields": ",".join(one.partition_by),
+            "hoodie.datasource.hive_sync.table": contract.table,
+            "hoodie.datasource.hive_sync.partition_fields": ",".join(contract.partition_by),
             "hoodie.datasource.hive_sync.partition_extractor_class": "org.apache.hudi.hive."
-            + ("MultiPartKeysValueExtractor" if one.partition_by else "NonPartitionedExtractor"),
+            + ("MultiPartKeysValueExtractor" if contract.partition_by else "NonPartitionedExtractor"),
             "hoodie.datasource.hive_sync.support_timestamp": "true",
             "hoodie.aws.glue.endpoint": endpoint,
             "hoodie.aws.glue.region": REGION,
         }
-        for one in tables
+        for contract in tables
     ]
     environment = local_spark.environment()
     argv = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", "local[1]"]
@@ -164,9 +167,9 @@ def columns(table: dict[str, Any]) -> list[dict[str, str]]:
 
 
 def serde(table: dict[str, Any]) -> tuple[str, dict[str, str]]:
-    found = table["StorageDescriptor"]["SerdeInfo"]
-    parameters = {name: value.replace("s3a://", "s3://") for name, value in found["Parameters"].items()}
-    return found["SerializationLibrary"], parameters
+    info = table["StorageDescriptor"]["SerdeInfo"]
+    parameters = {name: value.replace("s3a://", "s3://") for name, value in info["Parameters"].items()}
+    return info["SerializationLibrary"], parameters
 
 
 def spark_schema(properties: dict[str, str]) -> Any:

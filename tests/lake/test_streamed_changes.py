@@ -24,7 +24,7 @@ def accounts(spark: SparkSession, endpoint: str, aws_api: AwsApi) -> Accounts:
 
 def batch(spark: SparkSession, *changes: str) -> DataFrame:
     """Records as Glue's Kinesis source hands them over when it is not to parse them."""
-    return spark.createDataFrame([(one,) for one in changes], f"`{RAW}` string")
+    return spark.createDataFrame([(data,) for data in changes], f"`{RAW}` string")
 
 
 FIRST = change(START, None, item("1"))

@@ -100,7 +100,7 @@ def test_a_restarted_writer_goes_on_where_the_last_commit_ended(pipeline: Pipeli
     pipeline.land(event("c", 20, after=account(2)), partition=1)
     pipeline.drain()
     pipeline.drain()
-    assert [found["changes"] for found in pipeline.events if found["event"] == "commit"] == [1, 1]
+    assert [event["changes"] for event in pipeline.events if event["event"] == "commit"] == [1, 1]
 
 
 def test_a_first_batch_without_a_row_is_a_commit_too(pipeline: Pipeline) -> None:
@@ -126,14 +126,14 @@ def test_a_record_that_cannot_be_decoded_is_kept_and_the_rest_is_written(pipelin
     pipeline.land(event("c", 10, after=account(1)), b"no json", event("c", 11, after=account(2, balance="NAN")))
     pipeline.drain()
     assert pipeline.alive() == [account(1)]
-    assert [found["records"] for found in pipeline.events if found["event"] == "quarantine"] == [2]
+    assert [event["records"] for event in pipeline.events if event["event"] == "quarantine"] == [2]
 
 
 def test_too_many_bad_records_stop_the_batch_before_its_commit(pipeline: Pipeline) -> None:
     pipeline.land(event("c", 10, after=account(1)), *[b"no json"] * 20)
     with pytest.raises(TooManyBadRecords, match="20 of 21 records"):
         pipeline.drain()
-    assert not [found for found in pipeline.events if found["event"] == "commit"]
+    assert not [event for event in pipeline.events if event["event"] == "commit"]
 
 
 def test_the_next_commit_finds_its_cursor_behind_compactions(pipeline: Pipeline) -> None:

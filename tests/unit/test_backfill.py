@@ -1,4 +1,4 @@
-"""Asking for a backfill and following it; the job's answers are the test's."""
+"""Asking for a backfill and following it; the tests give the job's answers."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -8,13 +8,21 @@ from typing import Any
 import pytest
 import typer
 
-from headwater.commands.backfill import backfill as command
+from headwater.commands.backfill import backfill
 from headwater.contract import model
 from headwater.contract.reading import read_contract
 from headwater.errors import UserError
-from headwater.lake import backfill_client
-from headwater.lake.backfill import DONE, REFUSED, RUNNING, Requests, Status
-from headwater.lake.backfill_client import News
+from headwater.lake import backfill_requests
+from headwater.lake.backfill_requests import (
+    DONE,
+    REFUSED,
+    RUNNING,
+    BackfillRequests,
+    BackfillStatus,
+    News,
+    ask,
+    withdraw,
+)
 from headwater.paths import CONTRACTS
 from tests.table_export import write_export
 from tests.unit.conftest import BUCKET
@@ -29,17 +37,17 @@ def uri(s3: Any) -> str:
 
 @pytest.fixture
 def lake(uri: str) -> str:
-    """A lake of the export's own."""
+    """A lake for this export alone."""
     return f"s3://{BUCKET}/{uri.rpartition('/')[2]}/lake"
 
 
 @pytest.fixture
-def requests(s3: Any, lake: str) -> Requests:
-    return Requests(s3, lake, "accounts")
+def requests(s3: Any, lake: str) -> BackfillRequests:
+    return BackfillRequests(s3, lake, "accounts")
 
 
 class Clock:
-    """A clock that passes by sleeping only; before each sleep's end, the next of the job's deeds takes place."""
+    """A clock that only sleeping moves; during each sleep, the next of the job's deeds takes place."""
 
     def __init__(self, *deeds: Callable[[], object]) -> None:
         self.now = 0.0
@@ -51,24 +59,24 @@ class Clock:
             self._deeds.pop(0)()
 
 
-def follow(requests: Requests, export_id: str, *deeds: Callable[[], object]) -> list[News]:
+def follow(requests: BackfillRequests, export_id: str, *deeds: Callable[[], object]) -> list[News]:
     clock = Clock(*deeds)
-    return list(backfill_client.follow(requests, export_id, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
+    return list(backfill_requests.follow(requests, export_id, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
 
 
-def answer(requests: Requests, export_id: str, **fields: Any) -> Callable[[], None]:
-    """A job's answer to the request that stands when it is given."""
+def answer(requests: BackfillRequests, export_id: str, **fields: Any) -> Callable[[], None]:
+    """A job's answer, given when it is called, to the request of that moment."""
 
     def give() -> None:
         request = requests.get(export_id)
         assert request is not None
-        requests.answer(export_id, Status(request.token, **{"state": RUNNING, "files": 2, **fields}))
+        requests.answer(export_id, BackfillStatus(request.token, **{"state": RUNNING, "files": 2, **fields}))
 
     return give
 
 
-def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri + "/")
+def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests: BackfillRequests) -> None:
+    export = ask(s3, requests, uri + "/")
     assert [export_id for export_id, _ in requests.listed()] == [export.id]
     news = follow(
         requests,
@@ -78,134 +86,140 @@ def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests
         answer(requests, export.id, files_done=1, items=1),
         answer(requests, export.id, files_done=2, items=2, state=DONE),
     )
-    told = [(found.status.state, found.status.files_done) if found.status else None for found in news]
+    told = [(heard.status.state, heard.status.files_done) if heard.status else None for heard in news]
     assert told == [None, (RUNNING, 0), (RUNNING, 1), (RUNNING, 1), (DONE, 2)]
-    assert [found.quiet for found in news] == [0, 0, 0, 1, 0]
+    assert [heard.quiet for heard in news] == [0, 0, 0, 1, 0]
 
 
-def test_a_refusal_ends_the_following_with_its_reason(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_a_refusal_ends_the_following_with_its_reason(s3: Any, uri: str, requests: BackfillRequests) -> None:
+    export = ask(s3, requests, uri)
     refusal = answer(requests, export.id, state=REFUSED, reason="exportTime: too early.")
     with pytest.raises(UserError, match=rf"refuses the backfill of {export.id}\. exportTime: too early\."):
         follow(requests, export.id, refusal)
 
 
-def test_an_answer_to_an_earlier_request_does_not_count(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_an_answer_to_an_earlier_request_does_not_count(s3: Any, uri: str, requests: BackfillRequests) -> None:
+    export = ask(s3, requests, uri)
     answer(requests, export.id, state=REFUSED, reason="an earlier one")()
-    backfill_client.request(s3, requests, uri)
+    ask(s3, requests, uri)
     news = follow(requests, export.id, answer(requests, export.id, state=DONE))
-    assert [found.status.state if found.status else None for found in news] == [None, DONE]
+    assert [heard.status.state if heard.status else None for heard in news] == [None, DONE]
 
 
-def test_two_watchers_of_one_backfill_both_see_its_end(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_two_watchers_of_one_backfill_both_see_its_end(s3: Any, uri: str, requests: BackfillRequests) -> None:
+    export = ask(s3, requests, uri)
 
     def second_watcher() -> None:
-        backfill_client.request(s3, requests, uri)
+        ask(s3, requests, uri)
 
     news = follow(requests, export.id, second_watcher, answer(requests, export.id, state=DONE))
-    assert [found.status.state if found.status else None for found in news] == [None, None, DONE]
+    assert [heard.status.state if heard.status else None for heard in news] == [None, None, DONE]
 
 
-def test_silence_is_told_as_no_running_job_and_leaves_the_request(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_silence_is_told_as_no_running_job_and_leaves_the_request(
+    s3: Any, uri: str, requests: BackfillRequests
+) -> None:
+    export = ask(s3, requests, uri)
     with pytest.raises(UserError, match="No job has answered for 5 s"):
         follow(requests, export.id)
     assert requests.get(export.id) is not None
 
 
-def test_a_job_that_answered_once_may_be_silent_for_as_long_as_it_takes(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_a_job_that_answered_once_may_be_silent_for_as_long_as_it_takes(
+    s3: Any, uri: str, requests: BackfillRequests
+) -> None:
+    export = ask(s3, requests, uri)
     nothing = [lambda: None] * 20
     news = follow(requests, export.id, answer(requests, export.id), *nothing, answer(requests, export.id, state=DONE))
-    assert max(found.quiet for found in news) == 20
+    assert max(heard.quiet for heard in news) == 20
 
 
-def test_a_withdrawn_request_is_gone_and_ends_the_following(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_a_withdrawn_request_is_gone_and_ends_the_following(s3: Any, uri: str, requests: BackfillRequests) -> None:
+    export = ask(s3, requests, uri)
     answer(requests, export.id, files_done=1)()
-    status = backfill_client.withdraw(requests, uri)
+    status = withdraw(requests, uri)
     assert status is not None
     assert status.files_done == 1
     assert requests.listed() == []
     with pytest.raises(UserError, match="was withdrawn"):
         follow(requests, export.id)
     with pytest.raises(UserError, match="nothing to withdraw"):
-        backfill_client.withdraw(requests, uri)
+        withdraw(requests, uri)
 
 
-def test_a_request_that_no_job_took_up_is_withdrawn_without_a_status(s3: Any, uri: str, requests: Requests) -> None:
-    export = backfill_client.request(s3, requests, uri)
+def test_a_request_that_no_job_took_up_is_withdrawn_without_a_status(
+    s3: Any, uri: str, requests: BackfillRequests
+) -> None:
+    export = ask(s3, requests, uri)
     answer(requests, export.id, files_done=1)()
-    backfill_client.request(s3, requests, uri)
-    assert backfill_client.withdraw(requests, uri) is None
+    ask(s3, requests, uri)
+    assert withdraw(requests, uri) is None
 
 
 def test_requests_are_listed_without_their_statuses_and_by_table(
-    s3: Any, uri: str, lake: str, requests: Requests
+    s3: Any, uri: str, lake: str, requests: BackfillRequests
 ) -> None:
-    export = backfill_client.request(s3, requests, uri)
+    export = ask(s3, requests, uri)
     answer(requests, export.id)()
     assert [export_id for export_id, _ in requests.listed()] == [export.id]
-    assert Requests(s3, lake, "account").listed() == []
+    assert BackfillRequests(s3, lake, "account").listed() == []
 
 
-def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str, requests: Requests) -> None:
-    backfill_client.request(s3, requests, uri)
+def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str, requests: BackfillRequests) -> None:
+    ask(s3, requests, uri)
     first = requests.listed()
-    backfill_client.request(s3, requests, uri)
+    ask(s3, requests, uri)
     assert requests.listed() != first
 
 
-def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: Requests) -> None:
+def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: BackfillRequests) -> None:
     with pytest.raises(UserError, match="found nothing that can be read"):
-        backfill_client.request(s3, requests, uri + "x")
+        ask(s3, requests, uri + "x")
     assert requests.listed() == []
 
 
 def test_only_a_table_of_dynamodb_is_loaded_from_an_export() -> None:
     accounts = read_contract(CONTRACTS / "accounts.yaml")
-    backfill_client.check_contract(accounts)
+    backfill_requests.check_contract(accounts)
     orders = replace(accounts, source=model.Source("postgresql", "public.accounts"))
     with pytest.raises(UserError, match=r"source\.database: found 'postgresql', expected 'dynamodb'"):
-        backfill_client.check_contract(orders)
+        backfill_requests.check_contract(orders)
 
 
 def test_the_command_refuses_a_table_that_no_contract_describes(uri: str, lake: str) -> None:
     with pytest.raises(UserError, match="--table: found 'nothing', expected one of accounts, "):
-        command(uri, "nothing", lake)
+        backfill(uri, "nothing", lake)
 
 
 def test_the_command_says_which_address_of_the_lake_does_not_fit(uri: str) -> None:
     with pytest.raises(UserError, match=r"--lake.*found 'lake', expected s3://bucket/prefix"):
-        command(uri, "accounts", "lake")
+        backfill(uri, "accounts", "lake")
 
 
 def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
     with pytest.raises(UserError, match=r"S3 cannot be used: .*NoSuchBucket"):
-        command(uri, "accounts", "s3://nowhere/lake")
+        backfill(uri, "accounts", "s3://nowhere/lake")
 
 
 def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
-    uri: str, lake: str, requests: Requests, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    uri: str, lake: str, requests: BackfillRequests, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backfill_client, "follow", interrupted)
+    monkeypatch.setattr(backfill_requests, "follow", interrupted)
     with pytest.raises(typer.Exit) as ended:
-        command(uri, "accounts", lake)
+        backfill(uri, "accounts", lake)
     assert ended.value.exit_code == 130
     assert "Run the same command again" in capsys.readouterr().err
     assert len(requests.listed()) == 1
 
 
 def test_the_command_withdraws_what_it_requested(
-    s3: Any, uri: str, lake: str, requests: Requests, capsys: pytest.CaptureFixture[str]
+    s3: Any, uri: str, lake: str, requests: BackfillRequests, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    export = backfill_client.request(s3, requests, uri)
+    export = ask(s3, requests, uri)
     answer(requests, export.id, files_done=1)()
-    command(uri, "accounts", lake, withdraw=True)
+    backfill(uri, "accounts", lake, withdraw=True)
     assert "reported 1 of 2 files" in capsys.readouterr().out
     assert requests.listed() == []

@@ -341,9 +341,7 @@ def test_a_bad_line_is_kept_whole_beside_the_good_ones() -> None:
         json.dumps({"offset": offset, "value": base64.b64encode(value).decode()})
         for offset, value in enumerate([envelope("c", after=ROW), b"?", envelope("t")])
     ]
-    good, bad, truncated = decode_lines(
-        iter([("t/0", line) for line in lines]), PostgresDecoder(CONTRACT), base64.b64decode
-    )
+    good, bad, truncated = decode_lines(iter([("t/0", line) for line in lines]), PostgresDecoder(CONTRACT))
     assert good[NAMES.index("_position")] == "t/0/0"
     assert bad[-1] == lines[1]
     assert bad[-2].startswith("not JSON")

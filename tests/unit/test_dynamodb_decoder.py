@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document, parse_contract
-from headwater.lake import dynamodb_decoder
+from headwater.lake import dynamodb_values
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 
@@ -496,6 +496,33 @@ def test_names_that_need_escapes_can_be_keys() -> None:
 
 
 @pytest.mark.parametrize(
+    ("rows", "expected"),
+    [
+        ([{"L": [{"N": "1"}, {"N": "2"}]}, {"L": []}], [[1, 2], []]),
+        ([{"L": [{"N": "1"}, {"NULL": True}]}], [[1, None]]),
+        ([{"NULL": True}, {"L": [{"N": "1"}]}], [None, [1]]),
+    ],
+)
+def test_lists_of_lists_arrive_with_their_nulls(rows: list[Any], expected: Any) -> None:
+    contract = parse_contract(
+        """
+        table: grids
+        description: A list of lists.
+        source: {database: dynamodb, table: shop-people}
+        key: [k]
+        partition_by: []
+        buckets: 1
+        columns:
+          - {name: k, type: string, source_type: S}
+          - {name: rows, type: array<array<int>>, source_type: L}
+        """,
+        "grids.yaml",
+    )
+    item = {"k": {"S": "a"}, "rows": {"L": rows}}
+    assert only(decode(record("INSERT", item, None, {"k": item["k"]}), contract), contract)["rows"] == expected
+
+
+@pytest.mark.parametrize(
     ("column", "value"),
     [("settings", {"M": 5}), ("settings", {"M": None}), ("history", {"L": "x"}), ("points", {"NULL": 1})],
 )
@@ -781,7 +808,7 @@ ITEMS = st.builds(
 FREE = one_key("string", "S")
 FAST = DynamoDecoder(ACCOUNTS)
 # Finds every attribute to be something else than it should be, and so looks closer.
-with mock.patch.object(dynamodb_decoder, "_decoder", return_value=mock.Mock(side_effect=msgspec.ValidationError)):
+with mock.patch.object(dynamodb_values, "_decoder", return_value=mock.Mock(side_effect=msgspec.ValidationError)):
     SLOW = DynamoDecoder(ACCOUNTS)
 
 

@@ -42,13 +42,13 @@ def _lines(s3: Any, file: DataFile) -> list[dict[str, Any]]:
 
 
 def test_an_export_tells_table_time_and_files(s3: Any, uri: str) -> None:
-    found = Export.open(s3, uri)
-    assert (found.uri, found.id, found.table) == (uri, uri.rpartition("/")[2], "headwater-accounts")
-    assert found.time == 1_769_860_800_250_000
-    assert sorted(file.items for file in found.files) == [0, 1, 2]
-    assert found.items == 3
-    assert [file.key for file in found.files] == sorted(file.key for file in found.files)
-    assert {file.size for file in found.files} != {0}
+    export = Export.open(s3, uri)
+    assert (export.uri, export.id, export.table) == (uri, uri.rpartition("/")[2], "headwater-accounts")
+    assert export.time == 1_769_860_800_250_000
+    assert sorted(file.items for file in export.files) == [0, 1, 2]
+    assert export.items == 3
+    assert [file.key for file in export.files] == sorted(file.key for file in export.files)
+    assert {file.size for file in export.files} != {0}
 
 
 def test_bytes_of_an_exported_item_are_base64_at_any_depth(s3: Any, uri: str) -> None:
@@ -75,9 +75,9 @@ def test_a_copied_export_is_read_where_it_was_copied_to(s3: Any, uri: str) -> No
         target = entry["Key"].replace("exports/", "elsewhere/", 1)
         s3.copy_object(Bucket=BUCKET, Key=target, CopySource={"Bucket": BUCKET, "Key": entry["Key"]})
         s3.delete_object(Bucket=BUCKET, Key=entry["Key"])
-    found = Export.open(s3, copy)
-    assert found.items == 3
-    assert [defect(file, s3) for file in found.files] == [None] * 3
+    export = Export.open(s3, copy)
+    assert export.items == 3
+    assert [defect(file, s3) for file in export.files] == [None] * 3
 
 
 @pytest.mark.parametrize(
@@ -128,6 +128,9 @@ def test_a_manifest_that_is_no_json_is_refused(s3: Any, uri: str) -> None:
     s3.put_object(Bucket=BUCKET, Key=_key(uri, "manifest-files.json"), Body=b"no json\n")
     with pytest.raises(UserError, match=r"manifest-files\.json line 1: found .*, expected JSON"):
         Export.open(s3, uri)
+    s3.put_object(Bucket=BUCKET, Key=_key(uri, "manifest-summary.json"), Body=b"[]")
+    with pytest.raises(UserError, match=r"manifest-summary\.json: found list, expected a JSON object"):
+        Export.open(s3, uri)
 
 
 def test_a_data_file_listed_twice_is_refused(s3: Any, uri: str) -> None:
@@ -161,8 +164,8 @@ def test_changed_bytes_are_a_defect(s3: Any, uri: str) -> None:
 
 def test_bytes_that_are_no_gzip_are_a_defect(s3: Any) -> None:
     s3.put_object(Bucket=BUCKET, Key="text", Body=b"hello")
-    found = defect(DataFile(BUCKET, "text", 1, "XUFAKrxLKna5cZ2REBfFkg==", 5), s3)
-    assert str(found).endswith(", expected gzip")
+    damage = defect(DataFile(BUCKET, "text", 1, "XUFAKrxLKna5cZ2REBfFkg==", 5), s3)
+    assert str(damage).endswith(", expected gzip")
 
 
 def test_another_number_of_items_is_a_defect(s3: Any, uri: str) -> None:
@@ -172,5 +175,5 @@ def test_another_number_of_items_is_a_defect(s3: Any, uri: str) -> None:
 
 
 def test_a_data_file_that_is_gone_is_a_defect(s3: Any) -> None:
-    found = defect(DataFile(BUCKET, "gone", 1, "", 5), s3)
-    assert str(found).startswith(f"s3://{BUCKET}/gone: found nothing that can be read")
+    damage = defect(DataFile(BUCKET, "gone", 1, "", 5), s3)
+    assert str(damage).startswith(f"s3://{BUCKET}/gone: found nothing that can be read")
