@@ -15,6 +15,9 @@ BASELINES = REVIEWED / "baselines"
 RIGHTS = REVIEWED / "rights"
 REFERENCE = ROOT / "docs" / "reference"
 
+# What editors read, and ``make reference`` writes.
+SCHEMAS = ROOT / "schemas"
+
 # What is built here, and not committed.
 BUILD = ROOT / "build"
 RUN = BUILD / "run"

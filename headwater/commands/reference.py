@@ -1,18 +1,19 @@
-"""`headwater reference`: write the pages of docs/reference that are made from the baselines and from the code."""
+"""``headwater reference``: write the pages and the schemas that are made from the baselines and from the code."""
 
 import typer
 
 from headwater import commands
 from headwater.console import say
-from headwater.deployment import reference_pages
+from headwater.deployment import reference_pages, schemas
 from headwater.documentation import command_line, python_api
 from headwater.paths import ROOT
 
 
 def reference() -> None:
-    """Write docs/reference/flows.md and permissions.md from reviewed/, and python-api.md and cli.md from the code."""
+    """Write anew what is made from reviewed/ and the code: four pages of docs/reference, and schemas/ for editors."""
     pages = {
         **reference_pages.pages(),
+        **schemas.files(),
         python_api.PAGE: python_api.page(),
         command_line.PAGE: command_line.page(commands.add(typer.Typer())),
     }

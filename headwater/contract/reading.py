@@ -1,203 +1,27 @@
 """Contracts from YAML, checked field by field. Stays on the laptop: the jobs read the model's own JSON.
 
-The Structs are the documents as people write them; ``schemas/contract.schema.json`` tells editors the same. What spans
-several fields, or needs a type to be parsed, is checked here in code.
+``document`` has the shape of the YAML. What spans several fields, or needs a type to be parsed, is checked here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Any, TypeVar
 
-from msgspec import UNSET, Meta, Struct, UnsetType, field
+from msgspec import UNSET, UnsetType
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, holds
+from headwater.contract.document import DynamodbColumn, DynamodbContract, PostgresqlColumn, PostgresqlContract
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Column, Contract, Source
-from headwater.contract.types import NAME, SourceType, Type, parse_type
+from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
 from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_paths
 
-_Column = TypeVar("_Column")
 _PARTITION_KINDS = ("int", "bigint", "string", "date")
 _KEY_KINDS = {POSTGRESQL: _PARTITION_KINDS, DYNAMODB: (*_PARTITION_KINDS, "decimal", "binary")}
 _DYNAMODB_KEYS = ("S", "N", "B")
-
-# Python's $ alone would also match before a line break at the end.
-_END = r"$(?!\n)"
-_DIFFERENT = {"uniqueItems": True}
-_TEXT = {"pattern": r"\S", "extra": {"expected": "a text that is not empty"}}
-_NAME = {
-    "pattern": NAME.pattern,
-    "extra": {"expected": "lower-case letters, digits and _, beginning with a letter"},
-}
-
-
-class _Written(Struct, frozen=True, forbid_unknown_fields=True):
-    """A mapping that takes the fields it names and no others."""
-
-
-class PostgresqlSource(_Written, frozen=True, kw_only=True):
-    """The PostgreSQL table whose changes make the lake table."""
-
-    database: Annotated[Literal["postgresql", "dynamodb"], Meta(description="The kind of database.")]
-    table: Annotated[
-        str,
-        Meta(
-            pattern=rf"^[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*{_END}",
-            description="schema.table",
-            extra={"expected": "schema.table"},
-        ),
-    ]
-
-
-class DynamodbSource(_Written, frozen=True, kw_only=True):
-    """The DynamoDB table whose changes make the lake table."""
-
-    database: Annotated[Literal["postgresql", "dynamodb"], Meta(description="The kind of database.")]
-    table: Annotated[
-        str,
-        Meta(
-            pattern=rf"^[a-zA-Z0-9_.-]{{3,255}}{_END}",
-            description="The table's name; an environment's own follows `headwater-`.",
-            extra={"expected": "a DynamoDB table's name"},
-        ),
-    ]
-
-
-class _WrittenColumn(_Written, frozen=True, kw_only=True):
-    name: Annotated[str, Meta(description="The lake column's name, in lower case.", **_NAME)]
-    type: Annotated[
-        str,
-        Meta(
-            description="The lake column's type, as Spark spells it; in quotes where it has a comma.",
-            examples=[
-                "int", "bigint", "float", "double", "boolean", "string", "binary", "date", "timestamp",
-                "decimal(12,4)", "array<string>", "struct<city:string,zip:string>",
-            ],
-            **_TEXT,
-        ),
-    ]  # fmt: skip
-
-
-class PostgresqlColumn(_WrittenColumn, frozen=True, kw_only=True):
-    """A lake column and the PostgreSQL column, or the place in a JSON column, that it holds."""
-
-    source_type: (
-        Annotated[
-            str,
-            Meta(
-                description="PostgreSQL's type, as format_type prints it; enum for any enum. Left out beside a path.",
-                examples=[
-                    "smallint", "integer", "bigint", "numeric(12,4)", "numeric", "real", "double precision", "boolean",
-                    "character varying(40)", "text", "uuid", "enum", "date", "timestamp with time zone", "jsonb",
-                    "bytea",
-                ],
-                **_TEXT,
-            ),
-        ]
-        | UnsetType
-    ) = UNSET  # fmt: skip
-    path: (
-        Annotated[
-            str,
-            Meta(
-                pattern=rf"^[^.]+(\.[^.]+)*{_END}",
-                description="The source column where it has another name, or a path into JSON: payload.customer.",
-                extra={"expected": "a text: a source column, or a path such as payload.customer"},
-            ),
-        ]
-        | UnsetType
-    ) = field(name="from", default=UNSET)
-
-
-class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
-    """A lake column and the attribute, or the place in a map, that it holds."""
-
-    source_type: Annotated[
-        Literal["S", "N", "B", "BOOL", "M", "L", "SS", "NS", "BS"],
-        Meta(description="DynamoDB's type; of a path, the type of what it leads to."),
-    ]
-    path: (
-        Annotated[
-            Annotated[str, Meta(pattern=rf"^[^.]+(\.[^.]+)*{_END}")]
-            | Annotated[list[Annotated[str, Meta(min_length=1, extra={"expected": "a name"})]], Meta(min_length=1)],
-            Meta(
-                description="The attribute where it has another name, a path into its maps (settings.locale), or a "
-                "list of names, which may hold dots ([nick.name]). Capitals count.",
-                extra={"expected": "an attribute, a path such as address.city, or a list of names that may hold dots"},
-            ),
-        ]
-        | UnsetType
-    ) = field(name="from", default=UNSET)
-    transform: (
-        Annotated[
-            Literal["month"],
-            Meta(description="month: makes a string of the month of an ISO 8601 date or timestamp: 2024-02."),
-        ]
-        | UnsetType
-    ) = UNSET
-
-
-class _WrittenContract(_Written, frozen=True, kw_only=True):
-    table: Annotated[str, Meta(description="The lake table's name, as the file's.", **_NAME)]
-    description: Annotated[str, Meta(description="For readers and the catalog.", **_TEXT)]
-    key: Annotated[
-        list[str],
-        Meta(
-            min_length=1,
-            description="The columns that identify a row. Cannot be changed later.",
-            extra_json_schema=_DIFFERENT,
-            extra={"expected": "a list of at least one column"},
-        ),
-    ]
-    partition_by: Annotated[
-        list[str],
-        Meta(
-            max_length=1,
-            description="The column that partitions the table, or none: []. Cannot be changed later.",
-            extra={"expected": "a list of no column or one"},
-        ),
-    ]
-    buckets: Annotated[
-        int,
-        Meta(
-            ge=1,
-            le=10_000,
-            description="File groups per partition: one for a few thousand rows, more for millions. Cannot be changed "
-            "later.",
-        ),
-    ]
-
-
-class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
-    """A lake table that is kept in step with a PostgreSQL table."""
-
-    source: PostgresqlSource
-    verify_with: (
-        Annotated[
-            str,
-            Meta(
-                description="An SQL file beside the contract that recomputes the source's rows, for headwater verify.",
-                **_TEXT,
-            ),
-        ]
-        | UnsetType
-    ) = UNSET
-    columns: Annotated[
-        list[PostgresqlColumn],
-        Meta(min_length=1, description="The columns.", extra={"expected": "a list of at least one column"}),
-    ]
-
-
-class DynamodbContract(_WrittenContract, frozen=True, kw_only=True):
-    """A lake table that is kept in step with a DynamoDB table."""
-
-    source: DynamodbSource
-    columns: Annotated[
-        list[DynamodbColumn],
-        Meta(min_length=1, description="The columns.", extra={"expected": "a list of at least one column"}),
-    ]
+_Column = TypeVar("_Column")
 
 
 def read_contracts(folder: Path) -> list[Contract]:

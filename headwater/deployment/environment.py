@@ -44,8 +44,7 @@ class _Part(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Data(_Part, frozen=True, kw_only=True):
-    """What becomes of data when a stack is deleted: it stays, unless ``retain`` is false *and*
-    ``delete_with_stacks_of`` names the environment."""
+    """What becomes of data when a stack is deleted: it stays, unless both fields say that it goes."""
 
     retain: Annotated[
         bool,

@@ -1,0 +1,35 @@
+"""The JSON Schemas of contracts and environments, by which editors complete and check the YAML that people write."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from headwater.contract.document import DynamodbContract, PostgresqlContract
+from headwater.contract.model import DYNAMODB
+from headwater.deployment.environment import Environment
+from headwater.paths import SCHEMAS
+
+CONTRACT = SCHEMAS / "contract.schema.json"
+ENVIRONMENT = SCHEMAS / "environment.schema.json"
+
+
+def files() -> dict[Path, str]:
+    """The files of ``schemas/`` with their text."""
+    return {CONTRACT: _text(_contract()), ENVIRONMENT: _text(msgspec.json.schema(Environment))}
+
+
+def _contract() -> dict[str, Any]:
+    """The source's database decides which fields a contract and its columns have."""
+    (postgresql, dynamodb), parts = msgspec.json.schema_components(
+        [PostgresqlContract, DynamodbContract], ref_template="#/$defs/{name}"
+    )
+    of_dynamodb = {
+        "properties": {"source": {"properties": {"database": {"const": DYNAMODB}}, "required": ["database"]}}
+    }
+    return {"if": {**of_dynamodb, "required": ["source"]}, "then": dynamodb, "else": postgresql, "$defs": parts}
+
+
+def _text(schema: dict[str, Any]) -> str:
+    return json.dumps({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}, indent=1) + "\n"
