@@ -1,4 +1,4 @@
-"""The `headwater` command."""
+"""The ``headwater`` command."""
 
 import sys
 
@@ -28,7 +28,7 @@ def compose(arguments: list[str]) -> typer.Typer:
 
 
 def main() -> None:
-    """Run the command line; a `UserError` is printed as it is and ends with status 2, Ctrl-C with 130."""
+    """Run the command line. A UserError is printed without a traceback and ends with status 2; Ctrl-C ends with 130."""
     try:
         compose(sys.argv[1:])()
     except UserError as error:

@@ -2,7 +2,7 @@
 
 
 class UserError(Exception):
-    """Something a person gave or set up does not fit.
+    """A person's input or set-up does not fit.
 
     The message says what was found, what was expected and what to do. The command line prints it without a traceback
     and ends with status 2.

@@ -10,16 +10,11 @@ from headwater.errors import UserError
 
 @contextmanager
 def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
-    """Hold a folder against other processes that claim it; the claim ends with the process, however that ends.
+    """Keep other processes that claim the folder out of it. The claim ends with the process, however that ends.
 
-    Parameters
-    ----------
-    folder
-        Need not exist; the claim is a lock on a file beside it, so that the folder itself may be removed meanwhile.
-    what
-        What claims it, for the error: `the demo`.
-    wait
-        Wait until it is free instead of raising `UserError`.
+    It is a lock on a file beside the folder, so the folder need not exist and may be removed meanwhile. ``what`` names
+    the claimant in the error, as in ``the demo``. Raises UserError where another process holds the claim, or with
+    ``wait`` waits for its end.
     """
     lock = folder.parent / f".{folder.name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
@@ -27,5 +22,5 @@ def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
-            raise UserError(f"{folder} is in use: {what} runs already. Wait for its end, or stop it.") from error
+            raise UserError(f"{folder} is in use: {what} runs already. Wait until it ends, or stop it.") from error
         yield

@@ -1,4 +1,4 @@
-"""`headwater jars`: hold the jars under build/ to their lock."""
+"""``headwater jars``: verify the jars under ``build/`` against their lock, or renew it."""
 
 import typer
 
@@ -25,4 +25,4 @@ def fetch() -> None:
 def lock() -> None:
     """Resolve assets/jars/pom.xml anew and write assets/jars/jars.lock."""
     jars.write_lock(announce)
-    say(f"wrote {jars.LOCK}: review the difference before you commit it")
+    say(f"wrote {jars.LOCK}: review what changed before you commit it")

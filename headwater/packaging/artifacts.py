@@ -1,5 +1,5 @@
-"""What goes to S3 as it is: plugin zips, the PySpark package, the wheel it needs and the rendered contracts, all under
-build/."""
+"""The files that go to S3, made under ``build/``: plugin zips, the PySpark package, the wheel that it needs on Glue,
+and the rendered contracts."""
 
 import hashlib
 import re
@@ -17,7 +17,7 @@ from headwater.folder_lock import claim
 from headwater.packaging import jars
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
-# The package as EMR and Glue get it: what needs PySpark and boto3, and on Glue the wheel, only.
+# The part of the package that EMR and Glue get. It needs PySpark and boto3, and on Glue the wheel.
 LAKE_PACKAGE = (
     "__init__.py",
     "errors.py",
@@ -28,18 +28,16 @@ LAKE_PACKAGE = (
 )
 CONNECT = ROOT / "connect"
 REQUIREMENTS = ROOT / "requirements.txt"
-# What DynamoDB's changes are decoded with, for Glue 5's Python and processors.
+# Decodes DynamoDB's changes. The platform is that of Glue 5: its Python and its processors.
 WHEEL = "msgspec"
 WHEEL_PLATFORM = ("--implementation", "cp", "--python-version", "3.11", "--platform", "manylinux2014_x86_64")
-# ZIP knows no earlier moment; a fixed one makes the same content the same bytes.
+# The earliest moment that ZIP knows. With a fixed moment the same content gives the same bytes.
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
 def build(announce: Announce, build: Path = BUILD) -> None:
-    """Make all assets under build/, each only when what it is made from has changed.
-
-    Raises `UserError` when Maven fails, or a jar is not the locked one.
-    """
+    """Make all assets under ``build``, each only when its inputs have changed. Raises UserError where Maven or pip
+    fails, or a jar differs from its lock."""
     with claim(build / "assets", "another run", wait=True):
         jars.fetch(announce, build)
         fetch_wheel(announce, build)
@@ -52,48 +50,45 @@ def build(announce: Announce, build: Path = BUILD) -> None:
 
 
 def build_connect(announce: Announce, build: Path = BUILD) -> None:
-    """Build the Maven module connect/ into build/plugins/headwater-connect; its tests are run by `make test`."""
+    """Build the Maven module ``connect/`` into ``build/plugins/headwater-connect``. Its tests are left to
+    ``make test``."""
     plugin = build / "plugins" / "headwater-connect"
     stamp = build / "stamps" / "connect"
     sources = (path for part in ("main", "assembly") for path in sorted((CONNECT / "src" / part).rglob("*")))
     inputs = tree_digest([CONNECT / "pom.xml", *sources])
-    if plugin.is_dir() and stamp.exists() and stamp.read_text() == inputs:
+    if plugin.is_dir() and _read_stamp(stamp) == inputs:
         return
     with announce("Building the sink connector and the config provider (connect/)"):
         jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
         shutil.rmtree(plugin, ignore_errors=True)
         shutil.copytree(CONNECT / "target" / plugin.name, plugin)
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(inputs)
+    _write_stamp(stamp, inputs)
 
 
 def fetch_wheel(announce: Announce, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
-    """Fetch the wheel that Glue installs, of the version and with one of the hashes in the lock, into build/wheels."""
+    """Fetch the wheel that Glue installs into ``build/wheels``, in the version and with a hash of the lock."""
     folder = build / "wheels"
     version, locked = locked_wheel(requirements)
     stamp = build / "stamps" / "wheel"
     inputs = locked + " ".join(WHEEL_PLATFORM)
-    if any(folder.glob("*.whl")) and stamp.exists() and stamp.read_text() == inputs:
+    if any(folder.glob("*.whl")) and _read_stamp(stamp) == inputs:
         return
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    wanted = folder / "requirements.txt"
-    wanted.write_text(locked)
+    requirement = folder / "requirements.txt"
+    requirement.write_text(locked)
     command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
     command += ["--require-hashes", "--only-binary", ":all:", *WHEEL_PLATFORM, "--dest", str(folder)]
     with announce(f"Fetching {WHEEL} {version} for Glue"):
-        run = subprocess.run([*command, "--requirement", str(wanted)], capture_output=True, text=True)
+        run = subprocess.run([*command, "--requirement", str(requirement)], capture_output=True, text=True)
     if run.returncode != 0:
         raise UserError(f"pip could not fetch {WHEEL} {version}: {run.stderr.strip()}")
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(inputs)
+    _write_stamp(stamp, inputs)
 
 
 def locked_wheel(requirements: Path = REQUIREMENTS) -> tuple[str, str]:
-    """Return the wheel's version, and its lines in the lock: name, version, and one hash per file of that version.
-
-    Raises ``UserError`` where the lock has none.
-    """
+    """The wheel's version, and its lines in the lock: name, version, and one hash per file of that version. Raises
+    UserError where the lock has none."""
     locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
     if locked is None:
         raise UserError(
@@ -103,17 +98,17 @@ def locked_wheel(requirements: Path = REQUIREMENTS) -> tuple[str, str]:
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
-    """Write each contract as JSON, since the cluster has no YAML parser. Those of contracts gone are removed."""
+    """Write each contract as JSON, which needs no YAML parser on the cluster, and remove files of former contracts."""
     folder.mkdir(parents=True, exist_ok=True)
-    rendered = {f"{one.table}.json": one.to_json() for one in read_contracts(contracts)}
+    rendered = {f"{contract.table}.json": contract.to_json() for contract in read_contracts(contracts)}
     for name, text in rendered.items():
         (folder / name).write_text(text)
-    for gone in {path.name for path in folder.iterdir()} - rendered.keys():
-        (folder / gone).unlink()
+    for former in {path.name for path in folder.iterdir()} - rendered.keys():
+        (folder / former).unlink()
 
 
 def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:
-    """Write a zip of files, named by their paths below `root`, whose bytes depend on names and content alone."""
+    """Write a zip of files under their paths below ``root``. Its bytes depend on these paths and the content alone."""
     part = target.with_suffix(".part")
     with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for path in files:
@@ -126,9 +121,19 @@ def zip_files(target: Path, root: Path, files: Iterable[Path]) -> None:
 
 
 def tree_digest(files: Iterable[Path]) -> str:
-    """Return one SHA-256 over the names and contents of files; folders among them are passed over."""
+    """One SHA-256 over the names and contents of files; folders among them do not count."""
     digest = hashlib.sha256()
     for path in files:
         if path.is_file():
             digest.update(f"{path.relative_to(ROOT)}\0{jars.sha256(path)}\n".encode())
     return digest.hexdigest()
+
+
+def _read_stamp(stamp: Path) -> str | None:
+    """What a result was made from; None where that is not known."""
+    return stamp.read_text() if stamp.exists() else None
+
+
+def _write_stamp(stamp: Path, inputs: str) -> None:
+    stamp.parent.mkdir(parents=True, exist_ok=True)
+    stamp.write_text(inputs)

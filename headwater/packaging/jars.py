@@ -1,4 +1,5 @@
-"""The jars and plugins under build/, resolved by Maven from assets/jars/pom.xml and held to a lock of their SHA-256."""
+"""The jars and plugins under ``build/``: resolved by Maven from ``assets/jars/pom.xml``, verified by a lock of their
+SHA-256."""
 
 import hashlib
 import os
@@ -14,7 +15,7 @@ from headwater.errors import UserError
 from headwater.log_files import tail
 from headwater.paths import ASSETS_JARS, BUILD
 
-# Profile of the pom → folder under build/.
+# Profiles of the pom, and the folder under build/ that gets the jars of each.
 SETS: Mapping[str, str] = {
     "spark": "jars",
     "spark-reader": "jars-0.15",
@@ -32,23 +33,21 @@ FETCH = "Fetch it with `make assets`."
 
 @dataclass(frozen=True)
 class Jar:
-    """One locked file: its SHA-256 in hexadecimal, and its path below build/."""
+    """One locked file: its SHA-256 in hexadecimal, and its path below ``build/``."""
 
     sha256: str
     path: str
 
 
 def sha256(path: Path) -> str:
-    """Return a file's SHA-256 in hexadecimal."""
+    """A file's SHA-256 in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_lock(lock: Path = LOCK) -> tuple[Jar, ...]:
-    """Read the lock: one `SHA-256  path below build/` a line, as `sha256sum` writes it.
-
-    The first line is the pom itself. Raises `UserError` for a lock that is missing or cannot be parsed.
-    """
+    """Read the lock: one ``SHA-256  path below build/`` per line, as ``sha256sum`` writes it, the first one the pom
+    itself. Raises UserError for a lock that is missing or cannot be parsed."""
     if not lock.exists():
         raise UserError(f"{lock} is missing: restore it, or write it with `headwater jars lock`")
     jars = []
@@ -61,44 +60,42 @@ def read_lock(lock: Path = LOCK) -> tuple[Jar, ...]:
 
 
 def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> list[str]:
-    """Return what is wrong with the jars of some sets, one sentence each; empty when all are as locked."""
+    """What is wrong with the jars of some sets, one sentence per jar; empty when all are as locked."""
     locked = {jar.path: jar.sha256 for jar in read_lock(lock)}
-    found = []
+    sentences = []
     if locked.pop(pom.name, None) != sha256(pom):
-        found.append(f"{pom} is not the one that {lock} was made from. {RENEW}")
+        sentences.append(f"{pom} is not the one that {lock} was made from. {RENEW}")
     for name in sets:
         folder = SETS[name]
         expected = {path: digest for path, digest in locked.items() if str(Path(path).parent) == folder}
         if not expected:
-            found.append(f"{lock} names no jar in {folder}. {RENEW}")
+            sentences.append(f"{lock} names no jar in {folder}. {RENEW}")
         present = {f"{folder}/{path.name}" for path in (build / folder).glob("*.jar")}
-        found += [f"{build / path} is missing. {FETCH}" for path in sorted(expected.keys() - present)]
-        found += [
+        sentences += [f"{build / path} is missing. {FETCH}" for path in sorted(expected.keys() - present)]
+        sentences += [
             f"{build / path} is not in {lock}. Delete it, or fetch with `make assets`."
             for path in sorted(present - expected.keys())
         ]
         for path in sorted(expected.keys() & present):
             digest = sha256(build / path)
             if digest != expected[path]:
-                found.append(
+                sentences.append(
                     f"{build / path} was altered: its SHA-256 is {digest}, {lock.name} says {expected[path]}. "
                     f"{FETCH} {RENEW}"
                 )
-    return found
+    return sentences
 
 
 def verify(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
-    """Raise `UserError` naming each jar of these sets that is missing, altered or not in the lock."""
-    found = problems(sets, build, lock, pom)
-    if found:
-        raise UserError("The jars are not as locked:\n" + "\n".join(f"- {line}" for line in found))
+    """Raise UserError naming each jar of these sets that is missing, altered or not in the lock."""
+    sentences = problems(sets, build, lock, pom)
+    if sentences:
+        raise UserError("The jars are not as locked:\n" + "\n".join(f"- {line}" for line in sentences))
 
 
 def resolve(name: str, build: Path = BUILD, pom: Path = POM) -> Path:
-    """Have Maven resolve one set into its folder under build/, which is replaced as a whole. Returns the folder.
-
-    Raises `UserError` with the end of Maven's output when it fails.
-    """
+    """Have Maven resolve one set and replace the set's folder under ``build``, which is returned. Raises UserError with
+    the end of Maven's log where it fails."""
     folder = build / SETS[name]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
@@ -112,7 +109,7 @@ def resolve(name: str, build: Path = BUILD, pom: Path = POM) -> Path:
 
 
 def maven(arguments: list[str], log: Path) -> None:
-    """Run Maven with its output in a log. Raises `UserError` when it is missing or fails, with the log's end."""
+    """Run Maven with its output in a log. Raises UserError where Maven is missing or fails, with the log's end."""
     program = shutil.which("mvn")
     if program is None:
         raise UserError("Maven's `mvn` is not on the PATH: install it (Debian and Ubuntu: apt-get install maven)")
@@ -131,7 +128,7 @@ def maven(arguments: list[str], log: Path) -> None:
 
 
 def fetch(announce: Announce, build: Path = BUILD) -> None:
-    """Resolve the sets that are not as locked, then verify all. ``announce`` tells of each one that takes time."""
+    """Resolve the sets that are not as locked, each announced, then verify all sets."""
     for name, folder in SETS.items():
         if problems([name], build):
             with announce(f"Fetching the jars of {name} into build/{folder}"):
@@ -140,7 +137,7 @@ def fetch(announce: Announce, build: Path = BUILD) -> None:
 
 
 def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
-    """Resolve every set and write the lock from what came."""
+    """Resolve every set and write the lock from the result."""
     lines = [f"{sha256(pom)}  {pom.name}"]
     for name, folder in SETS.items():
         with announce(f"Resolving {name}"):
@@ -150,7 +147,7 @@ def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: 
 
 
 def class_path(name: str, build: Path = BUILD) -> list[Path]:
-    """Return a set's jars in a stable order. Raises `UserError` when there are none."""
+    """A set's jars in a stable order. Raises UserError when there are none."""
     jars = sorted((build / SETS[name]).glob("*.jar"))
     if not jars:
         raise UserError(f"There are no jars in {build / SETS[name]}. {FETCH}")

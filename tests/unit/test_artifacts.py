@@ -16,12 +16,12 @@ def test_a_zip_of_the_same_files_has_the_same_bytes_whatever_their_times(tmp_pat
     file = tmp_path / "plugin" / "a.jar"
     file.parent.mkdir()
     file.write_bytes(b"content")
-    artifacts.zip_files(tmp_path / "one.zip", tmp_path, [file])
+    artifacts.zip_files(tmp_path / "first.zip", tmp_path, [file])
     os.utime(file, (1, 1))
     file.chmod(0o600)
-    artifacts.zip_files(tmp_path / "two.zip", tmp_path, [file])
-    assert (tmp_path / "one.zip").read_bytes() == (tmp_path / "two.zip").read_bytes()
-    assert zipfile.ZipFile(tmp_path / "one.zip").namelist() == ["plugin/a.jar"]
+    artifacts.zip_files(tmp_path / "second.zip", tmp_path, [file])
+    assert (tmp_path / "first.zip").read_bytes() == (tmp_path / "second.zip").read_bytes()
+    assert zipfile.ZipFile(tmp_path / "first.zip").namelist() == ["plugin/a.jar"]
 
 
 def test_every_contract_is_rendered_and_none_that_is_gone_stays(tmp_path: Path) -> None:

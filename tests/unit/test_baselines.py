@@ -1,4 +1,4 @@
-"""Baselines say what the template says, in fewer and plainer words."""
+"""Baselines say what the template says, in a form that people can review."""
 
 import base64
 import hashlib
@@ -68,11 +68,11 @@ def test_intrinsic_functions_and_encoded_texts_are_written_plainly() -> None:
 
 
 def test_the_order_of_a_templates_mappings_does_not_matter_and_that_of_its_lists_does() -> None:
-    one = {"Resources": {"A": {"Type": "T", "Properties": {"X": 1, "Y": [1, 2]}}, "B": {"Type": "T"}}}
-    other = {"Resources": {"B": {"Type": "T"}, "A": {"Properties": {"Y": [1, 2], "X": 1}, "Type": "T"}}}
-    assert baselines.render(one) == baselines.render(other)
-    other["Resources"]["A"]["Properties"]["Y"].reverse()  # type: ignore[index]
-    assert baselines.render(one) != baselines.render(other)
+    template = {"Resources": {"A": {"Type": "T", "Properties": {"X": 1, "Y": [1, 2]}}, "B": {"Type": "T"}}}
+    reordered = {"Resources": {"B": {"Type": "T"}, "A": {"Properties": {"Y": [1, 2], "X": 1}, "Type": "T"}}}
+    assert baselines.render(template) == baselines.render(reordered)
+    reordered["Resources"]["A"]["Properties"]["Y"].reverse()  # type: ignore[index]
+    assert baselines.render(template) != baselines.render(reordered)
 
 
 def test_assets_stand_with_their_names_whatever_their_content(tmp_path: Path) -> None:

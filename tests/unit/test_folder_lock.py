@@ -26,11 +26,11 @@ def test_a_killed_process_holds_no_claim(tmp_path: Path) -> None:
         "with claim(pathlib.Path(sys.argv[1]), 'x'): print('claimed', flush=True); sys.stdin.read()"
     )
     command = [sys.executable, "-c", program, str(folder)]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
-        assert other.stdout is not None
-        other.stdout.readline()
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as claimant:
+        assert claimant.stdout is not None
+        claimant.stdout.readline()
         with pytest.raises(UserError), claim(folder, "x"):
             pass
-        other.kill()
+        claimant.kill()
     with claim(folder, "x"):
         pass

@@ -1,4 +1,4 @@
-"""The lock of the jars notices what a person would not."""
+"""The lock of the jars notices changes that a person would overlook."""
 
 from pathlib import Path
 
