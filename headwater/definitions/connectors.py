@@ -1,6 +1,6 @@
-"""The connectors' configuration, rendered once for MSK Connect and for the local Kafka Connect.
+"""The connectors' configuration, rendered by the same functions for MSK Connect and for the local Kafka Connect.
 
-Every option is explained by the system that defines it: Debezium's PostgreSQL connector 3.3, Kafka Connect 3.7 and
+The documentation of each system explains its options: Debezium's PostgreSQL connector 3.3, Kafka Connect 3.7, and
 ``docs/reference/connect.md`` for the S3 sink.
 """
 
@@ -25,8 +25,11 @@ _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """What differs between environments. ``aws_endpoint`` is None on AWS; ``database_secret`` is a secret's *name*
-    (not its ARN, whose colons Kafka's placeholder syntax cannot hold) with the JSON fields username and password."""
+    """What differs between environments.
+
+    ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
+    do, because Kafka's placeholders cannot hold an ARN's colons. ``aws_endpoint`` is None on AWS.
+    """
 
     region: str
     database_host: str
@@ -42,22 +45,22 @@ class CaptureSettings:
 
 
 def topic(contract: Contract, settings: CaptureSettings) -> str:
-    """The topic of a contract's source table."""
+    """The name of the topic that carries a contract's source table."""
     return f"{settings.topic_prefix}.{contract.source.table}"
 
 
 def heartbeat_topic(settings: CaptureSettings) -> str:
-    """The topic of Debezium's heartbeat."""
+    """The name of the topic that carries Debezium's heartbeat."""
     return f"__debezium-heartbeat.{settings.topic_prefix}"
 
 
 def table_topics(contracts: Iterable[Contract], settings: CaptureSettings) -> list[str]:
-    """The topics of the PostgreSQL tables among the contracts' sources, sorted."""
+    """The names of the topics that carry the PostgreSQL tables among the contracts' sources, sorted."""
     return sorted(topic(contract, settings) for contract in of_database(contracts, POSTGRESQL))
 
 
 def topics(contracts: Iterable[Contract], settings: CaptureSettings) -> dict[str, int]:
-    """Every topic that the connectors write, with its number of partitions."""
+    """The number of partitions of every topic that the source connector writes, by topic."""
     tables = dict.fromkeys(table_topics(contracts, settings), settings.topic_partitions)
     capture = {f"{settings.topic_prefix}.{table}": 1 for table in (HEARTBEAT_TABLE, SIGNAL_TABLE)}
     return {**tables, **capture, heartbeat_topic(settings): 1}
@@ -135,7 +138,7 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
 
 
 def worker_properties(settings: CaptureSettings) -> dict[str, str]:
-    """The worker's configuration that MSK Connect lets its user set; addresses and replication are its own."""
+    """The part of the worker's configuration that MSK Connect's users may set; the rest MSK Connect sets itself."""
     properties = {
         "key.converter": _BYTES,
         "value.converter": _BYTES,

@@ -1,4 +1,4 @@
-"""A lake table's entry in the Glue Data Catalog, made from its contract: the template has it and so has the local run.
+"""A lake table's entry in the Glue Data Catalog, made from its contract for the templates and for the local run.
 
 It is the snapshot (real-time) view of a MERGE_ON_READ table, as Hudi's own catalog sync would register it.
 """
@@ -25,14 +25,14 @@ _SCHEMA_PART = 4000
 
 def table_columns(contract: Contract) -> tuple[list[tuple[str, Type]], list[tuple[str, Type]]]:
     """Columns and partition keys of the Glue table, each as name and type, in order."""
-    everything = [*((name, Type("string")) for name in HUDI_COLUMNS), *contract.lake_columns()]
-    kinds = dict(everything)
-    columns = [(name, type_) for name, type_ in everything if name not in contract.partition_by]
-    return columns, [(name, kinds[name]) for name in contract.partition_by]
+    all_columns = [*((name, Type("string")) for name in HUDI_COLUMNS), *contract.lake_columns()]
+    types = dict(all_columns)
+    columns = [(name, type_) for name, type_ in all_columns if name not in contract.partition_by]
+    return columns, [(name, types[name]) for name in contract.partition_by]
 
 
 def table_input(contract: Contract, uri: str) -> dict[str, Any]:
-    """The TableInput of Glue's API, which CloudFormation takes as it is, for the table whose files lie at ``uri``."""
+    """The ``TableInput`` of Glue's API for the table whose files lie at ``uri``; CloudFormation takes it as it is."""
     columns, partitions = table_columns(contract)
     return {
         "Name": contract.table,
@@ -43,7 +43,7 @@ def table_input(contract: Contract, uri: str) -> dict[str, Any]:
             "classification": "hudi",
             # No table has Hudi's metadata table, so Athena lists the files.
             "hudi.metadata-listing-enabled": "FALSE",
-            # Athena's reader of Hudi 0.15 instead of 0.14.
+            # Athena then reads with Hudi 0.15 instead of 0.14.
             "athena_enable_native_hudi_connector_implementation": "true",
             "spark.sql.sources.provider": "hudi",
             **_spark_schema([*columns, *partitions], [partition for partition, _ in partitions]),

@@ -5,7 +5,8 @@ from __future__ import annotations
 from headwater.contract.model import Contract
 from headwater.contract.types import Type
 
-# Beside the contract's columns: how fresh a row is, and the fields that no contract names.
+# A view has these beside the contract's columns: they say how fresh a row is, and keep the fields that no contract
+# names.
 _KEPT = ("_source_ts", "_rest")
 
 
@@ -21,13 +22,13 @@ def published_columns(contract: Contract) -> list[tuple[str, Type]]:
 
 
 def published_view_sql(contract: Contract, database: str) -> str:
-    """The view's SELECT in Athena's SQL: one row a key, tombstones hidden.
+    """The view's SELECT in Athena's SQL: one row per key, tombstones hidden.
 
     ``database`` is the Glue database (locally: the schema) that holds the table.
     """
     columns = ",\n  ".join(_quoted(name) for name, _ in published_columns(contract))
     table = f"{_quoted(database)}.{_quoted(contract.table)}"
-    # A row whose mark is missing is shown: hiding is what needs evidence.
+    # A row whose ``_deleted`` is null is shown: only a tombstone is hidden.
     return f'SELECT\n  {columns}\nFROM {table}\nWHERE "_deleted" IS DISTINCT FROM true'
 
 

@@ -1,21 +1,21 @@
-"""The Spark settings that EMR, Glue and the local run share. Imports nothing, so that the CDK app can use it."""
+"""The Spark settings that EMR, Glue and the local run share. It imports nothing, so that the CDK app can use it."""
 
 
 def shared() -> dict[str, str]:
-    """Return the settings a Headwater job needs wherever it runs; addresses and sizes are the place's own."""
+    """Return the settings that a Headwater job needs wherever it runs. Each place adds its own addresses and sizes."""
     return {
         "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
         "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
         "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
         "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-        # One thread a table commits in the same driver; none waits for another's whole job.
+        # In one driver, one thread per table commits; with FAIR none waits for the whole job of another.
         "spark.scheduler.mode": "FAIR",
         "spark.sql.session.timeZone": "UTC",
-        # A batch is cached to be read twice and dropped: compressing it costs more than it saves.
+        # A batch is cached, read twice and dropped: compressing it would cost more than it saves.
         "spark.sql.inMemoryColumnarStorage.compressed": "false",
-        # Hudi's Parquet writer otherwise fails on an array with a null element.
+        # With the old structure, Hudi's Parquet writer fails on an array with a null element.
         "spark.hadoop.parquet.avro.write-old-list-structure": "false",
-        # Old dates are written as they are, not refused and not shifted to the hybrid calendar.
+        # Old dates are written as they are, neither refused nor shifted to the hybrid calendar.
         "spark.sql.parquet.datetimeRebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
