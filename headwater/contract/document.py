@@ -47,7 +47,7 @@ class DynamodbSource(_Written, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=rf"^[a-zA-Z0-9_.-]{{3,255}}{_END}",
-            description="The table's name; an environment's own follows `headwater-`.",
+            description="The table's name; a deployment makes headwater-dev-accounts of headwater-accounts.",
             extra={"expected": "a DynamoDB table's name"},
         ),
     ]

@@ -14,7 +14,7 @@ from headwater.contract.types import SourceType, parse_type
 from headwater.errors import UserError
 from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.dynamodb_decoder import DynamoDecoder
-from headwater.paths import CONTRACTS
+from headwater.paths import CONTRACTS, REFERENCE
 
 GOOD = """
 table: orders
@@ -389,3 +389,15 @@ def test_a_file_that_ends_with_yml_is_refused(tmp_path: Path) -> None:
     (tmp_path / "suppliers.yml").write_text(GOOD)
     with pytest.raises(UserError, match=r"suppliers\.yml: found the ending \.yml, expected \.yaml"):
         read_contracts(tmp_path)
+
+
+def test_the_page_of_contracts_shows_a_contract_and_the_errors_that_it_may_meet() -> None:
+    page = (REFERENCE / "contracts.md").read_text()
+    example = page.partition("```yaml\n")[2].partition("```")[0]
+    assert parse_contract(example, "products.yaml").table == "products"
+    errors = [line for line in page.splitlines() if line.startswith("contracts/products.yaml: ")]
+    changes = (("type: int, source", "type: integer, source"), ('type: "decimal(12,4)"', "type: decimal(12,4)"))
+    for error, (written, wrong) in zip(errors, changes, strict=True):
+        with pytest.raises(UserError) as refused:
+            parse_contract(example.replace(written, wrong, 1), "contracts/products.yaml")
+        assert str(refused.value).startswith(error.removesuffix(" …"))
