@@ -10,38 +10,30 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
+
 Item = Mapping[str, Mapping[str, Any]]
 """An item as boto3's DynamoDB client gives it: attribute → {type: value}, binary values as bytes."""
 
 
-def export_table(dynamodb: Any, s3: Any, table: str, bucket: str, prefix: str, files: int = 2) -> str:
-    """Export a table with boto3's clients and return the export's address.
+def export_table(dynamodb: Any, s3: Any, table: str, target: str, files: int = 2) -> str:
+    """Export a table with boto3's clients below ``target`` (``s3://bucket/prefix``) and return the export's address.
+    With few items, some of the ``files`` data files are empty, as in AWS.
 
     The table is scanned, so what is written to it meanwhile may be in the export or not. The export's time is the
     moment before the scan: every such write came later and is in the stream.
-
-    Parameters
-    ----------
-    dynamodb, s3
-        boto3 clients of the table and of the bucket.
-    table, bucket
-        Their names.
-    prefix
-        Where the export goes in the bucket, without slashes at its ends; may be empty.
-    files
-        How many data files to write. Few items leave some empty, as in AWS.
     """
     arn = dynamodb.describe_table(TableName=table)["Table"]["TableArn"]
     time = dt.datetime.now(dt.UTC)
-    return write_export(s3, arn, [_scan(dynamodb, table, part, files) for part in range(files)], time, bucket, prefix)
+    return write_export(s3, arn, [_scan(dynamodb, table, part, files) for part in range(files)], time, target)
 
 
-def write_export(
-    s3: Any, table_arn: str, files: Sequence[Iterable[Item]], time: dt.datetime, bucket: str, prefix: str
-) -> str:
-    """Write the items of each data file as an export of the state at ``time`` (UTC) and return its address."""
+def write_export(s3: Any, table_arn: str, files: Sequence[Iterable[Item]], time: dt.datetime, target: str) -> str:
+    """Write the items of each data file as an export of the state at ``time`` (UTC) below ``target``
+    (``s3://bucket/prefix``), and return the export's address."""
+    bucket, prefix = split_uri(target)
     export_id = f"{int(time.timestamp() * 1000):014d}-{secrets.token_hex(4)}"
-    folder = f"{prefix}/AWSDynamoDB/{export_id}".lstrip("/")
+    folder = key_below(prefix, f"AWSDynamoDB/{export_id}")
     started = dt.datetime.now(dt.UTC)
     s3.put_object(Bucket=bucket, Key=f"{folder}/_started", Body=b"")
     entries = [_data_file(s3, items, bucket, f"{folder}/data/{secrets.token_hex(13)}.json.gz") for items in files]
@@ -65,7 +57,7 @@ def write_export(
         "exportType": "FULL_EXPORT",
     }
     _manifest(s3, bucket, f"{folder}/manifest-summary", json.dumps(summary))
-    return f"s3://{bucket}/{folder}"
+    return object_uri(bucket, folder)
 
 
 def _scan(dynamodb: Any, table: str, segment: int, segments: int) -> Iterator[Item]:

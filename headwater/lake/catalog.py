@@ -1,15 +1,15 @@
-"""The Glue Data Catalog: tables are made from contracts by CDK, the writer only adds partitions that it created."""
+"""The Glue Data Catalog: CDK makes the tables from contracts; the writer only adds partitions that it created."""
 
 from __future__ import annotations
 
 from typing import Any
 from urllib.parse import unquote
 
-_PARTITIONS_A_CALL = 100  # the limit of BatchCreatePartition
+_PARTITIONS_PER_CALL = 100  # the limit of BatchCreatePartition
 
 
 class Catalog:
-    """One Glue database. Raises what boto3 raises; a partition that is there already is fine."""
+    """One Glue database. Raises what boto3 raises; a partition that exists already is no error."""
 
     def __init__(self, glue: Any, database: str) -> None:
         self._glue = glue
@@ -25,13 +25,13 @@ class Catalog:
             return 0
         descriptor = self._glue.get_table(DatabaseName=self._database, Name=table)["Table"]["StorageDescriptor"]
         location = descriptor["Location"].rstrip("/")
-        for start in range(0, len(fresh), _PARTITIONS_A_CALL):
+        for start in range(0, len(fresh), _PARTITIONS_PER_CALL):
             inputs = [
                 {
                     "Values": [unquote(part.partition("=")[2]) for part in path.split("/")],
                     "StorageDescriptor": {**descriptor, "Location": f"{location}/{path}"},
                 }
-                for path in fresh[start : start + _PARTITIONS_A_CALL]
+                for path in fresh[start : start + _PARTITIONS_PER_CALL]
             ]
             answer = self._glue.batch_create_partition(
                 DatabaseName=self._database, TableName=table, PartitionInputList=inputs

@@ -1,4 +1,4 @@
-"""What every decoder of changes gives: rows of a lake table, and what a record says without being a row.
+"""What every decoder of changes gives: rows of a lake table, and what a record tells that is no row.
 
 One source record gives no row, one, or two (a row that left its partition leaves a tombstone there), or raises
 ``BadRecord``. Nothing here knows Spark; the writer runs the decoders on the executors.
@@ -19,8 +19,8 @@ _NO_PARTITION = (None, "")  # Hudi has one partition for both, and Athena cannot
 
 
 class BadRecord(ValueError):
-    """A record that cannot be decoded; the text is the reason that quarantine keeps. ``floor`` is what it still says of
-    the records before it: the last row of a snapshot ends the snapshot even where its values are unfit."""
+    """A record that cannot be decoded; the text is the reason that quarantine keeps. ``floor`` is set where the record
+    still ends all that came before it: the last row of a snapshot does, even if its values are unfit."""
 
     def __init__(self, reason: str, floor: str | None = None) -> None:
         super().__init__(reason)
@@ -28,7 +28,7 @@ class BadRecord(ValueError):
 
 
 class Decoded(NamedTuple):
-    """What one record says: rows in the order of ``Contract.lake_columns`` and, where it ends all that came before it
+    """What one record gives: rows in the order of ``Contract.lake_columns`` and, where it ends all that came before it
     (TRUNCATE, a completed snapshot), the table's new floor."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
@@ -36,7 +36,7 @@ class Decoded(NamedTuple):
 
 
 class Identity:
-    """Where a contract's key and partition stand among its columns."""
+    """The places of a contract's key and partition among its columns."""
 
     def __init__(self, contract: Contract) -> None:
         names = [column.name for column in contract.columns]
@@ -95,7 +95,7 @@ def plain_digits(number: Decimal) -> str:
 
 
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
-    """Name and Spark type of the columns of a decoded batch: a row's own, then what a record without a row says."""
+    """Name and Spark type of the columns of a decoded batch: a row's own, then those of a record without a row."""
     lake = [(name, type_.ddl()) for name, type_ in contract.lake_columns()]
     return [*lake, ("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
 

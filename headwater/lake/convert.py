@@ -2,7 +2,7 @@
 
 Two sources of values share this module: a column as Debezium's JSON envelope writes it, and a value inside a
 json/jsonb column. Both give the Python object that PySpark stores for the contract's type. A value that has no exact
-counterpart raises ``Unfit`` and its record is quarantined.
+counterpart raises ``Unfit``, and its record is quarantined.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _DATE_LENGTH = len("2024-02-29")
 _TIMESTAMP = re.compile(
     r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?(Z|[+-]\d\d(?::?\d\d)?)?\Z"
 )
-# What Python 3.9's fromisoformat takes, with a Z in place of the offset: several times as fast.
+# What Python 3.9's fromisoformat reads once its Z is an offset; that is several times as fast.
 _USUAL_TIMESTAMP = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3}|\.\d{6})?Z\Z", re.ASCII).match
 _INT32 = 2**31
 _INT64 = 2**63
@@ -38,8 +38,8 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _LAST_DAY = dt.date.max.toordinal() - _EPOCH_DAY
 _DAY_MICROS = 86_400_000_000
-_UNSHIFTED = dt.date(1582, 10, 26)  # what the Julian calendar shifts by ten days ends before it, in every time zone
-_MILLI_DIGITS = 3  # Debezium counts timestamps of at most that many digits in milliseconds, others in microseconds
+_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone
+_MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
 _TEXT_OR_NULL = frozenset({str, type(None)})
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
 
@@ -130,7 +130,7 @@ def _decimal(precision: int, scale: int) -> Converter:
 
 
 def _date(value: Any) -> dt.date:
-    # From Python 3.11 on fromisoformat takes other forms of a date too, but none with dashes at these places.
+    # Python 3.11's fromisoformat reads more forms of a date, but none of those has dashes at these places.
     if isinstance(value, str) and len(value) == _DATE_LENGTH and value[4] == value[7] == "-":
         try:
             return dt.date.fromisoformat(value)
@@ -146,10 +146,10 @@ def _timestamp(value: Any) -> dt.datetime:
             return dt.datetime.fromisoformat(value[:-1] + "+00:00")
         except ValueError:
             raise unfit(value, expected) from None
-    found = _TIMESTAMP.match(value) if isinstance(value, str) else None
-    if found is None:
+    matched = _TIMESTAMP.match(value) if isinstance(value, str) else None
+    if matched is None:
         raise unfit(value, expected)
-    year, month, day, hour, minute, second, fraction, zone = found.groups()
+    year, month, day, hour, minute, second, fraction, zone = matched.groups()
     digits = (fraction or "").ljust(6, "0")
     if digits[6:].strip("0"):
         raise unfit(value, expected)
@@ -178,7 +178,7 @@ def _bytes_from_hex(value: Any) -> bytes:
 
 
 def _days(first: dt.date) -> Converter:
-    """Days since 1970-01-01, Debezium's form of a date; its infinities and years beyond the calendar's are far off."""
+    """Days since 1970-01-01, Debezium's form of a date. Infinities and years beyond the calendar are out of range."""
     lowest = first.toordinal() - _EPOCH_DAY
 
     def convert(value: Any) -> dt.date:
@@ -294,8 +294,8 @@ def json_converter(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, An
 
 
 def _json_struct(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, Any]], Any]:
-    # Most of an outbox's time is spent here: an object that has just the names of its type is taken apart at once, its
-    # texts are checked at once, and scalars go without a path.
+    # Decoding an outbox spends most of its time here. So an object with exactly the names of its type is taken apart in
+    # one call, its texts are checked in one call, and scalars need no path.
     names = [name for name, _ in target.fields]
     known = frozenset(names)
     texts = [name for name, field in target.fields if field.kind == "string"]
@@ -333,7 +333,7 @@ def _json_struct(target: Type) -> Callable[[Any, tuple[str, ...], dict[str, Any]
 
 
 def _getter(names: Sequence[str]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """What takes the values of these names from an object, in their order."""
+    """A function that takes the values of these names from an object, in their order."""
     if len(names) > 1:
         return itemgetter(*names)
     return lambda value: tuple(value[name] for name in names)
@@ -354,7 +354,7 @@ def _json_double(value: Any) -> float:
 
 
 def dotted(path: Sequence[str]) -> str:
-    """A path as text; a name that holds a dot or a quote is written as a JSON string: no two are alike."""
+    """A path as text. A name that holds a dot or a quote is written as a JSON string, so no two paths are alike."""
     return ".".join(json.dumps(name) if "." in name or '"' in name else name for name in path)
 
 
@@ -380,9 +380,9 @@ def dump_json(value: Any) -> str:
 def column_converter(column: Column, snapshot: bool) -> Converter:
     """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted).
 
-    ``snapshot``: for rows that Debezium read by a query. Those, and arrays always, come through the JDBC driver, which
-    loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.3.2), so dates that
-    may have been shifted are refused there; in streamed changes they are right.
+    ``snapshot``: for rows that Debezium read by a query. Those rows, and all arrays, come through the JDBC driver,
+    which loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.3.2). There,
+    dates that may have been shifted are refused; in streamed changes dates are right.
     """
     source = SourceType.parse(column.source_type or "")
     first = _UNSHIFTED if snapshot or source.array else dt.date.min

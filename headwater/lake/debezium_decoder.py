@@ -29,9 +29,9 @@ _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
-    """The text that compares two changes of one key: epoch, then 0 for a snapshot's row or 1 for a change, the LSN of
-    the commit before the change's transaction, the change's own LSN, and a last digit that puts a floor below the rows
-    that it was taken with. 46 characters."""
+    """The text that compares two changes of one key, in 46 digits: the epoch, 0 for a snapshot's row or 1 for a change,
+    the LSN of the commit before the change's transaction, the change's own LSN, and a last digit that is lower in a
+    floor than in the rows that came with it."""
     return f"{epoch_digits(epoch)}{0 if snapshot else 1}{commit:020d}{lsn:020d}1"
 
 
@@ -104,7 +104,7 @@ class PostgresDecoder:
         op = event.get("op")
         lsn = source.get("lsn")
         if op == "r" and source.get("snapshot") == "incremental":
-            # It has no LSN of its own: it counts as newer than any first snapshot and older than any change.
+            # It has no LSN of its own, and counts as newer than any first snapshot and older than any change.
             lsn = _AFTER_SNAPSHOTS
         if type(lsn) is not int or lsn < 0:
             raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
@@ -141,16 +141,16 @@ class PostgresDecoder:
 
     def _without_placeholders(self, after: dict[str, Any], before: Any) -> dict[str, Any]:
         """An update's after image with the untouched TOASTed values taken from the before image."""
-        found = [
+        untouched = [
             name
             for name, value in after.items()
             if value is not None and _is_placeholder(value, self._placeholders.get(name, (TOAST_PLACEHOLDER,)))
         ]
-        for name in found:
+        for name in untouched:
             old = before.get(name) if isinstance(before, dict) else None
             if old is None or _is_placeholder(old, self._placeholders.get(name, (TOAST_PLACEHOLDER,))):
                 raise BadRecord(f"{name}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected")
-        return {**after, **{name: before[name] for name in found}} if found else after
+        return {**after, **{name: before[name] for name in untouched}} if untouched else after
 
     def _row(self, image: Mapping[str, Any], tail: tuple[Any, ...], *, queried: bool) -> tuple[Any, ...]:
         values: list[Any] = [None] * len(self._contract.columns)
@@ -195,19 +195,20 @@ def _convert(value: Any, converter: Converter, name: str) -> Any:
 
 
 def _commit_before(sequence: Any, lsn: int) -> int:
-    """The LSN of the last commit that Debezium had seen when a transaction began to come, out of ``source.sequence``,
-    ``["<that LSN>","<the change's>"]``. The change's own stands in where it has seen none: a change of the same key in
-    an earlier transaction was committed before that, and a later transaction has at least this one's commit."""
+    """The LSN of the last commit that Debezium had seen when the change's transaction began to arrive, out of
+    ``source.sequence``, ``["<that LSN>","<the change's>"]``. Where Debezium has seen none, the change's own LSN takes
+    its place: a change of the same key in an earlier transaction was committed before it, and a later transaction has
+    at least this one's commit."""
     if sequence is None:
         return lsn
-    found = json.loads(sequence)
-    if not isinstance(found, list) or len(found) != 2:
+    lsns = json.loads(sequence)
+    if not isinstance(lsns, list) or len(lsns) != 2:
         raise BadRecord(f"source.sequence: found {sequence!r}, expected two LSNs")
-    if found[0] is None:
+    if lsns[0] is None:
         return lsn
-    if not (isinstance(found[0], str) and _LSN(found[0])):
-        raise BadRecord(f"source.sequence: found {found[0]!r}, expected an LSN in digits, or null")
-    return int(found[0])
+    if not (isinstance(lsns[0], str) and _LSN(lsns[0])):
+        raise BadRecord(f"source.sequence: found {lsns[0]!r}, expected an LSN in digits, or null")
+    return int(lsns[0])
 
 
 def _source_time(source: Mapping[str, Any]) -> dt.datetime:
@@ -231,8 +232,7 @@ def _is_placeholder(value: Any, spellings: tuple[Any, ...]) -> bool:
 
 
 class _Inside:
-    """The columns that come from inside a value of a JSON column: from the value at ``path`` as a whole, and from its
-    members."""
+    """The columns that come from a JSON column's value at ``path``: from all of it, and from its members."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
         self._path = path
@@ -240,7 +240,7 @@ class _Inside:
         self._members: dict[str, _Inside] = {}
 
     def add(self, at: int, column: Column) -> None:
-        """Let the column at that place of a row come from here or from further inside."""
+        """Add a column, at that place of a row, which comes from this value or from one inside it."""
         further = column.path[len(self._path) :]
         if further:
             member = self._members.setdefault(further[0], _Inside((*self._path, further[0])))
@@ -249,8 +249,7 @@ class _Inside:
             self._whole.append((at, column.name, json_converter(column.type)))
 
     def read(self, value: Any, values: list[Any], rest: dict[str, Any]) -> None:
-        """Set the columns of a value; what none of them takes is put into ``rest`` under its dotted path. Raises
-        Unfit."""
+        """Set the columns of a value. What no column takes is put into ``rest`` under its dotted path. Raises Unfit."""
         if value is None:
             if not self._whole:
                 rest[dotted(self._path)] = None
@@ -264,7 +263,7 @@ class _Inside:
             return
         if type(value) is not dict:
             raise Unfit(f"{dotted(self._path)}: found a value, expected an object around {', '.join(self._members)}")
-        left = {} if self._whole else rest  # nothing is left of what a column holds as a whole
+        left = {} if self._whole else rest  # a column that takes all of the value leaves nothing over
         for name, inner in value.items():
             member = self._members.get(name)
             if member is None:

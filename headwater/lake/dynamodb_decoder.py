@@ -61,8 +61,8 @@ class DynamoDecoder:
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
     def decode(self, data: str | bytes, sequence: str | None, position: str) -> Decoded:
-        """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source does not
-        tell it; ``position`` is kept as it is. Raises BadRecord."""
+        """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source gives none;
+        ``position`` is kept as it is. Raises BadRecord."""
         try:
             return Decoded(self._rows(self._take_apart(_unicode(data)), sequence, position))
         except DEFECTS as error:
@@ -116,7 +116,7 @@ class DynamoDecoder:
                     except Unfit:
                         values[column.at] = None  # the item was refused then, so it left no copy
                 if self._identity.leaves_copy(values, row):
-                    # Nobody deleted the item, only its copy there.
+                    # Nobody deleted the item; only its copy there goes.
                     return row, self._tombstone(values, tail, None)
         return (row,)
 
@@ -168,7 +168,7 @@ class _Exported(msgspec.Struct):
 
 
 def _record_type(columns: _Columns) -> Any:
-    """The type of a Kinesis record: of Keys and OldImage only what tells key and partition, of NewImage everything.
+    """The type of a Kinesis record. Keys and OldImage have only the attributes of key and partition, NewImage has all.
     What has no type here is checked where it is used."""
     text = msgspec.field(default=None)
     change = msgspec.defstruct(
@@ -186,7 +186,7 @@ def _record_type(columns: _Columns) -> Any:
 
 
 def _members_type(name: str, columns: Sequence[AttributeColumn]) -> Any:
-    """The type of an image of which only the attributes of these columns are wanted, as text."""
+    """The type of an image that has only the attributes of these columns, as text."""
     if any(encode_basestring(column.name) != f'"{column.name}"' for column in columns):
         return dict[str, Raw]  # a type's members cannot be called so
     names = {column.member: column.name for column in columns}
@@ -200,7 +200,7 @@ def _member(image: Any, column: AttributeColumn) -> Raw | None:
 
 
 def _unicode(data: str | bytes) -> str | bytes:
-    """The data, where it is UTF-8: not everything in it is going to be read. Raises UnicodeError."""
+    """The data as it is. Raises UnicodeError where it is not UTF-8, which msgspec finds only in what it reads."""
     if isinstance(data, bytes) and not data.isascii():
         data.decode("utf-8")
     return data
@@ -213,7 +213,7 @@ def _bad(error: BaseException) -> BadRecord:
 
 def _micros(time: Any, precision: Any) -> int:
     """ApproximateCreationDateTime in microseconds since 1970."""
-    # Records tell the precision since it can be chosen; until then there were only milliseconds.
+    # Records name the precision since it can be chosen; before that, there were only milliseconds.
     unit = _MICROS.get("MILLISECOND" if precision is None else precision)
     if unit is None:
         raise BadRecord(f"ApproximateCreationDateTimePrecision: found {precision!r}, expected {' or '.join(_MICROS)}")
@@ -278,7 +278,7 @@ class _Attributes:
         self._inside = {name: _Attributes(inner, (*where, name)) for name, inner in leading.items()}
         self._first_inside = {name: inner[0] for name, inner in leading.items()}
         self._known = self._ending.keys() | leading.keys()
-        # What most are: one column's, and nothing else's.
+        # Most attributes: those of one column, with no path that leads into them.
         self._fast = {
             name: ending[0].fast for name, ending in self._ending.items() if len(ending) == 1 and name not in leading
         }
@@ -287,8 +287,8 @@ class _Attributes:
         self._opening = functools.lru_cache(maxsize=10_000)(self._opening_of)
 
     def _opening_of(self, name: str) -> bytes:
-        """What stands before an attribute's text in ``_rest``: a comma, the name, a colon. The name is as it is, unless
-        that could be read as a path."""
+        """What stands before an attribute's text in ``_rest``: a comma, the name, a colon. The name stands as it is,
+        unless it could be read as a path."""
         is_plain = not self._where and name not in self._known and not name.startswith(self._reserved)
         return f",{encode_basestring(name if is_plain else dotted((*self._where, name)))}:".encode()
 
@@ -322,7 +322,7 @@ class _Attributes:
                     raise self._first_inside[name].unfit(value, unfit(value, "type M")) from None
             else:
                 if ending is not None:
-                    inside.read(members, values, [], [])  # nothing is left of what a column holds as a whole
+                    inside.read(members, values, [], [])  # a column that takes all of the map leaves nothing over
                 elif members:
                     inside.read(members, values, rest, leftovers)
                     return
@@ -330,7 +330,7 @@ class _Attributes:
         if value is None:
             return
         if is_null(value) or ending is None:
-            rest += (self._opening(name), raw)  # a map on the way of a path that is NULL, or empty, leaves its trace
+            rest += (self._opening(name), raw)  # so is a NULL or an empty map kept that a path leads through
             return
         path = path_of((*self._where, name))
         for column in ending:

@@ -1,7 +1,8 @@
-"""Landing objects: what the S3 sink wrote, in the order of offsets.
+"""Landing objects: what the S3 sink wrote, read in the order of offsets.
 
 ``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``, with the offset after the object's last one in its
-metadata as ``next-offset``. The objects of a partition tile its offsets: a gap between two of them is an error.
+metadata as ``next-offset``. Every offset of a partition is in exactly one object: a gap between two of them is an
+error.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ class Landing:
         self._prefix = key_below(prefix, f"{topic}/")
 
     def after(self, cursor: Mapping[str, int], most_bytes: int) -> list[LandingObject]:
-        """The objects after the cursor, of all partitions, until ``most_bytes`` (compressed) are reached in each; at
-        least one object of a partition that has any. Raises LandingGap."""
+        """The objects after the cursor: in each partition, until ``most_bytes`` (compressed) are reached, and at least
+        one if there is any. Raises LandingGap."""
         listed = [entry for partition in self._partitions() for entry in self._listed(partition, cursor, most_bytes)]
         with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
             ends = list(pool.map(self._end, (key for _, key, _ in listed)))
@@ -79,8 +80,8 @@ class Landing:
         return sorted((name for name in names if name.isdigit()), key=int)
 
     def _listed(self, partition: str, cursor: Mapping[str, int], most_bytes: int) -> Iterator[tuple[str, str, int]]:
-        """Source, key and size of the objects to read. Starting after the cursor keeps the cost of a listing
-        independent of the history."""
+        """Source, key and size of the objects to read. The listing starts after the cursor, so its cost does not grow
+        with the history."""
         source = f"{self._topic}/{partition}"
         folder = f"{self._prefix}{partition}/"
         last_read = cursor.get(source, 0) - 1

@@ -1,4 +1,4 @@
-"""One writer a table: a lease object in S3, taken and renewed by conditional writes.
+"""One writer per table: a lease object in S3, taken and renewed by conditional writes.
 
 It is taken before any Hudi client exists, because a second client's clean-up would roll back the first one's open
 commit, and checked before every commit.
@@ -21,8 +21,8 @@ class LeaseLost(RuntimeError):
 
 
 class Lease:
-    """A lease on ``uri`` (the object's ``s3://`` address). ``ttl`` in seconds; ``clock`` gives epoch seconds and must
-    agree between writers to well within the ttl."""
+    """A lease on ``uri`` (the object's ``s3://`` address). ``ttl`` is in seconds; ``clock`` gives seconds since 1970,
+    and the clocks of two writers must differ by much less than the ttl."""
 
     def __init__(
         self, s3: Any, uri: str, owner: str, ttl: float = 30.0, clock: Callable[[], float] = time.time
@@ -49,14 +49,14 @@ class Lease:
                 break
             if time.monotonic() >= deadline:
                 raise LeaseLost(
-                    f"{self._uri}: held by {holder}. One writer a table: stop that one, or wait {self._ttl:.0f} s."
+                    f"{self._uri}: held by {holder}. A table has one writer: stop that one, or wait {self._ttl:.0f} s."
                 )
             time.sleep(0.5)
         self._renewer = threading.Thread(target=self._renew_until_stopped, name=f"lease {self._key}", daemon=True)
         self._renewer.start()
 
     def check(self) -> None:
-        """Renew the lease where less than half of it is left. Raises LeaseLost."""
+        """Renew the lease if less than half of its time is left. Raises LeaseLost."""
         with self._guard:
             if self._expires - self._clock() < self._ttl / 2:
                 self._put(self._etag)
@@ -74,13 +74,13 @@ class Lease:
             self._etag = None
 
     def _try(self) -> str | None:
-        """None where the lease is ours now, else who holds it."""
+        """None where the lease is ours now, else its holder."""
         try:
-            found = self._s3.get_object(Bucket=self._bucket, Key=self._key)
+            stored = self._s3.get_object(Bucket=self._bucket, Key=self._key)
         except self._s3.exceptions.NoSuchKey:
             etag, held = None, None
         else:
-            etag, held = found["ETag"], json.loads(found["Body"].read())
+            etag, held = stored["ETag"], json.loads(stored["Body"].read())
         if held is not None and held["expires"] > self._clock() and held["owner"] != self._owner:
             return str(held["owner"])
         try:
@@ -111,5 +111,5 @@ class Lease:
                     self._put(self._etag)
             except LeaseLost:
                 return
-            except Exception:  # noqa: S112  # a passing fault: the next round, or check() before a commit, decides
+            except Exception:  # noqa: S112  # may pass: the next round, or check() before a commit, decides
                 continue

@@ -1,4 +1,4 @@
-"""Records that cannot be decoded: kept whole with their position and the reason, counted, never in a table's way."""
+"""Records that cannot be decoded: kept whole with their position and the reason, and counted; the table goes on."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ class TooManyBadRecords(RuntimeError):
     """So many records of a batch cannot be decoded that the contract or the source must be wrong."""
 
 
-_ALWAYS_LET_PASS = 10
+_ALWAYS_ACCEPTED = 10
 SAMPLE = 100
 """How many bad records of a refused batch are shown."""
 
 
 def exceeds(bad: int, records: int, most: float) -> bool:
-    """Whether more than ``most`` (a share from 0 to 1) of a batch is bad; a handful always pass, since in a small batch
-    one record is a large share."""
-    return bad > _ALWAYS_LET_PASS and bad > most * records
+    """Whether more than ``most`` (a share from 0 to 1) of a batch is bad. Ten bad records are always accepted, since in
+    a small batch one record is a large share."""
+    return bad > _ALWAYS_ACCEPTED and bad > most * records
 
 
 def refusal(table: str, bad: int, records: int, most: float, sample: str) -> TooManyBadRecords:
-    """The error for a batch that ``exceeds``; ``sample`` is the address of some of its bad records."""
+    """The error for a batch of which too much is bad; ``sample`` is the address of some of its bad records."""
     return TooManyBadRecords(
-        f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are let pass. Nothing of this "
-        f"batch was committed. Look at the reasons in {sample}, mend the contract or the source, and start again."
+        f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are accepted. Nothing of this "
+        f"batch was committed. Read the reasons in {sample}, correct the contract or the source, and start again."
     )
 
 
 def store(s3: Any, uri: str, table: str, batch: str, records: Iterable[tuple[str, str]]) -> str:
-    """Write ``(reason, landed line)`` pairs as one object below ``uri`` and return its address. ``batch`` names what
-    the batch began with, so that a repeated batch writes the same object again instead of a second one."""
+    """Write ``(reason, landed line)`` pairs as one object below ``uri`` and return its address. ``batch`` is named
+    after the batch's beginning, so a repeated batch writes the same object again instead of a second one."""
     bucket, prefix = split_uri(uri)
     key = key_below(prefix, f"{table}/{batch}.jsonl.gz")
     lines = [json.dumps({"reason": reason, "record": json.loads(line)}) for reason, line in records]

@@ -49,7 +49,7 @@ _OPTIONS = {
     "hoodie.keep.min.commits": "40",
     "hoodie.keep.max.commits": "60",
     "hoodie.parquet.compression.codec": "zstd",
-    # A bucket index needs no Bloom filters. bulk_insert writes them all the same, so they are as small as can be.
+    # A bucket index needs no Bloom filters, but bulk_insert always writes them: they are made as small as possible.
     "hoodie.parquet.bloom.filter.enabled": "false",
     "hoodie.index.bloom.num_entries": "1",
     "hoodie.index.bloom.fpp": "0.1",
@@ -61,10 +61,12 @@ _OPTIONS = {
 
 @dataclass(frozen=True)
 class Progress:
-    """What every commit of Headwater's carries: how far the table has read, below what nothing is alive, under which
-    epoch and in which layout (key, partitioning, buckets) it was written; for a stream also since when all its changes
-    are read (microseconds since 1970, 0: not known), and of each export how many data files are in the table.
-    Compaction and cleaning carry none, so the newest instant that holds one counts."""
+    """What every commit of Headwater's carries. ``cursor``: how far the source is read. ``floor``: the ``_order`` below
+    which no row is alive. ``epoch`` and ``layout`` (key, partitioning, buckets): what the table was written with.
+    ``since``: when streaming began, in microseconds since 1970; all changes from then on are read; 0: not known.
+    ``exports``: how many data files of each export are in the table.
+
+    The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
 
     cursor: dict[str, int] = field(default_factory=dict)
     floor: str = ""
@@ -74,8 +76,7 @@ class Progress:
     exports: dict[str, int] = field(default_factory=dict)
 
     def with_streaming_start(self) -> Progress:
-        """This progress with the moment noted at which streaming began: now, unless an earlier one is known. All
-        changes from then on are read from the stream."""
+        """This progress with ``since`` set to now, unless an earlier moment is known."""
         return self if self.since else replace(self, since=time.time_ns() // 1000)
 
     def to_json(self) -> str:
@@ -98,7 +99,7 @@ class Commit:
 
 
 class ProgressMissing(RuntimeError):
-    """A table that has commits but no cursor: going on would read everything again or skip something."""
+    """A table has commits but no cursor: going on would read everything again or skip something."""
 
 
 class HudiTable:
@@ -143,12 +144,12 @@ class HudiTable:
         )
 
     def insert(self, rows: DataFrame, progress: Progress) -> Commit:
-        """Commit rows (at most one a partition and key) into a table that has none, together with the progress, as one
-        atomic step. It takes less than ``upsert``, which looks for rows to merge with."""
+        """Commit rows (at most one per partition and key) into an empty table, together with the progress, as one
+        atomic step. It costs less than ``upsert``, which looks for rows to merge with."""
         return self._commit(rows, progress, "bulk_insert")
 
     def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
-        """Commit rows (at most one a partition and key) together with the progress, as one atomic step."""
+        """Commit rows (at most one per partition and key) together with the progress, as one atomic step."""
         return self._commit(rows, progress, "upsert")
 
     def _commit(self, rows: DataFrame, progress: Progress, operation: str) -> Commit:
@@ -183,7 +184,7 @@ class HudiTable:
 
 
 def layout(contract: Contract) -> str:
-    """What of a contract cannot change under rows that are stored already: it decides which file holds a row."""
+    """The part of a contract that cannot change once rows are stored: it decides which file holds a row."""
     parts = {"key": contract.key, "partition_by": contract.partition_by, "buckets": contract.buckets}
     return json.dumps(parts, sort_keys=True)
 

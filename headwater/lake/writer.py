@@ -1,4 +1,4 @@
-"""From decoded changes to commits: one table's writer."""
+"""The writer of a table: from decoded changes to commits."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ Advance = Callable[[Progress], Progress]
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """What a writer is told from outside. ``quarantine`` is an ``s3://`` address; bytes are compressed, per partition
-    of a topic; ``max_bad_share`` is a share from 0 to 1."""
+    """A writer's settings. ``quarantine`` is an ``s3://`` address; ``batch_bytes`` counts compressed bytes, per
+    partition of a topic; ``max_bad_share`` is a share from 0 to 1; ``parallelism`` is a number of tasks."""
 
     quarantine: str
     epoch: int = 1
@@ -63,21 +63,22 @@ class TableWriter:
 
     @property
     def spark(self) -> SparkSession:
-        """The session that batches for this table are made in."""
+        """The Spark session of this table and of the batches for it."""
         return self._table.spark
 
     @property
     def progress(self) -> Progress:
-        """The progress of the last commit, with what is noted for the next one."""
+        """The progress of the last commit, and what is noted for the next one."""
         return self._progress
 
     def note_streaming_start(self) -> None:
-        """Note, for the next commit, that the stream is read from now on, unless an earlier moment is known."""
+        """Note that streaming begins now, unless an earlier moment is known. The next commit keeps it."""
         with self._committing:
             self._progress = self._progress.with_streaming_start()
 
     def _resume(self) -> Progress:
-        """Take up the last commit's progress, and register its partitions: a crash may have come between the two."""
+        """The progress to go on from, the last commit's. Its partitions are registered again, as a crash may have come
+        between the commit and its registration."""
         last = self._table.last_commit()
         self._has_rows = last is not None
         if last is None:
@@ -93,7 +94,7 @@ class TableWriter:
                 f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
             )
         self.services.catalog.register(self.contract.table, last.partitions)
-        # Its own event may have been lost in a crash.
+        # The commit's own event may have been lost in a crash.
         self.services.report(
             {
                 "event": "resumed",

@@ -135,7 +135,7 @@ class Accounts:
     def export(self, time: int, *files: Sequence[Item], arn: str = ARN) -> str:
         """Write an export of the state at a time, in microseconds, and return its address."""
         moment = dt.datetime.fromtimestamp(time / 10**6, dt.UTC)
-        return write_export(self.s3, arn, files, moment, BUCKET, self._prefix)
+        return write_export(self.s3, arn, files, moment, f"s3://{BUCKET}/{self._prefix}")
 
     def ask(self, uri: str) -> str:
         """Request an export, and return its id."""

@@ -1,4 +1,4 @@
-"""The reader of a Kinesis stream against the Kinesis API that the local run has."""
+"""The reader of a Kinesis stream, against the local run's Kinesis API."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def put(kinesis: Any, stream: str, *texts: str) -> None:
 
 
 def drained(reader: KinesisStream, cursor: dict[str, int]) -> tuple[list[str], dict[str, int]]:
-    """All that a reader finds, and the cursor after it."""
+    """All that a reader reads, and the cursor after it."""
     texts: list[str] = []
     while True:
         records, cursor = reader.read(cursor, MOST)
@@ -77,9 +77,9 @@ def test_shards_that_come_of_a_split_are_read_after_their_parent(kinesis: Any, s
 def test_a_batch_ends_at_its_bytes_and_nothing_is_left_out(kinesis: Any, stream: str) -> None:
     put(kinesis, stream, "a", "b", "c")
     reader = KinesisStream(kinesis, arn(stream), TRIM_HORIZON)
-    found: list[str] = []
+    texts: list[str] = []
     cursor: dict[str, int] = {}
     for _ in range(5):
         records, cursor = reader.read(cursor, 1)
-        found += [record.data.decode() for record in records]
-    assert found == ["a", "b", "c"]
+        texts += [record.data.decode() for record in records]
+    assert texts == ["a", "b", "c"]

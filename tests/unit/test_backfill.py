@@ -32,7 +32,8 @@ ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"
 
 @pytest.fixture
 def uri(s3: Any) -> str:
-    return write_export(s3, ARN, [[{"id": {"S": "a"}}], [{"id": {"S": "b"}}]], dt.datetime.now(dt.UTC), BUCKET, "e")
+    files = [[{"id": {"S": "a"}}], [{"id": {"S": "b"}}]]
+    return write_export(s3, ARN, files, dt.datetime.now(dt.UTC), f"s3://{BUCKET}/e")
 
 
 @pytest.fixture

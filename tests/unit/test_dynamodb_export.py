@@ -19,7 +19,7 @@ TIME = dt.datetime(2026, 1, 31, 12, 0, 0, 250_000, tzinfo=dt.UTC)
 @pytest.fixture
 def uri(s3: Any) -> str:
     """An export of three items in three files, one of them empty."""
-    return write_export(s3, ARN, [[_item(1), _item(2)], [], [_item(3)]], TIME, BUCKET, "exports")
+    return write_export(s3, ARN, [[_item(1), _item(2)], [], [_item(3)]], TIME, f"s3://{BUCKET}/exports")
 
 
 def _item(number: int) -> dict[str, dict[str, Any]]:

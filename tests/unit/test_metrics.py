@@ -20,13 +20,13 @@ class CloudWatch:
         self.requests.append(request)
 
     def sent(self, table: str) -> dict[str, Any]:
-        """Metrics of a table out of the last request: a sum, or counts by value."""
-        found: dict[str, Any] = {}
+        """A table's metrics in the last request: a sum, or counts by value."""
+        metrics_sent: dict[str, Any] = {}
         for datum in self.requests[-1]["MetricData"]:
             if {"Name": metrics.TABLE, "Value": table} in datum["Dimensions"]:
                 values = dict(zip(datum.get("Values", ()), datum.get("Counts", ()), strict=True))
-                found[datum["MetricName"]] = datum.get("Value", values)
-        return found
+                metrics_sent[datum["MetricName"]] = datum.get("Value", values)
+        return metrics_sent
 
 
 class Clock:
@@ -142,7 +142,7 @@ def test_no_datum_has_more_values_than_cloudwatch_takes(cloudwatch: CloudWatch, 
     for second in range(400):
         report(commit(oldest=100.0 - second))
     report.flush()
-    freshness = [one for one in cloudwatch.requests[0]["MetricData"] if one["MetricName"] == "Freshness"]
+    freshness = [datum for datum in cloudwatch.requests[0]["MetricData"] if datum["MetricName"] == "Freshness"]
     assert [len(datum["Values"]) for datum in freshness] == [150, 150, 100]
     assert all(len(datum["Values"]) == len(datum["Counts"]) for datum in freshness)
 
