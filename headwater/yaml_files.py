@@ -1,5 +1,5 @@
-"""YAML as people write it: environments, contracts, lists. All that is refused is named by file, field, what was found
-and what was expected."""
+"""YAML as people write it: environments, contracts, lists. An error names the file, the field, what was found and what
+was expected."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _EMPTY = "tag:yaml.org,2002:null"
 
 
 def yaml_paths(folder: Path) -> list[Path]:
-    """The ``.yaml`` files of a folder, sorted. Raises UserError for a ``.yml`` file, which would be overlooked."""
+    """The ``.yaml`` files of a folder, sorted. Raises UserError for a ``.yml`` file, which would not be read."""
     for path in sorted(folder.glob("*")):
         if path.suffix.lower() in (".yml", ".yaml") and path.suffix != ".yaml":
             raise UserError(f"{path}: found the ending {path.suffix}, expected .yaml: rename the file")
@@ -40,8 +40,9 @@ def read_yaml(path: Path) -> Any:
 
 
 def load_yaml(text: str, where: str) -> Any:
-    """Read one YAML document; ``where`` is its file. Raises UserError, also for what YAML would take for something
-    else: a field that is written twice (YAML takes the last), and a type with a comma that has no quotes."""
+    """Read one YAML document; ``where`` is its file. Raises UserError where it is not YAML, and where YAML would
+    silently misread it: a field that is written twice (the last would count), a type with a comma and without quotes.
+    """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506  (a SafeLoader)
     except _Misread as error:
@@ -51,7 +52,7 @@ def load_yaml(text: str, where: str) -> Any:
 
 
 class _Misread(yaml.YAMLError):
-    """YAML that would be read as something else than what was meant."""
+    """YAML that does not say what its writer meant."""
 
 
 class _Loader(yaml.SafeLoader):
@@ -72,6 +73,8 @@ class _Loader(yaml.SafeLoader):
 
 def _refuse_split_value(node: yaml.MappingNode) -> None:
     """Refuse ``{type: decimal(12,4)}``, which YAML reads as the two fields ``type: decimal(12`` and ``4)``."""
+    if not node.flow_style:
+        return
     for number, (key, value) in enumerate(node.value):
         if not isinstance(value, yaml.ScalarNode) or value.style is not None:
             continue
@@ -81,7 +84,7 @@ def _refuse_split_value(node: yaml.MappingNode) -> None:
                 break
             written += f",{part.value}" if rest.tag == _EMPTY else f",{part.value}:{rest.value}"
         if written != value.value and not _is_open(written):
-            names = [text.value for field, text in node.value if field.value == "name"]
+            names = [text.value for field, text in node.value if field.value == "name" and text.id == "scalar"]
             field = ".".join([*names[:1], key.value])
             raise _Misread(
                 f'line {_line(key)}: {field}: found {written} without quotes, expected {key.value}: "{written}": '
@@ -112,8 +115,9 @@ def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
     """Make the msgspec Struct ``kind`` of a document; ``where`` is its file. Raises UserError naming the first field
     that does not fit.
 
-    What is expected of a field is told from its type and limits. Where these do not say it in people's words, as a
-    pattern does not, the field says it itself: ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``.
+    A field may be a Struct, a list or tuple, a Literal, str, int, float, bool, or one of them or None. The error takes
+    what it expected from the field's type and limits. A field that has a pattern or a limited length says it itself:
+    ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``.
     """
     try:
         return msgspec.convert(document, kind)
@@ -122,7 +126,7 @@ def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
 
 
 def _explained(message: str, document: object, kind: type, where: str) -> UserError:
-    """msgspec's message, such as ``Expected `int`, got `str` - at `$.emr.core_nodes```, in our words."""
+    """What msgspec's message, such as ``Expected `int`, got `str` - at `$.emr.core_nodes```, says of the document."""
     problem, _, place = message.rpartition(" - at `") if " - at `" in message else (message, "", "$`")
     steps = [int(index) if index else name for name, index in re.findall(r"\.([^.\[\]`]+)|\[(\d+)\]", place)]
     value: Any = document
@@ -131,16 +135,21 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
         value, node = value[step], _type_below(node, step)
     if problem.startswith("Object missing required field"):
         name = _quoted(problem)
-        wanted = _expected(_type_below(node, name), None)
-        return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {wanted}")
-    unknown = _quoted(problem) if problem.startswith("Object contains unknown field") else None
-    if place.startswith("key` in `") and isinstance(value, Mapping):
-        unknown = next(str(key) for key in value if not isinstance(key, str))
+        expected = _expected(_type_below(node, name), None)
+        return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {expected}")
+    unknown = _unknown_field(problem, place, value)
     if unknown is not None:
         known = ", ".join(_fields(node))
         return UserError(f"{where}: {_dotted([*steps, unknown])}: found an unknown field, expected {known}")
     wrong_type = ", got `" in problem
     return refusal(where, _dotted(steps), value, _expected(node, value) if wrong_type else _limits(node))
+
+
+def _unknown_field(problem: str, place: str, value: Any) -> str | None:
+    """The field of ``value`` that its Struct does not have, or None where the problem is another."""
+    if place.startswith("key` in `"):  # YAML makes a number or true of the field's name
+        return next(str(key) for key in value if not isinstance(key, str))
+    return _quoted(problem) if problem.startswith("Object contains unknown field") else None
 
 
 def _quoted(problem: str) -> str:

@@ -68,7 +68,7 @@ def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
 
 def test_every_list_says_where_it_is_from_and_when() -> None:
     lists = yaml.safe_load(allow_lists.FILE.read_text())
-    for name, one in lists.items():
-        assert one["source"], name
-        assert re.fullmatch(r"20\d\d-[01]\d", str(one["date"])), name
-        assert len(set(one["values"])) == len(one["values"]) > 0, name
+    for name, listed in lists.items():
+        assert listed["source"], name
+        assert re.fullmatch(r"20\d\d-[01]\d", str(listed["date"])), name
+        assert len(set(listed["values"])) == len(listed["values"]) > 0, name

@@ -1,3 +1,5 @@
+import re
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -134,6 +136,21 @@ def test_a_wrong_value_is_refused_by_file_field_found_and_expected(
     tmp_path: Path, field: str, value: Any, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
+        read_environment("dev", changed(tmp_path, field, value))
+
+
+def fields(document: dict[str, Any], prefix: str = "") -> Iterator[str]:
+    """The dotted path of every field."""
+    for name, value in document.items():
+        yield f"{prefix}{name}"
+        if isinstance(value, dict):
+            yield from fields(value, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("value", [[{}], {1: 2}, -1, ""])
+@pytest.mark.parametrize("field", fields(yaml.safe_load((CONFIG / "dev.yaml").read_text())))
+def test_every_field_refuses_what_makes_no_sense_and_says_what_does(tmp_path: Path, field: str, value: Any) -> None:
+    with pytest.raises(UserError, match=rf"dev\.yaml: {re.escape(field)}[^ ]*: found .+, expected \w+"):
         read_environment("dev", changed(tmp_path, field, value))
 
 

@@ -47,6 +47,11 @@ def test_a_comma_that_splits_no_value_is_left_alone(text: str) -> None:
     load_yaml(text, "x.yaml")
 
 
+def test_a_value_that_its_comma_splits_is_refused_wherever_it_stands() -> None:
+    with pytest.raises(UserError, match=r'x\.yaml: line 2: a: found f\(1,2\) without quotes, expected a: "f\(1,2\)"'):
+        load_yaml("b:\n- {name: [c], a: f(1,2)}", "x.yaml")
+
+
 def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"x\.yaml: cannot be read: No such file"):
         read_yaml(tmp_path / "x.yaml")
