@@ -1,2 +1,2 @@
-"""From landing objects to Hudi commits. Runs on EMR and Glue: PySpark and boto3, and what reads
-DynamoDB's changes msgspec, only."""
+"""From changes to Hudi commits. Runs on EMR and Glue and needs PySpark and boto3 only; what reads DynamoDB's changes
+runs on Glue alone, and needs msgspec too."""

@@ -1,0 +1,22 @@
+"""What a table's commits carry."""
+
+import time
+
+from headwater.lake.table import Progress
+
+
+def test_the_start_of_streaming_is_now_where_it_is_not_known() -> None:
+    before = time.time_ns() // 1000
+    noted = Progress(cursor={"stream/shard": 5}).with_streaming_start()
+    assert before <= noted.since <= time.time_ns() // 1000
+    assert noted.cursor == {"stream/shard": 5}
+
+
+def test_a_known_start_of_streaming_is_kept() -> None:
+    known = Progress(since=1)
+    assert known.with_streaming_start() == known
+
+
+def test_progress_goes_through_a_commits_metadata_unchanged() -> None:
+    progress = Progress({"t/0": 7}, floor="01", epoch=2, layout="{}", since=3, exports={"e": 4})
+    assert Progress.from_json(progress.to_json()) == progress
