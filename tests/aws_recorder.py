@@ -1,4 +1,4 @@
-"""Sees what programs ask of AWS in a local run: a proxy before the local API that writes every request down."""
+"""Records what programs ask of AWS in a local run: a proxy in front of the local API that keeps every request."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-# A hop's own headers, which are not passed on.
+# The headers of one hop, which a proxy does not pass on.
 _OWN = {"connection", "keep-alive", "transfer-encoding", "host", "content-length", "expect"}
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/")
 
 
 @dataclass(frozen=True)
 class Request:
-    """One request to AWS with the status of its answer. ``service`` is the one that it was signed for; header names are
-    in small letters."""
+    """One request to AWS with the status of its answer. ``service`` is the service that the request was signed for;
+    header names are in lower case."""
 
     service: str
     method: str
@@ -31,7 +31,7 @@ class Request:
 
 
 class Recorder:
-    """Listens on a free port of 127.0.0.1 while it is entered, passes requests on to ``target`` and keeps them."""
+    """Listens on a free port of 127.0.0.1 while it is entered, passes requests on to ``target``, and keeps them."""
 
     def __init__(self, target: str) -> None:
         self.target = target
@@ -48,7 +48,7 @@ class Recorder:
                 passed = {name: value for name, value in headers.items() if name not in _OWN}
                 connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
                 try:
-                    # Given as they came: a library would write the path and its escapes anew.
+                    # The path goes on byte by byte: a library would escape it differently.
                     connection.putrequest(self.command, self.path, skip_accept_encoding=True)
                     for name, value in {**passed, "content-length": str(len(body))}.items():
                         connection.putheader(name, value)
@@ -62,7 +62,7 @@ class Recorder:
                 for name, value in answer.getheaders():
                     if name.lower() not in _OWN:
                         self.send_header(name, value)
-                # A HEAD's answer tells the length of what it does not send.
+                # The answer to a HEAD states the length of a body that it does not send.
                 length = answer.getheader("content-length") if self.command == "HEAD" else str(len(content))
                 if length is not None:
                     self.send_header("content-length", length)
@@ -82,7 +82,7 @@ class Recorder:
                 return content
 
             def log_message(self, *_: object) -> None:
-                """Say nothing."""
+                """Print nothing."""
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -101,7 +101,7 @@ class Recorder:
 
     @property
     def endpoint(self) -> str:
-        """The URL to give to programs in place of the API's own."""
+        """The URL that programs use instead of the API's."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     def _keep(self, method: str, target: str, headers: dict[str, str], body: bytes, status: int) -> None:

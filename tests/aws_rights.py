@@ -1,4 +1,4 @@
-"""From requests to rights: which IAM actions on which resources AWS would have checked."""
+"""Translates requests into rights: the IAM actions and resources that AWS would have checked."""
 
 from __future__ import annotations
 
@@ -28,29 +28,30 @@ _NAMESPACE = re.compile(rb"Namespace(?:\x22:\s*\x22|=|[\x60-\x77]|\x78.)([A-Za-z
 
 @dataclass(frozen=True)
 class Names:
-    """What local things are called on AWS. ``buckets`` and ``others`` (databases, streams, tables, secrets) are names
-    in braces by local name; ``keys`` give an object's ARN after its bucket and a pattern of its key, with what the
-    pattern matched for ``\\g<0>``. ``stream`` is the one that a request means that does not name its stream."""
+    """The names on AWS, often in braces, of what has another name in the local run. ``buckets`` and ``resources``
+    (databases, streams, tables, secrets) are by local name. ``keys`` holds triples: a bucket, a pattern of object keys,
+    and the ARN for the keys that match, in which ``\\g<0>`` is the match. ``stream`` is meant by requests that name no
+    stream."""
 
     buckets: Mapping[str, str]
-    others: Mapping[str, str] = field(default_factory=dict)
+    resources: Mapping[str, str] = field(default_factory=dict)
     keys: Sequence[tuple[str, str, str]] = ()
     stream: str | None = None
 
     def object(self, bucket: str, key: str) -> str:
-        """The ARN that stands for an object and those beside it."""
-        for own, pattern, arn in self.keys:
-            match = re.match(pattern, key) if own == bucket else None
+        """The ARN that stands for an object and its neighbours."""
+        for pattern_bucket, pattern, arn in self.keys:
+            match = re.match(pattern, key) if pattern_bucket == bucket else None
             if match is not None:
                 return match.expand(arn)
-        # Three levels tell the parts of a table's folder apart from another table; what is below is one.
+        # Two levels tell tables and topics apart; everything below them is one ARN.
         parts = key.split("/")
         return f"arn:aws:s3:::{self.buckets[bucket]}/" + "/".join(parts if len(parts) < 3 else [*parts[:2], "*"])
 
-    def other(self, name: str) -> str:
-        """What a database, stream, table or secret is called on AWS, given its name or ARN here."""
-        own = name.rpartition(":")[2].rpartition("/")[2] if name.startswith("arn:") else name
-        return self.others.get(own, own)
+    def resource(self, name: str) -> str:
+        """The name on AWS of a database, stream, table or secret with this local name or ARN."""
+        local = name.rpartition(":")[2].rpartition("/")[2] if name.startswith("arn:") else name
+        return self.resources.get(local, local)
 
 
 def rights(requests: Iterable[Request], names: Names) -> set[Right]:
@@ -80,22 +81,22 @@ def _resources(service: str, body: Mapping[str, Any], names: Names) -> Iterator[
     """The resources of a request whose body is JSON."""
     prefix = f"arn:aws:{service}:{{region}}:{{account}}"
     if service == "glue":
-        database = names.other(str(body.get("DatabaseName") or body.get("Name")))
+        database = names.resource(str(body.get("DatabaseName") or body.get("Name")))
         table = body.get("TableName") or (body.get("Name") if "DatabaseName" in body else None)
         yield f"{prefix}:catalog"
         yield f"{prefix}:database/{database}"
         if table is not None:
             yield f"{prefix}:table/{database}/{table}"
     elif service == "secretsmanager":
-        yield f"{prefix}:secret:{names.other(str(body['SecretId']))}-XXXXXX"
+        yield f"{prefix}:secret:{names.resource(str(body['SecretId']))}-XXXXXX"
     elif service == "kinesis":
         stream = body.get("StreamName") or body.get("StreamARN")
         if stream is None and names.stream is None:
-            raise UserError("a request to kinesis that names no stream: expected Names.stream to say which is meant")
-        # A shard's iterator, or a page's token, names its stream in a form that only Kinesis reads.
-        yield f"{prefix}:stream/{names.other(str(stream)) if stream else names.stream}"
+            raise UserError("a request to kinesis that names no stream: expected its name, or one in Names.stream")
+        # A shard iterator and a page token name their stream in a form that only Kinesis reads.
+        yield f"{prefix}:stream/{names.resource(str(stream)) if stream else names.stream}"
     elif service == "dynamodb":
-        yield f"{prefix}:table/{names.other(str(body['TableName']))}"
+        yield f"{prefix}:table/{names.resource(str(body['TableName']))}"
     else:
         raise UserError(f"a request to {service}: expected one to a service that tests/aws_rights.py knows")
 
@@ -116,7 +117,7 @@ def _s3(request: Request, names: Names) -> Iterator[Right]:
             return
         yield Right("s3:GetObject", resource)
         if request.status == 404:
-            # Without the right to list, S3 answers 403 for what is not there.
+            # For a missing object, S3 answers 404 only to those who may list the bucket, else 403.
             yield Right("s3:ListBucket", whole)
     elif request.method == "DELETE":
         yield Right("s3:AbortMultipartUpload" if "uploadId" in query else "s3:DeleteObject", resource)
@@ -157,12 +158,12 @@ def _s3_bucket(
 def _unknown(request: Request) -> UserError:
     return UserError(
         f"{request.service}: {request.method} {request.path}?{request.query}: found a request that "
-        "tests/aws_rights.py cannot put into rights: teach it"
+        "tests/aws_rights.py cannot translate into rights: teach it"
     )
 
 
 def write_recorded(path: Path, recorded: Iterable[Right]) -> None:
-    """Put what a run recorded in place of what a principal's file holds, and leave the rest of it as it is."""
+    """Replace the recorded rights in a principal's file, and leave the rest of the file as it is."""
     text = path.read_text(encoding="utf-8")
     before, _, rest = text.partition("recorded:")
     lines = "".join(f"\n  - {right}" for right in sorted(recorded)) or " []"

@@ -1,20 +1,21 @@
-"""What Kafka's clients ask of a broker, as MSK's IAM actions: read from the log of a broker with an authorizer."""
+"""Translates what Kafka's clients ask of a broker, as its authorizer logs it, into MSK's IAM actions."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 from headwater.deployment.rights import Right
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    # Who asks is not what is wanted to know: everybody may do everything, and what is done is logged.
+    # Everybody may do everything: the authorizer is here only to log what is done.
     "super.users": "User:ANONYMOUS",
 }
-"""The broker's properties with which it logs what is asked of it."""
+"""Broker properties that turn the authorizer on."""
 LOGGER = "log4j.logger.kafka.authorizer.logger=DEBUG\n"
-"""The line of its logging configuration that makes it do so."""
+"""The line of the broker's logging configuration that lets the authorizer log."""
 
 _ASKED = re.compile(r"is Allowed operation = (\w+) from host = \S+ (?:on|for) resource = (\w+):LITERAL:(\S+)")
 _ARN = "arn:aws:kafka:{{region}}:{{account}}:{}/{{kafka}}{}"
@@ -33,27 +34,35 @@ _ACTIONS = {
     ("Cluster", "DESCRIBE"): "DescribeCluster",
     ("Cluster", "IDEMPOTENT_WRITE"): "WriteDataIdempotently",
 }
-# What brokers and controllers ask of each other.
+# Operations between brokers and controllers.
 _OWN = {("Cluster", "CLUSTER_ACTION")}
 
 
-def asked(log: Iterable[str]) -> set[tuple[str, str, str]]:
-    """What a broker's log says was asked of it: kind of resource, its name, operation."""
-    found = set()
+class Operation(NamedTuple):
+    """What a client did: ``verb`` is Kafka's word for it, ``kind`` and ``name`` say with which resource."""
+
+    kind: str
+    name: str
+    verb: str
+
+
+def asked(log: Iterable[str]) -> set[Operation]:
+    """The operations in a broker's log."""
+    operations = set()
     for line in log:
         match = _ASKED.search(line)
         if match is not None:
-            operation, kind, name = match.groups()
-            found.add((kind, name, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", operation).upper()))
-    return found
+            verb, kind, name = match.groups()
+            operations.add(Operation(kind, name, re.sub(r"(?<=[a-z])(?=[A-Z])", "_", verb).upper()))
+    return operations
 
 
-def rights(asked: Iterable[tuple[str, str, str]], names: Mapping[str, str]) -> Iterator[Right]:
-    """The rights that this takes on MSK; ``names`` are those of topics and groups there where they differ. Raises
-    KeyError on an operation that has no action here."""
-    for kind, name, operation in asked:
-        if (kind, operation) in _OWN:
+def rights(operations: Iterable[Operation], names: Mapping[str, str]) -> Iterator[Right]:
+    """The rights that the operations need on MSK. ``names`` has the names on MSK of topics and groups that differ.
+    Raises KeyError for an operation whose action is not known."""
+    for kind, name, verb in operations:
+        if (kind, verb) in _OWN:
             continue
         arn = _ARN.format(kind.lower(), "" if kind == "Cluster" else f"/{names.get(name, name)}")
-        yield Right(f"kafka-cluster:{_ACTIONS[kind, operation]}", arn)
+        yield Right(f"kafka-cluster:{_ACTIONS[kind, verb]}", arn)
         yield Right("kafka-cluster:Connect", _ARN.format("cluster", ""))

@@ -1,4 +1,4 @@
-"""`headwater check`: hold the synthesized templates of an environment to what no ready tool checks."""
+"""``headwater check``: check the flows and rights in an environment's synthesized templates."""
 
 from pathlib import Path
 from typing import Annotated
@@ -12,20 +12,23 @@ from headwater.paths import SYNTHESIZED
 
 
 def check(
-    environment: Annotated[str, typer.Argument(help="dev, stage or prod, as last synthesized.")],
+    environment: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
     synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
 ) -> None:
-    """Print all allowed network flows, then every flow and every right that is missing or too much; status 1 on any."""
+    """Print all open network flows, then every finding: closed and undeclared flows, missing rights.
+
+    The status is 1 where there is a finding.
+    """
     deployment = Deployment.read(synthesized, environment)
     declared = reachability.declarations()
     network = reachability.Network(deployment, declared.names)
     say(reachability.table({environment: network}))
-    found = reachability.findings(network, declared)
-    own = policies.read(deployment)
+    findings = reachability.findings(network, declared)
+    granted = policies.read(deployment)
     for principal in rights.read_principals():
-        found += policies.judge(deployment, own, principal).missing
-    for text in found:
-        say(text)
-    if found:
+        findings += policies.judge(deployment, granted, principal).missing
+    for finding in findings:
+        say(finding)
+    if findings:
         raise typer.Exit(1)
-    say(f"{environment}: every flow and every right that is needed is there, and no flow more")
+    say(f"{environment}: all needed flows are open, no other flow is, and no needed right is missing")

@@ -1,12 +1,13 @@
-"""Baselines: every stack's template in a form that a person can review, ``reviewed/baselines/<environment>/``.
+"""Baselines: each stack's template in a form that people can review, in ``reviewed/baselines/<environment>/``.
 
-A baseline is the template as CDK wrote it, but for the hashes of assets, in whose place stand the assets' names, and
-for what CDK's stacks all have. A stack's protection, its tags and the stacks it waits for are not in a template and
-stand in its metadata. Every value keeps its place and its order, but for the resources of a policy's statement.
+A baseline is the template as CDK wrote it, with three differences: the names of assets replace their hashes, the check
+of the bootstrap version is left out, and the resources of a policy's statement are sorted. Every other list keeps its
+order. Its metadata holds what is not in a template: the stack's termination protection, its tags and the stacks that it
+waits for.
 
-YAML's tags shorten what would hide a change in noise: ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` as
-CloudFormation has them, ``!Join "a-${B}"`` for an ``Fn::Join`` without a separator, ``!Base64`` for a text that the
-template holds encoded, and ``!View`` for the definition of an Athena view.
+YAML tags keep noise from hiding a change: ``!Ref``, ``!GetAtt``, ``!Sub`` and ``!ImportValue`` are CloudFormation's,
+``!Join "a-${B}"`` is an ``Fn::Join`` without a separator, ``!Base64`` a text that the template holds encoded, and
+``!View`` the definition of an Athena view.
 """
 
 from __future__ import annotations
@@ -29,22 +30,22 @@ from headwater.errors import UserError
 from headwater.paths import ROOT
 
 CDK = (str(ROOT / "node_modules" / ".bin" / "cdk"), "--no-notices", "--no-color")
-# A template in long form, masked, by the stack's name within its environment.
 Templates = Mapping[str, Mapping[str, Any]]
+"""Templates in long form, with assets' names for their hashes, by the stack's name within its environment."""
 
 _STACK = re.compile(r"headwater-(?P<environment>[^-]+)-(?P<part>.+)")
 _TEMPLATE_KEYS = ("Description", "Metadata", "Parameters", "Resources")
 _RESOURCE_KEYS = ("Type", "Condition", "Metadata", "Properties", "DependsOn", "UpdateReplacePolicy", "DeletionPolicy")
 _DIGEST = re.compile(r"\b[0-9a-f]{64}\b")
 _VIEW = re.compile(r"/\* Presto View: (\S+) \*/")
-# Shorter runs of these characters are more likely words than encoded text.
+# A shorter run of these characters is more likely a word than encoded text.
 _ENCODED = re.compile(r"[A-Za-z0-9+/]{16,}={0,2}")
 
 
 def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
-    """Read the stacks that CDK synthesized into a folder, masked and by name within their environment."""
+    """Read the stacks that CDK synthesized into a folder, in the form of baselines."""
     artifacts = json.loads((assembly / "manifest.json").read_text())["artifacts"]
-    stacks = {name: one for name, one in artifacts.items() if one["type"] == "aws:cloudformation:stack"}
+    stacks = {name: artifact for name, artifact in artifacts.items() if artifact["type"] == "aws:cloudformation:stack"}
     templates = {}
     for name, artifact in stacks.items():
         assets = json.loads((assembly / f"{name}.assets.json").read_text())["files"]
@@ -54,9 +55,9 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
                 text = text.replace(digest, f"<{digest.partition('-')[0]}>")  # a file under its own name
                 continue
             label = f"<{asset['displayName'].rpartition('/')[2]}>" if "displayName" in asset else "<asset>"
-            # What is named by content carries the digest's beginning.
+            # Names made from content hold the first characters of the digest.
             text = text.replace(digest, label).replace(digest[:12], label)
-        # A digest of several assets says that one of them changed.
+        # A digest over several assets differs whenever one of them does.
         template = json.loads(_DIGEST.sub("<digest>", text))
         _drop_what_all_have(template)
         _sort_granted(template["Resources"])
@@ -65,7 +66,7 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
             "Stack": {
                 "TerminationProtection": artifact["properties"].get("terminationProtection", False),
                 "Tags": artifact["properties"].get("tags", {}),
-                "DependsOn": sorted(_part(one) for one in artifact.get("dependencies", ()) if one in stacks),
+                "DependsOn": sorted(_part(name) for name in artifact.get("dependencies", ()) if name in stacks),
             },
         }
         templates[_part(name)] = template
@@ -73,12 +74,12 @@ def from_assembly(assembly: Path) -> dict[str, dict[str, Any]]:
 
 
 def read(folder: Path) -> dict[str, dict[str, Any]]:
-    """Read one environment's baselines. No folder is no stack."""
+    """Read one environment's baselines; none where there is no folder."""
     return {path.stem: parse(path.read_text(encoding="utf-8"), path) for path in sorted(folder.glob("*.yaml"))}
 
 
 def write(folder: Path, templates: Templates) -> None:
-    """Write one environment's baselines, and remove those of stacks gone."""
+    """Write one environment's baselines, and remove those of stacks that are gone."""
     folder.mkdir(parents=True, exist_ok=True)
     for path in folder.glob("*.yaml"):
         if path.stem not in templates:
@@ -108,19 +109,19 @@ def parse(text: str, path: Path) -> dict[str, Any]:
 
 
 def difference(before: Templates, after: Templates) -> str:
-    """What changed, in the words of ``cdk diff``; empty where nothing did."""
+    """What changed, as ``cdk diff`` tells it; empty where nothing did."""
     texts = []
     for part in sorted(before.keys() | after.keys()):
         if before.get(part) != after.get(part):
-            news = "is new" if part not in before else "is gone" if part not in after else "changes"
-            texts.append(f"Stack {part} {news}\n{_cdk_diff(before.get(part, {}), after.get(part, {}))}\n")
+            change = "is new" if part not in before else "is gone" if part not in after else "changes"
+            texts.append(f"Stack {part} {change}\n{_cdk_diff(before.get(part, {}), after.get(part, {}))}\n")
     return "\n".join(texts)
 
 
 def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
-    """Run ``cdk diff --template`` on two templates: it needs neither credentials nor the app."""
+    """Run ``cdk diff --template`` on two templates, which needs neither credentials nor the app."""
     manifest = {
-        # The oldest form of an assembly that has what is needed here; every later CDK reads it.
+        # The oldest version of an assembly that has what is needed here; every later CDK reads it.
         "version": "36.0.0",
         "artifacts": {
             "stack": {
@@ -143,14 +144,14 @@ def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
         )
     if run.returncode != 0:
         raise RuntimeError(f"cdk diff ended with {run.returncode}: {run.stdout}{run.stderr}")
-    # With --ci everything goes to standard output, as it does by itself where the environment has CI.
+    # With --ci everything goes to standard output, as CDK does by itself where CI is set.
     lines = [line for line in run.stdout.splitlines() if line != "Stack stack" and "Number of stacks" not in line]
     return "\n".join(lines).strip("\n")
 
 
 def _part(stack: str) -> str:
-    found = _STACK.fullmatch(stack)
-    return found["part"] if found else stack
+    match = _STACK.fullmatch(stack)
+    return match["part"] if match else stack
 
 
 def _drop_what_all_have(template: dict[str, Any]) -> None:
@@ -166,7 +167,7 @@ def _drop_what_all_have(template: dict[str, Any]) -> None:
 
 
 def _sort_granted(value: Any) -> None:
-    """Put the resources of each statement of a policy in the order of what is shown: CDK's is that of hashes."""
+    """Sort the resources of each policy statement by what a baseline shows: CDK sorts them by hashes."""
     if isinstance(value, list):
         for item in value:
             _sort_granted(item)
@@ -178,7 +179,7 @@ def _sort_granted(value: Any) -> None:
 
 
 class _Tagged:
-    """A value that YAML writes with a tag."""
+    """A value that YAML shows with a tag."""
 
     def __init__(self, tag: str, value: Any) -> None:
         self.tag = tag
@@ -186,7 +187,7 @@ class _Tagged:
 
 
 def _tagged(value: Any) -> Any:
-    """A template's value with everything that has a short form in it, and mappings in a stable order."""
+    """A template's value with short forms where there are some, and mappings in a stable order."""
     if isinstance(value, str):
         return _decoded(value)
     if isinstance(value, list):
@@ -203,7 +204,7 @@ def _tagged(value: Any) -> Any:
 
 
 def _short(function: str, argument: Any) -> _Tagged | None:
-    """An intrinsic function in its short form, where it has one."""
+    """The short form of an intrinsic function; None where it has none."""
     if function == "Ref":
         return _Tagged("!Ref", argument)
     if function == "Fn::GetAtt":
@@ -218,7 +219,7 @@ def _short(function: str, argument: Any) -> _Tagged | None:
 
 
 def _placeholder(part: Any) -> str | None:
-    """A part of a joined text; None for what cannot stand in one."""
+    """A part of an ``Fn::Join`` as a text with placeholders; None where it cannot be one."""
     if isinstance(part, str):
         return part.replace("${", "${!")
     ((function, argument),) = part.items()
@@ -250,7 +251,7 @@ def _long_get_att(text: str) -> dict[str, Any]:
 
 
 def _decoded(text: str) -> str | _Tagged:
-    """A text that holds Base64, decoded where that can be read and undone."""
+    """A text, decoded where it is Base64 of readable text and encoding gives the same text again."""
     view = _VIEW.fullmatch(text)
     if view:
         decoded = _base64_text(view[1])

@@ -1,4 +1,4 @@
-"""Whether the synthesized policies give the rights that were asked for, and what they give that nobody asked for."""
+"""Whether the synthesized policies give every right that is needed, and which rights they give that nothing uses."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from headwater.deployment.rights import Principal, Right
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
 
+# Resources with a policy of their own, and the property that holds it.
 _WITH_POLICY = {
     "AWS::S3::BucketPolicy": ("PolicyDocument",),
     "AWS::SecretsManager::ResourcePolicy": ("ResourcePolicy",),
@@ -22,8 +23,7 @@ _WITH_POLICY = {
     "AWS::Kinesis::ResourcePolicy": ("ResourcePolicy",),
     "AWS::DynamoDB::Table": ("ResourcePolicy", "PolicyDocument"),
 }
-
-
+# Resources whose names stand for themselves in the ARNs of ``reviewed/rights/``.
 _NAMED = (
     "AWS::DynamoDB::GlobalTable",
     "AWS::DynamoDB::Table",
@@ -37,7 +37,7 @@ _NAMED = (
 
 
 class Answer(Enum):
-    """What a policy says of a request."""
+    """Whether a policy allows a request."""
 
     YES = "allowed"
     NO = "not allowed"
@@ -46,8 +46,8 @@ class Answer(Enum):
 
 @dataclass(frozen=True)
 class Statement:
-    """One statement of a policy. ``owner`` is the policy's place; ``subject`` is the ARN of the one resource that the
-    statement is about where its own words cannot say so."""
+    """One statement of a policy. ``owner`` is the policy's place. ``subject`` is the ARN of the only resource that the
+    statement is about, where its ``Resource`` does not say so."""
 
     owner: str
     effect: str
@@ -58,24 +58,22 @@ class Statement:
     conditions: Mapping[str, Mapping[str, Any]]
     subject: str | None = None
 
-    def speaks_of(self, right: Right) -> bool:
-        """Whether action and resource are among the statement's, its conditions aside."""
+    def covers(self, right: Right) -> bool:
+        """Whether the statement is about this action on this resource, whatever its conditions."""
         if self.subject not in (None, right.resource):
             return False
-        if self.actions and not any(_matches(one, right.action, fold=True) for one in self.actions):
+        if self.actions and not _any_action(self.actions, right.action):
             return False
-        if any(_matches(one, right.action, fold=True) for one in self.not_actions):
+        if self.resources and not _any_resource(self.resources, right.resource):
             return False
-        if self.resources and not any(_matches(one, right.resource) for one in self.resources):
-            return False
-        return not any(_matches(one, right.resource) for one in self.not_resources)
+        return not _any_action(self.not_actions, right.action) and not _any_resource(self.not_resources, right.resource)
 
     def holds(self, context: Mapping[str, str]) -> Answer:
-        """Whether the conditions hold for a request; unproven where they ask for what is not known of it."""
+        """Whether the conditions hold for a request; unproven where they depend on a value that is not known."""
         answers = [
-            _condition(operator, found, context.get(key))
+            _condition(operator, expected, context.get(key))
             for operator, keys in self.conditions.items()
-            for key, found in keys.items()
+            for key, expected in keys.items()
         ]
         if Answer.NO in answers:
             return Answer.NO
@@ -84,7 +82,8 @@ class Statement:
 
 @dataclass(frozen=True)
 class Policies:
-    """All policies of a deployment: statements by role, resource policies, and AWS's own policies by role."""
+    """All policies of a deployment: statements by role, statements of resource policies, and the names of AWS's own
+    managed policies by role."""
 
     by_role: Mapping[str, Sequence[Statement]]
     of_resources: Sequence[Statement]
@@ -93,7 +92,7 @@ class Policies:
 
 
 def read(deployment: Deployment) -> Policies:
-    """Collect the policies of a deployment, by their roles' places."""
+    """The policies of a deployment; a role's are under its place."""
     roles = {role.place: role for role in deployment.resources("AWS::IAM::Role")}
     places = {role.reference: place for place, role in roles.items()}
     places |= {deployment.name(role): place for place, role in roles.items()}
@@ -112,7 +111,7 @@ def read(deployment: Deployment) -> Policies:
             for part in path:
                 document = document.get(part) if isinstance(document, Mapping) else None
             if document:
-                # A key's and a secret's policy say "*" for their own.
+                # In the policy of a key or a secret, "*" is that key or secret.
                 of_resources += _statements(resource.place, document, _subject(deployment, resource))
     managed = {
         place: [str(arn).rpartition("/")[2] for arn in role.properties.get("ManagedPolicyArns", [])]
@@ -123,8 +122,8 @@ def read(deployment: Deployment) -> Policies:
 
 @dataclass(frozen=True)
 class Judgement:
-    """What came of a principal's rights: those missing, with the reason, those that nothing proves or refutes, and the
-    granted ones that nobody asked for, as action and resource."""
+    """A principal's rights that are missing, each with the reason; those that are neither proven nor refuted; and what
+    its role is granted without a right that uses it, as action and resource."""
 
     principal: str
     role: str
@@ -134,23 +133,23 @@ class Judgement:
 
 
 def judge(deployment: Deployment, policies: Policies, principal: Principal) -> Judgement:
-    """Hold a principal's rights against its role's policies."""
+    """Compare a principal's rights with its role's policies."""
     where = f"{principal.name} ({principal.role})"
     if principal.role not in policies.by_role:
         missing = f"{where}: found no role of this place, expected one of {', '.join(sorted(policies.by_role))}"
         return Judgement(principal.name, principal.role, [missing], [], [])
     named = places(deployment)
-    asked = [one for right in principal.rights for one in _expanded(deployment, right.at(named))]
-    asked += sorted({implied for right in asked for implied in _implied(deployment, right)})
+    needed = [expanded for right in principal.rights for expanded in _expanded(deployment, right.at(named))]
+    needed += sorted({implied for right in needed for implied in _implied(deployment, right)})
     own = policies.by_role[principal.role]
-    lacking: list[str] = []
+    missing_rights: list[str] = []
     unproven: list[str] = []
-    for right in asked:
+    for right in needed:
         answer, why = _decide(right, own, policies.of_resources, _context(deployment, right))
         if answer is Answer.NO and policies.managed[principal.role]:
             answer, why = Answer.UNPROVEN, f"may be in {', '.join(policies.managed[principal.role])}"
         if answer is Answer.NO:
-            lacking.append(f"{where}: needs {right}: {why}")
+            missing_rights.append(f"{where}: needs {right}: {why}")
         elif answer is Answer.UNPROVEN:
             unproven.append(f"{right}: {why}")
     unused = sorted(
@@ -160,41 +159,43 @@ def judge(deployment: Deployment, policies: Policies, principal: Principal) -> J
             if statement.effect == "Allow"
             for action in statement.actions
             for resource in statement.resources
-            if not any(_matches(action, one.action, fold=True) and _matches(resource, one.resource) for one in asked)
+            if not any(
+                _any_action([action], right.action) and _any_resource([resource], right.resource) for right in needed
+            )
         }
     )
-    return Judgement(principal.name, principal.role, lacking, unproven, unused)
+    return Judgement(principal.name, principal.role, missing_rights, unproven, unused)
 
 
 def places(deployment: Deployment) -> dict[str, str]:
-    """What the names in braces stand for in an environment: buckets by their own names, what there is one of by its
-    kind, and any other resource of these types by stack and id, as in ``{connect_SourceRole}``."""
-    found = {
+    """What the names in braces stand for in an environment: ``{lake}`` and the other buckets, ``{database}`` and the
+    others of which there is one, and by stack and id the resources of the types above, as ``{connect_SourceRole}``."""
+    values = {
         "region": deployment.region,
         "account": deployment.account,
         "assets": _assets(deployment),
     }
     for resource in deployment.resources(*_NAMED):
-        found[resource.place.replace(":", "_")] = deployment.name(resource)
+        values[resource.place.replace(":", "_")] = deployment.name(resource)
     for bucket in deployment.resources("AWS::S3::Bucket"):
-        found[bucket.place.rpartition(":")[2].lower()] = deployment.name(bucket)
+        values[bucket.place.rpartition(":")[2].lower()] = deployment.name(bucket)
     for database in deployment.resources("AWS::Glue::Database"):
-        found["database"] = deployment.name(database)
-        found["environment"] = deployment.name(database).rpartition("_")[2]
+        values["database"] = deployment.name(database)
+        values["environment"] = deployment.name(database).rpartition("_")[2]
     for cluster in deployment.resources("AWS::MSK::Cluster"):
-        found["kafka"] = deployment.arn(cluster).partition(":cluster/")[2]
-    return found
+        values["kafka"] = deployment.arn(cluster).partition(":cluster/")[2]
+    return values
 
 
 def _expanded(deployment: Deployment, right: Right) -> Iterator[Right]:
-    """A right to ``assets-of:PLACE`` as one to each asset that the resource there names; any other as it is. Raises
-    UserError where there is no such resource, or it names none."""
+    """For a right to ``assets-of:PLACE``, a right to each asset that the resource at that place names; any other right
+    as it is. Raises UserError where no such resource names an asset."""
     kind, _, place = right.resource.partition(":")
     if kind != "assets-of":
         yield right
         return
     bucket = _assets(deployment)
-    texts = [str(one.properties) for one in deployment.resources() if one.place == place]
+    texts = [str(resource.properties) for resource in deployment.resources() if resource.place == place]
     keys = sorted({key for text in texts for key in re.findall(rf"s3://{re.escape(bucket)}/([^\s'\",]+)", text)})
     if not keys:
         raise UserError(f"{right}: found no asset in a resource {place}, expected some")
@@ -203,12 +204,12 @@ def _expanded(deployment: Deployment, right: Right) -> Iterator[Right]:
 
 
 def _assets(deployment: Deployment) -> str:
-    """The bucket of `cdk bootstrap`, in which assets lie."""
+    """The bucket that ``cdk bootstrap`` creates for assets."""
     return f"cdk-hnb659fds-assets-{deployment.account}-{deployment.region}"
 
 
 def _implied(deployment: Deployment, right: Right) -> Iterator[Right]:
-    """The rights to a key that come with a right to what the key encrypts."""
+    """The rights to the key that encrypts a right's resource."""
     service = right.action.partition(":")[0]
     key = None
     for resource in deployment.resources(
@@ -219,7 +220,7 @@ def _implied(deployment: Deployment, right: Right) -> Iterator[Right]:
             key = _key(resource)
     actions = {
         "s3:GetObject": ("Decrypt",),
-        # Parts of a multipart upload are read back when they are put together.
+        # S3 reads the parts of a multipart upload back when it puts them together.
         "s3:PutObject": ("Decrypt", "GenerateDataKey"),
         "secretsmanager:GetSecretValue": ("Decrypt",),
         "secretsmanager:PutSecretValue": ("Decrypt", "GenerateDataKey"),
@@ -235,22 +236,22 @@ def _implied(deployment: Deployment, right: Right) -> Iterator[Right]:
 
 
 def _key(resource: Resource) -> str | None:
-    """The ARN of the key that a resource is encrypted with, where it is one of the deployment's own."""
+    """The ARN of the key that encrypts a resource, where the deployment has that key."""
     properties = resource.properties
-    found = properties.get("KmsKeyId") or properties.get("StreamEncryption", {}).get("KeyId")
-    found = found or properties.get("SSESpecification", {}).get("KMSMasterKeyId")
+    key = properties.get("KmsKeyId") or properties.get("StreamEncryption", {}).get("KeyId")
+    key = key or properties.get("SSESpecification", {}).get("KMSMasterKeyId")
     for rule in properties.get("BucketEncryption", {}).get("ServerSideEncryptionConfiguration", []):
-        found = rule["ServerSideEncryptionByDefault"].get("KMSMasterKeyID")
-    return str(found) if found and str(found).startswith("arn:") else None
+        key = rule["ServerSideEncryptionByDefault"].get("KMSMasterKeyID")
+    return str(key) if key and str(key).startswith("arn:") else None
 
 
 def _context(deployment: Deployment, right: Right) -> dict[str, str]:
-    """What is known of every request of ours, and of this one."""
+    """The condition keys whose values are known: those of every request of ours, and those of this right."""
     known = {
         "aws:SecureTransport": "true",
         "aws:SourceAccount": deployment.account,
         "aws:PrincipalAccount": deployment.account,
-        # The lowest that our clients offer.
+        # The lowest version that our clients offer.
         "s3:TlsVersion": "1.2",
     }
     return {**known, **dict(right.context)}
@@ -261,19 +262,19 @@ def _decide(
 ) -> tuple[Answer, str]:
     doubt = ""
     for statement in [*own, *of_resources]:
-        if statement.effect == "Deny" and statement.speaks_of(right):
+        if statement.effect == "Deny" and statement.covers(right):
             denied = statement.holds(context)
             if denied is Answer.YES:
                 return Answer.NO, f"denied by {statement.owner}"
             if denied is Answer.UNPROVEN:
                 doubt = f"{statement.owner} denies it where {_words(statement.conditions)}"
-    allowing = [one for one in own if one.effect == "Allow" and one.speaks_of(right)]
-    held = [one.holds(context) for one in allowing]
-    if Answer.YES in held:
-        if right.action.startswith("kms:") and not _left_to_roles(right, of_resources):
+    allowing = [statement for statement in own if statement.effect == "Allow" and statement.covers(right)]
+    answers = [statement.holds(context) for statement in allowing]
+    if Answer.YES in answers:
+        if right.action.startswith("kms:") and not _leaves_it_to_iam(right, of_resources):
             return Answer.NO, "the key's own policy does not leave it to IAM"
         return (Answer.UNPROVEN, doubt) if doubt else (Answer.YES, "")
-    for statement, answer in zip(allowing, held, strict=True):
+    for statement, answer in zip(allowing, answers, strict=True):
         if answer is Answer.UNPROVEN:
             return Answer.UNPROVEN, f"allowed by {statement.owner} where {_words(statement.conditions)}"
     if allowing:
@@ -281,8 +282,8 @@ def _decide(
     return Answer.NO, "no statement allows it"
 
 
-def _left_to_roles(right: Right, of_resources: Sequence[Statement]) -> bool:
-    """Whether a key's policy gives its account, and so IAM, the say."""
+def _leaves_it_to_iam(right: Right, of_resources: Sequence[Statement]) -> bool:
+    """Whether the key's own policy allows its account everything, so that IAM's policies decide."""
     return any(
         statement.effect == "Allow" and "kms:*" in statement.actions and not statement.conditions
         for statement in of_resources
@@ -291,71 +292,75 @@ def _left_to_roles(right: Right, of_resources: Sequence[Statement]) -> bool:
 
 
 def _subject(deployment: Deployment, resource: Resource) -> str | None:
+    """The ARN of the key or secret that a resource policy belongs to."""
     if resource.type == "AWS::KMS::Key":
         return deployment.arn(resource)
-    found = resource.properties.get("SecretId")
-    return str(found) if found is not None else None
+    secret = resource.properties.get("SecretId")
+    return str(secret) if secret is not None else None
 
 
 def unjudged(policies: Policies, principals: Iterable[Principal]) -> list[str]:
-    """What no evaluation here can judge: AWS's own policies, and roles whose requests no local run records."""
+    """What cannot be judged here: AWS's own policies, and roles whose requests no local run records."""
     known = {principal.role for principal in principals}
-    found = [
-        f"{place}: its right by AWS's policy {name}" for place, names in policies.managed.items() for name in names
+    managed = [
+        f"{place}: what AWS's policy {name} allows" for place, names in policies.managed.items() for name in names
     ]
-    return sorted(
-        found + [f"{place}: no local run records its requests" for place in policies.roles if place not in known]
-    )
+    unrecorded = [f"{place}: no local run records its requests" for place in policies.roles if place not in known]
+    return sorted(managed + unrecorded)
 
 
 def _statements(owner: str, document: Mapping[str, Any], subject: str | None = None) -> list[Statement]:
     return [
         Statement(
             owner,
-            str(one["Effect"]),
-            _texts(one.get("Action")),
-            _texts(one.get("NotAction")),
-            _texts(one.get("Resource")),
-            _texts(one.get("NotResource")),
-            one.get("Condition", {}),
-            subject,
+            effect=str(statement["Effect"]),
+            actions=_texts(statement.get("Action")),
+            not_actions=_texts(statement.get("NotAction")),
+            resources=_texts(statement.get("Resource")),
+            not_resources=_texts(statement.get("NotResource")),
+            conditions=statement.get("Condition", {}),
+            subject=subject,
         )
-        for one in document["Statement"]
+        for statement in document["Statement"]
     ]
 
 
 def _texts(value: Any) -> tuple[str, ...]:
-    if value is None:
-        return ()
-    return tuple(str(one) for one in value) if isinstance(value, list) else (str(value),)
+    return () if value is None else tuple(map(str, _listed(value)))
 
 
-def _matches(pattern: str, value: str, *, fold: bool = False) -> bool:
-    """Whether IAM's pattern covers a value. A ``*`` in the value stands for any text, which only the pattern's own
-    ``*`` covers."""
-    if fold:
-        pattern, value = pattern.lower(), value.lower()
+def _any_action(patterns: Iterable[str], action: str) -> bool:
+    return any(_matches(pattern.lower(), action.lower()) for pattern in patterns)
+
+
+def _any_resource(patterns: Iterable[str], arn: str) -> bool:
+    return any(_matches(pattern, arn) for pattern in patterns)
+
+
+def _matches(pattern: str, value: str) -> bool:
+    """Whether IAM's pattern covers a value. A ``*`` in the value stands for any text, so only a ``*`` of the pattern
+    covers it."""
     expression = "".join({"*": ".*", "?": "[^*]"}.get(char, re.escape(char)) for char in pattern)
     return re.fullmatch(expression, value, re.DOTALL) is not None
 
 
-def _condition(operator: str, wanted: Any, found: str | None) -> Answer:
-    """Whether one condition holds. Operators and keys that are not known here are unproven."""
+def _condition(operator: str, expected: Any, value: str | None) -> Answer:
+    """Whether a condition holds for the value of its key; unproven where the operator or the value is not known."""
     name = operator.rpartition(":")[2].removesuffix("IfExists")
-    if found is None:
+    if value is None:
         return Answer.YES if operator.endswith("IfExists") and ":" not in operator else Answer.UNPROVEN
-    values = [str(one).lower() if isinstance(one, bool) else str(one) for one in _listed(wanted)]
+    values = [str(item).lower() if isinstance(item, bool) else str(item) for item in _listed(expected)]
     if name in ("StringEquals", "ArnEquals"):
-        held = found in values
+        holds = value in values
     elif name == "Bool":
-        held = found in [one.lower() for one in values]
+        holds = value in [item.lower() for item in values]
     elif name in ("StringLike", "ArnLike"):
-        held = any(fnmatch.fnmatchcase(found.replace("*", "any"), one) for one in values)
+        holds = any(fnmatch.fnmatchcase(value.replace("*", "any"), pattern) for pattern in values)
     elif name == "NumericLessThan":
-        held = any(float(found) < float(one) for one in values)
+        holds = any(float(value) < float(limit) for limit in values)
     else:
         return Answer.UNPROVEN
-    return Answer.YES if held else Answer.NO
+    return Answer.YES if holds else Answer.NO
 
 
 def _listed(value: Any) -> list[Any]:
@@ -364,7 +369,7 @@ def _listed(value: Any) -> list[Any]:
 
 def _words(conditions: Mapping[str, Mapping[str, Any]]) -> str:
     return " and ".join(
-        f"{key} {operator} {', '.join(str(one) for one in _listed(value))}"
+        f"{key} {operator} {', '.join(map(str, _listed(value)))}"
         for operator, keys in conditions.items()
         for key, value in keys.items()
     )

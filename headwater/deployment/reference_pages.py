@@ -1,8 +1,8 @@
-"""The pages of docs/reference that are made from the baselines."""
+"""The pages of ``docs/reference`` that are made from the baselines: ``flows.md`` and ``permissions.md``."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from headwater.deployment import baselines, environment, policies, reachability, rights
@@ -17,44 +17,49 @@ FLOWS = REFERENCE / "flows.md"
 PERMISSIONS = REFERENCE / "permissions.md"
 
 _FLOWS = """# Who reaches whom
-Every connection that routes, endpoints and security groups let through, from the templates alone. The tests fail where
-a flow that the pipeline needs is closed, and where one is open that `headwater/deployment/flows.yaml` neither needs nor
-allows. `make reference` writes this page.
+Every connection that routes, endpoints and security groups let through, read from the templates.
+`headwater/deployment/flows.yaml` lists the flows that the pipeline needs and other flows that are tolerated. The
+tests fail where a needed flow is closed, and where an open flow is neither needed nor tolerated. `make reference`
+writes this page.
 
-An address beyond the VPC is `internet`; an AWS service is reached by its endpoint where there is one. Ports are the
-destination's.
+`internet` stands for every address outside the VPC. Ports are the destination's.
 
-## All allowed flows
+## All open flows
 {flows}
-## Needed
+## Needed flows
+A service marked `by its endpoint` must be reached by an endpoint in the VPC; any other service may also be reached by
+the internet.
+
 | from | to | ports | reason |
 |---|---|---|---|
 {needed}
-## Not needed, but allowed
-`*` stands for anything.
+## Tolerated flows
+The pipeline does not need them. `*` stands for any text.
 
 | from | to | ports | reason |
 |---|---|---|---|
 {tolerated}"""
 
 _PERMISSIONS = """# Who may do what
-The rights that the writers, connectors and custom resources ask for are recorded in the local run, or declared where
-only AWS's own parts ask for them: `reviewed/rights/`, one file a principal. The tests fail where a synthesized
-policy lacks one. `make reference` writes this page, `make requests` records anew.
+`reviewed/rights/` has one file for each writer, connector and custom resource, with the rights that it needs.
+`recorded` rights are those that it asked for in the local run; `declared` rights, each with its reason, are those that
+no local run can record. The tests fail where a synthesized policy lacks a needed right. `make requests` records the
+rights again; `make reference` writes this page.
 
-Names in braces differ between environments: `{{lake}}`, `{{landing}}` and so on are names of buckets.
+Names in braces differ between environments. `{{lake}}`, `{{landing}}` and the like are names of buckets.
 
-## Granted, but never asked for
-What the policies of these principals give and no recorded run used. CDK's grants come in sets; what a set has too much
-stands here.
+## Granted, but not needed
+Rights that the policies grant to these principals and none of them needs. CDK grants rights in sets; what a set holds
+beyond the needed rights is listed here.
 
 | principal | actions | resources | environments |
 |---|---|---|---|
 {unused}
 ## Unproven
-What the evaluation could not judge: it knows identity policies, policies of buckets, keys, secrets and topics, and the
-conditions `aws:SecureTransport`, `aws:SourceAccount`, `s3:TlsVersion`, `s3:prefix`, `kms:ViaService` and
-`cloudwatch:namespace`. It sees no trust policy, permission boundary, organization policy or session policy.
+What the tests can neither prove nor refute. They evaluate identity policies, the policies of buckets, keys, secrets and
+topics, and the condition keys `aws:SecureTransport`, `aws:SourceAccount`, `s3:TlsVersion`, `s3:prefix`,
+`kms:ViaService` and `cloudwatch:namespace`. They do not see trust policies, permission boundaries, organization
+policies and session policies.
 
 | what | environments |
 |---|---|
@@ -62,39 +67,38 @@ conditions `aws:SecureTransport`, `aws:SourceAccount`, `s3:TlsVersion`, `s3:pref
 
 
 def deployments(folder: Path = BASELINES) -> dict[str, Deployment]:
-    """Every environment's deployment, from its baselines. Raises UserError where there are none."""
-    found = {}
+    """Every environment's deployment, from its baselines. Raises UserError for an environment without baselines."""
+    by_environment = {}
     for name in environment.names(CONFIG):
         templates = baselines.read(folder / name)
         if not templates:
-            raise UserError(f"{folder / name}: found no baseline, expected some: run `make baselines`")
-        found[name] = Deployment.of_baselines(templates, read_environment(name, CONFIG))
-    return found
+            raise UserError(f"{folder / name}: found no baselines, expected one per stack: run `make baselines`")
+        by_environment[name] = Deployment.of_baselines(templates, read_environment(name, CONFIG))
+    return by_environment
 
 
-def flows(found: Mapping[str, Deployment]) -> str:
-    """``docs/reference/flows.md``."""
+def flows(deployments: Mapping[str, Deployment]) -> str:
+    """The text of ``flows.md`` for these deployments, which are by environment."""
     declared = reachability.declarations()
-    networks = {name: Network(one, declared.names) for name, one in found.items()}
+    networks = {name: Network(deployment, declared.names) for name, deployment in deployments.items()}
     return _FLOWS.format(
         flows=reachability.table(networks), needed=_rows(declared.needed), tolerated=_rows(declared.tolerated)
     )
 
 
-def permissions(found: Mapping[str, Deployment], principals: Iterable[Principal]) -> str:
-    """``docs/reference/permissions.md``."""
-    known = list(principals)
+def permissions(deployments: Mapping[str, Deployment], principals: Sequence[Principal]) -> str:
+    """The text of ``permissions.md`` for these deployments, which are by environment."""
     unused: dict[tuple[str, str], dict[str, set[str]]] = {}
     unproven: dict[str, set[str]] = {}
-    for name, deployment in sorted(found.items()):
-        own = policies.read(deployment)
-        judgements = [policies.judge(deployment, own, principal) for principal in known]
-        doubts = [f"{one.principal}: {text}" for one in judgements for text in one.unproven]
-        for text in (*doubts, *policies.unjudged(own, known)):
+    for name, deployment in sorted(deployments.items()):
+        granted = policies.read(deployment)
+        judgements = [policies.judge(deployment, granted, principal) for principal in principals]
+        doubts = [f"{judgement.principal}: {text}" for judgement in judgements for text in judgement.unproven]
+        for text in (*doubts, *policies.unjudged(granted, principals)):
             unproven.setdefault(_in_braces(text, deployment), set()).add(name)
-        for one in judgements:
-            for action, resource in one.unused:
-                resources = unused.setdefault((one.principal, action), {})
+        for judgement in judgements:
+            for action, resource in judgement.unused:
+                resources = unused.setdefault((judgement.principal, action), {})
                 resources.setdefault(_in_braces(resource, deployment), set()).add(name)
     return _PERMISSIONS.format(
         unused="".join(_unused_rows(unused)),
@@ -103,16 +107,16 @@ def permissions(found: Mapping[str, Deployment], principals: Iterable[Principal]
 
 
 def _unused_rows(unused: Mapping[tuple[str, str], Mapping[str, set[str]]]) -> Iterator[str]:
-    """Rows of principal, actions, resources and environments: actions that are alike in the rest share one."""
+    """Rows of principal, actions, resources and environments. Actions on the same resources share a row."""
     rows: dict[tuple[str, str, str], list[str]] = {}
     for (principal, action), resources in sorted(unused.items()):
         by_environments: dict[str, list[str]] = {}
         for resource, names in sorted(resources.items()):
             by_environments.setdefault(", ".join(sorted(names)), []).append(resource)
-        for names_, those in by_environments.items():
-            rows.setdefault((principal, _code(those), names_), []).append(action)
-    for (principal, resources_, names_), actions in rows.items():
-        yield f"| {principal} | {_code(actions)} | {resources_} | {names_} |\n"
+        for environments, arns in by_environments.items():
+            rows.setdefault((principal, _code(arns), environments), []).append(action)
+    for (principal, arns_text, environments), actions in rows.items():
+        yield f"| {principal} | {_code(actions)} | {arns_text} | {environments} |\n"
 
 
 def _code(texts: Iterable[str]) -> str:
@@ -120,28 +124,28 @@ def _code(texts: Iterable[str]) -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Both pages, from the baselines of this checkout, by the file that holds them."""
-    found = deployments()
-    return {FLOWS: flows(found), PERMISSIONS: permissions(found, rights.read_principals())}
+    """The text of both pages from the baselines of this checkout, by file."""
+    reviewed = deployments()
+    return {FLOWS: flows(reviewed), PERMISSIONS: permissions(reviewed, rights.read_principals())}
 
 
 def _rows(declared: Iterable[Declared]) -> str:
     lines = []
-    for one in declared:
-        source, destination = (name.replace("*", "\\*") for name in (one.source, one.destination))
-        by = " (by its endpoint)" if one.kind == "endpoint" else ""
-        lines.append(f"| {source} | {destination}{by} | {one.ports} | {one.reason} |\n")
+    for flow in declared:
+        source, destination = (name.replace("*", "\\*") for name in (flow.source, flow.destination))
+        by = " (by its endpoint)" if flow.kind == "endpoint" else ""
+        lines.append(f"| {source} | {destination}{by} | {flow.ports} | {flow.reason} |\n")
     return "".join(lines)
 
 
 def _in_braces(text: str, deployment: Deployment) -> str:
-    """A text with what differs between environments in braces."""
+    """The text with names in braces for what differs between environments."""
     places = policies.places(deployment)
-    name = places["environment"]
-    # The longest first: a bucket of assets holds account and region.
+    environment_name = places["environment"]
+    # The longest first: the name of the assets' bucket contains account and region.
     for place, value in sorted(places.items(), key=lambda entry: -len(entry[1])):
         if place != "environment":
             text = text.replace(value, f"{{{place}}}")
     for before in ("headwater-", "headwater/", "headwater_"):
-        text = text.replace(f"{before}{name}", f"{before}{{environment}}")
+        text = text.replace(f"{before}{environment_name}", f"{before}{{environment}}")
     return text

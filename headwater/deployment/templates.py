@@ -1,8 +1,8 @@
-"""A deployment as its templates tell it: every resource of every stack, its references resolved across stacks.
+"""A deployment as its templates describe it: every resource of every stack, with references resolved across stacks.
 
-What only AWS knows (an id, a generated name) is resolved to a placeholder that names its resource, as in
-``${headwater-dev-lake.Landing}`` for what ``Ref`` returns and ``${headwater-dev-lake.Landing.RegionalDomainName}`` for
-an attribute. ARNs are composed as AWS composes them, around the placeholder where the name is generated.
+A value that only AWS knows (an id, a generated name) becomes a placeholder that names its resource:
+``${headwater-dev-lake.Landing}`` for what ``Ref`` returns, ``${headwater-dev-lake.Landing.RegionalDomainName}`` for an
+attribute. ARNs are composed as AWS composes them, with the placeholder in place of a generated name.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from headwater.deployment.environment import Environment
 
 ACCOUNT = "123456789012"
-"""Stands for the account where the environment names none."""
+"""The account of an environment that names none."""
 
-# The property that holds a resource's name, which Ref returns and its ARN ends with; generated where it is absent.
+# The property that holds a resource's name, which Ref returns and which ends its ARN. AWS generates an absent name.
 _NAMES = {
     "AWS::Athena::WorkGroup": "Name",
     "AWS::DynamoDB::GlobalTable": "TableName",
@@ -35,8 +35,8 @@ _NAMES = {
     "AWS::Logs::LogGroup": "LogGroupName",
     "AWS::S3::Bucket": "BucketName",
 }
-# ARNs by type: the attribute that returns one ("Ref" where the reference itself does), and its form. {name} is the
-# resource's name, {id} its placeholder, others are properties.
+# The attribute that returns a type's ARN ("Ref" where the reference itself does), and how AWS composes it: {name} is
+# the resource's name, {id} its placeholder, and any other name in braces a property.
 _ARNS: Mapping[str, tuple[str, str]] = {
     "AWS::DynamoDB::GlobalTable": ("Arn", "arn:aws:dynamodb:{region}:{account}:table/{name}"),
     "AWS::DynamoDB::Table": ("Arn", "arn:aws:dynamodb:{region}:{account}:table/{name}"),
@@ -49,15 +49,15 @@ _ARNS: Mapping[str, tuple[str, str]] = {
     "AWS::RDS::DBCluster": ("DBClusterArn", "arn:aws:rds:{region}:{account}:cluster:{name}"),
     "AWS::S3::Bucket": ("Arn", "arn:aws:s3:::{name}"),
     "AWS::SNS::Topic": ("Ref", "arn:aws:sns:{region}:{account}:{name}"),
-    # Six characters of Secrets Manager's own end the ARN.
+    # Secrets Manager ends the ARN with six random characters.
     "AWS::SecretsManager::Secret": ("Ref", "arn:aws:secretsmanager:{region}:{account}:secret:{Name}-XXXXXX"),
 }
-# Attributes that return one of the resource's own properties.
+# Attributes that return a property of the resource.
 _ATTRIBUTES = {
     ("AWS::EC2::VPC", "CidrBlock"): "CidrBlock",
     ("AWS::RDS::DBCluster", "Endpoint.Port"): "Port",
 }
-# What Ref returns where it is neither a name nor an ARN of the resource's own.
+# The property that Ref returns where it returns neither the resource's name nor its ARN.
 _REFERENCES = {"AWS::SecretsManager::SecretTargetAttachment": "SecretId"}
 _HASH = re.compile(r"(?<=.)[0-9A-F]{8}$")
 _SUBSTITUTED = re.compile(r"\$\{(!?)([^}]+)\}")
@@ -74,17 +74,17 @@ class Resource:
 
     @cached_property
     def properties(self) -> Mapping[str, Any]:
-        """Its properties, references resolved. Not before they are asked for: resources may refer to each other."""
+        """Its properties with references resolved, which happens on first use: resources may refer to each other."""
         return self._resolve()
 
     @property
     def key(self) -> str:
-        """Its place: stack and logical id."""
+        """Stack and logical id."""
         return f"{self.stack}.{self.id}"
 
     @property
     def place(self) -> str:
-        """Where a person finds it: its stack's part and its logical id without the hash that CDK ends it with."""
+        """Where a person finds it: the stack's name within its environment, and the logical id without CDK's hash."""
         return f"{self.stack.split('-', 2)[-1]}:{_HASH.sub('', self.id)}"
 
     @property
@@ -94,7 +94,8 @@ class Resource:
 
 
 class Deployment:
-    """All stacks of one environment. ``templates`` are by stack name; ``region`` and ``account`` are where they go."""
+    """All stacks of one environment. ``templates`` are by stack name; ``region`` and ``account`` are where they are
+    deployed."""
 
     def __init__(self, templates: Mapping[str, Mapping[str, Any]], region: str, account: str = ACCOUNT) -> None:
         self.region = region
@@ -124,20 +125,20 @@ class Deployment:
                 places.add(artifact["environment"])
         prefix = f"headwater-{environment}-"
         if not templates or not all(name.startswith(prefix) for name in templates):
-            found = ", ".join(sorted(templates)) or "no stack"
-            raise UserError(f"{manifest}: found {found}, expected the stacks {prefix}…: {advice}")
+            stacks = ", ".join(sorted(templates)) or "no stack"
+            raise UserError(f"{manifest}: found {stacks}, expected the stacks {prefix}…: {advice}")
         (place,) = places
         account, region = place.removeprefix("aws://").split("/")
         return cls(templates, region, account if account.isdigit() else ACCOUNT)
 
     @classmethod
     def of_baselines(cls, templates: Mapping[str, Mapping[str, Any]], settings: Environment) -> Deployment:
-        """The deployment that an environment's baselines describe, by stack's part."""
+        """The deployment that an environment's baselines describe."""
         whole = {f"headwater-{settings.name}-{part}": template for part, template in templates.items()}
         return cls(whole, settings.region, settings.account or ACCOUNT)
 
     def resources(self, *types: str) -> Iterator[Resource]:
-        """All resources of these types, or all, in the templates' order."""
+        """The resources of these types, or all resources, in the templates' order."""
         for stack, template in self._templates.items():
             for name, raw in template["Resources"].items():
                 if not types or raw["Type"] in types:
@@ -154,11 +155,11 @@ class Deployment:
         return self._resolved[stack, name]
 
     def name(self, resource: Resource) -> str:
-        """The resource's name, or its placeholder where AWS makes one up."""
-        found: Any = resource.properties
+        """The resource's name, or its placeholder where AWS generates the name."""
+        value: Any = resource.properties
         for part in _NAMES.get(resource.type, "").split("."):
-            found = found.get(part) if isinstance(found, Mapping) else None
-        return found if isinstance(found, str) else resource.reference
+            value = value.get(part) if isinstance(value, Mapping) else None
+        return value if isinstance(value, str) else resource.reference
 
     def arn(self, resource: Resource) -> str:
         """The resource's ARN; its placeholder where this module does not know how AWS composes it."""
@@ -173,8 +174,8 @@ class Deployment:
         return _ARNS[resource.type][1].format(**fields)
 
     def resolve(self, stack: str, value: Any) -> Any:
-        """A value of a stack's template with all intrinsic functions carried out. Raises UserError on one that cannot
-        be."""
+        """A value of a stack's template with all intrinsic functions evaluated. Raises UserError on a function that is
+        not known."""
         if isinstance(value, list):
             return [self.resolve(stack, item) for item in value]
         if not isinstance(value, dict):
@@ -182,10 +183,10 @@ class Deployment:
         if len(value) == 1:
             (function, argument) = next(iter(value.items()))
             if function == "Ref" or function.startswith("Fn::"):
-                return self._carry_out(stack, function, argument)
+                return self._evaluate(stack, function, argument)
         return {key: self.resolve(stack, item) for key, item in value.items() if item != {"Ref": "AWS::NoValue"}}
 
-    def _carry_out(self, stack: str, function: str, argument: Any) -> Any:
+    def _evaluate(self, stack: str, function: str, argument: Any) -> Any:
         functions: Mapping[str, Callable[[str, Any], Any]] = {
             "Ref": self._reference,
             "Fn::GetAtt": self._attribute,
@@ -204,7 +205,10 @@ class Deployment:
             return argument[1][int(argument[0])]
         if function == "Fn::Base64":
             return argument
-        raise UserError(f"{stack}: {function}: found a function that the checks do not know, expected one they do")
+        raise UserError(
+            f"{stack}: found {function}, expected a function that headwater/deployment/templates.py evaluates: "
+            "add it there"
+        )
 
     def _reference(self, stack: str, name: str) -> str:
         pseudo = {

@@ -1,6 +1,6 @@
-"""What the writers and connectors ask of AWS is what their policies are held against in tests/synth.
+"""The rights that writers and connectors ask for in a local run are those that the tests of templates check.
 
-``make requests`` puts what a run records in place of what reviewed/rights/ holds.
+``make requests`` writes the recorded rights into ``reviewed/rights/``.
 """
 
 from __future__ import annotations
@@ -35,28 +35,29 @@ RENEW = "HEADWATER_RECORD_REQUESTS"
 PRINCIPALS = ("source connector", "sink connector", "emr writer", "glue writer")
 NAMES = Names(
     buckets={LANDING_BUCKET: "{landing}", LAKE_BUCKET: "{lake}"},
-    others={
+    resources={
         GLUE_DATABASE: "{database}",
         SECRET_NAME: "headwater/{environment}/cdc",
         STREAM: "{key-value_Streamaccounts}",
     },
     keys=(
-        # On AWS contracts are assets, of the step and of the job.
+        # On AWS contracts are assets of the step and the job.
         (LAKE_BUCKET, r"contracts/accounts", "assets-of:glue-job:Jobaccounts"),
         (LAKE_BUCKET, r"contracts/", "assets-of:emr:Writer"),
-        # A lease is one object, a quarantine a folder, each of one table.
+        # Each table has a lease, which is one object, and a quarantine, which is a folder.
         (LAKE_BUCKET, r"lake/_leases/.*", r"arn:aws:s3:::{lake}/\g<0>"),
         (LAKE_BUCKET, r"lake/_(quarantine|backfill)/[^/]+/", r"arn:aws:s3:::{lake}/\g<0>*"),
     ),
     stream="{key-value_Streamaccounts}",
 )
-# MSK Connect names the worker's group, and the topics of its state but for the offsets, itself.
+# MSK Connect itself names the worker's group and the topics of its state, except the topic of offsets.
 INTERNAL = "__amazon_msk_connect_*"
-KAFKA_NAMES = dict.fromkeys(("headwater-connect", "headwater-connect-config", "headwater-connect-status"), INTERNAL)
+STATE = "headwater-connect"
+KAFKA_NAMES = dict.fromkeys((STATE, f"{STATE}-config", f"{STATE}-status"), INTERNAL)
 
 
 class RecordedApi(AwsApi):
-    """The AWS API behind a recorder. The tests' own clients go past it."""
+    """The AWS API behind a recorder, which the tests' own clients bypass."""
 
     recorder: Recorder
 
@@ -78,37 +79,39 @@ class RecordedApi(AwsApi):
 
 
 class AuditedBroker(Broker):
-    """The broker with a log of what its clients ask of it."""
+    """The broker, with a log of its clients' operations."""
 
     def _properties(self, controller: int) -> dict[str, str]:
         return {**super()._properties(controller), **kafka_rights.AUTHORIZER}
 
 
 def asked_of_kafka(log: Path) -> dict[str, set[Right]]:
-    """What each connector asked of the broker. A worker runs one connector on AWS, and keeps its state for it: what
-    concerns that state both ask for, what concerns tables the one that writes or reads them."""
+    """What each connector asked of the broker. On AWS each connector has a worker of its own, so both need the rights
+    to a worker's state. The rights to a table's topic are those of the connector that writes or reads it."""
     with log.open(errors="replace") as lines:
-        # Topics are the stream stack's to make, and here this test's, which asks for their configuration with that.
-        # Connect asks for its own topics' too, and goes on without. Offsets of groups are the broker's own.
-        found = {
-            one
-            for one in kafka_rights.asked(lines)
-            if one[2] not in ("CREATE", "DESCRIBE_CONFIGS") and one[1] != "__consumer_offsets"
+        # The stream stack creates topics; here this test does, and asks for their configuration with that. Connect asks
+        # for the configuration of its own topics too, and goes on without it. Offsets of groups are the broker's own.
+        asked = {
+            operation
+            for operation in kafka_rights.asked(lines)
+            if operation.verb not in ("CREATE", "DESCRIBE_CONFIGS") and operation.name != "__consumer_offsets"
         }
-    state = {one for one in found if one[1].startswith("headwater-connect") or one[0] == "Cluster"}
-    group = f"connect-{connectors.SINK_NAME}"
-    sink = {one for one in found if one[1] == group or (one[0] == "Topic" and one[2] == "READ")} - state
-    read = {name for kind, name, _ in sink if kind == "Topic"}
-    described = {one for one in found if one[1] in read and one[2] == "DESCRIBE"}
-    source = {one for one in found if one[0] == "Topic" and one[2] != "READ"} - state
+    state = {operation for operation in asked if operation.name.startswith(STATE) or operation.kind == "Cluster"}
+    topics = {operation for operation in asked if operation.kind == "Topic"} - state
+    read = {operation for operation in topics if operation.verb == "READ"}
+    read_names = {operation.name for operation in read}
+    described = {operation for operation in topics if operation.name in read_names and operation.verb == "DESCRIBE"}
+    group = {operation for operation in asked if operation.name == f"connect-{connectors.SINK_NAME}"}
+    sink = read | described | group
+    source = topics - read
     return {
         "source connector": set(kafka_rights.rights(source | state, KAFKA_NAMES)),
-        "sink connector": set(kafka_rights.rights(sink | described | state, KAFKA_NAMES)),
+        "sink connector": set(kafka_rights.rights(sink | state, KAFKA_NAMES)),
     }
 
 
 class Through(AwsApi):
-    """A running API as another pipeline sees it: behind a recorder of its own."""
+    """A running API as a second pipeline sees it: behind a recorder of its own."""
 
     def __init__(self, api: AwsApi, recorder: Recorder) -> None:
         super().__init__(api.folder)
@@ -127,7 +130,8 @@ class Through(AwsApi):
 
 
 def principal(request: Request) -> str:
-    """Who asked. Connect's worker runs both connectors: the source reads its secret, the sink writes objects."""
+    """The principal that sent a request. One Connect worker runs both connectors here; only the source reads a secret,
+    and only the sink writes objects."""
     if "aws-sdk-java/2" in request.headers["user-agent"]:
         return "source connector" if request.service == "secretsmanager" else "sink connector"
     return "emr writer"
@@ -138,8 +142,8 @@ def load_data(folder: Path, owner: psycopg.Connection) -> None:
 
 
 def write_accounts(folder: Path, api: RecordedApi) -> list[Request]:
-    """Run the key-value pipeline and return what the Glue job's script asked for; the relay, which stands for DynamoDB
-    itself, puts records and asks for nothing else."""
+    """Run the key-value pipeline and return the requests of the Glue job's script: all but those of the relay, which
+    stands in for DynamoDB and only puts records."""
     (accounts_contract,) = of_database(read_contracts(CONTRACTS), DYNAMODB)
     with Recorder(api.recorder.target) as recorder:
         with KeyValuePipeline(folder, accounts_contract, Through(api, recorder)) as key_value:
@@ -148,7 +152,7 @@ def write_accounts(folder: Path, api: RecordedApi) -> list[Request]:
             key_value.start_writer()
             accounts.run(lambda: key_value.dynamodb.client("dynamodb"), 20, 200, 2, 5)
             key_value.drain()
-        return [one for one in recorder.requests if "PutRecords" not in one.headers.get("x-amz-target", "")]
+        return [request for request in recorder.requests if "PutRecords" not in request.headers.get("x-amz-target", "")]
 
 
 @pytest.fixture(scope="module")
@@ -162,14 +166,14 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         api = pipeline.aws = RecordedApi(folder / "aws")
         pipeline.start(lambda text: nullcontext(), partial(load_data, folder / "data"))
         pipeline.drain()
-        # The sink finds its position in the bucket again, and the next writer its own in the tables.
+        # A new sink reads its position from the bucket, a new writer reads its own from the tables.
         pipeline.connect.stop()
         pipeline.writer.stop()
         pipeline.connect.start()
         pipeline.start_writer()
         orders_workload.run(pipeline.application, seconds=40, transactions=300, connections=4, seed=3)
         with pipeline.postgres.connect(DATABASE) as owner:
-            # No decimal can hold it: the change is put aside.
+            # No decimal can hold NaN, so the change is quarantined.
             owner.execute("INSERT INTO northwind.products VALUES (99999, 'A', NULL, NULL, NULL, 'NaN')")
         pipeline.drain()
         by_the_job = write_accounts(folder / "key_value", api)
@@ -188,9 +192,9 @@ def test_no_right_is_asked_for_that_the_policies_are_not_held_against(
 ) -> None:
     if RENEW in os.environ:
         write_recorded(RIGHTS / f"{name.replace(' ', '_')}.yaml", recorded[name])
-    (known,) = [one for one in read_principals() if one.name == name]
-    assert sorted(map(str, recorded[name] - known.recorded)) == []
-    assert sorted(map(str, known.recorded - recorded[name])) == []
+    (reviewed,) = [entry for entry in read_principals() if entry.name == name]
+    assert sorted(map(str, recorded[name] - reviewed.recorded)) == []
+    assert sorted(map(str, reviewed.recorded - recorded[name])) == []
 
 
 def test_the_recorder_hands_requests_and_answers_on_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:

@@ -42,7 +42,9 @@ def test_a_change_is_seen_where_it_is(dev: "Synthesized") -> None:
     before = cost.estimate(deployment(dev), "dev").by_resource()
     changed = templates(dev)
     (cluster,) = [
-        one for one in changed["headwater-dev-emr"]["Resources"].values() if one["Type"] == "AWS::EMR::Cluster"
+        resource
+        for resource in changed["headwater-dev-emr"]["Resources"].values()
+        if resource["Type"] == "AWS::EMR::Cluster"
     ]
     cluster["Properties"]["Instances"]["CoreInstanceGroup"]["InstanceCount"] = 5
     after = cost.estimate(deployment(dev, changed), "dev").by_resource()

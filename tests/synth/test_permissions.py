@@ -16,9 +16,9 @@ PRINCIPALS = rights.read_principals()
 
 
 def missing(synthesized: "Synthesized", changed: Templates) -> list[str]:
-    found = deployment(synthesized, changed)
-    own = policies.read(found)
-    return [text for principal in PRINCIPALS for text in policies.judge(found, own, principal).missing]
+    deployed = deployment(synthesized, changed)
+    granted = policies.read(deployed)
+    return [text for principal in PRINCIPALS for text in policies.judge(deployed, granted, principal).missing]
 
 
 def test_no_right_is_missing_that_the_local_run_asks_for(every: "Synthesized") -> None:
@@ -28,7 +28,11 @@ def test_no_right_is_missing_that_the_local_run_asks_for(every: "Synthesized") -
 def test_each_principal_that_is_recorded_asked_for_something() -> None:
     for principal in PRINCIPALS:
         assert principal.rights, principal.name
-    assert {one.name for one in PRINCIPALS if one.recorded} >= {"emr writer", "sink connector", "source connector"}
+    assert {principal.name for principal in PRINCIPALS if principal.recorded} >= {
+        "emr writer",
+        "sink connector",
+        "source connector",
+    }
 
 
 def without(changed: Templates, policy: str, part: str, text: str) -> None:
@@ -101,6 +105,6 @@ def test_a_missing_right_is_named(
 ) -> None:
     changed = templates(dev)
     change(changed)
-    found = missing(dev, changed)
-    assert [text for text in found if text.startswith(principal) and f"needs {right}" in text and why in text]
-    assert all(text.startswith(principal) for text in found)
+    reported = missing(dev, changed)
+    assert [text for text in reported if text.startswith(principal) and f"needs {right}" in text and why in text]
+    assert all(text.startswith(principal) for text in reported)

@@ -16,24 +16,24 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="module")
 def deployments(synthesize: Callable[[str], "Synthesized"]) -> dict[str, Deployment]:
     """Every environment's deployment, with the names of assets for their hashes."""
-    found = {}
+    by_environment = {}
     for name in environment.names(CONFIG):
         synthesized = synthesize(name)
         templates = baselines.from_assembly(synthesized.assembly)
-        found[name] = Deployment.of_baselines(templates, synthesized.environment)
-    return found
+        by_environment[name] = Deployment.of_baselines(templates, synthesized.environment)
+    return by_environment
 
 
 def test_the_page_of_flows_is_up_to_date(deployments: dict[str, Deployment]) -> None:
-    found = reference_pages.flows(deployments)
-    assert found == reference_pages.FLOWS.read_text(), (
+    page = reference_pages.flows(deployments)
+    assert page == reference_pages.FLOWS.read_text(), (
         f"{reference_pages.FLOWS} is stale: run `make baselines reference`"
     )
 
 
 def test_the_page_of_permissions_is_up_to_date(deployments: dict[str, Deployment]) -> None:
-    found = reference_pages.permissions(deployments, rights.read_principals())
-    assert found == reference_pages.PERMISSIONS.read_text(), (
+    page = reference_pages.permissions(deployments, rights.read_principals())
+    assert page == reference_pages.PERMISSIONS.read_text(), (
         f"{reference_pages.PERMISSIONS} is stale: run `make baselines reference`"
     )
 

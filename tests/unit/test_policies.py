@@ -1,4 +1,4 @@
-"""Policies are judged as IAM judges them, and what cannot be judged is said to be unproven."""
+"""Policies are judged as IAM judges them; what cannot be judged is reported as unproven."""
 
 from typing import Any
 
@@ -39,9 +39,9 @@ def deployment(*statements: dict[str, Any], bucket: Any = (), encrypted: bool = 
     return Deployment({"headwater-dev-lake": {"Resources": resources}}, "eu-central-1")
 
 
-def judged(found: Deployment, *rights: Right) -> Judgement:
+def judged(deployed: Deployment, *rights: Right) -> Judgement:
     principal = Principal("the writer", "lake:Writer", frozenset(rights or (PUT,)), {})
-    return policies.judge(found, policies.read(found), principal)
+    return policies.judge(deployed, policies.read(deployed), principal)
 
 
 LAKE = {"Fn::Join": ["", [{"Fn::GetAtt": ["Lake", "Arn"]}, "/lake/*"]]}
@@ -86,26 +86,26 @@ def test_a_missing_right_is_named_with_principal_action_resource_and_reason(gran
 
 
 def test_a_denial_wins_over_a_grant() -> None:
-    found = deployment(statement("s3:*", "*"), statement("s3:Put*", LAKE, "Deny"))
-    assert judged(found).missing[0].endswith("denied by lake:Policy")
+    deployed = deployment(statement("s3:*", "*"), statement("s3:Put*", LAKE, "Deny"))
+    assert judged(deployed).missing[0].endswith("denied by lake:Policy")
     bucket = [statement("s3:*", "*", "Deny", Principal="*")]
     assert judged(deployment(statement("s3:*", "*"), bucket=bucket)).missing[0].endswith("denied by lake:LakePolicy")
 
 
 def test_a_secrets_policy_speaks_of_that_secret_only() -> None:
-    found = deployment(statement("secretsmanager:*", "*"))
+    deployed = deployment(statement("secretsmanager:*", "*"))
     denial = {"Statement": [statement("secretsmanager:*", "*", "Deny", Principal="*")]}
-    resources = found._templates["headwater-dev-lake"]["Resources"] | {
+    resources = deployed._templates["headwater-dev-lake"]["Resources"] | {
         "Own": {"Type": "AWS::SecretsManager::Secret", "Properties": {"Name": "own"}},
         "OwnPolicy": {
             "Type": "AWS::SecretsManager::ResourcePolicy",
             "Properties": {"SecretId": {"Ref": "Own"}, "ResourcePolicy": denial},
         },
     }
-    found = Deployment({"headwater-dev-lake": {"Resources": resources}}, "eu-central-1")
+    deployed = Deployment({"headwater-dev-lake": {"Resources": resources}}, "eu-central-1")
     prefix = "arn:aws:secretsmanager:{region}:{account}:secret:"
     rights = [Right("secretsmanager:GetSecretValue", f"{prefix}{name}-XXXXXX") for name in ("own", "other")]
-    (missing,) = judged(found, *rights).missing
+    (missing,) = judged(deployed, *rights).missing
     assert "secret:own-XXXXXX: denied by lake:OwnPolicy" in missing
 
 
@@ -132,8 +132,10 @@ def test_a_listing_is_held_to_its_prefix() -> None:
 
 
 def test_what_is_encrypted_needs_its_key_too() -> None:
-    found = deployment(statement("s3:*", "*"), statement("kms:Decrypt", {"Fn::GetAtt": ["Key", "Arn"]}), encrypted=True)
-    (missing,) = judged(found).missing
+    deployed = deployment(
+        statement("s3:*", "*"), statement("kms:Decrypt", {"Fn::GetAtt": ["Key", "Arn"]}), encrypted=True
+    )
+    (missing,) = judged(deployed).missing
     assert missing.startswith(f"the writer (lake:Writer): needs kms:GenerateDataKey {KEY}")
     through = {"StringEquals": {"kms:ViaService": "s3.eu-central-1.amazonaws.com"}}
     whole = statement(["kms:Decrypt", "kms:GenerateDataKey*"], {"Fn::GetAtt": ["Key", "Arn"]}, Condition=through)
@@ -144,15 +146,15 @@ def test_what_is_encrypted_needs_its_key_too() -> None:
 
 
 def test_a_key_whose_policy_does_not_leave_it_to_iam_is_named() -> None:
-    other = {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": "*", "Principal": {"AWS": "someone"}}
-    found = deployment(statement("s3:*", "*"), statement("kms:*", "*"), encrypted=True, key=other)
-    assert judged(found).missing[0].endswith("the key's own policy does not leave it to IAM")
+    someone = {"Effect": "Allow", "Action": "kms:Decrypt", "Resource": "*", "Principal": {"AWS": "someone"}}
+    deployed = deployment(statement("s3:*", "*"), statement("kms:*", "*"), encrypted=True, key=someone)
+    assert judged(deployed).missing[0].endswith("the key's own policy does not leave it to IAM")
 
 
 def test_what_nobody_asked_for_is_told() -> None:
-    found = deployment(statement(["s3:Put*", "s3:DeleteObject"], [LAKE, "arn:aws:s3:::other/*"]))
+    deployed = deployment(statement(["s3:Put*", "s3:DeleteObject"], [LAKE, "arn:aws:s3:::other/*"]))
     lake = "arn:aws:s3:::${headwater-dev-lake.Lake}/lake/*"
-    assert judged(found).unused == [
+    assert judged(deployed).unused == [
         ("s3:DeleteObject", lake),
         ("s3:DeleteObject", "arn:aws:s3:::other/*"),
         ("s3:Put*", "arn:aws:s3:::other/*"),
@@ -160,9 +162,9 @@ def test_what_nobody_asked_for_is_told() -> None:
 
 
 def test_a_role_that_is_not_there_is_named() -> None:
-    found = deployment()
+    deployed = deployment()
     principal = Principal("the reader", "lake:Reader", frozenset(), {})
-    (missing,) = policies.judge(found, policies.read(found), principal).missing
+    (missing,) = policies.judge(deployed, policies.read(deployed), principal).missing
     assert missing == "the reader (lake:Reader): found no role of this place, expected one of lake:Writer"
 
 
@@ -170,8 +172,8 @@ def test_roles_without_records_and_policies_of_aws_are_listed() -> None:
     template = deployment()._templates["headwater-dev-lake"]
     arn = "arn:aws:iam::aws:policy/service-role/AmazonEMRServicePolicy_v2"
     template["Resources"]["Writer"]["Properties"] = {"ManagedPolicyArns": [arn]}
-    found = policies.read(Deployment({"headwater-dev-lake": template}, "eu-central-1"))
-    assert policies.unjudged(found, []) == [
-        "lake:Writer: its right by AWS's policy AmazonEMRServicePolicy_v2",
+    read = policies.read(Deployment({"headwater-dev-lake": template}, "eu-central-1"))
+    assert policies.unjudged(read, []) == [
         "lake:Writer: no local run records its requests",
+        "lake:Writer: what AWS's policy AmazonEMRServicePolicy_v2 allows",
     ]

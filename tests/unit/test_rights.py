@@ -18,7 +18,7 @@ from tests.aws_rights import Names, rights, write_recorded
 
 NAMES = Names(
     buckets={"local": "{lake}"},
-    others={"local_db": "{database}", "local-stream": "{stream}", "local/secret": "headwater/{environment}/cdc"},
+    resources={"local_db": "{database}", "local-stream": "{stream}", "local/secret": "headwater/{environment}/cdc"},
     keys=(("local", r"lake/_leases/.*", r"arn:aws:s3:::{lake}/\g<0>"),),
 )
 
