@@ -148,7 +148,7 @@ def fields(document: dict[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 @pytest.mark.parametrize("value", [[{}], {1: 2}, -1, ""])
-@pytest.mark.parametrize("field", fields(yaml.safe_load((CONFIG / "dev.yaml").read_text())))
+@pytest.mark.parametrize("field", list(fields(yaml.safe_load((CONFIG / "dev.yaml").read_text()))))
 def test_every_field_refuses_what_makes_no_sense_and_says_what_does(tmp_path: Path, field: str, value: Any) -> None:
     with pytest.raises(UserError, match=rf"dev\.yaml: {re.escape(field)}[^ ]*: found .+, expected \w+"):
         read_environment("dev", changed(tmp_path, field, value))
