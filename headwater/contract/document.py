@@ -10,10 +10,8 @@ from typing import Annotated, Literal
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
 from headwater.contract.types import NAME
+from headwater.yaml_files import DIFFERENT, END
 
-# Python's $ alone would also match before a line break at the end.
-_END = r"$(?!\n)"
-_DIFFERENT = {"uniqueItems": True}
 _TEXT = {"pattern": r"\S", "extra": {"expected": "a text that is not empty"}}
 _NAME = {
     "pattern": NAME.pattern,
@@ -32,7 +30,7 @@ class PostgresqlSource(_Written, frozen=True, kw_only=True):
     table: Annotated[
         str,
         Meta(
-            pattern=rf"^[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*{_END}",
+            pattern=rf"^[a-z_][a-z0-9_]*\.[a-z_][a-z0-9_]*{END}",
             description="schema.table",
             extra={"expected": "schema.table"},
         ),
@@ -46,7 +44,7 @@ class DynamodbSource(_Written, frozen=True, kw_only=True):
     table: Annotated[
         str,
         Meta(
-            pattern=rf"^[a-zA-Z0-9_.-]{{3,255}}{_END}",
+            pattern=rf"^[a-zA-Z0-9_.-]{{3,255}}{END}",
             description="The table's name; a deployment makes headwater-dev-accounts of headwater-accounts.",
             extra={"expected": "a DynamoDB table's name"},
         ),
@@ -90,7 +88,7 @@ class PostgresqlColumn(_WrittenColumn, frozen=True, kw_only=True):
         Annotated[
             str,
             Meta(
-                pattern=rf"^[^.]+(\.[^.]+)*{_END}",
+                pattern=rf"^[^.]+(\.[^.]+)*{END}",
                 description="The source column where it has another name, or a path into JSON: payload.customer.",
                 extra={"expected": "a text: a source column, or a path such as payload.customer"},
             ),
@@ -108,7 +106,7 @@ class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
     ]
     path: (
         Annotated[
-            Annotated[str, Meta(pattern=rf"^[^.]+(\.[^.]+)*{_END}")]
+            Annotated[str, Meta(pattern=rf"^[^.]+(\.[^.]+)*{END}")]
             | Annotated[list[Annotated[str, Meta(min_length=1, extra={"expected": "a name"})]], Meta(min_length=1)],
             Meta(
                 description="The attribute where it has another name, a path into its maps (settings.locale), or a "
@@ -135,7 +133,7 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
         Meta(
             min_length=1,
             description="The columns that identify a row. Cannot be changed later.",
-            extra_json_schema=_DIFFERENT,
+            extra_json_schema=DIFFERENT,
             extra={"expected": "a list of at least one column"},
         ),
     ]
