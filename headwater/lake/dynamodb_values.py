@@ -53,7 +53,7 @@ Path = tuple[Any, Any]
 """Where a value lies: the path of what holds it, None for the item itself, and its name or index there."""
 Leftovers = list[tuple[Path, Any]]
 """What no type names, by its path."""
-Fast = tuple[int, Callable[[Raw], Any], Converter | None]
+Fast = tuple[int, Callable[[Raw], Any], "Converter | None"]
 """The fast way of a column: where its value goes; what checks the type and gives what stands beside the tag, as
 ``value``; what makes the column's value of that, None where it is one."""
 _InParts = Callable[[Any, Path, Leftovers], Any]

@@ -23,34 +23,34 @@ TABLES = [CONTRACTS_BY_URI[uri].table for uri in URIS]
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+def deeds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What a job takes, starts, stops and gives back, in that order; nothing of it is real."""
-    happened: list[str] = []
+    done: list[str] = []
 
     class Lease:
         def __init__(self, s3: Any, uri: str, owner: str, ttl: float) -> None:
             self._table = uri.rpartition("/")[2].removesuffix(".json")
 
         def acquire(self, wait: float) -> None:
-            if f"refuse {self._table}" in happened:
+            if f"refuse {self._table}" in done:
                 raise LeaseLost(f"{self._table}: held by another")
-            happened.append(f"take {self._table}")
+            done.append(f"take {self._table}")
 
         def release(self) -> None:
-            happened.append(f"give back {self._table}")
+            done.append(f"give back {self._table}")
 
     class Spark:
         sparkContext = SimpleNamespace(defaultParallelism=2)  # noqa: N815 - PySpark's name
 
         def stop(self) -> None:
-            happened.append("stop Spark")
-            if "fail to stop" in happened:
+            done.append("stop Spark")
+            if "fail to stop" in done:
                 raise RuntimeError("Spark does not stop")
 
     def start(_: str) -> Any:
-        if "fail to start" in happened:
+        if "fail to start" in done:
             raise RuntimeError("Spark does not start")
-        happened.append("start Spark")
+        done.append("start Spark")
         return Spark()
 
     class S3:
@@ -62,7 +62,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, *_: object) -> None: ...
 
         def flush(self) -> None:
-            happened.append("flush metrics")
+            done.append("flush metrics")
 
     monkeypatch.setattr(job, "Lease", Lease)
     monkeypatch.setattr(boto3, "client", lambda name: S3())
@@ -72,7 +72,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         builder=SimpleNamespace(appName=lambda name: SimpleNamespace(getOrCreate=lambda: start(name)))
     )
     monkeypatch.setattr(job, "SparkSession", session)
-    return happened
+    return done
 
 
 @pytest.fixture
@@ -85,44 +85,44 @@ GIVEN_BACK = [f"give back {table}" for table in reversed(TABLES)]
 
 
 def test_leases_are_taken_before_spark_starts_and_given_back_after_it_has_stopped(
-    steps: list[str], options: argparse.Namespace
+    deeds: list[str], options: argparse.Namespace
 ) -> None:
     with running_job("test", URIS, options) as running:
         assert [contract.table for contract in running.contracts] == TABLES
         assert running.settings.quarantine == "s3://lake/lake/_quarantine"
-        steps.append("work")
-    assert steps == [*TAKEN, "start Spark", "work", "stop Spark", *GIVEN_BACK, "flush metrics"]
+        deeds.append("work")
+    assert deeds == [*TAKEN, "start Spark", "work", "stop Spark", *GIVEN_BACK, "flush metrics"]
 
 
 def test_a_failing_job_gives_its_leases_back_after_spark_has_stopped(
-    steps: list[str], options: argparse.Namespace
+    deeds: list[str], options: argparse.Namespace
 ) -> None:
     with pytest.raises(RuntimeError, match="a commit failed"), running_job("test", URIS, options):
         raise RuntimeError("a commit failed")
-    assert steps == [*TAKEN, "start Spark", "stop Spark", *GIVEN_BACK, "flush metrics"]
+    assert deeds == [*TAKEN, "start Spark", "stop Spark", *GIVEN_BACK, "flush metrics"]
 
 
 def test_a_lease_that_is_held_by_another_starts_no_spark_and_keeps_no_lease(
-    steps: list[str], options: argparse.Namespace
+    deeds: list[str], options: argparse.Namespace
 ) -> None:
-    steps.append(f"refuse {TABLES[1]}")
+    deeds.append(f"refuse {TABLES[1]}")
     with pytest.raises(LeaseLost), running_job("test", URIS, options):
         pytest.fail("the job runs")
-    assert steps[1:] == [TAKEN[0], GIVEN_BACK[1], "flush metrics"]
+    assert deeds[1:] == [TAKEN[0], GIVEN_BACK[1], "flush metrics"]
 
 
-def test_leases_are_given_back_if_spark_does_not_start(steps: list[str], options: argparse.Namespace) -> None:
-    steps.append("fail to start")
+def test_leases_are_given_back_if_spark_does_not_start(deeds: list[str], options: argparse.Namespace) -> None:
+    deeds.append("fail to start")
     with pytest.raises(RuntimeError, match="does not start"), running_job("test", URIS, options):
         pytest.fail("the job runs")
-    assert steps[1:] == [*TAKEN, *GIVEN_BACK, "flush metrics"]
+    assert deeds[1:] == [*TAKEN, *GIVEN_BACK, "flush metrics"]
 
 
-def test_leases_are_not_given_back_while_spark_may_still_write(steps: list[str], options: argparse.Namespace) -> None:
-    steps.append("fail to stop")
+def test_leases_are_not_given_back_while_spark_may_still_write(deeds: list[str], options: argparse.Namespace) -> None:
+    deeds.append("fail to stop")
     with pytest.raises(RuntimeError, match="does not stop"), running_job("test", URIS, options):
         pass
-    assert steps[1:] == [*TAKEN, "start Spark", "stop Spark"]
+    assert deeds[1:] == [*TAKEN, "start Spark", "stop Spark"]
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:
