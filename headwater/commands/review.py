@@ -23,14 +23,14 @@ After = Annotated[Path, typer.Option(help="Folder of the baselines of what would
 
 @app.command()
 def diff(environment: Name, before: Before, after: After = BASELINES) -> None:
-    """Print the output of `cdk diff` for the stacks that differ."""
+    """Print the output of cdk diff for the stacks that differ."""
     text = baselines.difference(baselines.read(before / environment), baselines.read(after / environment))
     say(text or f"{environment}: no difference")
 
 
 @app.command()
 def synthesized(environment: Name) -> None:
-    """Compare the stacks that were synthesized last with what is deployed, by `cdk diff`.
+    """Compare the stacks that were synthesized last with what is deployed, by cdk diff.
 
     Without AWS credentials, compare them with this checkout's baselines.
     """
