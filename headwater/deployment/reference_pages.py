@@ -49,7 +49,7 @@ rights again; `make reference` writes this page.
 Names in braces differ between environments. `{{lake}}`, `{{landing}}` and the like are names of buckets.
 
 ## Granted, but not needed
-Rights that the policies grant to these principals and none of them needs. CDK grants rights in sets; what a set holds
+Rights that the policies grant to a principal that does not need them. CDK grants rights in sets; what a set holds
 beyond the needed rights is listed here.
 
 | principal | actions | resources | environments |
