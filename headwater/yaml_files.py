@@ -14,6 +14,10 @@ from msgspec import inspect
 
 from headwater.errors import UserError
 
+END = r"$(?!\n)"
+"""Ends a pattern for ``Meta``: Python's $ alone would also match before a line break at the end."""
+DIFFERENT = {"uniqueItems": True}
+"""Tells editors that a list's entries differ, as ``Meta(extra_json_schema=…)``; msgspec does not check it."""
 _Kind = TypeVar("_Kind")
 _EMPTY = "tag:yaml.org,2002:null"
 

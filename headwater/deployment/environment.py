@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct
 
-from headwater.yaml_files import yaml_paths
+from headwater.yaml_files import DIFFERENT, END, yaml_paths
 
 InterfaceEndpoint = Literal[
     "ec2messages",
@@ -33,10 +33,6 @@ LogDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
 LOG_DAYS: tuple[int, ...] = get_args(LogDays)
-
-# Python's $ alone would also match before a line break at the end.
-_END = r"$(?!\n)"
-_DIFFERENT = {"uniqueItems": True}
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -83,7 +79,7 @@ class Network(_Part, frozen=True, kw_only=True):
         tuple[InterfaceEndpoint, ...],
         Meta(
             description=f"The AWS services that are reached without NAT: {', '.join(NEEDED_ENDPOINTS)} at least.",
-            extra_json_schema=_DIFFERENT,
+            extra_json_schema=DIFFERENT,
         ),
     ]
 
@@ -186,7 +182,7 @@ class Glue(_Part, frozen=True, kw_only=True):
     maintenance_window: Annotated[
         str,
         Meta(
-            pattern=rf"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):(1?[0-9]|2[0-3]){_END}",
+            pattern=rf"^(Mon|Tue|Wed|Thu|Fri|Sat|Sun):(1?[0-9]|2[0-3]){END}",
             description="A day and an hour in UTC; Glue may restart the job within three hours from then.",
             examples=["Sun:3"],
             extra={"expected": "a day and an hour such as Sun:3"},
@@ -203,7 +199,7 @@ class Monitoring(_Part, frozen=True, kw_only=True):
             Annotated[
                 str,
                 Meta(
-                    pattern=rf"^[^@\s]+@[^@\s]+\.[^@\s]+{_END}",
+                    pattern=rf"^[^@\s]+@[^@\s]+\.[^@\s]+{END}",
                     extra={"expected": "an address such as oncall@example.com"},
                 ),
             ],
@@ -211,7 +207,7 @@ class Monitoring(_Part, frozen=True, kw_only=True):
         ],
         Meta(
             description="Who gets notifications; each has to confirm. One at least where data is kept.",
-            extra_json_schema=_DIFFERENT,
+            extra_json_schema=DIFFERENT,
         ),
     ]
     monthly_budget_usd: Annotated[int, Meta(ge=1, description="The account's cost per month, in US dollars.")]
@@ -239,7 +235,7 @@ class Bi(_Part, frozen=True, kw_only=True):
     principal: Annotated[
         str,
         Meta(
-            pattern=rf"^arn:aws[a-z-]*:quicksight:[a-z0-9-]+:[0-9]{{12}}:(user|group)/[^/\n]+/.+{_END}",
+            pattern=rf"^arn:aws[a-z-]*:quicksight:[a-z0-9-]+:[0-9]{{12}}:(user|group)/[^/\n]+/.+{END}",
             description="The ARN of the QuickSight user or group that gets data source and data sets.",
             extra={"expected": "the ARN of a QuickSight user or group"},
         ),
@@ -251,7 +247,7 @@ class Environment(_Part, frozen=True, kw_only=True):
 
     name: Annotated[str, Meta(description="The environment's name, as the file's.")]
     account: Annotated[
-        Annotated[str, Meta(pattern=f"^[0-9]{{12}}{_END}")] | None,
+        Annotated[str, Meta(pattern=f"^[0-9]{{12}}{END}")] | None,
         Meta(
             description="The account's 12 digits in quotes; null deploys to the account of the credentials at hand.",
             extra={"expected": "12 digits in quotes, or null"},
@@ -260,7 +256,7 @@ class Environment(_Part, frozen=True, kw_only=True):
     region: Annotated[
         str,
         Meta(
-            pattern=f"^[a-z]{{2}}(-[a-z]+)+-[0-9]{_END}",
+            pattern=f"^[a-z]{{2}}(-[a-z]+)+-[0-9]{END}",
             description="The region.",
             examples=["eu-central-1"],
             extra={"expected": "a region such as eu-central-1"},
@@ -270,7 +266,7 @@ class Environment(_Part, frozen=True, kw_only=True):
         tuple[str, ...],
         Meta(
             description="Two or three zones of the region, named because a look-up would need credentials.",
-            extra_json_schema={"minItems": 2, "maxItems": 3, **_DIFFERENT},
+            extra_json_schema={"minItems": 2, "maxItems": 3, **DIFFERENT},
         ),
     ]
     log_days: Annotated[LogDays, Meta(description="How long log groups and the log bucket keep logs, in days.")]
