@@ -58,7 +58,7 @@ class Source(Protocol):
     """A database that contracts name as their source."""
 
     def reading(self) -> AbstractContextManager[None]:
-        """Is entered before and left after all reading of the source, so that its tables may share a snapshot."""
+        """A context around all reading of the source, in which its tables may share a snapshot."""
 
     def table(self, contract: Contract) -> SourceTable:
         """The table of a contract."""
