@@ -9,7 +9,7 @@ import pytest
 
 from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
-from headwater.local.postgresql_server import Postgres
+from headwater.local.postgresql_server import PostgresqlServer
 
 # Importing aws_cdk starts the first `node` on the PATH: the one of the virtual environment, whatever the machine has.
 # An old one takes minutes for what that one does in seconds.
@@ -22,8 +22,8 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def postgres(session_folder: Path) -> Iterator[Postgres]:
-    with Postgres(session_folder / "postgres") as server:
+def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
+    with PostgresqlServer(session_folder / "postgres") as server:
         yield server
 
 

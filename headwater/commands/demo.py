@@ -11,14 +11,14 @@ from rich.console import Console
 
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, say
-from headwater.demo.run import run
+from headwater.demo.run import DemoPlan, run
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
 
 def demo(
     data: Annotated[
-        Path | None, typer.Option(help="A folder of Northwind's CSV files; without it, data are generated.")
+        Path | None, typer.Option(help="A folder of Northwind's CSV files; without it, data is generated.")
     ] = None,
     scale: Annotated[float, typer.Option(min=0.01, help="Size of the generated data; 1 is Northwind's.")] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts.")] = 60,
@@ -27,15 +27,8 @@ def demo(
     """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
     artifacts.build(announce)
     output = BUILD / "demo"
-    tables = run(
-        data=data,
-        scale=scale,
-        seconds=seconds,
-        keep=_keep if keep else None,
-        announce=announce,
-        say=say,
-        output=output,
-    )
+    plan = DemoPlan(data, scale, seconds)
+    tables = run(plan, announce, say, _keep if keep else None, output)
     Console().print(comparison_table(tables))
     say(f"Report: {output / 'report.html'}")
     if not all(table.equal for table in tables):
@@ -45,7 +38,7 @@ def demo(
 
 
 def _keep(addresses: Mapping[str, str]) -> None:
-    say("Everything is left running; Ctrl-C ends it:")
+    say("Everything keeps running until you press Ctrl-C:")
     for name, address in addresses.items():
         say(f"  {name}: {address}")
     try:

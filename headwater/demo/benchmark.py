@@ -1,5 +1,5 @@
-"""Measurements: how many landed changes a second the writer drains, how fresh the lake is when little happens, and how
-many of DynamoDB's changes a second the decoder reads."""
+"""Measurements: how many landed changes per second the writer drains, how fresh the lake is when little happens, and
+how many of DynamoDB's changes per second the decoder reads."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.samples import orders
 
 SEED = 1996
-_DRAIN_MEMORY = "3g"  # one commit takes in all there is
+_DRAIN_MEMORY = "3g"  # one commit takes in everything that has landed
 _DRAIN_SECONDS = 900
-_WARMING_TRANSACTIONS = 15  # what a writer that has just started takes for them is not its idle time's
+_WARMING_TRANSACTIONS = 15  # made before freshness is measured, since a new writer is slow at first
 
 
 @dataclass(frozen=True)
 class Figures:
-    """What was measured, in seconds and bytes. Freshness: from source commit to readable in the lake. Memory: the sum
-    of each part's peak, the drain's and the idle time's."""
+    """What was measured, in seconds and bytes. Freshness is the time from a commit in the source to readable in the
+    lake; memory is the sum of each part's peak over the drain and the idle time."""
 
     changes: int
     drain_seconds: float
@@ -46,10 +46,11 @@ class Figures:
 def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = RUN / "bench") -> Figures:
     """Measure on this machine and write ``build/bench/report.json``.
 
-    The changes are real: a database of ``scale`` times Northwind's size is snapshotted by Debezium, then every order is
-    updated once, all of it lands, Kafka and Connect end, and only then the writer starts. The clock runs from the
-    writer's start of work to its last commit, so the first commit's warming-up counts. Then all parts run again, and
-    after some that warm the new writer up, ``idle_transactions`` of one change each follow at one a second.
+    The changes are real: Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
+    is updated once. When all of it has landed, Kafka and Connect stop, and only then the writer starts. The clock runs
+    from the start of the writer's first commit to the end of its last one, so the time to warm up counts. Then all
+    parts run again. After some transactions that warm the new writer up, ``idle_transactions`` of one change each
+    follow at one per second.
     """
     with claim(folder, "the benchmark"), emptied(folder), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
         with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
@@ -74,7 +75,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
         changes = sum(commit["changes"] for commit in commits)
         began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
         seconds = max(commit["completed_at"] for commit in commits) - began
-        with announce("Starting Kafka, Connect and a writer that goes on"):
+        with announce("Starting Kafka, Connect and a writer that keeps running"):
             pipeline.broker.start()
             pipeline.connect.start()
             pipeline.start_writer()
@@ -82,17 +83,16 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             pipeline.drain()
         with (
             MemoryWatch(pipeline) as idling,
-            announce(f"Measuring freshness over {idle_transactions} lone transactions"),
+            announce(f"Measuring freshness over {idle_transactions} transactions, one per second"),
         ):
             since = time.time()
             _change_one_by_one(pipeline, idle_transactions)
             pipeline.drain()
         idle = freshness(pipeline, since)
     if idle is None:
-        raise AssertionError("the transactions changed nothing")
-    with announce(
-        f"Decoding DynamoDB's changes on {decoder_benchmark.PROCESSES} processes, by turns with boto3's deserializer"
-    ):
+        raise AssertionError("the transactions changed no row")
+    processes = decoder_benchmark.PROCESSES
+    with announce(f"Decoding DynamoDB's changes in {processes} processes, and with boto3's deserializer"):
         decoder = tuple(decoder_benchmark.run())
     figures = Figures(
         changes=changes,
@@ -112,7 +112,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
 
 
 def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
-    """Change one order a transaction, one a second."""
+    """Change one order per transaction, and make one transaction per second."""
     with pipeline.application() as application:
         for _ in range(transactions):
             application.execute(
@@ -123,7 +123,7 @@ def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
 
 
 def _await_landed(pipeline: Pipeline) -> None:
-    """Wait until every change committed so far in the source is in the landing bucket."""
+    """Wait until every change that the source has committed so far is in the landing bucket."""
     ends = pipeline.await_captured(timeout=600)
     s3 = pipeline.aws.client("s3")
     bucket = pipeline.settings.landing_bucket

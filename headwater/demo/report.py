@@ -6,7 +6,7 @@
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
@@ -29,7 +29,7 @@ _GRID = "#e3e9ed"
 _ACCENT = "#0b6e8f"
 _WARM = "#d1752c"
 _OTHERS = "#c9d2d8"
-# From dark to light within each hue, so that neighbours of the pie stay apart.
+# From dark to light within each hue, so that neighbours in the pie differ.
 _PALETTE = (
     "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",
     "#1f6f50", "#2f9068", "#56b086", "#8accaa", "#bde3cf",
@@ -46,7 +46,7 @@ class Freshness:
 
     @staticmethod
     def of(seconds: Sequence[float]) -> "Freshness | None":
-        """The freshness that samples show, None where there are none."""
+        """The freshness that samples show; None without samples."""
         return Freshness(tuple(sorted(seconds))) if seconds else None
 
     def percentile(self, percent: float) -> float:
@@ -76,16 +76,16 @@ class Workload(Protocol):
         """How often it did what."""
 
     def counted(self) -> tuple[int, str]:
-        """How much it did and of what, e.g. 2400 and ``transactions``."""
+        """How much it did, and of what: 2400 and ``transactions``, for example."""
 
     def remark(self) -> str:
-        """What else there is to say of it, a sentence or more."""
+        """What else a report says about it, a sentence or more."""
 
 
 @dataclass(frozen=True)
 class PipelineRun:
-    """What a run showed of one pipeline. ``name`` is its key in ``report.json``, e.g. ``key_value``, ``tables`` are its
-    tables' comparisons, and ``freshness`` is None where nothing changed."""
+    """What a run showed of one pipeline. ``name`` is its key in ``report.json``, such as ``key_value``; ``tables`` are
+    its tables' comparisons; ``freshness`` is None where nothing changed."""
 
     name: str
     tables: Sequence[TableComparison]
@@ -94,13 +94,13 @@ class PipelineRun:
 
     @property
     def title(self) -> str:
-        """The name for readers, e.g. ``key-value``."""
+        """The name for readers, such as ``key-value``."""
         return self.name.replace("_", "-")
 
 
 @dataclass(frozen=True)
 class CustomerRevenue:
-    """What a customer's orders brought: revenue in all and as an average of the items, and items' average quantity."""
+    """What a customer's orders brought: the total revenue, and the average revenue and quantity of an item."""
 
     customer_id: str
     company_name: str
@@ -133,7 +133,7 @@ ORDER BY sum(revenue) DESC, customer_id
 
 
 def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
-    """Each customer's revenue, largest first, out of the lake's live orders.
+    """Each customer's revenue, largest first, computed from the lake's live orders.
 
     An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out.
     """
@@ -143,68 +143,93 @@ def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
         return [CustomerRevenue(*row) for row in connection.execute(_REVENUE).fetchall()]
 
 
-def build(
-    folder: Path,
-    pipelines: Sequence[PipelineRun],
-    seconds: Mapping[str, float],
-    lake_orders: pa.Table,
-    *,
-    memory_bytes: Mapping[str, int] | None = None,
-    top_customers_before: Sequence[str] = (),
-) -> None:
-    """Write ``report.html`` and ``report.json`` into a folder, which is made if need be.
+@dataclass(frozen=True)
+class DemoRun:
+    """What a run showed.
 
-    ``seconds`` is the time that each phase took, ``lake_orders`` the live rows of the lake's orders, ``memory_bytes``
-    the largest resident memory of each part, and ``top_customers_before`` who led by revenue before the workload.
+    ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders,
+    ``memory_bytes`` is the largest resident memory of each part, and ``top_customers_before`` are the customers with
+    the most revenue before the workload.
     """
-    tables = [table for pipeline in pipelines for table in pipeline.tables]
-    fresh = [pipeline.freshness for pipeline in pipelines if pipeline.freshness is not None]
-    overall = Freshness.of([second for freshness in fresh for second in freshness.seconds])
-    customers = revenue_by_customer(lake_orders)
-    document = {
-        "tables": [table.counts() for table in tables],
+
+    pipelines: Sequence[PipelineRun]
+    seconds: Mapping[str, float]
+    lake_orders: pa.Table
+    memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    top_customers_before: Sequence[str] = ()
+
+    @property
+    def tables(self) -> list[TableComparison]:
+        """The comparisons of all pipelines' tables."""
+        return [table for pipeline in self.pipelines for table in pipeline.tables]
+
+    @property
+    def freshness(self) -> Freshness | None:
+        """The freshness of all pipelines' changes together."""
+        fresh = [pipeline.freshness for pipeline in self.pipelines if pipeline.freshness is not None]
+        return Freshness.of([second for freshness in fresh for second in freshness.seconds])
+
+
+def build(folder: Path, run: DemoRun) -> None:
+    """Write ``report.html`` and ``report.json`` of a run into a folder, which is made if need be."""
+    customers = revenue_by_customer(run.lake_orders)
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "report.html").write_text(_page(run, customers), encoding="utf-8")
+    document = json.dumps(_document(run, customers), indent=1, ensure_ascii=False)
+    (folder / "report.json").write_text(document + "\n", encoding="utf-8")
+
+
+def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, Any]:
+    overall = run.freshness
+    return {
+        "tables": [table.counts() for table in run.tables],
         "freshness_seconds": overall.figures() if overall else None,
         "freshness_seconds_by_pipeline": {
-            pipeline.name: pipeline.freshness.figures() if pipeline.freshness else None for pipeline in pipelines
+            pipeline.name: pipeline.freshness.figures() if pipeline.freshness else None for pipeline in run.pipelines
         },
-        "seconds": dict(seconds),
-        "memory_bytes": dict(memory_bytes or {}),
+        "seconds": dict(run.seconds),
+        "memory_bytes": dict(run.memory_bytes),
         "workloads": {
-            pipeline.name: asdict(pipeline.workload) if pipeline.workload else None for pipeline in pipelines
+            pipeline.name: asdict(pipeline.workload) if pipeline.workload else None for pipeline in run.pipelines
         },
         "top_customers": [asdict(customer) for customer in customers[:PIE_CUSTOMERS]],
-        "top_customers_before_workload": list(top_customers_before),
+        "top_customers_before_workload": list(run.top_customers_before),
     }
+
+
+def _page(run: DemoRun, customers: Sequence[CustomerRevenue]) -> str:
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
+    )
+    return environment.get_template("report.html.j2").render(
+        pipelines=run.pipelines,
+        tables=run.tables,
+        equal=all(table.equal for table in run.tables),
+        workloads=[pipeline.workload for pipeline in run.pipelines if pipeline.workload],
+        memory=sum(run.memory_bytes.values()),
+        seconds=sum(run.seconds.values()),
+        leaders_before=run.top_customers_before,
+        leaders=[customer.customer_id for customer in customers[:3]],
+        shown_customers=PIE_CUSTOMERS,
+        plotly=get_plotlyjs(),
+        charts={name: _json(chart) for name, chart in _charts(run, customers).items() if chart is not None},
+    )
+
+
+def _charts(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, go.Figure | None]:
     charts = {
         "revenue": _revenue_chart(customers) if customers else None,
         "customers": _customers_chart(customers) if customers else None,
-        "seconds": _bars(seconds, " s", _ACCENT),
-        "memory": _bars({name: size / 2**20 for name, size in (memory_bytes or {}).items()}, " MiB", _WARM),
+        "seconds": _bars(run.seconds, " s", _ACCENT),
+        "memory": _bars({name: size / 2**20 for name, size in run.memory_bytes.items()}, " MiB", _WARM),
     }
-    for pipeline in pipelines:
+    overall = run.freshness
+    for pipeline in run.pipelines:
         if pipeline.freshness and overall:
             charts[f"freshness-{pipeline.title}"] = _freshness_chart(pipeline.freshness, overall.seconds[-1])
         if pipeline.workload:
             charts[f"workload-{pipeline.title}"] = _bars(_ranked(pipeline.workload.by_kind), "", _ACCENT)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    page = environment.get_template("report.html.j2").render(
-        pipelines=pipelines,
-        tables=tables,
-        equal=all(table.equal for table in tables),
-        workloads=[pipeline.workload for pipeline in pipelines if pipeline.workload],
-        memory=sum((memory_bytes or {}).values()),
-        seconds=sum(seconds.values()),
-        leaders_before=top_customers_before,
-        leaders=[customer.customer_id for customer in customers[:3]],
-        shown_customers=PIE_CUSTOMERS,
-        plotly=get_plotlyjs(),
-        charts={name: _json(chart) for name, chart in charts.items() if chart is not None},
-    )
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / "report.html").write_text(page, encoding="utf-8")
-    (folder / "report.json").write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    return charts
 
 
 def _ranked(by_kind: Mapping[str, int]) -> dict[str, float]:
@@ -233,7 +258,7 @@ def _styled(chart: go.Figure, height: int) -> go.Figure:
 
 
 def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
-    """How many changes took how long, on an axis up to ``longest`` seconds, which all pipelines' charts share."""
+    """How many changes took how long. The axis ends at ``longest`` seconds in all pipelines' charts."""
     chart = go.Figure(
         go.Histogram(
             x=freshness.seconds,

@@ -6,34 +6,38 @@ import shutil
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headwater.console import Announce
-from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.database.loading import load_folder
 from headwater.demo import report
 from headwater.folder_lock import claim
 from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import LAKE, EventLog, Pipeline
+from headwater.local.pipeline import Pipeline
 from headwater.paths import BUILD, CONTRACTS, RUN
-from headwater.samples import accounts, orders, orders_workload
-from headwater.verify import TableComparison, read_lake, read_live_table
+from headwater.samples import dynamodb_tables, orders, orders_workload
+from headwater.samples.items_workload import ItemsSummary
+from headwater.samples.orders_workload import OrdersSummary
+from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from headwater.verify import TableComparison, read_live_table
 
-# At least so many transactions and item changes, and so many a second in a long run.
-CHANGES, CHANGES_A_SECOND = 2_400, 40
+# The least number of changes, of transactions on the orders as of item changes on the accounts, and how many there are
+# per second in a long run.
+CHANGES, CHANGES_PER_SECOND = 2_400, 40
 CONNECTIONS = 6
-ITEMS = 1_000
 CLIENTS = 4
 SEED = 1996
+_DRAIN_SECONDS = 600
 _SAMPLE_SECONDS = 2.0
 
 Say = Callable[[str], None]
@@ -41,7 +45,7 @@ Say = Callable[[str], None]
 
 @dataclass
 class Phases:
-    """How long each phase took, in seconds, in the order of their beginning."""
+    """How long each phase took, in seconds, in the order in which they began."""
 
     seconds: dict[str, float] = field(default_factory=dict)
 
@@ -79,169 +83,178 @@ class MemoryWatch:
                     self.peak[name] = max(size, self.peak.get(name, 0))
 
 
+@dataclass(frozen=True)
+class DemoPlan:
+    """What a demonstration does: ``data`` is a folder of Northwind's CSV files, or None to generate data at ``scale``,
+    where 1 is Northwind's size. The live workload lasts ``seconds``."""
+
+    data: Path | None
+    scale: float
+    seconds: float
+
+
 def run(
-    *,
-    data: Path | None,
-    scale: float,
-    seconds: float,
-    keep: Callable[[Mapping[str, str]], None] | None,
+    plan: DemoPlan,
     announce: Announce,
     say: Say,
-    folder: Path = RUN / "demo",
+    keep: Callable[[Mapping[str, str]], None] | None = None,
     output: Path = BUILD / "demo",
 ) -> list[TableComparison]:
     """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``.
 
-    Parameters
-    ----------
-    data
-        A folder of Northwind's CSV files; None: data are generated at ``scale``, 1 being Northwind's size.
-    seconds
-        How long the live workload lasts.
-    keep
-        Called with everything still running, after the report, with the addresses of the parts; returns when it may
-        stop.
-
-    Raises UserError where a part is missing, dies or does not drain.
+    ``keep`` is called after the report, while everything still runs, with the addresses of the parts; the parts stop
+    when it returns. Raises ``UserError`` where a part is missing, dies or does not drain.
     """
     phases = Phases()
     contracts = read_contracts(CONTRACTS)
-    (key_value_contract,) = of_database(contracts, DYNAMODB)
+    folder = RUN / "demo"
     with (
         claim(folder, "the demo"),
         emptied(folder),
         Pipeline(folder / "relational", contracts) as relational,
-        KeyValuePipeline(folder / "key_value", key_value_contract, relational.aws) as key_value,
+        KeyValuePipeline(folder / "key_value", contracts, relational.aws) as key_value,
     ):
         with phases.measure("start"):
-            relational.start(announce, lambda owner: _load(owner, data, scale))
-            with announce("Starting DynamoDB with its stream to Kinesis, and the Glue job's script"):
+            relational.start(announce, lambda owner: _load(owner, plan))
+            with announce("Starting DynamoDB, its streams to Kinesis, and the Glue jobs' script"):
                 key_value.start_source()
-                items = accounts.generate(round(ITEMS * scale), SEED)
-                loaded = accounts.load(key_value.dynamodb.client("dynamodb"), items)
-                key_value.start_writer()
+                loaded = sum(
+                    dynamodb_tables.fill(key_value.client(), contract, plan.scale, SEED)
+                    for contract in key_value.contracts
+                )
+                key_value.start_writers()
+
+        def drain() -> None:
+            relational.drain(_DRAIN_SECONDS)
+            key_value.drain(_DRAIN_SECONDS)
+
         with MemoryWatch(relational, key_value) as memory:
             with phases.measure("snapshot"), announce("Waiting for the first snapshot to reach the lake"):
-                relational.drain(timeout=600)
-                key_value.drain(timeout=600)
+                drain()
             before = _orders(relational)
-            baseline = report.revenue_by_customer(before)
-            say(f"The lake holds {before.num_rows:,} orders; most revenue: {_top(baseline)}; {loaded:,} accounts")
+            leaders = [customer.customer_id for customer in report.revenue_by_customer(before)[:3]]
+            say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
+            say(f"The customers with the most revenue are {', '.join(leaders)}.")
             workload_began = time.time()
-            with (
-                phases.measure("workload"),
-                announce(f"Changing orders and accounts over {CONNECTIONS + CLIENTS} connections for {seconds:.0f} s"),
-            ):
-                orders_summary, accounts_summary = _workloads(relational, key_value, seconds, say)
-            say(f"  {orders_summary.transactions:,} transactions, {accounts_summary.changes:,} item changes")
+            with phases.measure("workload"), announce(_workload_text(key_value, plan)):
+                orders_summary, items_summary = _run_workloads(relational, key_value, plan.seconds, say)
+            say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
-                relational.drain(timeout=600)
-                key_value.drain(timeout=600)
+                drain()
         with phases.measure("verify"), announce("Comparing the lake with both sources"):
+            pipelines: dict[str, tuple[Pipeline | KeyValuePipeline, report.Workload]] = {
+                "relational": (relational, orders_summary),
+                "key_value": (key_value, items_summary),
+            }
             runs = [
-                report.PipelineRun(name, one.verify(), freshness(one, since=workload_began), summary)
-                for name, one, summary in (
-                    ("relational", relational, orders_summary),
-                    ("key_value", key_value, accounts_summary),
-                )
+                report.PipelineRun(name, pipeline.verify(), freshness(pipeline, since=workload_began), workload)
+                for name, (pipeline, workload) in pipelines.items()
+                if pipeline.contracts
             ]
         with phases.measure("report"), announce("Writing the report"):
             report.build(
                 output,
-                runs,
-                phases.seconds,
-                _orders(relational),
-                memory_bytes=memory.peak,
-                top_customers_before=[customer.customer_id for customer in baseline[:3]],
+                report.DemoRun(
+                    pipelines=runs,
+                    seconds=phases.seconds,
+                    lake_orders=_orders(relational),
+                    memory_bytes=memory.peak,
+                    top_customers_before=leaders,
+                ),
             )
         if keep is not None:
             keep({**relational.addresses(), **key_value.addresses()})
-    return [table for one in runs for table in one.tables]
+    return [table for pipeline in runs for table in pipeline.tables]
 
 
 @contextmanager
 def emptied(folder: Path) -> Iterator[None]:
-    """Remove a run's folder with what an earlier run left there."""
+    """Remove what an earlier run left in a run's folder."""
     shutil.rmtree(folder, ignore_errors=True)
     yield
 
 
-def _load(owner: psycopg.Connection, data: Path | None, scale: float) -> None:
-    if data is not None:
-        load_folder(owner, data)
+def _load(owner: psycopg.Connection, plan: DemoPlan) -> None:
+    if plan.data is not None:
+        load_folder(owner, plan.data)
         return
     with tempfile.TemporaryDirectory() as generated:
-        orders.generate(scale, SEED, Path(generated))
+        orders.generate(plan.scale, SEED, Path(generated))
         load_folder(owner, Path(generated))
 
 
-def _workloads(
+def _workload_text(key_value: KeyValuePipeline, plan: DemoPlan) -> str:
+    tables = ", ".join(["the orders", *key_value.tables])
+    return f"Changing {tables} over many connections for {plan.seconds:.0f} s"
+
+
+def _run_workloads(
     relational: Pipeline, key_value: KeyValuePipeline, seconds: float, say: Say
-) -> tuple[orders_workload.WorkloadSummary, accounts.AccountsSummary]:
-    """Run both workloads side by side. The first error of either ends both."""
-    told = time.monotonic()
-    changes = 0
+) -> tuple[OrdersSummary, ItemsSummary]:
+    """Run the workloads of all sources side by side. The first error of one ends all."""
+    said = time.monotonic()
+    item_changes = 0
     stop = threading.Event()
 
-    def count(now: accounts.AccountsProgress) -> None:
-        nonlocal changes
-        changes = now.changes
+    def count(now: WorkloadProgress) -> None:
+        nonlocal item_changes
+        item_changes = now.changes
 
-    def progress(now: orders_workload.WorkloadProgress) -> None:
-        nonlocal told
-        if time.monotonic() - told >= _SAMPLE_SECONDS:
-            told = time.monotonic()
-            written = written_by_table(relational.events) | written_by_table(key_value.events)
+    def tell(now: WorkloadProgress) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _SAMPLE_SECONDS:
+            said = time.monotonic()
+            written = written_by_table([*relational.commits(), *key_value.commits()])
             lake = ", ".join(f"{table} {number:,}" for table, number in sorted(written.items()))
-            say(f"  {now.transactions:,} transactions, {changes:,} item changes · in the lake: {lake}")
+            say(f"  {now.changes:,} transactions, {item_changes:,} item changes · changes in the lake: {lake}")
 
-    wanted = max(CHANGES, round(CHANGES_A_SECOND * seconds))
+    changes = max(CHANGES, round(CHANGES_PER_SECOND * seconds))
     with ThreadPoolExecutor(1) as beside:
         items = beside.submit(
-            accounts.run,
-            lambda: key_value.dynamodb.client("dynamodb"),
-            seconds,
-            wanted,
-            CLIENTS,
-            SEED,
+            dynamodb_tables.change,
+            key_value.client,
+            key_value.contracts,
+            WorkloadPlan(seconds, changes, CLIENTS, SEED),
             count,
             stop,
         )
         items.add_done_callback(lambda done: stop.set() if done.exception() else None)
         try:
-            orders = orders_workload.run(relational.application, seconds, wanted, CONNECTIONS, SEED, progress, stop)
+            summary = orders_workload.run(
+                relational.application, WorkloadPlan(seconds, changes, CONNECTIONS, SEED), tell, stop
+            )
         except BaseException:
             stop.set()
             raise
-        return orders, items.result()
+        return summary, items.result()
 
 
-def written_by_table(events: EventLog) -> dict[str, int]:
-    """How many changes each table's commits held so far."""
+def written_by_table(commits: Iterable[Mapping[str, Any]]) -> dict[str, int]:
+    """How many changes each table's commits hold."""
     written: dict[str, int] = {}
-    for commit in events.commits():
+    for commit in commits:
         written[commit["table"]] = written.get(commit["table"], 0) + commit["changes"]
     return written
 
 
 def _orders(pipeline: Pipeline) -> pa.Table:
-    table = read_live_table(f"{LAKE}/orders", pipeline.storage())
+    lake = pipeline.lake()
+    table = read_live_table(f"{lake.uri}/orders", lake.storage)
     if table is not None:
         return table
-    raise AssertionError("drained, yet the orders were never written")
-
-
-def _top(customers: Sequence[report.CustomerRevenue]) -> str:
-    return ", ".join(customer.customer_id for customer in customers[:3])
+    raise AssertionError("the pipeline has drained, but the lake has no orders")
 
 
 def freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
-    """Seconds from commit in the source to readable in the lake, of the last change of every row (deleted ones too)
-    that was changed after ``since``, in epoch seconds."""
-    completed = pipeline.events.completion()
+    """The freshness of the last change of every row, deleted ones too, that was changed after ``since``.
+
+    ``since`` is in epoch seconds. None where no row was changed.
+    """
+    lake = pipeline.lake()
     seconds: list[float] = []
-    for one in pipeline.contracts:
-        for batch in read_lake(f"{LAKE}/{one.table}", pipeline.storage()):
+    for contract in pipeline.contracts:
+        completed = pipeline.completion(contract.table)
+        for batch in lake.table(contract):
             instants = batch.column("_hoodie_commit_time").to_pylist()
             micros = pc.cast(batch.column("_source_ts"), pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
             seconds += [

@@ -1,4 +1,4 @@
-"""The AWS services the pipeline calls, answered on this machine by moto's server."""
+"""The AWS services that the pipeline calls, answered on this machine by moto's server."""
 
 import os
 import sys
@@ -9,16 +9,16 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
-from headwater.local.processes import Part, Process, free_port, listens
+from headwater.local.processes import Part, Process, Program, free_port, listens
 
 REGION = "eu-central-1"
-# Credentials that open nothing: moto asks for some, and the developer's own must never reach a local part. DynamoDB
-# Local takes letters and digits only.
+# Credentials that open nothing: moto requires some, and the developer's own must never reach a local part. DynamoDB
+# Local accepts letters and digits only.
 CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
 
 
 def environment() -> dict[str, str]:
-    """Return this process's environment for a child that talks to `AwsApi`: without any AWS setting of the user's."""
+    """Return the environment of a child that talks to ``AwsApi``: this process's, less the user's AWS settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {
         **kept,
@@ -32,7 +32,7 @@ def environment() -> dict[str, str]:
 
 
 def client(service: str, endpoint: str) -> Any:
-    """Return a boto3 client of one service, such as `s3`, at the URL of a local part."""
+    """Return a boto3 client of a service such as ``s3`` at the URL of a local part."""
     return boto3.client(  # type: ignore[call-overload]
         service,
         endpoint_url=endpoint,
@@ -46,8 +46,8 @@ def client(service: str, endpoint: str) -> Any:
 class AwsApi(Part):
     """One moto server on a free port of 127.0.0.1 that stays the same over restarts.
 
-    It keeps everything in memory: what was stored is gone after `stop` or `kill`. Its Kinesis streams are mended, see
-    `headwater.local.moto_server`.
+    It keeps everything in memory: ``stop`` and ``kill`` lose what was stored. Its Kinesis streams behave as AWS's do
+    where moto's do not, see ``headwater.local.moto_server``.
     """
 
     name = "the AWS API (moto)"
@@ -62,16 +62,16 @@ class AwsApi(Part):
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of one service, such as `s3` or `glue`."""
+        """Return a boto3 client of a service such as ``s3`` or ``glue``."""
         return client(service, self.endpoint)
 
     def _prepare(self) -> Process:
         if not self.port:
             self.port = free_port()
-        return Process(
+        program = Program(
             self.name,
             [sys.executable, "-m", "headwater.local.moto_server", "-H", "127.0.0.1", "-p", str(self.port)],
             self.folder / "aws.log",
             env={**environment(), "PYTHONWARNINGS": "ignore", "MOTO_ACCOUNT_ID": "123456789012"},
-            ready=lambda: listens(self.port),
         )
+        return Process(program, ready=lambda: listens(self.port))

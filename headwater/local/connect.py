@@ -10,7 +10,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from headwater.errors import UserError
 from headwater.local import aws, java
-from headwater.local.processes import Part, Process, ProcessError, free_port, wait_until
+from headwater.local.processes import Part, Process, ProcessError, Program, free_port, wait_until
 from headwater.packaging import jars
 from headwater.paths import BUILD
 
@@ -26,21 +26,11 @@ class _RebalancingError(Exception):
 class ConnectWorker(Part):
     """One distributed worker, alone in its group, on a free port of 127.0.0.1 that stays the same over restarts.
 
-    Parameters
-    ----------
-    folder
-        Takes its configuration and log.
-    bootstrap
-        The broker's address.
-    properties
-        The worker configuration that AWS gets too (`definitions.connectors.worker_properties`). Addresses, plugin path,
-        replication factors and the names of the config and status topics are added, for MSK Connect sets them itself.
-    env
-        The worker's environment; None: the one for the local AWS API.
-    group
-        The worker's Connect cluster: its group and the start of its topics' names.
-    plugins
-        The folder of the plugins' folders.
+    ``folder`` takes its configuration and log, and ``bootstrap`` is the broker's address. ``properties`` are the worker
+    configuration that AWS gets too (``definitions.connectors.worker_properties``); what MSK Connect sets itself is
+    added here: addresses, plugin path, replication factors and the names of the config and status topics. ``group`` is
+    the worker's Connect cluster: its group, and the start of its topics' names. ``plugins`` is the folder that holds a
+    folder per plugin.
     """
 
     name = "the Kafka Connect worker"
@@ -50,7 +40,6 @@ class ConnectWorker(Part):
         folder: Path,
         bootstrap: str,
         properties: Mapping[str, str],
-        env: Mapping[str, str] | None = None,
         *,
         group: str = "headwater-connect",
         plugins: Path = BUILD / "plugins",
@@ -58,7 +47,6 @@ class ConnectWorker(Part):
         super().__init__(folder)
         self.bootstrap = bootstrap
         self.properties = dict(properties)
-        self.env = env
         self.group = group
         self.plugins = plugins
         self.port = 0
@@ -69,16 +57,16 @@ class ConnectWorker(Part):
         return f"http://127.0.0.1:{self.port}"
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
-        """Create a connector, or give it a new configuration. Raises `UserError` with the worker's words on refusal."""
+        """Create a connector or change its configuration. Raises ``UserError`` with the worker's reason on refusal."""
         self._request("PUT", f"/connectors/{quote(name)}/config", dict(config))
 
     def status(self, name: str) -> dict[str, Any]:
-        """Return a connector's status as Connect gives it: `connector` and `tasks`, each with a `state`."""
+        """Return a connector's status as Connect gives it: ``connector`` and ``tasks``, each with a ``state``."""
         answer: dict[str, Any] = self._request("GET", f"/connectors/{quote(name)}/status")
         return answer
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
-        """Return the offsets a connector has committed, as Connect gives them: each a `partition` and an `offset`."""
+        """Return a connector's committed offsets as Connect gives them: each a ``partition`` and an ``offset``."""
         answer: list[dict[str, Any]] = self._request("GET", f"/connectors/{quote(name)}/offsets")["offsets"]
         return answer
 
@@ -87,7 +75,7 @@ class ConnectWorker(Part):
         self._request("DELETE", f"/connectors/{quote(name)}")
 
     def await_running(self, name: str, timeout: float = 60) -> None:
-        """Wait until a connector and at least one task run. Raises `ProcessError` with the trace when one failed."""
+        """Wait until a connector and at least one task run. Raises ``ProcessError`` with the trace when one failed."""
 
         def runs() -> bool:
             self.check()
@@ -108,21 +96,20 @@ class ConnectWorker(Part):
             self.port = free_port()
         properties = self.folder / "worker.properties"
         java.write_properties(properties, {**self.properties, **self._own_properties()}.items())
-        return Process(
+        worker = java.JavaProgram(
+            "org.apache.kafka.connect.cli.ConnectDistributed",
+            [str(properties)],
+            jars.class_path("connect-runtime"),
+            HEAP,
+        )
+        program = Program(
             self.name,
-            java.argv(
-                "org.apache.kafka.connect.cli.ConnectDistributed",
-                [str(properties)],
-                class_path=jars.class_path("connect-runtime"),
-                heap=HEAP,
-                folder=self.folder,
-            ),
+            java.argv(worker, self.folder),
             self.folder / "connect.log",
-            env=self.env if self.env is not None else aws.environment(),
-            ready=self._answers,
-            timeout=90,
+            env=aws.environment(),
             cwd=self.folder,
         )
+        return Process(program, ready=self._answers, timeout=90)
 
     def _own_properties(self) -> dict[str, str]:
         return {
@@ -139,7 +126,7 @@ class ConnectWorker(Part):
             "plugin.path": str(self.plugins),
             "plugin.discovery": "service_load",
             "connector.client.config.override.policy": "All",
-            # A killed worker's place is free soon, and its successor takes the work at once instead of in five minutes.
+            # The successor of a killed worker takes over within seconds instead of five minutes.
             "session.timeout.ms": "6000",
             "heartbeat.interval.ms": "2000",
             "scheduled.rebalance.max.delay.ms": "0",

@@ -3,23 +3,26 @@
 from pathlib import Path
 from typing import Any
 
+from headwater.contract.model import Contract
+from headwater.definitions.dynamodb_table import key_attributes, ttl_attribute
 from headwater.local import aws, java
-from headwater.local.processes import Part, Process, free_port, listens
+from headwater.local.processes import Part, Process, Program, free_port, listens
 from headwater.packaging import jars
 
 HEAP = "256m"
+LAUNCHER = Path(__file__).with_name("DynamoDbLocal.java")
 
 
-class DynamoDb(Part):
+class DynamoDbLocal(Part):
     """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts.
 
-    It keeps everything in memory, in one database whatever the credentials and the region: what was stored is gone
-    after `stop` or `kill`. Its streams carry every change in order, TTL deletes with DynamoDB's own user identity.
-    Three things are not as on AWS:
+    It keeps everything in memory, in one database for all credentials and regions: ``stop`` and ``kill`` lose what was
+    stored. Its streams carry every change in order, deletes by time to live with DynamoDB's own user identity. Three
+    things differ from AWS:
 
-    - It has no Kinesis destination: `headwater.local.relay` stands in for it.
-    - Its stream tells the minute of a change, not the second.
-    - It looks at 20 items of a table in 10 seconds for expired ones, so that a table of a thousand takes minutes; the
+    - It has no Kinesis destination: ``headwater.local.relay`` stands in for it.
+    - Its streams tell the minute of a change, not the second.
+    - It checks 20 items per table for expiry every 10 seconds, so that a table of a thousand items takes minutes; the
       relay deletes them sooner.
     """
 
@@ -35,26 +38,51 @@ class DynamoDb(Part):
         return f"http://127.0.0.1:{self.port}"
 
     def client(self, service: str) -> Any:
-        """Return a boto3 client of `dynamodb` or `dynamodbstreams`."""
+        """Return a boto3 client of ``dynamodb`` or ``dynamodbstreams``."""
         return aws.client(service, self.endpoint)
 
     def _prepare(self) -> Process:
         if not self.port:
             self.port = free_port()
-        return Process(
+        server = java.JavaProgram(
+            str(LAUNCHER),
+            [str(self.port)],
+            jars.class_path("dynamodb-local"),
+            HEAP,
+            # It unpacks SQLite's native library there, and leaves it behind when it is killed.
+            properties={"org.sqlite.tmpdir": str(self.folder)},
+        )
+        program = Program(
             self.name,
-            java.argv(
-                "com.amazonaws.services.dynamodbv2.local.main.ServerRunner",
-                ["-inMemory", "-sharedDb", "-disableTelemetry", "-port", str(self.port)],
-                class_path=jars.class_path("dynamodb-local"),
-                heap=HEAP,
-                folder=self.folder,
-                # It unpacks SQLite's native library there, and leaves it behind when it is killed.
-                properties={"org.sqlite.tmpdir": str(self.folder)},
-            ),
+            java.argv(server, self.folder),
             self.folder / "dynamodb.log",
             env=aws.environment(),
-            ready=lambda: listens(self.port) and "TableNames" in self.client("dynamodb").list_tables(),
-            timeout=90,
             cwd=self.folder,
         )
+        return Process(
+            program,
+            ready=lambda: listens(self.port) and "TableNames" in self.client("dynamodb").list_tables(),
+            timeout=90,
+        )
+
+
+def create_table(client: Any, contract: Contract, name: str) -> None:
+    """Create the table of a contract, with a stream of new and old images, and wait until it can be written.
+
+    Key and time to live are those of the template. Raises ``UserError`` where the contract's key has more than two
+    columns.
+    """
+    keys = key_attributes(contract)
+    client.create_table(
+        TableName=name,
+        AttributeDefinitions=[{"AttributeName": key.name, "AttributeType": key.type} for key in keys],
+        KeySchema=[
+            {"AttributeName": key.name, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=False)
+        ],
+        BillingMode="PAY_PER_REQUEST",
+        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+    )
+    client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
+    expiry = ttl_attribute(contract)
+    if expiry is not None:
+        client.update_time_to_live(TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": expiry})

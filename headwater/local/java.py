@@ -3,11 +3,12 @@
 import os
 import shutil
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from headwater.errors import UserError
 
-# Small and quick to start rather than fast for hours: several of these share two cores with Spark.
+# For a quick start and little memory rather than speed over hours: several of these share two cores with Spark.
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", "-Duser.timezone=UTC")
 LOG4J = """log4j.rootLogger=INFO, log
 log4j.appender.log=org.apache.log4j.ConsoleAppender
@@ -22,40 +23,41 @@ log4j.logger.kafka.log=WARN
 
 
 def java() -> str:
-    """Return the path of `java`: JAVA_HOME's, else the PATH's. Raises `UserError` when there is none."""
+    """Return the path of ``java``: that of JAVA_HOME, else of the PATH. Raises ``UserError`` when there is none."""
     home = os.environ.get("JAVA_HOME")
-    found = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if found is None or not Path(found).exists():
+    executable = str(Path(home) / "bin" / "java") if home else shutil.which("java")
+    if executable is None or not Path(executable).exists():
         raise UserError("Java is missing: install a JDK 17 (Debian and Ubuntu: apt-get install openjdk-17-jdk)")
-    return found
+    return executable
 
 
-def argv(
-    main: str,
-    arguments: Sequence[str],
-    *,
-    class_path: Iterable[Path],
-    heap: str,
-    folder: Path,
-    properties: Mapping[str, str] | None = None,
-) -> list[str]:
-    """Return the command line of a Java program that logs to its standard error.
+@dataclass(frozen=True)
+class JavaProgram:
+    """A Java program. ``main`` is its class, or the path of its source file; ``heap`` is its limit as ``-Xmx`` takes
+    it; ``properties`` are system properties beside those that every program gets."""
 
-    `heap` is its limit as `-Xmx` takes it; `folder` gets the log4j properties; `properties` are more system properties.
-    """
+    main: str
+    arguments: Sequence[str]
+    class_path: Sequence[Path]
+    heap: str
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+def argv(program: JavaProgram, folder: Path) -> list[str]:
+    """Return the command line of a Java program that logs to its standard error; ``folder`` gets its log4j settings."""
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "log4j.properties"
     log4j.write_text(LOG4J)
     return [
         java(),
-        f"-Xmx{heap}",
+        f"-Xmx{program.heap}",
         *FLAGS,
         f"-Dlog4j.configuration={log4j.as_uri()}",
-        *(f"-D{name}={value}" for name, value in (properties or {}).items()),
+        *(f"-D{name}={value}" for name, value in program.properties.items()),
         "-cp",
-        os.pathsep.join(str(path) for path in class_path),
-        main,
-        *arguments,
+        os.pathsep.join(str(path) for path in program.class_path),
+        program.main,
+        *program.arguments,
     ]
 
 

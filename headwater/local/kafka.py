@@ -6,19 +6,19 @@ from pathlib import Path
 
 from headwater.errors import UserError
 from headwater.local import java
-from headwater.local.processes import Part, Process, free_port, listens, occurrences
+from headwater.local.processes import Part, Process, Program, free_port, listens, occurrences
 from headwater.packaging import jars
 
 HEAP = "256m"
 ADMIN = Path(__file__).with_name("KafkaAdmin.java")
-# KRaft wants one; a broker alone may have any.
+# KRaft requires one; a single broker may have any.
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsMQ"
 
 
 class Broker(Part):
-    """One broker: data and log in a folder, on a free port of 127.0.0.1 that stays the same over restarts.
+    """One broker on a free port of 127.0.0.1 that stays the same over restarts; its data and log are in ``folder``.
 
-    Topics are made by `create_topics` only, as on MSK.
+    As on MSK, nothing but ``create_topics`` creates topics.
     """
 
     name = "the Kafka broker"
@@ -29,15 +29,15 @@ class Broker(Part):
 
     @property
     def bootstrap(self) -> str:
-        """The address clients connect to, as `host:port`."""
+        """The address that clients connect to, as ``host:port``."""
         return f"127.0.0.1:{self.port}"
 
     def create_topics(self, topics: Mapping[str, int]) -> None:
-        """Create topics with their numbers of partitions; those that exist are left alone."""
+        """Create topics with their numbers of partitions; topics that exist stay as they are."""
         self._admin("create", [f"{name}={partitions}" for name, partitions in topics.items()])
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
-        """Return the next offset to be written, by topic and partition."""
+        """Return the next offset that will be written, by topic and partition."""
         lines = [line.split() for line in self._admin("ends", topics).splitlines()]
         return {(topic, int(partition)): int(end) for topic, partition, end in lines}
 
@@ -53,10 +53,8 @@ class Broker(Part):
         log = self.folder / "broker.log"
         served = occurrences(log, b"Kafka Server started")
         return Process(
-            self.name,
-            self._java("kafka.Kafka", str(properties)),
-            log,
-            # Its port opens before it serves: the log tells.
+            Program(self.name, self._java("kafka.Kafka", str(properties)), log),
+            # The port opens before the broker serves; the log tells when it does.
             ready=lambda: listens(self.port) and occurrences(log, b"Kafka Server started") > served,
             timeout=90,
         )
@@ -76,10 +74,10 @@ class Broker(Part):
             "transaction.state.log.replication.factor": "1",
             "transaction.state.log.min.isr": "1",
             "transaction.state.log.num.partitions": "5",
-            # After a crash the controller takes the broker back only when its last session has run out.
+            # After a crash the controller accepts the broker again only once its last session has expired.
             "broker.session.timeout.ms": "4000",
             "broker.heartbeat.interval.ms": "1000",
-            # A group of one does not gain by waiting for others.
+            # A consumer group of one member need not wait for others.
             "group.initial.rebalance.delay.ms": "0",
             "group.min.session.timeout.ms": "1000",
             "num.network.threads": "2",
@@ -88,7 +86,7 @@ class Broker(Part):
         }
 
     def _java(self, main: str, *arguments: str) -> list[str]:
-        return java.argv(main, arguments, class_path=jars.class_path("kafka"), heap=HEAP, folder=self.folder)
+        return java.argv(java.JavaProgram(main, arguments, jars.class_path("kafka"), HEAP), self.folder)
 
     def _format(self, properties: Path) -> None:
         command = self._java(

@@ -14,17 +14,20 @@ import psycopg
 
 from headwater.console import Announce
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.definitions import connectors, order_database
+from headwater.database import administration
+from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.glue_table import table_input
+from headwater.definitions.order_database import ROLES
 from headwater.local import aws, spark
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
-from headwater.local.postgresql_server import Postgres
+from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import Process, ProcessError, wait_until
+from headwater.local.spark import SparkJob
 from headwater.paths import CONTRACTS, ROOT
-from headwater.verify import PostgresqlSource, TableComparison, load_queries, s3_options, verify
+from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
 
 DATABASE = "northwind"
 GLUE_DATABASE = "headwater_local"
@@ -37,8 +40,8 @@ LAKE = f"s3://{LAKE_BUCKET}/lake"
 class Pipeline(ExitStack):
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
-    ``contracts`` are those of ``contract_folder``: it captures PostgreSQL's, and the lake knows the tables of all.
-    ``sql`` runs in the new database before anything else reads it, for tests that bring tables of their own.
+    ``contracts`` come from ``contract_folder``. The pipeline captures PostgreSQL's tables; the lake gets the tables of
+    all contracts. Tests that bring tables of their own create them with ``sql``, which runs first in the new database.
     """
 
     def __init__(
@@ -49,10 +52,10 @@ class Pipeline(ExitStack):
         self.contracts = of_database(contracts, POSTGRESQL)
         self._catalogued = list(contracts)
         self.contract_folder = contract_folder
-        self.postgres = Postgres(self.folder / "postgres")
+        self.postgres = PostgresqlServer(self.folder / "postgres")
         self.aws = AwsApi(self.folder / "aws")
         self.broker = Broker(self.folder / "kafka")
-        self.passwords = {role: secrets.token_urlsafe(16) for role in order_database.ROLES}
+        self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
         self.connect: ConnectWorker
         self.settings: CaptureSettings
         self.writer: Process
@@ -67,10 +70,10 @@ class Pipeline(ExitStack):
         with self.postgres.connect(DATABASE) as owner:
             if self._sql:
                 owner.execute(self._sql.encode())
-            order_database.create(owner, self.passwords, self.contracts)
+            administration.create(owner, self.passwords, self.contracts)
 
     def start_stream(self) -> None:
-        """Start the AWS API and Kafka with all that the connectors expect to find there."""
+        """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
         self.enter_context(self.aws)
         create_lake(self.aws, self._catalogued)
         secret = {"username": "headwater_cdc", "password": self.passwords["headwater_cdc"]}
@@ -113,14 +116,13 @@ class Pipeline(ExitStack):
             "--lease-seconds": "6",
         }
         listed = [part for uri in uris for part in ("--contract", uri)]
-        return spark.submit(
+        job = SparkJob(
             ROOT / "emr_steps" / "write_hudi.py",
             [*listed, *(part for pair in options.items() for part in pair), *arguments],
-            self.folder / "spark",
-            endpoint=self.aws.endpoint,
-            memory=memory,
-            name="the Spark writer",
+            "the Spark writer",
+            memory,
         )
+        return spark.submit(job, self.folder / "spark", self.aws.endpoint)
 
     def start(self, announce: Announce, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
@@ -135,15 +137,17 @@ class Pipeline(ExitStack):
             self.start_connect()
 
     def application(self) -> psycopg.Connection:
-        """A connection as the application that changes orders."""
+        """Connect as the application that changes orders."""
         return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
 
     def await_captured(self, timeout: float = 300) -> dict[str, int]:
-        """Wait until Debezium has confirmed every change committed so far in the source; returns the next offset of
-        every ``topic/partition`` of the tables."""
+        """Wait until Debezium has confirmed every change that the source has committed so far.
+
+        Returns the next offset of every ``topic/partition`` that holds changes of the tables.
+        """
         with self.postgres.connect(DATABASE) as owner:
             now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
-            # An event behind that position: a connector confirms what it has sent, and silence confirms nothing.
+            # This makes an event after that position: a connector confirms what it has sent, and nothing in silence.
             owner.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1")
             confirmed = (
                 "SELECT coalesce(bool_and(confirmed_flush_lsn > %s::pg_lsn), false) FROM pg_replication_slots "
@@ -158,7 +162,7 @@ class Pipeline(ExitStack):
         return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
 
     def drain(self, timeout: float = 300) -> None:
-        """Wait until every change committed so far in the source is in the lake. The writer must be running."""
+        """Wait until every change that the source has committed so far is in the lake. The writer must be running."""
         ends = self.await_captured(timeout)
         wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends), timeout, 0.25)
 
@@ -180,15 +184,23 @@ class Pipeline(ExitStack):
         return behind == 0
 
     def verify(self) -> list[TableComparison]:
-        """Compare every table's source with the lake."""
+        """Compare every table of the source with its lake table."""
         queries = load_queries(self.contracts, self.contract_folder)
         with self.postgres.connect(DATABASE) as reader:
             sources = {POSTGRESQL: PostgresqlSource(reader, queries)}
-            return verify(self.contracts, sources, LAKE, self.storage())
+            return verify_tables(self.contracts, sources, self.lake())
 
-    def storage(self) -> dict[str, str]:
-        """hudi-rs's options to read this lake."""
-        return lake_storage(self.aws)
+    def commits(self) -> list[dict[str, Any]]:
+        """The writer's commits so far."""
+        return self.events.commits()
+
+    def completion(self, table: str) -> dict[str, float]:
+        """When each instant of a lake table's timeline was readable at the latest, in epoch seconds."""
+        return self.events.completion(table)
+
+    def lake(self) -> Lake:
+        """The lake that the writer writes, to be read."""
+        return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
         """Resident memory of each part with its children, now."""
@@ -202,7 +214,7 @@ class Pipeline(ExitStack):
         return {name: resident_bytes(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
-        """Where a person reaches the parts of a run that is kept."""
+        """Where a person reaches the parts while the demo keeps them running."""
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
             f"user={self.postgres.superuser} password={self.postgres.password}",
@@ -215,7 +227,7 @@ class Pipeline(ExitStack):
 
 
 class EventLog:
-    """The writer's events, read as they are written; a restarted writer appends."""
+    """A writer's events, read while they are written; a restarted writer appends to the same log."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -240,18 +252,18 @@ class EventLog:
         return [event for event in self.update() if event["event"] == "commit"]
 
     def cursor(self) -> dict[str, int]:
-        """The next offset of every topic and partition, over all tables."""
+        """The next offset, or the last sequence number, of every source partition of all tables."""
         merged: dict[str, int] = {}
         for event in self._known():
             merged.update(event["cursor"])
         return merged
 
-    def completion(self) -> dict[str, float]:
-        """When each instant of the timeline was readable at the latest, in epoch seconds."""
-        return {event["instant"]: event["at"] for event in reversed(self._known())}
+    def completion(self, table: str) -> dict[str, float]:
+        """When each instant of a table's timeline was readable at the latest, in epoch seconds."""
+        return {event["instant"]: event["at"] for event in reversed(self._known()) if event["table"] == table}
 
     def _known(self) -> list[dict[str, Any]]:
-        """Commits, and what a restarted writer found committed."""
+        """Commits, and those that a restarted writer resumed from."""
         return [event for event in self.update() if event["event"] in ("commit", "resumed")]
 
 
@@ -261,7 +273,7 @@ def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any]
 
 
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
-    """Make the buckets, the Glue database and its tables in a running AWS API, and ship the contracts."""
+    """Create the buckets, the Glue database and its tables in a running AWS API, and upload the contracts."""
     s3, glue = aws_api.client("s3"), aws_api.client("glue")
     for bucket in (LANDING_BUCKET, LAKE_BUCKET):
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
@@ -271,22 +283,23 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
         glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(contract, f"{LAKE}/{contract.table}"))
 
 
-def lake_storage(aws_api: AwsApi) -> dict[str, str]:
-    """hudi-rs's options to read the lake in an AWS API."""
-    return s3_options(
+def local_lake(aws_api: AwsApi) -> Lake:
+    """The lake in an AWS API, to be read."""
+    storage = s3_options(
         aws.REGION, aws_api.endpoint, aws.CREDENTIALS["AWS_ACCESS_KEY_ID"], aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
     )
+    return Lake(LAKE, storage)
 
 
 def resident_bytes(pid: int) -> int:
-    """Resident memory of a process with its descendants, now; 0 for one that has ended."""
+    """Resident memory of a process with its descendants, now; 0 when the process has ended."""
     total = 0
     try:
         process = psutil.Process(pid)
-        for one in [process, *process.children(recursive=True)]:
+        for member in [process, *process.children(recursive=True)]:
             try:
-                # Unique where it can be had: PostgreSQL's and Python's workers share most of their pages.
-                total += one.memory_full_info().uss
+                # Only what a process has for itself: PostgreSQL's and Python's workers share most of their pages.
+                total += member.memory_full_info().uss
             except (psutil.NoSuchProcess, psutil.AccessDenied):
                 continue
     except psutil.NoSuchProcess:

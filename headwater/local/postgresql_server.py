@@ -12,7 +12,7 @@ from pathlib import Path
 import psycopg
 
 from headwater.errors import UserError
-from headwater.local.processes import Part, Process, free_port
+from headwater.local.processes import Part, Process, Program, free_port
 
 # Numbers of Linux's capabilities, see capabilities(7).
 CAP_DAC_OVERRIDE = 1
@@ -24,8 +24,8 @@ SETTINGS = {
     "max_replication_slots": "8",
     "max_connections": "60",
     "shared_buffers": "64MB",
-    # A commit is handed to the operating system but not awaited on the disk: it outlives kill -9 of the server, though
-    # not of the machine, and thousands of small transactions take a fraction of the time.
+    # A commit does not wait for the disk. It survives kill -9 of the server, though not a crash of the machine, and
+    # thousands of small transactions take a fraction of the time.
     "fsync": "off",
     "log_min_messages": "warning",
     "timezone": "UTC",
@@ -33,10 +33,10 @@ SETTINGS = {
 }
 
 
-class Postgres(Part):
-    """One PostgreSQL server: data, password and log in a folder, on a free port of 127.0.0.1.
+class PostgresqlServer(Part):
+    """One PostgreSQL server on a free port of 127.0.0.1; its data, password and log are in ``folder``.
 
-    A second `start`, also by another process over the same folder, finds the same data, port and password.
+    A second ``start``, also by another process over the same folder, finds the same data, port and password.
     """
 
     name = "PostgreSQL"
@@ -50,7 +50,7 @@ class Postgres(Part):
 
     @property
     def password(self) -> str:
-        """The superuser's password, made when the data folder is."""
+        """The superuser's password, which is made together with the data folder."""
         return (self.folder / "password").read_text().strip()
 
     def connect(
@@ -72,35 +72,27 @@ class Postgres(Part):
         account = _account()
         if not (self.data / "PG_VERSION").exists():
             self._create(binaries, account)
-        # A port once chosen stays: clients such as a connector find the server again after a restart.
+        # The port stays once it is chosen, so that clients such as a connector find the server again after a restart.
         port_file = self.folder / "port"
         if not port_file.exists():
             port_file.write_text(str(free_port()))
         self.port = int(port_file.read_text())
         options = [f"--{name}={value}" for name, value in SETTINGS.items()]
-        return Process(
+        program = Program(
             self.name,
             [
                 *_as(account),
                 str(binaries / "postgres"),
-                "-D",
-                str(self.data),
-                "-h",
-                self.host,
-                "-p",
-                str(self.port),
-                "-k",
-                "",
+                *("-D", str(self.data), "-h", self.host, "-p", str(self.port), "-k", ""),
                 *options,
             ],
             self.folder / "postgres.log",
             env=_environment(),
-            ready=self._answers,
-            timeout=60,
             cwd=self.data if account is None else Path("/"),
             stop_signal=signal.SIGINT,
             death_signal=signal.SIGQUIT,
         )
+        return Process(program, ready=self._answers, timeout=60)
 
     def _answers(self) -> bool:
         with self.connect() as connection:
@@ -140,7 +132,7 @@ class Postgres(Part):
 
 
 def _binaries() -> Path:
-    # Only the files of the package: importing it has side effects on users and on the modes of folders.
+    # The package is not imported, only its files are used: importing it changes users and the modes of folders.
     spec = importlib.util.find_spec("pgserver")
     if spec is None or spec.origin is None:
         raise UserError("The package pgserver, which carries PostgreSQL, is not installed: run `make setup`")
@@ -148,7 +140,7 @@ def _binaries() -> Path:
 
 
 def _account() -> str | None:
-    """Return the account to run as when this process is root's, else None."""
+    """Return the account to run PostgreSQL as when this process runs as root, else None."""
     if os.geteuid() != 0:
         return None
     for name in ("postgres", "nobody"):
@@ -168,8 +160,8 @@ def _as(account: str | None) -> list[str]:
     entry = pwd.getpwnam(account)
     command = ["setpriv", f"--reuid={entry.pw_uid}", f"--regid={entry.pw_gid}", "--clear-groups"]
     if _may_pass_closed_folders():
-        # A checkout of root's often lies below a folder that is closed to others, such as /root. The secure bit lets
-        # access(2) see the capability, by which initdb looks for its companions.
+        # root's checkout often lies below a folder that is closed to others, such as /root. The secure bit lets
+        # access(2), by which initdb looks for its companions, see the capability.
         command += ["--inh-caps=+dac_override", "--ambient-caps=+dac_override", "--securebits=+no_setuid_fixup"]
     return [*command, "--"]
 
@@ -183,5 +175,5 @@ def _may_pass_closed_folders() -> bool:
 
 
 def _environment() -> dict[str, str]:
-    # Only the path: PGPORT, PGDATA and their like in the caller's environment are meant for another server.
+    # Only the path: PGPORT, PGDATA and the like in the caller's environment are meant for another server.
     return {"PATH": os.environ.get("PATH", os.defpath), "LC_ALL": "C", "TZ": "UTC"}

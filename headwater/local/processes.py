@@ -8,6 +8,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,9 +19,9 @@ from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_d
 from headwater.errors import UserError
 from headwater.log_files import tail
 
-# Kills the group $1 with signal $2, and for good a little later, when its standard input ends without a word: the
-# kernel closes that pipe however the starting process ends. It works on any Unix, from any thread and across a change
-# of user, where Linux's parent-death signal does not.
+# Sends signal $2 to the process group $1 when standard input ends without a word, and SIGKILL two seconds later. The
+# kernel closes that pipe however the starting process ends. Unlike Linux's parent-death signal, this works on any Unix,
+# from any thread and across a change of user.
 GUARD = """
 trap '' INT TERM HUP
 read -r word && exit
@@ -40,7 +41,7 @@ class _NotReadyError(Exception):
 
 
 def free_port() -> int:
-    """Return a TCP port of 127.0.0.1 that nothing listens on now."""
+    """Return a TCP port of 127.0.0.1 on which nothing listens now."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -53,58 +54,40 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-class Process:
-    """One program in a process group of its own, with its output in a log.
+@dataclass(frozen=True)
+class Program:
+    """A program to start, and how it is ended.
 
-    Parameters
-    ----------
-    name
-        What a person calls it; used in errors.
-    argv
-        Program and arguments.
-    log_path
-        Takes standard output and standard error; appended to, so that a restart keeps the first run's words.
-    env
-        The whole environment, or None for this process's own.
-    ready
-        Called until it returns true; an exception it raises counts as "not yet" and is shown if it never comes.
-        None: ready as soon as started.
-    timeout
-        Seconds to wait for readiness.
-    cwd
-        Working directory, or None for this process's own.
-    stop_signal
-        Asks it to end in an orderly way.
-    death_signal
-        Sent to the group when this process itself dies.
-    stdout_path
-        Takes standard output alone, where it is data and not a log; None: it goes to the log.
+    ``name`` is what a person calls it, for errors. ``log_path`` takes standard output and standard error, and is
+    appended to, so that a restart keeps what the first run wrote; ``stdout_path`` takes standard output alone where
+    that is data. ``env`` is the whole environment and ``cwd`` the working directory; None stands for this process's
+    own. ``stop_signal`` asks the program to end in an orderly way; ``death_signal`` is sent to its process group when
+    this process itself dies.
     """
 
-    def __init__(
-        self,
-        name: str,
-        argv: Sequence[str],
-        log_path: Path,
-        env: Mapping[str, str] | None = None,
-        ready: Callable[[], bool] | None = None,
-        *,
-        timeout: float = 60,
-        cwd: Path | None = None,
-        stop_signal: signal.Signals = signal.SIGTERM,
-        death_signal: signal.Signals = signal.SIGKILL,
-        stdout_path: Path | None = None,
-    ) -> None:
-        self.name = name
-        self.argv = list(argv)
-        self.log_path = log_path
-        self.env = env
-        self.ready = ready
-        self.timeout = timeout
-        self.cwd = cwd
-        self.stop_signal = stop_signal
-        self.death_signal = death_signal
-        self.stdout_path = stdout_path
+    name: str
+    argv: Sequence[str]
+    log_path: Path
+    stdout_path: Path | None = None
+    env: Mapping[str, str] | None = None
+    cwd: Path | None = None
+    stop_signal: signal.Signals = signal.SIGTERM
+    death_signal: signal.Signals = signal.SIGKILL
+
+
+class Process:
+    """A program in a process group of its own.
+
+    ``ready`` is called until it returns true, for at most ``timeout`` seconds. An exception that it raises counts as
+    "not yet", and is shown if the program never gets ready. Without ``ready`` the program is ready as soon as it has
+    started.
+    """
+
+    def __init__(self, program: Program, ready: Callable[[], bool] | None = None, timeout: float = 60) -> None:
+        self.program = program
+        self.name = program.name
+        self._ready = ready
+        self._timeout = timeout
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
 
@@ -119,33 +102,34 @@ class Process:
 
     @property
     def pid(self) -> int:
-        """The program's process id. Raises `ProcessError` when it was not started."""
+        """The program's process id. Raises ``ProcessError`` when it was not started."""
         if self._child is None:
             raise ProcessError(f"{self.name} is not running: start it first")
         return self._child.pid
 
     @property
     def running(self) -> bool:
-        """Whether it was started and has not ended."""
+        """Whether the program was started and has not ended."""
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start it and wait until it is ready. Raises `ProcessError` when it dies before, or is not ready in time."""
+        """Start the program and wait until it is ready. Raises ``ProcessError`` when it dies or is late."""
+        program = self.program
         if self.running:
             raise ProcessError(f"{self.name} is running already (process {self.pid})")
-        self.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with self.log_path.open("ab") as log, (self.stdout_path or self.log_path).open("ab") as out:
+        program.log_path.parent.mkdir(parents=True, exist_ok=True)
+        with program.log_path.open("ab") as log, (program.stdout_path or program.log_path).open("ab") as out:
             self._child = subprocess.Popen(
-                self.argv,
+                list(program.argv),
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=log,
-                env=None if self.env is None else dict(self.env),
-                cwd=self.cwd,
+                env=None if program.env is None else dict(program.env),
+                cwd=program.cwd,
                 start_new_session=True,
             )
         self._guard = subprocess.Popen(
-            ["/bin/sh", "-c", GUARD, "guard", str(self._child.pid), self.death_signal.name.removeprefix("SIG")],
+            ["/bin/sh", "-c", GUARD, "guard", str(self._child.pid), program.death_signal.name.removeprefix("SIG")],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -158,7 +142,7 @@ class Process:
             raise
 
     def check(self) -> None:
-        """Raise `ProcessError` with the end of the log unless it runs."""
+        """Raise ``ProcessError`` with the end of the log unless the program runs."""
         if self._child is None:
             raise ProcessError(f"{self.name} is not running: start it first")
         code = self._child.poll()
@@ -166,9 +150,9 @@ class Process:
             raise ProcessError(f"{self.name} ended {_how(code)}. {self._log_tail()}")
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for it to end by itself and return its exit status.
+        """Wait until the program ends by itself, and return its exit status.
 
-        Raises `ProcessError` when it has not ended after `timeout` seconds.
+        Raises ``ProcessError`` when it has not ended after ``timeout`` seconds.
         """
         child = self._child
         if child is None:
@@ -181,17 +165,20 @@ class Process:
         return code
 
     def stop(self, timeout: float = 20) -> None:
-        """Ask it to end, wait up to `timeout` seconds, then kill what is left of its group. Does nothing if ended."""
+        """Ask the program to end, wait up to ``timeout`` seconds, then kill what is left of its group.
+
+        Does nothing when it has ended already.
+        """
         if self._child is None:
             return
         if self._child.poll() is None:
-            self._child.send_signal(self.stop_signal)
+            self._child.send_signal(self.program.stop_signal)
             with suppress(subprocess.TimeoutExpired):
                 self._child.wait(timeout)
         self._clear_group()
 
     def kill(self) -> None:
-        """End its whole group by SIGKILL, as a crash would."""
+        """End the whole process group by SIGKILL, as a crash would."""
         if self._child is not None:
             self._clear_group()
 
@@ -199,7 +186,7 @@ class Process:
         child, guard = self._child, self._guard
         if child is None or guard is None or guard.stdin is None:
             return
-        # Descendants that left the group, as PostgreSQL's backends do, would end by themselves, but later.
+        # Descendants outside the group, such as PostgreSQL's backends, would end by themselves, but later.
         descendants = _descendants(child.pid)
         _signal_group(child.pid, signal.SIGKILL)
         for descendant in descendants:
@@ -214,7 +201,7 @@ class Process:
         self._guard = None
 
     def _await_ready(self) -> None:
-        ready = self.ready
+        ready = self._ready
         if ready is None:
             return
         started = time.monotonic()
@@ -230,7 +217,7 @@ class Process:
 
         try:
             Retrying(
-                stop=stop_after_delay(self.timeout),
+                stop=stop_after_delay(self._timeout),
                 wait=wait_fixed(POLL_SECONDS),
                 retry=retry_if_exception_type(_NotReadyError),
             )(attempt)
@@ -242,20 +229,16 @@ class Process:
             ) from error
 
     def _log_tail(self) -> str:
-        return f"The end of its log, {self.log_path}:\n{tail(self.log_path)}"
+        return f"The end of its log, {self.program.log_path}:\n{tail(self.program.log_path)}"
 
 
 class Part(ABC):
-    """A part of the pipeline that runs as one process and is reached at the same address over restarts.
+    """A part of the pipeline: one process, which a restart leaves at the same address.
 
-    Parameters
-    ----------
-    folder
-        Takes what the part keeps, and its log.
+    ``folder`` takes the part's data and its log. ``name`` is what a person calls the part, for errors.
     """
 
     name: str
-    """What a person calls it; used in errors."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder.resolve()
@@ -272,31 +255,31 @@ class Part(ABC):
 
     @property
     def pid(self) -> int:
-        """The process id. Raises `UserError` when it was not started."""
+        """The process id. Raises ``UserError`` when the part was not started."""
         return self._running().pid
 
     def start(self) -> None:
-        """Start it and wait until it serves. Raises `ProcessError` when it dies before, or is not ready in time."""
+        """Start the part and wait until it serves. Raises ``ProcessError`` when it dies or is late."""
         self.folder.mkdir(parents=True, exist_ok=True)
         self._process = self._prepare()
         self._process.start()
 
     def stop(self) -> None:
-        """Shut down in order; does nothing if it was not started."""
+        """Shut the part down in order. Does nothing when it was not started."""
         if self._process is not None:
             self._process.stop()
 
     def kill(self) -> None:
-        """End it as a crash would. Raises `UserError` when it was not started."""
+        """End the part as a crash would. Raises ``UserError`` when it was not started."""
         self._running().kill()
 
     def check(self) -> None:
-        """Raise `ProcessError` unless it runs."""
+        """Raise ``ProcessError`` unless the part runs."""
         self._running().check()
 
     @abstractmethod
     def _prepare(self) -> Process:
-        """Make what the process needs in the folder, and return the process, not yet started."""
+        """Put what the process needs into the folder, and return the process, not yet started."""
 
     def _running(self) -> Process:
         if self._process is None:
@@ -305,12 +288,12 @@ class Part(ABC):
 
 
 def occurrences(log: Path, words: bytes) -> int:
-    """Return how often a log holds some words; 0 when there is none yet."""
+    """Return how often a log holds some words; 0 when there is no log yet."""
     return log.read_bytes().count(words) if log.exists() else 0
 
 
 def wait_until(what: str, condition: Callable[[], bool], timeout: float = 30, poll: float = 0.1) -> None:
-    """Return once a condition holds. Raises `ProcessError` naming `what` after `timeout` seconds."""
+    """Return once a condition holds. Raises ``ProcessError`` with the name ``what`` after ``timeout`` seconds."""
     deadline = time.monotonic() + timeout
     while not condition():
         if time.monotonic() > deadline:

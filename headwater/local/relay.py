@@ -5,24 +5,24 @@ the same fields in the same order, UTF-8 as it is, binary values as base64, ``Si
 ``userIdentity`` null or that of DynamoDB's time to live, and no record above Kinesis's limit of 1 MB. It is test
 equipment. What differs from the real destination:
 
-- ``ApproximateCreationDateTime``: the stream of DynamoDB Local tells the minute of a change. A record gets the latest
-  microsecond at which it is known not to have happened yet: when the last request that found the stream's end was
-  sent, or the minute, or one microsecond after the record before it, whichever is latest. So times grow strictly in the
-  stream's order, and lie before the change by as much as two requests are apart: about a tenth of a second, and up to a
-  minute for what happened while the relay was not running. Freshness that is reckoned from them looks worse than it is,
-  never better. The real destination tells when the change was made.
-- The partition key is the MD5 of the item's key, as 32 digits. The real one also has 32 hexadecimal digits, the same
-  for each record of an item, but how they are made is not published.
-- It keeps the order of changes and puts each record once, unless it is killed, or told to misbehave as the real one
-  may: ``--repeated`` and ``--delayed`` are the shares of records that are put twice, and that come late, after other
-  changes of their item and in another batch.
-- It plays DynamoDB's time to live too, because DynamoDB Local needs minutes for a table of a thousand items. What it
-  deletes itself carries the same user identity as what DynamoDB Local deletes.
-- Numbers are as the client wrote them; DynamoDB brings them to one form.
+- ``ApproximateCreationDateTime``: the stream of DynamoDB Local tells only the minute of a change, where the real
+  destination tells its moment. The relay gives a record the latest of three times: the minute; the moment at which it
+  sent the last request that found the stream's end; one microsecond after the record before. So times grow strictly
+  in the stream's order and are never later than the change. They are early by the time between two requests, about a
+  tenth of a second, and by up to a minute for changes made while the relay was not running. Freshness that is computed
+  from them looks worse than it is, never better.
+- The partition key is the MD5 of the item's key, as 32 hexadecimal digits. The real one has as many and is the same
+  for each record of an item too, but AWS does not publish how it is made.
+- The relay keeps the order of changes and puts each record once, unless it is killed, or told to misbehave as the real
+  destination may: ``--repeated`` and ``--delayed`` are the shares of records that it puts twice and that it puts late,
+  after other changes of their item and in another batch.
+- The relay plays DynamoDB's time to live too, because DynamoDB Local needs minutes for a table of a thousand items.
+  What the relay deletes carries the same user identity as what DynamoDB Local deletes.
+- Numbers are as the client wrote them; DynamoDB normalizes them.
 
-**Nothing is lost, and nothing changes when it is repeated.** Records read are saved, with their times, together with
-the position in the stream before they are put, and crossed out after. A relay that was killed puts again what it
-cannot know to have been put: the same bytes, with the same ``eventID``.
+**Nothing is lost, and a repeated record is the same record.** The relay saves the records that it has read, with their
+times and the position in the stream, before it puts them, and crosses them out afterwards. After a kill it puts again
+what may not have been put: the same bytes, with the same ``eventID``.
 """
 
 import argparse
@@ -42,20 +42,20 @@ from typing import Any, Self
 from botocore.exceptions import ClientError
 
 from headwater.local import aws
-from headwater.local.dynamodb_local import DynamoDb
-from headwater.local.processes import Part, Process, occurrences, wait_until
+from headwater.local.dynamodb_local import DynamoDbLocal
+from headwater.local.processes import Part, Process, Program, occurrences, wait_until
 
 POLL_SECONDS = 0.1
 SWEEP_SECONDS = 2.0
-# The longest that a record is held back to be late, or to be put again.
+# The longest time for which a record is held back, to be put late or a second time.
 DISORDER_SECONDS = 2.0
-# As many records as one GetRecords of DynamoDB Streams returns at most. DynamoDB Local has no limit by bytes.
+# The most records that one GetRecords of DynamoDB Streams returns. DynamoDB Local does not limit their bytes.
 READ_LIMIT = 1000
 # Limits of Kinesis's PutRecords: records in a request, bytes of a request, bytes of a record with its partition key.
 PUT_RECORDS = 500
 PUT_BYTES = 5 * 2**20
 RECORD_BYTES = 2**20
-# DynamoDB lets an item live that expired longer ago, taking its time for a mistake.
+# DynamoDB keeps an item that expired longer ago, since it takes such a time for a mistake.
 OLDEST_EXPIRY_SECONDS = 5 * 365 * 24 * 3600
 TTL_IDENTITY = {"principalId": "dynamodb.amazonaws.com", "type": "Service"}
 READY = b"carrying the changes of"
@@ -64,8 +64,19 @@ logger = logging.getLogger("relay")
 
 
 @dataclass(frozen=True)
+class Misbehaviour:
+    """The shares of records, 0 to 1, that a relay puts twice and that it puts late."""
+
+    repeated: float = 0
+    delayed: float = 0
+
+
+ORDERLY = Misbehaviour()
+
+
+@dataclass(frozen=True)
 class Outgoing:
-    """A Kinesis record that is still to be put: not before `due`, in epoch seconds."""
+    """A Kinesis record that has not been put yet, and is not before ``due``, in epoch seconds."""
 
     due: float
     key: str
@@ -76,9 +87,10 @@ class Outgoing:
 class Checkpoint:
     """What a relay must know after a crash.
 
-    `last` is the newest record's time in microseconds, `positions` the last sequence number read of each shard,
-    `finished` names shards that are read to their ends, `outbox` are records read and not surely put, and `expiring`
-    holds, by partition key, the expiry of each item whose deletion was begun here and is not yet read from the stream.
+    ``last`` is the newest record's time in microseconds, ``positions`` is the last sequence number read of each shard,
+    and ``finished`` names the shards that are read to their ends. ``outbox`` are records that were read and may not
+    have been put. ``expiring`` holds, by partition key, the expiry of each item that the relay began to delete and
+    whose deletion it has not read from the stream yet.
     """
 
     last: int = 0
@@ -89,7 +101,7 @@ class Checkpoint:
 
     @classmethod
     def read(cls, path: Path) -> Self:
-        """Read it from a file; without one, it is the beginning."""
+        """Read a checkpoint from its file; without the file, return that of the stream's beginning."""
         if not path.exists():
             return cls()
         saved = json.loads(path.read_text())
@@ -103,46 +115,30 @@ class Checkpoint:
 
 
 class Relay(Part):
-    """A relay between a table and a Kinesis stream, both of which exist, as a process of its own.
+    """A relay from a table to the Kinesis stream of the same name, as a process of its own. Both exist.
 
-    Parameters
-    ----------
-    folder
-        Takes its checkpoint and log. A relay that is started again over the same folder goes on where it was.
-    dynamodb
-        Where the table is; it has a stream of new and old images.
-    kinesis
-        The URL of the Kinesis API.
-    table, stream
-        Their names.
-    repeated, delayed
-        The shares of records, 0 to 1, that are put twice and that are put late.
+    ``folder`` takes its checkpoint and log: a relay that is started again over the same folder goes on where it was.
+    The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API.
     """
-
-    name = "the relay from DynamoDB to Kinesis"
 
     def __init__(
         self,
         folder: Path,
-        dynamodb: DynamoDb,
+        dynamodb: DynamoDbLocal,
         kinesis: str,
         table: str,
-        stream: str,
-        *,
-        repeated: float = 0,
-        delayed: float = 0,
+        misbehaviour: Misbehaviour = ORDERLY,
     ) -> None:
         super().__init__(folder)
+        self.name = f"the relay of {table} from DynamoDB to Kinesis"
         self.dynamodb = dynamodb
         self.kinesis = kinesis
         self.table = table
-        self.stream = stream
-        self.repeated = repeated
-        self.delayed = delayed
+        self.misbehaviour = misbehaviour
 
     def behind(self) -> int:
-        """Return how many records are at least still to come: changes not read, records not put, items expired."""
-        # In the order of their way, so that none is missed on its move from one to the next.
+        """Return a lower bound of the records still to come: of items expired, changes not read and records not put."""
+        # In the order in which a change passes them, so that a change on its way from one to the next is not missed.
         waiting = len(expired(self._tables, self.table))
         checkpoint = Checkpoint.read(self._checkpoint)
         arn = stream_arn(self._tables, self.table)
@@ -151,14 +147,14 @@ class Relay(Part):
     def await_caught_up(self, timeout: float = 60) -> None:
         """Wait until every change made so far is in the Kinesis stream, and every item expired so far is deleted.
 
-        Raises `ProcessError` when the relay has died, or after `timeout` seconds.
+        Raises ``ProcessError`` when the relay has died, or after ``timeout`` seconds.
         """
 
         def caught_up() -> bool:
             self.check()
             return self.behind() == 0
 
-        wait_until("the relay to carry all changes", caught_up, timeout)
+        wait_until(f"{self.name} to carry all changes", caught_up, timeout)
 
     @property
     def _checkpoint(self) -> Path:
@@ -179,18 +175,17 @@ class Relay(Part):
             "--dynamodb": self.dynamodb.endpoint,
             "--kinesis": self.kinesis,
             "--table": self.table,
-            "--stream": self.stream,
             "--checkpoint": str(self._checkpoint),
-            "--repeated": str(self.repeated),
-            "--delayed": str(self.delayed),
+            "--repeated": str(self.misbehaviour.repeated),
+            "--delayed": str(self.misbehaviour.delayed),
         }
-        return Process(
+        program = Program(
             self.name,
             [sys.executable, "-m", "headwater.local.relay", *(part for pair in options.items() for part in pair)],
             log,
             env=aws.environment(),
-            ready=lambda: occurrences(log, READY) > begun,
         )
+        return Process(program, ready=lambda: occurrences(log, READY) > begun)
 
 
 class Reader:
@@ -203,22 +198,22 @@ class Reader:
         self._clock = clock
         self._open: list[str] | None = None
         self._iterators: dict[str, str] = {}
-        # When a shard was last seen to its end: in microseconds, the moment at which that was asked.
+        # By shard, the moment in microseconds of the last request that found the shard's end.
         self._seen: dict[str, int] = {}
 
     def read(self) -> list[tuple[dict[str, Any], int]]:
-        """Return the next records as DynamoDB Streams gives them, each with its time, and move the checkpoint on."""
+        """Return the next records as DynamoDB Streams gives them, each with its time, and advance the checkpoint."""
         while True:
             if self._open is None:
                 self._open = self._readable()
             shards = self._open
             records = [record for shard in shards for record in self._read(shard)]
-            # A shard at its end may have left records to its children.
+            # Where a shard came to its end, its children may hold records.
             if records or not shards or self._open is not None:
                 return records
 
     def _readable(self) -> list[str]:
-        """Return the shards that are not finished and whose parent is, or is gone."""
+        """Return the unfinished shards whose parent is finished or gone."""
         shards: list[dict[str, Any]] = []
         request: dict[str, str] = {"StreamArn": self._arn}
         while True:
@@ -273,51 +268,43 @@ class Reader:
         return self._checkpoint.last
 
 
-class Carrier:
-    """One relay at work: reads, saves, puts, crosses out.
+@dataclass(frozen=True)
+class Route:
+    """From where to where records are carried: boto3 clients, and the name of the table and of the Kinesis stream."""
 
-    Parameters
-    ----------
-    reader
-        Reads the table's stream into `checkpoint`.
-    dynamodb, kinesis
-        boto3 clients.
-    table, stream
-        Their names.
-    checkpoint, path
-        Where the relay is, and the file that it is saved in.
-    repeated, delayed
-        As in `Relay`.
+    dynamodb: Any
+    kinesis: Any
+    table: str
+
+
+class Carrier:
+    """One relay at work: it reads, saves, puts and crosses out.
+
+    ``reader`` reads the table's stream into ``checkpoint``, which is saved in the file ``path``.
     """
 
     def __init__(
         self,
         reader: Reader,
-        dynamodb: Any,
-        kinesis: Any,
-        table: str,
-        stream: str,
+        route: Route,
         checkpoint: Checkpoint,
         path: Path,
-        *,
-        repeated: float = 0,
-        delayed: float = 0,
+        misbehaviour: Misbehaviour = ORDERLY,
     ) -> None:
         self._reader = reader
-        self._dynamodb = dynamodb
-        self._kinesis = kinesis
-        self._table = table
-        self._stream = stream
+        self._dynamodb = route.dynamodb
+        self._kinesis = route.kinesis
+        self._table = route.table
         self._checkpoint = checkpoint
         self._path = path
-        self._repeated = repeated
-        self._delayed = delayed
+        self._misbehaviour = misbehaviour
         self._rng = random.Random()  # noqa: S311 - disorder, not a secret
-        # Items deleted by `sweep` whose deletion is not read yet: one of the same key that is there again can wait.
+        # Partition keys of items that ``sweep`` deleted and whose deletion is not read from the stream yet. A new item
+        # of such a key waits.
         self._begun: set[str] = set()
 
     def carry(self) -> int:
-        """Carry what is there now, and return how many records were read and put."""
+        """Carry the records that are there now, and return how many were read and put in all."""
         checkpoint = self._checkpoint
         records = self._reader.read()
         for record, micros in records:
@@ -326,7 +313,7 @@ class Carrier:
             if len(data.encode()) + len(key) > RECORD_BYTES:
                 logger.warning("dropped a record above Kinesis's limit, as DynamoDB does: %s", record["eventID"])
             else:
-                checkpoint.outbox.append(Outgoing(self._due(self._delayed), key, data))
+                checkpoint.outbox.append(Outgoing(self._due(self._misbehaviour.delayed), key, data))
         if records:
             checkpoint.write(self._path)
         now = time.time()
@@ -338,14 +325,14 @@ class Carrier:
 
     def sweep(self) -> None:
         """Delete the items that have expired, as DynamoDB's time to live does."""
-        found = {partition_key(item.key): item for item in expired(self._dynamodb, self._table)}
-        found = {key: item for key, item in found.items() if key not in self._begun}
-        if not found:
+        items = {partition_key(item.key): item for item in expired(self._dynamodb, self._table)}
+        items = {key: item for key, item in items.items() if key not in self._begun}
+        if not items:
             return
         # Before the deletion, so that its record is recognized even after a crash in between.
-        self._checkpoint.expiring.update({key: item.expiry for key, item in found.items()})
+        self._checkpoint.expiring.update({key: item.expiry for key, item in items.items()})
         self._checkpoint.write(self._path)
-        for key, item in found.items():
+        for key, item in items.items():
             try:
                 self._dynamodb.delete_item(
                     TableName=self._table,
@@ -356,29 +343,29 @@ class Carrier:
                 )
                 self._begun.add(key)
             except self._dynamodb.exceptions.ConditionalCheckFailedException:
-                # A client was faster: it deleted the item, or gave it more time.
+                # A client was faster: it deleted the item or changed its expiry.
                 del self._checkpoint.expiring[key]
         self._checkpoint.write(self._path)
 
     def _by_ttl(self, record: Mapping[str, Any], key: str) -> bool:
-        """Return whether a record is a deletion of `sweep`'s, and forget that one."""
+        """Return whether a record is a deletion by ``sweep``, and forget that deletion."""
         if record["eventName"] != "REMOVE":
             return False
         self._begun.discard(key)
         return self._checkpoint.expiring.pop(key, None) is not None
 
     def _due(self, share: float) -> float:
-        """Return 0 or, for a share of records, a moment in the next seconds."""
+        """Return 0 or, for a share of the records, a moment within the next seconds."""
         return time.time() + self._rng.uniform(0, DISORDER_SECONDS) if self._rng.random() < share else 0.0
 
     def _put(self, records: Sequence[Outgoing]) -> list[Outgoing]:
-        """Put records, and return those that are to be put again."""
+        """Put records, and return those that must be put again."""
         again: list[Outgoing] = []
         for batch in batches(records):
             entries = [{"Data": record.data.encode(), "PartitionKey": record.key} for record in batch]
-            answer = self._kinesis.put_records(StreamName=self._stream, Records=entries)
+            answer = self._kinesis.put_records(StreamName=self._table, Records=entries)
             for record, result in zip(batch, answer["Records"], strict=True):
-                due = 0.0 if "ErrorCode" in result else self._due(self._repeated)
+                due = 0.0 if "ErrorCode" in result else self._due(self._misbehaviour.repeated)
                 if due or "ErrorCode" in result:
                     again.append(Outgoing(due, record.key, record.data))
         return again
@@ -391,7 +378,7 @@ def stream_arn(dynamodb: Any, table: str) -> str:
 
 @dataclass(frozen=True)
 class ExpiredItem:
-    """An item to be deleted: its key, and the attribute that holds its expiry, with the number there."""
+    """An item to delete: its key, the attribute that holds its expiry, and the number there."""
 
     key: dict[str, Any]
     attribute: str
@@ -399,7 +386,7 @@ class ExpiredItem:
 
 
 def expired(dynamodb: Any, table: str) -> list[ExpiredItem]:
-    """Return the items of a table that have expired; none when it has no time to live."""
+    """Return the expired items of a table; none where the table has no time to live."""
     ttl = dynamodb.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
     if ttl["TimeToLiveStatus"] != "ENABLED":
         return []
@@ -410,7 +397,7 @@ def expired(dynamodb: Any, table: str) -> list[ExpiredItem]:
     pages = dynamodb.get_paginator("scan").paginate(
         TableName=table,
         ProjectionExpression=", ".join(names),
-        # A comparison with a number passes over items whose attribute is none, as DynamoDB does.
+        # Like DynamoDB, a comparison with a number passes over items whose attribute is no number.
         FilterExpression="#expiry BETWEEN :oldest AND :newest",
         ExpressionAttributeNames=names,
         ExpressionAttributeValues={":oldest": {"N": str(now - OLDEST_EXPIRY_SECONDS)}, ":newest": {"N": str(now - 1)}},
@@ -428,18 +415,10 @@ def partition_key(keys: Mapping[str, Any]) -> str:
 
 
 def kinesis_data(record: Mapping[str, Any], table: str, micros: int, *, by_ttl: bool = False) -> str:
-    """Return a Kinesis record's data.
+    """Return the data of the Kinesis record for a change.
 
-    Parameters
-    ----------
-    record
-        A record as boto3 returns it from DynamoDB Streams.
-    table
-        The table's name.
-    micros
-        The change's time in microseconds since 1970.
-    by_ttl
-        Give it the user identity of DynamoDB's time to live, whatever the stream says.
+    ``record`` is the change as boto3 returns it from DynamoDB Streams, ``micros`` its time in microseconds since 1970.
+    ``by_ttl`` gives it the user identity of DynamoDB's time to live, whatever the stream says.
     """
     change = record["dynamodb"]
     images = {name: change[name] for name in ("NewImage", "OldImage") if name in change}
@@ -464,23 +443,23 @@ def kinesis_data(record: Mapping[str, Any], table: str, micros: int, *, by_ttl: 
 
 
 def batches(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
-    """Cut records into requests that PutRecords takes."""
-    found: list[list[Outgoing]] = []
+    """Divide records into requests within the limits of PutRecords."""
+    requests: list[list[Outgoing]] = []
     room = 0
     for record in records:
         size = len(record.data.encode()) + len(record.key)
-        if size > room or len(found[-1]) == PUT_RECORDS:
-            found.append([])
+        if size > room or len(requests[-1]) == PUT_RECORDS:
+            requests.append([])
             room = PUT_BYTES
-        found[-1].append(record)
+        requests[-1].append(record)
         room -= size
-    return found
+    return requests
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Carry until the process is ended."""
-    parser = argparse.ArgumentParser(description="Carry a table's stream to a Kinesis stream")
-    for option in ("--dynamodb", "--kinesis", "--table", "--stream"):
+    """Carry records until the process is ended."""
+    parser = argparse.ArgumentParser(description="Carry a table's stream to the Kinesis stream of the same name")
+    for option in ("--dynamodb", "--kinesis", "--table"):
         parser.add_argument(option, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--repeated", type=float, default=0)
@@ -489,27 +468,19 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)
 
-    dynamodb = aws.client("dynamodb", options.dynamodb)
-    arn = stream_arn(dynamodb, options.table)
+    route = Route(aws.client("dynamodb", options.dynamodb), aws.client("kinesis", options.kinesis), options.table)
     checkpoint = Checkpoint.read(options.checkpoint)
-    carrier = Carrier(
-        Reader(aws.client("dynamodbstreams", options.dynamodb), arn, checkpoint),
-        dynamodb,
-        aws.client("kinesis", options.kinesis),
-        options.table,
-        options.stream,
-        checkpoint,
-        options.checkpoint,
-        repeated=options.repeated,
-        delayed=options.delayed,
-    )
-    logger.info("%s %s to %s", READY.decode(), options.table, options.stream)
+    arn = stream_arn(route.dynamodb, route.table)
+    reader = Reader(aws.client("dynamodbstreams", options.dynamodb), arn, checkpoint)
+    misbehaviour = Misbehaviour(options.repeated, options.delayed)
+    carrier = Carrier(reader, route, checkpoint, options.checkpoint, misbehaviour)
+    logger.info("%s %s", READY.decode(), route.table)
     next_sweep = 0.0
     while True:
         begun = time.monotonic()
         if begun >= next_sweep:
             carrier.sweep()
-            # A large table takes long to look through: not more than a twentieth of the time.
+            # Scanning a large table takes long: it gets at most a twentieth of the time.
             next_sweep = begun + max(SWEEP_SECONDS, 20 * (time.monotonic() - begun))
         if carrier.carry() < READ_LIMIT:
             time.sleep(POLL_SECONDS)

@@ -1,21 +1,22 @@
-"""Spark jobs on this machine, started by spark-submit as EMR starts them."""
+"""Spark jobs on this machine, started by ``spark-submit`` as EMR starts them."""
 
 import importlib.util
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.definitions import spark_settings
 from headwater.errors import UserError
 from headwater.local import aws, java
-from headwater.local.processes import Process
+from headwater.local.processes import Process, Program
 from headwater.packaging import jars
 from headwater.paths import BUILD
 
 CORES = 2
 DRIVER_MEMORY = "2g"
-# Spark's and Hudi's own words are many; a job's events go to standard output.
+# Warnings only, since Spark and Hudi log much; a job's events go to standard output.
 LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -31,16 +32,10 @@ def configuration(
 ) -> dict[str, str]:
     """Return the Spark configuration of a local job.
 
-    Parameters
-    ----------
-    folder
-        Takes the warehouse, scratch files and the logging configuration.
-    endpoint
-        The local AWS API's URL, for `s3a://` paths; None when the job reads local files only.
-    reader
-        Take Hudi 0.15, which Athena reads with, instead of the writer's version.
-    memory
-        The driver's heap, as Spark writes sizes; executors run inside it.
+    ``folder`` takes the warehouse, scratch files and the logging configuration. ``endpoint`` is the local AWS API's
+    URL, for ``s3a://`` paths; None where the job reads local files only. ``reader`` chooses Hudi 0.15, with which
+    Athena reads, instead of the writer's version. ``memory`` is the driver's heap, in which executors run too, as Spark
+    writes sizes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "spark-log4j2.properties"
@@ -75,16 +70,16 @@ def configuration(
 
 
 def driver_jars(*, reader: bool = False) -> list[Path]:
-    """Return the jars of the driver's class path, Hudi first. Raises `UserError` when one is missing."""
+    """Return the jars of the driver's class path, Hudi first. Raises ``UserError`` when one is missing."""
     hudi = [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
     others = [path for path in jars.class_path("spark") if not path.name.startswith("hudi-")]
     return hudi + others
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a local Spark job: local credentials, this Python for driver and workers.
+    """Return the environment of a local Spark job: local credentials, and this Python for driver and workers.
 
-    Raises `UserError` when PySpark or Java is missing.
+    Raises ``UserError`` when PySpark or Java is missing.
     """
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:
@@ -99,28 +94,37 @@ def environment() -> dict[str, str]:
     }
 
 
-def submit(
-    script: Path,
-    arguments: Sequence[str],
-    folder: Path,
-    *,
-    endpoint: str | None = None,
-    env: Mapping[str, str] | None = None,
-    memory: str = DRIVER_MEMORY,
-    name: str = "the Spark driver",
-) -> Process:
-    """Return the process, not yet started, that runs a script by spark-submit.
+@dataclass(frozen=True)
+class SparkJob:
+    """A script with its arguments. ``name`` is what a person calls it, for errors; ``memory`` is the driver's heap."""
 
-    Its standard output (the job's events, one JSON object a line) goes to `events.jsonl` in `folder`, its log to
-    `spark.log`. `env` is added to `environment()`; the other parameters are as in `configuration`.
+    script: Path
+    arguments: Sequence[str]
+    name: str = "the Spark driver"
+    memory: str = DRIVER_MEMORY
+
+
+def submit(job: SparkJob, folder: Path, endpoint: str) -> Process:
+    """Return the process, not yet started, that runs a job by ``spark-submit`` against the AWS API at ``endpoint``.
+
+    Its standard output (the job's events, one JSON object per line) goes to ``events.jsonl`` in ``folder``, its log to
+    ``spark.log``. Raises ``UserError`` when the package, PySpark, Java or a jar is missing.
     """
     package = BUILD / "headwater.zip"
     if not package.exists():
         raise UserError(f"{package} is missing: make it with `make assets`")
-    settings = configuration(folder.resolve(), endpoint=endpoint, memory=memory)
-    environ = {**environment(), **({"AWS_ENDPOINT_URL": endpoint} if endpoint else {}), **(env or {})}
+    settings = configuration(folder.resolve(), endpoint=endpoint, memory=job.memory)
+    environ = {**environment(), "AWS_ENDPOINT_URL": endpoint}
     argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
     for key, value in settings.items():
         argv += ["--conf", f"{key}={value}"]
-    argv += ["--py-files", str(package), str(script), *arguments]
-    return Process(name, argv, folder / "spark.log", env=environ, cwd=folder, stdout_path=folder / "events.jsonl")
+    argv += ["--py-files", str(package), str(job.script), *job.arguments]
+    program = Program(
+        job.name,
+        argv,
+        folder / "spark.log",
+        stdout_path=folder / "events.jsonl",
+        env=environ,
+        cwd=folder,
+    )
+    return Process(program)

@@ -1,8 +1,8 @@
 """A live workload on the order database: every kind of change that the pipeline must follow, from several connections.
 
-The transactions are those of an application that knows nothing of the outbox: they lock in whatever order suits them,
-collide on a few hot orders, change keys, roll back, and some stay open while others commit. What PostgreSQL refuses
-because another transaction was faster is tried again, as an application would.
+The transactions are those of an application that knows nothing of the outbox: they take locks in any order, collide on
+a few hot orders, change keys, roll back, and some stay open while others commit. When PostgreSQL refuses a transaction
+because another was faster, the workload tries again, as an application would.
 """
 
 import random
@@ -19,9 +19,16 @@ import psycopg
 from psycopg import sql
 from tenacity import Retrying, retry_if_exception_type, stop_after_attempt, stop_any, stop_when_event_set, wait_random
 
-from headwater.samples.paced_workers import Share, Worker, run_workers
+from headwater.samples.paced_workers import (
+    OnProgress,
+    Share,
+    Worker,
+    WorkloadPlan,
+    WorkloadProgress,
+    run_workers,
+)
 
-# How often each kind is chosen. Those of _WIDE change a row that many orders show.
+# How often each kind is chosen. Those in _WIDE change a row that many orders contain.
 WEIGHTS: Mapping[str, float] = {
     "insert_order": 14,
     "insert_order_without_shipper": 3,
@@ -66,13 +73,13 @@ _WIDE = (
     "unassign_territories",
     "truncate_territories",
 )
-_MANY_ORDERS = 5_000  # beyond it, wide changes become rarer, so that their events stay about as many
-_MAX_REWRITTEN_ORDERS = 20_000  # a TRUNCATE that refills its table holds everybody up; with more it is left out
+_MANY_ORDERS = 5_000  # with more, wide changes become rarer, so that their events stay about as many
+_MAX_REWRITTEN_ORDERS = 20_000  # with more, no table is truncated and refilled: that would hold everybody up
 _KNOWN_ORDERS = 20_000
 _HOT_ORDERS = 8
 _ATTEMPTS = 60
 
-# Another transaction was faster: it locked first, or changed or deleted a key that this one had chosen.
+# Another transaction was faster: it locked first, or it changed or deleted a key that this one had chosen.
 _COLLISIONS = (
     psycopg.errors.DeadlockDetected,
     psycopg.errors.SerializationFailure,
@@ -82,20 +89,11 @@ _COLLISIONS = (
 
 
 @dataclass(frozen=True)
-class WorkloadProgress:
-    """How far a workload is: transactions committed, how many are wanted, seconds since its start."""
+class OrdersSummary:
+    """What a workload on the order database did.
 
-    transactions: int
-    wanted: int
-    seconds: float
-
-
-@dataclass(frozen=True)
-class WorkloadSummary:
-    """What a workload did.
-
-    ``transactions`` were committed; ``rolled_back`` come on top. ``by_kind`` counts both by their kind, and ``retries``
-    the attempts that PostgreSQL refused in favour of another transaction.
+    ``transactions`` were committed, ``rolled_back`` were not. ``by_kind`` counts both by their kind, and ``retries``
+    counts the attempts that PostgreSQL refused in favour of another transaction.
     """
 
     transactions: int
@@ -109,17 +107,17 @@ class WorkloadSummary:
         return self.transactions, "transactions"
 
     def remark(self) -> str:
-        """What a report says of how they ended."""
-        return f"{self.rolled_back:,} rolled back on purpose, {self.retries:,} attempts run again after a collision."
+        """What a report says about how the transactions ended."""
+        return f"{self.rolled_back:,} rolled back on purpose, {self.retries:,} attempts repeated after a collision."
 
 
-def plan(transactions: int, seed: int, orders: int) -> list[str]:
-    """The kinds of a workload that commits ``transactions`` on a database of ``orders``, in a shuffled order.
+def choose_kinds(transactions: int, seed: int, orders: int) -> list[str]:
+    """Return the kinds of a workload that commits ``transactions`` on a database of ``orders``, in a shuffled order.
 
-    Every kind comes at least once where ``transactions`` are at least as many as the kinds. The same for the same
-    arguments.
+    Every kind comes at least once where there are at least as many ``transactions`` as kinds. The same arguments give
+    the same kinds.
     """
-    rng = random.Random(seed)  # noqa: S311 - a choice that can be repeated, not a secret
+    rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
     calm = min(1.0, _MANY_ORDERS / max(orders, 1))
     weights = {kind: weight * (calm if kind in _WIDE else 1) for kind, weight in WEIGHTS.items()}
     rewriting = ("truncate_items", "truncate_orders") if orders > _MAX_REWRITTEN_ORDERS else ()
@@ -137,40 +135,34 @@ def plan(transactions: int, seed: int, orders: int) -> list[str]:
 
 def run(
     connect: Callable[[], psycopg.Connection],
-    seconds: float,
-    transactions: int,
-    connections: int,
-    seed: int,
-    progress: Callable[[WorkloadProgress], None] | None = None,
+    plan: WorkloadPlan,
+    progress: OnProgress | None = None,
     stop: threading.Event | None = None,
-) -> WorkloadSummary:
-    """Run at least ``transactions`` transactions over ``connections`` connections, evenly over ``seconds``.
+) -> OrdersSummary:
+    """Run the workload on the order database; the plan's changes are transactions, its workers connections.
 
-    ``connect`` opens a connection as a role that may change the base tables. It takes longer where the database is
-    too slow, and ends within a second or so once ``stop`` is set. Which kinds a connection runs, and the random
-    numbers that it chooses by, depend on ``seed`` alone; how the transactions fall on each other does not. Raises the
-    first error that is no collision.
+    ``connect`` opens a connection as a role that may change the base tables. The workload takes longer than planned
+    where the database is too slow, and ends within a second or so once ``stop`` is set. How the transactions collide
+    does not depend on the plan's seed. Raises the first error that is no collision.
     """
-    ended = stop or threading.Event()
     with connect() as connection:
         state = _State.read(connection)
-    kinds = plan(transactions, seed, len(state.orders))
+    kinds = choose_kinds(plan.changes, plan.seed, len(state.orders))
     tally = _Tally()
 
     def make(share: Share) -> Worker:
-        rng = random.Random(f"{seed}/{share.number}")  # noqa: S311 - as above
-        return _Worker(share, connect, rng, state.for_worker(share.number, len(kinds)), tally)
+        return _OrdersWorker(share, connect, state.for_worker(share.number, len(kinds)), tally)
 
     def tick(elapsed: float) -> None:
         if progress is not None:
-            progress(WorkloadProgress(tally.committed, transactions, elapsed))
+            progress(WorkloadProgress(tally.committed, plan.changes, elapsed))
 
-    taken = run_workers(make, kinds, connections, seconds, ended, tick)
-    return WorkloadSummary(
+    seconds = run_workers(plan, kinds, make, stop or threading.Event(), tick)
+    return OrdersSummary(
         transactions=tally.committed,
         rolled_back=tally.by_kind["rollback"],
         retries=tally.retries,
-        seconds=taken,
+        seconds=seconds,
         by_kind=dict(sorted(tally.by_kind.items())),
     )
 
@@ -199,7 +191,7 @@ class _Tally:
 
 @dataclass
 class _State:
-    """What a connection knows of the database: some orders, and ids that it alone will use."""
+    """What a connection knows of the database: some orders, and ids that no other connection will use."""
 
     orders: list[int]
     next_order: int
@@ -227,20 +219,13 @@ class _NothingThere(Exception):
     """The database has no row that this kind of change could be made to."""
 
 
-class _Worker(Worker):
+class _OrdersWorker(Worker):
     """One connection and its share of the plan."""
 
-    def __init__(
-        self,
-        share: Share,
-        connect: Callable[[], psycopg.Connection],
-        rng: random.Random,
-        state: _State,
-        tally: _Tally,
-    ) -> None:
+    def __init__(self, share: Share, connect: Callable[[], psycopg.Connection], state: _State, tally: _Tally) -> None:
         super().__init__(share)
         self._connect = connect
-        self._rng = rng
+        self._rng = share.plan.random_numbers(share.number)
         self._state = state
         self._tally = tally
         self._stop = share.stop
@@ -265,7 +250,7 @@ class _Worker(Worker):
                 raise
 
     def _attempt(self, kind: str) -> str:
-        """Run one transaction; the kind that it became, which is an insert where there was nothing to change."""
+        """Run one transaction, and return its kind: where there was nothing to change, it became an insert."""
         try:
             with self._connection.transaction():
                 getattr(self, f"_{kind}")()
@@ -324,7 +309,7 @@ class _Worker(Worker):
 
     def _delete_order(self) -> None:
         order = self._order()
-        if self._rng.random() < 0.5:  # the foreign key deletes them otherwise
+        if self._rng.random() < 0.5:  # otherwise the foreign key deletes them
             self._execute("DELETE FROM northwind.order_details WHERE order_id = %s", order)
         self._execute("DELETE FROM northwind.orders WHERE order_id = %s", order)
 
@@ -469,10 +454,10 @@ class _Worker(Worker):
         self._rewrite("orders", "order_details", keep=0.99)
 
     def _rewrite(self, *tables: str, keep: float) -> None:
-        """TRUNCATE tables that refer to each other at most, and fill them again with most of what they held."""
+        """TRUNCATE tables, of which none but they refer to each other, and refill them with most of their rows."""
         names = [sql.Identifier("northwind", table) for table in tables]
         every = sql.SQL(", ").join(names)
-        # Before the rows are read, so that none comes in between.
+        # Locked before the rows are read, so that none is added in between.
         self._execute(sql.SQL("LOCK TABLE {} IN ACCESS EXCLUSIVE MODE").format(every))
         cursor = self._connection.cursor()
         held = [cursor.execute(sql.SQL("SELECT * FROM {}").format(name)).fetchall() for name in names]
@@ -507,7 +492,7 @@ class _Worker(Worker):
         self._insert_item()
 
     def _long(self) -> None:
-        """Stay open over others' commits, and come back to rows that they may have changed."""
+        """Stay open while others commit, then change rows that they may have changed."""
         self._update_item()
         self._stop.wait(self._rng.uniform(0.2, 0.8))
         self._some_change()
@@ -541,20 +526,20 @@ class _Worker(Worker):
             table=sql.Identifier("northwind", table),
             condition=condition or sql.SQL("true"),
         )
-        found = self._connection.execute(statement, (self._rng.random(),)).fetchone()
-        if found is None:
+        row = self._connection.execute(statement, (self._rng.random(),)).fetchone()
+        if row is None:
             raise _NothingThere
-        return found[0]
+        return row[0]
 
     def _order(self) -> int:
-        """An order that is there, from time to time one that all connections like. Raises _NothingThere."""
+        """An existing order, at times one of those that all connections change. Raises _NothingThere."""
         for _ in range(8):
             known = self._state.orders
             if not known:
                 break
             order = self._rng.choice(known[:_HOT_ORDERS] if self._rng.random() < 0.2 else known)
-            found = self._connection.execute("SELECT FROM northwind.orders WHERE order_id = %s", (order,))
-            if found.rowcount == 1:
+            existing = self._connection.execute("SELECT FROM northwind.orders WHERE order_id = %s", (order,))
+            if existing.rowcount == 1:
                 return order
         raise _NothingThere
 

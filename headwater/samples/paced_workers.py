@@ -1,5 +1,6 @@
-"""Threads that work through a plan side by side, evenly over a time."""
+"""Threads that make a workload's changes side by side, evenly over a time."""
 
+import random
 import threading
 import time
 from abc import ABC, abstractmethod
@@ -10,25 +11,55 @@ TICK_SECONDS = 0.25
 
 
 @dataclass(frozen=True)
-class Share:
-    """One worker's part of a plan: what it does, when each thing is due, and what ends it before.
+class WorkloadPlan:
+    """A workload: at least ``changes`` changes by ``workers`` workers at once, evenly over ``seconds``.
 
-    ``kinds`` are those of the ``number``-th of ``workers``, out of ``total``. ``started`` is on the monotonic clock.
+    Which kinds of change a worker makes, and the random numbers that it uses, depend on ``seed`` alone.
+    """
+
+    seconds: float
+    changes: int
+    workers: int
+    seed: int
+
+    def random_numbers(self, worker: int) -> random.Random:
+        """Return a worker's own source of random numbers."""
+        return random.Random(f"{self.seed}/{worker}")  # noqa: S311 - can be repeated, not secret
+
+
+@dataclass(frozen=True)
+class WorkloadProgress:
+    """How far a workload is: changes made so far, changes wanted, and seconds since its start."""
+
+    changes: int
+    wanted: int
+    seconds: float
+
+
+OnProgress = Callable[[WorkloadProgress], None]
+"""Called with a workload's progress, a few times per second."""
+
+
+@dataclass(frozen=True)
+class Share:
+    """One worker's part of a workload: the kinds of change that it makes, when each is due, and what ends it early.
+
+    ``number`` is the worker's, and ``total`` counts the kinds of all workers. ``started`` is on the monotonic clock.
     ``stop`` is set from outside, ``failed`` by the first worker that raises.
     """
 
+    plan: WorkloadPlan
     kinds: Sequence[str]
     number: int
-    workers: int
     total: int
     started: float
-    seconds: float
     stop: threading.Event
     failed: threading.Event
 
     def await_due(self, at: int) -> bool:
-        """Wait until the ``at``-th of the kinds is due; false when the work is to end instead."""
-        due = self.started + self.seconds * (at * self.workers + self.number) / max(self.total, 1)
+        """Wait until the ``at``-th of the kinds is due; false when the work has to end instead."""
+        place = at * self.plan.workers + self.number
+        due = self.started + self.plan.seconds * place / max(self.total, 1)
         while (left := due - time.monotonic()) > 0 and not self._ending():
             self.stop.wait(min(left, TICK_SECONDS))
         return not self._ending()
@@ -61,28 +92,27 @@ class Worker(ABC):
 
     @abstractmethod
     def perform(self, kind: str) -> None:
-        """Do one thing of the plan."""
+        """Make one change of a kind."""
 
 
 def run_workers(
-    make: Callable[[Share], Worker],
+    plan: WorkloadPlan,
     kinds: Sequence[str],
-    workers: int,
-    seconds: float,
+    make: Callable[[Share], Worker],
     stop: threading.Event,
     tick: Callable[[float], None],
 ) -> float:
-    """Let workers work through ``kinds``, evenly over ``seconds``, and return the seconds that it took.
+    """Let a plan's workers make changes of these ``kinds`` in their order, and return the seconds that it took.
 
-    ``make`` makes a worker for its share; ``tick`` is called with the seconds since the start a few times a second. It
-    takes longer where the workers are too slow, and ends within a second or so once ``stop`` is set. Raises a worker's
-    error.
+    ``make`` makes a worker for its share. ``tick`` is called a few times per second with the seconds since the start.
+    The work takes longer than planned where the workers are too slow, and ends within a second or so once ``stop`` is
+    set. Raises the first error of a worker.
     """
     failed = threading.Event()
     started = time.monotonic()
     team = [
-        make(Share(kinds[number::workers], number, workers, len(kinds), started, seconds, stop, failed))
-        for number in range(workers)
+        make(Share(plan, kinds[number :: plan.workers], number, len(kinds), started, stop, failed))
+        for number in range(plan.workers)
     ]
     threads = [threading.Thread(target=worker.run, name=f"workload-{at}") for at, worker in enumerate(team)]
     for thread in threads:

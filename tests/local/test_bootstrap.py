@@ -1,4 +1,4 @@
-"""The database's custom resources on a real PostgreSQL: they make what `headwater db create` makes, and end well from
+"""The database's custom resources on a real PostgreSQL: they make what ``headwater db create`` makes, and complete from
 wherever they were interrupted."""
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
+from headwater.database import administration
 from headwater.definitions import order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
-from headwater.local.postgresql_server import Postgres
-from headwater.local.processes import Process, wait_until
+from headwater.local.postgresql_server import PostgresqlServer
+from headwater.local.processes import Process, Program, wait_until
 from headwater.paths import CONTRACTS
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
@@ -31,7 +32,7 @@ OWNER = "headwater_owner"
 PASSWORDS = {role: f"password-of-{role}" for role in order_database.ROLES}
 BEGAN = 1_000_000.0
 ALL_CONTRACTS = read_contracts(CONTRACTS)
-# What RDS has: an owner who may make roles but is no superuser, and replication as a role to be granted.
+# As on RDS: the owner may create roles but is no superuser, and replication is a role that can be granted.
 AS_ON_RDS = f"""
 CREATE ROLE {OWNER} LOGIN CREATEROLE PASSWORD 'owner';
 CREATE ROLE rds_replication;
@@ -50,13 +51,13 @@ SELECT coalesce(array_agg(order_id ORDER BY order_id), '{}') FROM (
 
 
 class KilledError(BaseException):
-    """The function is gone, between two statements."""
+    """The function was killed between two statements."""
 
 
 class Server:
     """A PostgreSQL like RDS's, with a database that is empty at first."""
 
-    def __init__(self, postgres: Postgres) -> None:
+    def __init__(self, postgres: PostgresqlServer) -> None:
         self.postgres = postgres
 
     def reset(self) -> None:
@@ -72,10 +73,10 @@ class Server:
 
     def create(self, contracts: list[Contract]) -> None:
         with self.owner() as owner:
-            order_database.create(owner, PASSWORDS, contracts)
+            administration.create(owner, PASSWORDS, contracts)
 
     def dump(self) -> str:
-        """Everything that is in the database and among the server's roles, but passwords and the heartbeat's moment."""
+        """Everything in the database and the server's roles, without passwords and the time of the heartbeat."""
         content = self._tool("pg_dump", "--dbname", DATABASE, "--exclude-table-data", "capture.heartbeat")
         return content + self._tool("pg_dumpall", "--roles-only", "--no-role-passwords")
 
@@ -87,7 +88,7 @@ class Server:
             text=True,
             check=True,
         )
-        # Not the remarks, which tell the time, nor a token that guards the file.
+        # Without the comments, which have the time, and without the token that guards the file.
         return "\n".join(
             line
             for line in done.stdout.splitlines()
@@ -104,7 +105,7 @@ def binary(name: str) -> Path:
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with Postgres(tmp_path_factory.mktemp("bootstrap")) as postgres:
+    with PostgresqlServer(tmp_path_factory.mktemp("bootstrap")) as postgres:
         yield Server(postgres)
 
 
@@ -206,7 +207,7 @@ def test_it_brings_a_database_of_db_create_up_to_date(server: Server) -> None:
     assert server.dump() == updated
 
 
-# Where it stops: before the statement that begins so.
+# Where the bootstrap stops: before the statement that begins with this text.
 STOPS = {
     "first": order_database.content_statements()[0],
     "middle": order_database.content_statements()[len(order_database.content_statements()) // 2],
@@ -280,7 +281,7 @@ def test_no_statement_and_no_log_shows_a_password_or_what_is_stored_of_it(
         admin.execute(f"ALTER DATABASE {DATABASE} SET log_statement = 'ddl'".encode())
     ran: list[str] = []
     bootstrap(server, ALL_CONTRACTS, ran.append)
-    # An owner who may not change the role: the error that PostgreSQL logs has the statement in it.
+    # The owner may no longer change the role. PostgreSQL logs the error with its statement.
     with server.postgres.connect() as admin:
         admin.execute(f"REVOKE {order_database.APP_ROLE} FROM {OWNER}".encode())
     with pytest.raises(ResourceFailed, match="permission denied to alter role") as failed:
@@ -371,7 +372,7 @@ def test_a_publication_that_was_dropped_is_made_again(server: Server) -> None:
 
 def published(server: Server) -> set[str]:
     with server.owner() as owner:
-        return set(order_database.status(owner).published or ())
+        return set(administration.status(owner).published or ())
 
 
 def slot(server: Server) -> list[bool]:
@@ -383,7 +384,7 @@ def slot(server: Server) -> list[bool]:
 def reader(server: Server, folder: Path) -> Process:
     """A program that reads the slot, as a connector does."""
     postgres = server.postgres
-    return Process(
+    program = Program(
         "pg_recvlogical",
         [
             str(binary("pg_recvlogical")), "--host", postgres.host, "--port", str(postgres.port), "--dbname", DATABASE,
@@ -393,3 +394,4 @@ def reader(server: Server, folder: Path) -> Process:
         folder / "reader.log",
         env={"PGUSER": postgres.superuser, "PGPASSWORD": postgres.password},
     )  # fmt: skip
+    return Process(program)

@@ -13,13 +13,15 @@ from typing import Any
 
 import pytest
 
+from headwater.contract.reading import read_contract
 from headwater.errors import UserError
 from headwater.local.aws import AwsApi
-from headwater.local.dynamodb_local import DynamoDb
+from headwater.local.dynamodb_local import DynamoDbLocal, create_table
 from headwater.local.processes import wait_until
-from headwater.local.relay import TTL_IDENTITY, Relay
-from headwater.samples import accounts
-from headwater.samples.accounts import AccountsProgress
+from headwater.local.relay import TTL_IDENTITY, Misbehaviour, Relay
+from headwater.paths import CONTRACTS
+from headwater.samples import accounts, accounts_workload, items
+from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 
 ITEM = {
     "id": {"S": "account-1"},
@@ -39,22 +41,22 @@ KEY = {name: ITEM[name] for name in ("id", "custName")}
 
 
 @pytest.fixture(scope="module")
-def dynamodb(session_folder: Path) -> Iterator[DynamoDb]:
-    with DynamoDb(session_folder / "dynamodb") as server:
+def dynamodb(session_folder: Path) -> Iterator[DynamoDbLocal]:
+    with DynamoDbLocal(session_folder / "dynamodb") as server:
         yield server
 
 
 class Source:
     """A table of its own for each test, with its Kinesis stream."""
 
-    def __init__(self, dynamodb: DynamoDb, aws_api: AwsApi, folder: Path, name: str) -> None:
+    def __init__(self, dynamodb: DynamoDbLocal, aws_api: AwsApi, folder: Path, name: str) -> None:
         self.dynamodb = dynamodb
         self.client = dynamodb.client("dynamodb")
         self.kinesis = aws_api.client("kinesis")
         self.name = name
-        accounts.create_table(self.client, name)
+        create_table(self.client, read_contract(CONTRACTS / "accounts.yaml"), name)
         self.kinesis.create_stream(StreamName=name, ShardCount=2)
-        self.relay = partial(Relay, folder / "relay", dynamodb, aws_api.endpoint, name, name)
+        self.relay = partial(Relay, folder / "relay", dynamodb, aws_api.endpoint, name)
 
     def put(self, item: dict[str, Any]) -> None:
         self.client.put_item(TableName=self.name, Item=item)
@@ -70,11 +72,12 @@ class Source:
             ExpressionAttributeValues={f":{name}": value for name, value in values.items()},
         )
 
-    def work(self, seconds: float, changes: int, progress: Callable[[AccountsProgress], None]) -> int:
+    def work(self, seconds: float, changes: int, progress: Callable[[WorkloadProgress], None]) -> int:
         """Run the workload over 40 items, and return how many changes it made, those of loading included."""
-        loaded = accounts.load(self.client, accounts.generate(40, seed=1), self.name)
+        loaded = items.load(self.client, self.name, accounts.generate(40, seed=1))
         factory = partial(self.dynamodb.client, "dynamodb")
-        return loaded + accounts.run(factory, seconds, changes, 3, 2, progress, table=self.name).changes
+        plan = WorkloadPlan(seconds, changes, workers=3, seed=2)
+        return loaded + accounts_workload.run(factory, plan, progress, table=self.name).changes
 
     def shards(self) -> list[dict[str, Any]]:
         shards: list[dict[str, Any]] = self.kinesis.list_shards(StreamName=self.name)["Shards"]
@@ -97,7 +100,9 @@ class Source:
 
 
 @pytest.fixture
-def source(dynamodb: DynamoDb, aws_api: AwsApi, tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Source]:
+def source(
+    dynamodb: DynamoDbLocal, aws_api: AwsApi, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Source]:
     found = Source(dynamodb, aws_api, tmp_path, re.sub(r"\W", "-", request.node.name))
     yield found
     # Deleting the table would wait for DynamoDB Local's search for expired items, which each table otherwise keeps.
@@ -282,7 +287,7 @@ def test_a_killed_relay_goes_on_where_it_was_and_loses_nothing(source: Source) -
     relay.start()
     kills = itertools.count()
 
-    def kill(progress: AccountsProgress) -> None:
+    def kill(progress: WorkloadProgress) -> None:
         if progress.changes > 100 * (next(kills) + 1) and progress.changes < progress.wanted:
             relay.kill()
             relay.start()
@@ -304,18 +309,19 @@ def test_a_killed_relay_goes_on_where_it_was_and_loses_nothing(source: Source) -
 
 
 def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: Source) -> None:
-    accounts.load(source.client, accounts.generate(100, seed=1), source.name)
-    reports: list[AccountsProgress] = []
+    items.load(source.client, source.name, accounts.generate(100, seed=1))
+    reports: list[WorkloadProgress] = []
     with source.relay() as relay:
         factory = partial(source.dynamodb.client, "dynamodb")
-        summary = accounts.run(factory, 2, 500, 4, 3, reports.append, table=source.name)
+        plan = WorkloadPlan(seconds=2, changes=500, workers=4, seed=3)
+        summary = accounts_workload.run(factory, plan, reports.append, table=source.name)
         relay.await_caught_up()
     data = source.data()
     by_client = [one for one in data if one["userIdentity"] is None]
     assert len(by_client) == 100 + summary.changes
     assert len(data) - len(by_client) >= summary.expiring > 0
     assert summary.changes >= 500
-    assert set(summary.by_kind) == set(accounts.KINDS)
+    assert set(summary.by_kind) == set(accounts_workload.KINDS)
     assert summary.refused >= summary.by_kind["update_refused"]
     assert summary.cancelled == summary.by_kind["transact_cancelled"]
     assert (reports[-1].changes, reports[-1].wanted) == (summary.changes, 500)
@@ -331,7 +337,7 @@ def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: 
 def test_a_stream_that_is_resharded_meanwhile_gets_every_record_once_and_in_order(source: Source) -> None:
     done: set[str] = set()
 
-    def reshard(progress: AccountsProgress) -> None:
+    def reshard(progress: WorkloadProgress) -> None:
         names = [shard["ShardId"] for shard in source.shards()]
         if progress.changes > 100 and "split" not in done:
             done.add("split")
@@ -358,7 +364,7 @@ def test_a_stream_that_is_resharded_meanwhile_gets_every_record_once_and_in_orde
 
 
 def test_it_repeats_and_delays_as_the_real_destination_may(source: Source) -> None:
-    with source.relay(repeated=0.2, delayed=0.2) as relay:
+    with source.relay(Misbehaviour(repeated=0.2, delayed=0.2)) as relay:
         changes = source.work(1, 300, lambda progress: None)
         relay.await_caught_up()
     data = source.data()
@@ -372,11 +378,11 @@ def test_it_repeats_and_delays_as_the_real_destination_may(source: Source) -> No
 
 def test_a_part_that_was_not_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^DynamoDB Local in {re.escape(str(tmp_path))} is not running: start it"):
-        DynamoDb(tmp_path).check()
+        DynamoDbLocal(tmp_path).check()
 
 
 def test_dynamodb_answers_again_at_the_same_address(tmp_path: Path) -> None:
-    with DynamoDb(tmp_path) as server:
+    with DynamoDbLocal(tmp_path) as server:
         endpoint = server.endpoint
         server.client("dynamodb").list_tables()
         server.kill()

@@ -8,68 +8,90 @@ from collections.abc import Iterator
 
 import pytest
 
-from headwater.contract.model import DYNAMODB, of_database
-from headwater.contract.reading import read_contracts
+from headwater.contract.reading import parse_contract, read_contract
 from headwater.local.aws import AwsApi
-from headwater.local.key_value import STREAM, KeyValuePipeline
+from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import LAKE_BUCKET, create_lake
 from headwater.local.processes import wait_until
+from headwater.local.relay import Misbehaviour
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts
+from headwater.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
+from headwater.samples.items_workload import ItemsSummary
+from headwater.samples.paced_workers import WorkloadPlan
 
 ITEMS = 200
 CHANGES = 3_000
 SECONDS = 200.0
+# A second table, of another shape: its key has a number, and it is partitioned by an attribute as it is.
+DEVICES = """
+table: devices
+description: One row a device.
+source: {database: dynamodb, table: headwater-devices}
+key: [owner, number]
+partition_by: [kind]
+buckets: 1
+columns:
+  - {name: owner, type: string, source_type: S, from: ownerId}
+  - {name: number, type: bigint, source_type: N}
+  - {name: kind, type: string, source_type: S}
+  - {name: position, type: "struct<lat:decimal(9,6),lon:decimal(9,6)>", source_type: M}
+  - {name: city, type: string, source_type: S, from: position.city}
+  - {name: readings, type: "array<decimal(12,4)>", source_type: NS}
+  - {name: seen_at, type: timestamp, source_type: S, from: seenAt}
+  - {name: seen_month, type: string, source_type: S, from: seenAt, transform: month}
+"""
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipeline]:
     folder = tmp_path_factory.mktemp("key_value")
-    (accounts_contract,) = of_database(read_contracts(CONTRACTS), DYNAMODB)
+    contracts = [read_contract(CONTRACTS / "accounts.yaml"), parse_contract(DEVICES, "devices.yaml")]
     with AwsApi(folder / "aws") as aws_api:
-        create_lake(aws_api, [accounts_contract])
-        with KeyValuePipeline(folder, accounts_contract, aws_api, repeated=0.2, delayed=0.2) as pipeline:
+        create_lake(aws_api, contracts)
+        with KeyValuePipeline(folder, contracts, aws_api, Misbehaviour(repeated=0.2, delayed=0.2)) as pipeline:
             pipeline.start_source()
-            accounts.load(pipeline.dynamodb.client("dynamodb"), accounts.generate(ITEMS, seed=7))
-            pipeline.start_writer()
+            items.load(pipeline.client(), accounts.TABLE, accounts.generate(ITEMS, seed=7))
+            dynamodb_tables.fill(pipeline.client(), contracts[1], scale=0.2, seed=7)
+            pipeline.start_writers()
             pipeline.drain()
             yield pipeline
 
 
 def open_commits(pipeline: KeyValuePipeline) -> set[str]:
     """Instants of the accounts' timeline that are in flight."""
-    found = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/accounts/.hoodie/")
-    names = [entry["Key"].rpartition("/")[2] for entry in found.get("Contents", ())]
+    listed = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/accounts/.hoodie/")
+    names = [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
     done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(".deltacommit")}
     return {name.partition(".")[0] for name in names if name.endswith(".deltacommit.inflight")} - done
 
 
 def kill_in_mid_batch(pipeline: KeyValuePipeline) -> None:
     wait_until("a commit in flight", lambda: bool(open_commits(pipeline)), timeout=120, poll=0.02)
-    pipeline.writer.kill()
+    pipeline.tables["accounts"].writer.kill()
     assert open_commits(pipeline), "the commit was over before the kill"
-    pipeline.start_writer()
+    pipeline.tables["accounts"].start_writer()
 
 
 def split(pipeline: KeyValuePipeline) -> None:
     """Split the stream's first open shard in the middle."""
     kinesis = pipeline.aws.client("kinesis")
-    shards = kinesis.list_shards(StreamName=STREAM)["Shards"]
-    shard = next(one for one in shards if "EndingSequenceNumber" not in one["SequenceNumberRange"])
+    shards = kinesis.list_shards(StreamName=accounts.TABLE)["Shards"]
+    shard = next(shard for shard in shards if "EndingSequenceNumber" not in shard["SequenceNumberRange"])
     first, last = (int(shard["HashKeyRange"][end]) for end in ("StartingHashKey", "EndingHashKey"))
-    kinesis.split_shard(StreamName=STREAM, ShardToSplit=shard["ShardId"], NewStartingHashKey=str((first + last) // 2))
+    middle = str((first + last) // 2)
+    kinesis.split_shard(StreamName=accounts.TABLE, ShardToSplit=shard["ShardId"], NewStartingHashKey=middle)
 
 
 def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeated_and_late(
     pipeline: KeyValuePipeline,
 ) -> None:
     stop = threading.Event()
-    results: list[accounts.AccountsSummary | BaseException] = []
+    results: list[ItemsSummary | BaseException] = []
 
     def work() -> None:
         try:
-            client = lambda: pipeline.dynamodb.client("dynamodb")  # noqa: E731
-            results.append(accounts.run(client, SECONDS, CHANGES, 2, seed=3, stop=stop))
+            plan = WorkloadPlan(SECONDS, CHANGES, workers=2, seed=3)
+            results.append(accounts_workload.run(pipeline.client, plan, stop=stop))
         except BaseException as error:
             results.append(error)
 
@@ -85,9 +107,27 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
         stop.set()
         workload.join()
     (result,) = results
-    assert isinstance(result, accounts.AccountsSummary), result
+    assert isinstance(result, ItemsSummary), result
     assert result.changes > 50
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
-    shards = {source.partition("/")[2] for source in pipeline.events.cursor()}
+    shards = {source.partition("/")[2] for source in pipeline.tables["accounts"].events.cursor()}
     assert len(shards) == 4, "the new shards were not read"
+
+
+def test_each_contract_has_a_table_of_its_own_that_changes_reach(pipeline: KeyValuePipeline) -> None:
+    _, devices = pipeline.contracts
+    described = pipeline.client().describe_table(TableName="headwater-devices")["Table"]
+    assert described["KeySchema"] == [
+        {"AttributeName": "ownerId", "KeyType": "HASH"},
+        {"AttributeName": "number", "KeyType": "RANGE"},
+    ]
+    summary = items_workload.run(pipeline.client, devices, WorkloadPlan(seconds=2, changes=60, workers=2, seed=5))
+    assert set(summary.by_kind) == set(items_workload.KINDS)
+    pipeline.drain()
+    accounts_table, devices_table = pipeline.verify()
+    assert accounts_table.equal
+    assert devices_table.equal
+    assert devices_table.source_rows == 40 + summary.by_kind["put"] - summary.by_kind["delete"]
+    quarantined = [event for event in pipeline.tables["devices"].events.update() if event["event"] == "quarantine"]
+    assert quarantined == []

@@ -18,7 +18,8 @@ from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipe
 from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
-from headwater.samples.orders_workload import WorkloadSummary
+from headwater.samples.orders_workload import OrdersSummary
+from headwater.samples.paced_workers import WorkloadPlan
 
 # Thirty a second, for longer than any kill takes: the workload is stopped once the kills are over.
 TRANSACTIONS = 6000
@@ -46,15 +47,14 @@ class Changes:
     """A workload in the background."""
 
     def __init__(self, pipeline: Pipeline, seed: int) -> None:
-        self._results: list[WorkloadSummary | BaseException] = []
+        self._results: list[OrdersSummary | BaseException] = []
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, args=(pipeline, seed))
 
     def _run(self, pipeline: Pipeline, seed: int) -> None:
         try:
-            self._results.append(
-                orders_workload.run(pipeline.application, SECONDS, TRANSACTIONS, 4, seed, stop=self._stop)
-            )
+            plan = WorkloadPlan(SECONDS, TRANSACTIONS, workers=4, seed=seed)
+            self._results.append(orders_workload.run(pipeline.application, plan, stop=self._stop))
         except BaseException as error:
             self._results.append(error)
 
@@ -66,7 +66,7 @@ class Changes:
         self._stop.set()
         self._thread.join()
         (result,) = self._results
-        assert isinstance(result, WorkloadSummary), result
+        assert isinstance(result, OrdersSummary), result
         assert result.transactions >= LEAST_TRANSACTIONS
 
 
@@ -89,8 +89,8 @@ def landed(pipeline: Pipeline) -> int:
 
 def open_commits(pipeline: Pipeline) -> set[str]:
     """Instants of the orders' timeline that are in flight."""
-    found = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/orders/.hoodie/")
-    names = [entry["Key"].rpartition("/")[2] for entry in found.get("Contents", ())]
+    listed = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/orders/.hoodie/")
+    names = [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
     done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(".deltacommit")}
     return {name.partition(".")[0] for name in names if name.endswith(".deltacommit.inflight")} - done
 

@@ -9,7 +9,7 @@ from headwater.errors import UserError
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
-from headwater.local.postgresql_server import Postgres
+from headwater.local.postgresql_server import PostgresqlServer
 
 WORKER = {
     "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -18,7 +18,7 @@ WORKER = {
 }
 
 
-def test_postgres_keeps_commits_over_a_crash_at_the_same_port(postgres: Postgres) -> None:
+def test_postgres_keeps_commits_over_a_crash_at_the_same_port(postgres: PostgresqlServer) -> None:
     with postgres.connect() as connection:
         connection.execute("create table crash (id int)")
         connection.execute("insert into crash values (1)")

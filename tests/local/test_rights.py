@@ -6,8 +6,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from contextlib import nullcontext
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,21 +15,22 @@ from typing import Any
 import psycopg
 import pytest
 
-from headwater.contract.model import DYNAMODB, of_database
-from headwater.contract.reading import read_contracts
+from headwater.contract.reading import read_contract, read_contracts
 from headwater.database.loading import load_folder
 from headwater.definitions import connectors
 from headwater.deployment.rights import Right, read_principals
 from headwater.local import aws, java
 from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
-from headwater.local.key_value import STREAM, KeyValuePipeline
+from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
 from headwater.paths import CONTRACTS, RIGHTS
-from headwater.samples import accounts, orders, orders_workload
+from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
+from headwater.samples.paced_workers import WorkloadPlan
 from tests import kafka_rights
 from tests.aws_recorder import Recorder, Request
 from tests.aws_rights import Names, rights, write_recorded
+from tests.listening import listening_beyond_loopback
 
 RENEW = "HEADWATER_RECORD_REQUESTS"
 PRINCIPALS = ("source connector", "sink connector", "emr writer", "glue writer")
@@ -38,7 +39,7 @@ NAMES = Names(
     resources={
         GLUE_DATABASE: "{database}",
         SECRET_NAME: "headwater/{environment}/cdc",
-        STREAM: "{key-value_Streamaccounts}",
+        accounts.TABLE: "{key-value_Streamaccounts}",
     },
     keys=(
         # On AWS contracts are assets of the step and the job.
@@ -141,23 +142,34 @@ def load_data(folder: Path, owner: psycopg.Connection) -> None:
     load_folder(owner, folder)
 
 
-def write_accounts(folder: Path, api: RecordedApi) -> list[Request]:
-    """Run the key-value pipeline and return the requests of the Glue job's script: all but those of the relay, which
-    stands in for DynamoDB and only puts records."""
-    (accounts_contract,) = of_database(read_contracts(CONTRACTS), DYNAMODB)
-    with Recorder(api.recorder.target) as recorder:
-        with KeyValuePipeline(folder, accounts_contract, Through(api, recorder)) as key_value:
-            key_value.start_source()
-            accounts.load(key_value.dynamodb.client("dynamodb"), accounts.generate(200, 1))
-            key_value.start_writer()
-            accounts.run(lambda: key_value.dynamodb.client("dynamodb"), 20, 200, 2, 5)
-            key_value.drain()
-        return [request for request in recorder.requests if "PutRecords" not in request.headers.get("x-amz-target", "")]
+@dataclass(frozen=True)
+class WholeRun:
+    """What a run of both pipelines showed: the rights that each principal asked for, how many sockets its programs
+    listened on, and which of these other machines can reach."""
+
+    rights: dict[str, set[Right]]
+    sockets: int
+    reachable: list[str]
+
+
+def write_accounts(key_value: KeyValuePipeline) -> None:
+    """Run the key-value pipeline under a workload until everything is in the lake."""
+    key_value.start_source()
+    items.load(key_value.client(), accounts.TABLE, accounts.generate(200, 1))
+    key_value.start_writers()
+    accounts_workload.run(key_value.client, WorkloadPlan(seconds=20, changes=200, workers=2, seed=5))
+    key_value.drain()
+
+
+def of_the_job(requests: list[Request]) -> list[Request]:
+    """The requests of the Glue job's script: all but those of the relay, which stands in for DynamoDB and only puts
+    records."""
+    return [request for request in requests if "PutRecords" not in request.headers.get("x-amz-target", "")]
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set[Right]]]:
-    """The rights that each principal asked for in a run with every kind of change, a second writer and compactions."""
+def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
+    """A run with every kind of change, a second writer and compactions."""
     folder = tmp_path_factory.mktemp("requests")
     orders.generate(0.1, 1, folder / "data")
     with pytest.MonkeyPatch.context() as patch, Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
@@ -171,30 +183,43 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
         pipeline.writer.stop()
         pipeline.connect.start()
         pipeline.start_writer()
-        orders_workload.run(pipeline.application, seconds=40, transactions=300, connections=4, seed=3)
+        orders_workload.run(pipeline.application, WorkloadPlan(seconds=40, changes=300, workers=4, seed=3))
         with pipeline.postgres.connect(DATABASE) as owner:
             # No decimal can hold NaN, so the change is quarantined.
             owner.execute("INSERT INTO northwind.products VALUES (99999, 'A', NULL, NULL, NULL, 'NaN')")
         pipeline.drain()
-        by_the_job = write_accounts(folder / "key_value", api)
+        contract = read_contract(CONTRACTS / "accounts.yaml")
+        with (
+            Recorder(api.recorder.target) as recorder,
+            KeyValuePipeline(folder / "key_value", [contract], Through(api, recorder)) as key_value,
+        ):
+            write_accounts(key_value)
+            sockets, reachable = listening_beyond_loopback()
         asked: dict[str, list[Request]] = {}
         for request in list(api.recorder.requests):
             asked.setdefault(principal(request), []).append(request)
         of_aws = {name: rights(requests, NAMES) for name, requests in asked.items()}
-        of_aws["glue writer"] = rights(by_the_job, NAMES)
+        of_aws["glue writer"] = rights(of_the_job(recorder.requests), NAMES)
         of_kafka = asked_of_kafka(folder / "kafka" / "broker.log")
-        yield {name: of_aws.get(name, set()) | of_kafka.get(name, set()) for name in PRINCIPALS}
+        recorded = {name: of_aws.get(name, set()) | of_kafka.get(name, set()) for name in PRINCIPALS}
+        return WholeRun(recorded, sockets, reachable)
 
 
 @pytest.mark.parametrize("name", PRINCIPALS)
-def test_no_right_is_asked_for_that_the_policies_are_not_held_against(
-    recorded: dict[str, set[Right]], name: str
-) -> None:
+def test_no_right_is_asked_for_that_the_policies_are_not_held_against(whole_run: WholeRun, name: str) -> None:
+    recorded = whole_run.rights[name]
     if RENEW in os.environ:
-        write_recorded(RIGHTS / f"{name.replace(' ', '_')}.yaml", recorded[name])
+        write_recorded(RIGHTS / f"{name.replace(' ', '_')}.yaml", recorded)
     (reviewed,) = [entry for entry in read_principals() if entry.name == name]
-    assert sorted(map(str, recorded[name] - reviewed.recorded)) == []
-    assert sorted(map(str, reviewed.recorded - recorded[name])) == []
+    assert sorted(map(str, recorded - reviewed.recorded)) == []
+    assert sorted(map(str, reviewed.recorded - recorded)) == []
+
+
+def test_every_part_listens_on_the_loopback_only(whole_run: WholeRun) -> None:
+    assert whole_run.reachable == []
+    # At least PostgreSQL, Kafka's broker and controller, Connect's REST interface, DynamoDB Local and the AWS API; the
+    # two Spark drivers have a socket for themselves and one for their block manager.
+    assert whole_run.sockets >= 10
 
 
 def test_the_recorder_hands_requests_and_answers_on_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from headwater.local import spark
 from headwater.local.aws import REGION, AwsApi
+from headwater.local.spark import SparkJob
 
 JOB = """
 import json, sys
@@ -29,10 +30,10 @@ def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp
     aws_api.client("s3").create_bucket(Bucket="job", CreateBucketConfiguration={"LocationConstraint": REGION})
     script = tmp_path / "job.py"
     script.write_text(JOB)
-    job = spark.submit(script, ["s3://job/t"], tmp_path / "run", endpoint=aws_api.endpoint)
+    job = spark.submit(SparkJob(script, ["s3://job/t"]), tmp_path / "run", aws_api.endpoint)
     job.start()
     try:
-        assert job.wait(120) == 0, job.log_path.read_text()[-4000:]
+        assert job.wait(120) == 0, job.program.log_path.read_text()[-4000:]
     finally:
         job.stop()
     (event,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())

@@ -8,7 +8,7 @@ from typing import Any
 
 from headwater.lake.dynamodb_export import Export, defect
 from headwater.local.aws import REGION, AwsApi
-from headwater.local.dynamodb_local import DynamoDb
+from headwater.local.dynamodb_local import DynamoDbLocal
 from tests.table_export import export_table
 
 BUCKET = "headwater-exports"
@@ -41,7 +41,7 @@ def _micros() -> int:
 def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:
     s3 = aws_api.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    with DynamoDb(tmp_path / "dynamodb") as server:
+    with DynamoDbLocal(tmp_path / "dynamodb") as server:
         dynamodb = server.client("dynamodb")
         dynamodb.create_table(
             TableName="accounts",
@@ -53,15 +53,15 @@ def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_pat
         for item in items:
             dynamodb.put_item(TableName="accounts", Item=item)
         before = _micros()
-        export = Export.open(s3, export_table(dynamodb, s3, "accounts", BUCKET, "", files=3))
+        export = Export.open(s3, export_table(dynamodb, s3, "accounts", f"s3://{BUCKET}", files=3))
     assert export.table == "accounts"
     assert before // 1000 * 1000 <= export.time <= _micros()  # an export tells milliseconds
     assert len(export.files) == 3
     assert [defect(file, s3) for file in export.files] == [None] * 3
-    found: dict[str, Any] = {}
+    exported: dict[str, Any] = {}
     for file in export.files:
         for line in gzip.decompress(s3.get_object(Bucket=BUCKET, Key=file.key)["Body"].read()).splitlines():
             item = json.loads(line)["Item"]
-            assert found.setdefault(item["id"]["S"], item) is item
-    assert len(found) == export.items == len(items)
-    assert found["ü"] == AS_JSON
+            assert exported.setdefault(item["id"]["S"], item) is item
+    assert len(exported) == export.items == len(items)
+    assert exported["ü"] == AS_JSON

@@ -6,17 +6,18 @@ import subprocess
 import sys
 import textwrap
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
-from headwater.local.processes import Process, ProcessError, free_port, listens, wait_until
+from headwater.local.processes import Process, ProcessError, Program, free_port, listens, wait_until
 
 
-def python(tmp_path: Path, program: str, **options: object) -> Process:
-    argv = [sys.executable, "-c", textwrap.dedent(program)]
-    return Process("the test's child", argv, tmp_path / "child.log", **options)  # type: ignore[arg-type]
+def python(tmp_path: Path, script: str, ready: Callable[[], bool] | None = None, timeout: float = 60) -> Process:
+    argv = [sys.executable, "-c", textwrap.dedent(script)]
+    return Process(Program("the test's child", argv, tmp_path / "child.log"), ready, timeout)
 
 
 def alive(pid: int) -> bool:
@@ -97,11 +98,11 @@ def test_it_can_be_started_again(tmp_path: Path) -> None:
 def test_nothing_outlives_the_parent(tmp_path: Path, end: signal.Signals | None) -> None:
     program = f"""
         import pathlib, signal, sys, time
-        from headwater.local.processes import Process
+        from headwater.local.processes import Process, Program
         # Whoever runs the tests in the background of a shell has it ignored.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         log = pathlib.Path({str(tmp_path)!r}) / "child.log"
-        child = Process("child", ["/bin/sh", "-c", "trap '' TERM INT; sleep 60 & echo $!; wait"], log)
+        child = Process(Program("child", ["/bin/sh", "-c", "trap '' TERM INT; sleep 60 & echo $!; wait"], log))
         child.start()
         while not log.read_text():
             time.sleep(0.01)

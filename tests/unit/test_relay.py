@@ -12,7 +12,17 @@ import pytest
 from botocore.exceptions import ClientError
 
 from headwater.local import relay
-from headwater.local.relay import Carrier, Checkpoint, Outgoing, Reader, kinesis_data, partition_key
+from headwater.local.relay import (
+    ORDERLY,
+    Carrier,
+    Checkpoint,
+    Misbehaviour,
+    Outgoing,
+    Reader,
+    Route,
+    kinesis_data,
+    partition_key,
+)
 
 MINUTE = datetime(2024, 5, 6, 7, 8, tzinfo=UTC)
 START = int(MINUTE.timestamp())
@@ -49,7 +59,7 @@ class Streams:
         return {"StreamDescription": {"Shards": [page], **more}}
 
     def get_shard_iterator(self, **request: str) -> dict[str, str]:
-        numbers = [one["dynamodb"]["SequenceNumber"] for one in self.shards[request["ShardId"]][1]]
+        numbers = [record["dynamodb"]["SequenceNumber"] for record in self.shards[request["ShardId"]][1]]
         after = request["ShardIteratorType"] == "AFTER_SEQUENCE_NUMBER"
         return {"ShardIterator": f"{request['ShardId']}/{numbers.index(request['SequenceNumber']) + 1 if after else 0}"}
 
@@ -59,14 +69,14 @@ class Streams:
             raise ClientError({"Error": {"Code": "ExpiredIteratorException"}}, "GetRecords")
         shard, at = request["ShardIterator"].split("/")
         _, records, closed = self.shards[shard]
-        found = records[int(at) : int(at) + request["Limit"]]
-        end = int(at) + len(found)
+        page = records[int(at) : int(at) + request["Limit"]]
+        end = int(at) + len(page)
         more = {} if closed and end == len(records) else {"NextShardIterator": f"{shard}/{end}"}
-        return {"Records": found, **more}
+        return {"Records": page, **more}
 
 
 def clock(*seconds: float) -> Iterator[float]:
-    return iter([START + one for one in seconds])
+    return iter([START + second for second in seconds])
 
 
 def reader(streams: Streams, checkpoint: Checkpoint | None = None, times: Iterator[float] | None = None) -> Reader:
@@ -75,10 +85,10 @@ def reader(streams: Streams, checkpoint: Checkpoint | None = None, times: Iterat
 
 
 def read_all(source: Reader) -> list[tuple[str, int]]:
-    found: list[tuple[str, int]] = []
+    events: list[tuple[str, int]] = []
     while records := source.read():
-        found += [(one["eventID"], micros - START * MICROS) for one, micros in records]
-    return found
+        events += [(record["eventID"], micros - START * MICROS) for record, micros in records]
+    return events
 
 
 def test_a_shard_is_read_after_its_parent() -> None:
@@ -140,11 +150,11 @@ class Kinesis:
 
     def put_records(self, **request: Any) -> dict[str, Any]:
         results = []
-        for at, one in enumerate(request["Records"]):
+        for at, record in enumerate(request["Records"]):
             if at in self.refuse:
                 results.append({"ErrorCode": "ProvisionedThroughputExceededException"})
             else:
-                self.taken.append((one["PartitionKey"], one["Data"]))
+                self.taken.append((record["PartitionKey"], record["Data"]))
                 results.append({"SequenceNumber": "1"})
         self.refuse = set()
         if self.crash:
@@ -152,10 +162,16 @@ class Kinesis:
         return {"Records": results}
 
 
-def carrier(streams: Streams, kinesis: Kinesis, folder: Path, dynamodb: Any = None, **options: float) -> Carrier:
+def carrier(
+    streams: Streams,
+    kinesis: Kinesis,
+    folder: Path,
+    dynamodb: Any = None,
+    misbehaviour: Misbehaviour = ORDERLY,
+) -> Carrier:
     path = folder / "checkpoint.json"
     checkpoint = Checkpoint.read(path)
-    return Carrier(reader(streams, checkpoint), dynamodb, kinesis, "accounts", "out", checkpoint, path, **options)
+    return Carrier(reader(streams, checkpoint), Route(dynamodb, kinesis, "accounts"), checkpoint, path, misbehaviour)
 
 
 def test_what_was_put_when_it_was_killed_is_put_again_with_the_same_bytes(tmp_path: Path) -> None:
@@ -174,8 +190,8 @@ def test_what_was_put_when_it_was_killed_is_put_again_with_the_same_bytes(tmp_pa
         pass
     assert kinesis.taken[0:2] == kinesis.taken[2:4]
     data = [json.loads(data) for _, data in kinesis.taken[2:]]
-    assert [one["eventID"] for one in data] == ["event-1", "event-2", "event-3"]
-    times = [one["dynamodb"]["ApproximateCreationDateTime"] for one in data]
+    assert [change["eventID"] for change in data] == ["event-1", "event-2", "event-3"]
+    times = [change["dynamodb"]["ApproximateCreationDateTime"] for change in data]
     assert times == sorted(set(times))
     assert not carrier(streams, kinesis, tmp_path).carry()
 
@@ -183,8 +199,8 @@ def test_what_was_put_when_it_was_killed_is_put_again_with_the_same_bytes(tmp_pa
 def test_a_refused_record_is_put_again(tmp_path: Path) -> None:
     kinesis = Kinesis()
     kinesis.refuse = {1}
-    one = carrier(Streams(only=(None, [record(number) for number in range(3)], False)), kinesis, tmp_path)
-    while one.carry():
+    relayed = carrier(Streams(only=(None, [record(number) for number in range(3)], False)), kinesis, tmp_path)
+    while relayed.carry():
         pass
     assert [json.loads(data)["eventID"] for _, data in kinesis.taken] == ["event-0", "event-2", "event-1"]
 
@@ -192,8 +208,8 @@ def test_a_refused_record_is_put_again(tmp_path: Path) -> None:
 def test_a_record_above_the_limit_of_kinesis_is_dropped(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     large: dict[str, Any] = {"NewImage": {"text": {"S": "ü" * 2**19}}}
     kinesis = Kinesis()
-    one = carrier(Streams(only=(None, [record(1, **large), record(2)], False)), kinesis, tmp_path)
-    while one.carry():
+    relayed = carrier(Streams(only=(None, [record(1, **large), record(2)], False)), kinesis, tmp_path)
+    while relayed.carry():
         pass
     assert [json.loads(data)["eventID"] for _, data in kinesis.taken] == ["event-2"]
     assert "event-1" in caplog.text
@@ -203,8 +219,9 @@ def test_records_are_repeated_and_delayed_when_asked_to(tmp_path: Path, monkeypa
     monkeypatch.setattr(relay, "DISORDER_SECONDS", 0.05)
     kinesis = Kinesis()
     records = [record(number) for number in range(200)]
-    one = carrier(Streams(only=(None, records, False)), kinesis, tmp_path, repeated=0.2, delayed=0.2)
-    while one.carry() or Checkpoint.read(tmp_path / "checkpoint.json").outbox:
+    disorderly = Misbehaviour(repeated=0.2, delayed=0.2)
+    relayed = carrier(Streams(only=(None, records, False)), kinesis, tmp_path, misbehaviour=disorderly)
+    while relayed.carry() or Checkpoint.read(tmp_path / "checkpoint.json").outbox:
         pass
     events = [json.loads(data)["eventID"] for _, data in kinesis.taken]
     assert set(events) == {f"event-{number}" for number in range(200)}

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.demo import report
-from headwater.demo.report import CustomerRevenue, Freshness, PipelineRun, revenue_by_customer
-from headwater.samples.orders_workload import WorkloadSummary
+from headwater.demo.report import CustomerRevenue, DemoRun, Freshness, PipelineRun, revenue_by_customer
+from headwater.samples.orders_workload import OrdersSummary
 from headwater.verify import Example, TableComparison
 
 ITEM = pa.struct(
@@ -76,7 +76,7 @@ RELATIONAL = PipelineRun(
     "relational",
     [EQUAL],
     Freshness.of([1.0, 2.0, 3.0]),
-    WorkloadSummary(2_400, 70, 12, 60.0, {"insert_order": 300, "update_order": 900}),
+    OrdersSummary(2_400, 70, 12, 60.0, {"insert_order": 300, "update_order": 900}),
 )
 KEY_VALUE = PipelineRun(
     "key_value",
@@ -92,7 +92,7 @@ def built(folder: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
         "seconds": {"start": 1.5, "drain": 0.5},
         "lake_orders": ORDERS,
     } | changes
-    report.build(folder / "demo", **arguments)
+    report.build(folder / "demo", DemoRun(**arguments))
     page = (folder / "demo" / "report.html").read_text()
     return page, json.loads((folder / "demo" / "report.json").read_text())
 
@@ -183,7 +183,7 @@ class TestFiles:
         assert "orders relational 3 3 0 0 0 ✓ accounts key-value 7 7 0 0 0 ✓" in text
         assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 changes)" in text
         assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 changes)" in text
-        assert "2,400 transactions in 60 s, by what they did; 70 rolled back on purpose, 12 attempts run again" in text
+        assert "2,400 transactions in 60 s, by what they did; 70 rolled back on purpose, 12 attempts repeated" in text
         assert "1,234 wishes in 7 s, by what they did; none was refused." in text
 
     def test_freshness_charts_share_their_axis_so_that_they_can_be_compared(self, tmp_path: Path) -> None:

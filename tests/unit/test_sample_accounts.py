@@ -15,8 +15,9 @@ from headwater.errors import UserError
 from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.local.relay import kinesis_data
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts
-from headwater.samples.accounts import Item
+from headwater.samples import accounts, accounts_workload
+from headwater.samples.items import TYPES, Item
+from headwater.samples.paced_workers import WorkloadPlan
 
 MICROS = 1_700_000_000_000_000
 
@@ -59,16 +60,16 @@ def test_the_whole_key_is_needed_to_tell_items_apart(items: list[Item]) -> None:
 
 
 def test_items_have_every_type_nested_too_and_names_that_need_quoting(items: list[Item]) -> None:
-    assert {type_ for type_, _ in all_values(items)} == set(accounts.TYPES)
-    assert {type_ for item in items for type_, _ in values(item.get("mixed", {"NULL": True}))} == set(accounts.TYPES)
+    assert {type_ for type_, _ in all_values(items)} == set(TYPES)
+    assert {type_ for item in items for type_, _ in values(item.get("mixed", {"NULL": True}))} == set(TYPES)
     assert {"nick.name", 'said "hello"', "città", "a.b.c", "größe", "["} <= {
         name for item in items for name in names(item)
     }
 
 
 def test_values_at_the_edges_occur(items: list[Item]) -> None:
-    found = {(type_, str(value)) for type_, value in all_values(items) if type_ not in ("M", "L")}
-    assert {("S", ""), ("B", "b''"), ("N", "1E-130"), ("NULL", "True")} <= found
+    scalars = {(type_, str(value)) for type_, value in all_values(items) if type_ not in ("M", "L")}
+    assert {("S", ""), ("B", "b''"), ("N", "1E-130"), ("NULL", "True")} <= scalars
     digits = [len(Decimal(value).as_tuple().digits) for type_, value in all_values(items) if type_ == "N"]
     assert max(digits) == 38
     assert any("" in value for type_, value in all_values(items) if type_ == "SS")
@@ -92,20 +93,20 @@ def test_every_item_fits_its_contract(items: list[Item]) -> None:
         decoder.item(json.dumps({"Item": json.loads(data)["dynamodb"]["NewImage"]}), MICROS, "here")
 
 
-def test_the_plan_has_every_kind_and_makes_enough_changes() -> None:
-    plan = accounts.plan(2000, seed=3)
-    assert set(plan) == set(accounts.KINDS)
-    assert 2000 <= sum(accounts.KINDS[kind].changes for kind in plan) < 2020
-    assert set(accounts.plan(0, seed=3)) == set(accounts.KINDS)
+def test_every_kind_is_chosen_and_makes_enough_changes() -> None:
+    kinds = accounts_workload.choose_kinds(2000, seed=3)
+    assert set(kinds) == set(accounts_workload.KINDS)
+    assert 2000 <= sum(accounts_workload.KINDS[kind].changes for kind in kinds) < 2020
+    assert set(accounts_workload.choose_kinds(0, seed=3)) == set(accounts_workload.KINDS)
 
 
-def test_the_plan_is_the_same_for_the_same_seed() -> None:
-    assert accounts.plan(500, seed=1) == accounts.plan(500, seed=1)
-    assert accounts.plan(500, seed=1) != accounts.plan(500, seed=2)
+def test_the_kinds_are_the_same_for_the_same_seed() -> None:
+    assert accounts_workload.choose_kinds(500, seed=1) == accounts_workload.choose_kinds(500, seed=1)
+    assert accounts_workload.choose_kinds(500, seed=1) != accounts_workload.choose_kinds(500, seed=2)
 
 
 def test_a_value_is_of_one_of_the_types_asked_for() -> None:
-    make = accounts.Maker(random.Random(5))
+    make = accounts.AccountMaker(random.Random(5))
     assert {next(iter(make.any(["S", "NULL"]))) for _ in range(50)} == {"S", "NULL"}
 
 
@@ -113,4 +114,4 @@ def test_an_empty_table_is_refused() -> None:
     client = MagicMock()
     client.get_paginator.return_value.paginate.return_value = [{"Items": []}]
     with pytest.raises(UserError, match=r"table headwater-accounts has 0 items, expected at least 8: load it first"):
-        accounts.run(lambda: client, seconds=1, changes=10, workers=2, seed=1)
+        accounts_workload.run(lambda: client, WorkloadPlan(seconds=1, changes=10, workers=2, seed=1))
