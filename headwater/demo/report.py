@@ -267,7 +267,7 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
             hovertemplate="%{x} s: %{y:,} changes<extra></extra>",
         )
     )
-    for percent, color, side in ((50, _INK, "right"), (95, _WARM, "left")):
+    for percent, color, height in ((50, _INK, 1.09), (95, _WARM, 1.0)):
         at = freshness.percentile(percent)
         chart.add_vline(
             x=at,
@@ -275,14 +275,15 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
             annotation={
                 "text": f"p{percent} {at:.1f} s",
                 "font": {"color": color},
-                "xanchor": side,
+                # Towards the middle of the chart, so that the text is never cut off.
+                "xanchor": "right" if at > longest / 2 else "left",
                 "yanchor": "bottom",
-                "y": 1,
+                "y": height,
             },
         )
     chart.update_xaxes(title="seconds from commit to readable", range=[0, longest * 1.05 or 1])
     chart.update_yaxes(title="changes")
-    return _styled(chart, 300).update_layout(margin_t=34)
+    return _styled(chart, 300).update_layout(margin_t=48)
 
 
 def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
@@ -312,7 +313,7 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
         )
     )
     total = sum(revenues)
-    chart.add_annotation(text=f"<b>{total:,.0f}</b><br>in all", showarrow=False, font={"size": 16})
+    chart.add_annotation(text=f"<b>{total:,.0f}</b><br>in total", showarrow=False, font={"size": 16})
     return _styled(chart, 520).update_layout(
         showlegend=True,
         legend={"font": {"size": 12}, "itemclick": False, "itemdoubleclick": False},
@@ -342,11 +343,11 @@ def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
                 "line": {"color": "white", "width": 1},
             },
             hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]:,} orders, revenue %{customdata[2]:,.2f}<br>"
-            "an item: quantity %{x:.1f}, revenue %{y:,.2f}<extra></extra>",
+            "per item: quantity %{x:.1f}, revenue %{y:,.2f}<extra></extra>",
         )
     )
-    chart.update_xaxes(title="average quantity of an item", rangemode="tozero")
-    chart.update_yaxes(title="average revenue of an item", rangemode="tozero")
+    chart.update_xaxes(title="average quantity per item", rangemode="tozero")
+    chart.update_yaxes(title="average revenue per item", rangemode="tozero")
     return _styled(chart, 520)
 
 

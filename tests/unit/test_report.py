@@ -179,12 +179,12 @@ class TestFiles:
         page, _ = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
         text = readable(page)
         assert "from the databases to the lake" in text
-        assert "Before that, 2,400 transactions and 1,234 wishes had changed it." in text
+        assert "Before that, 2,400 transactions and 1,234 wishes had changed the source." in text
         assert "orders relational 3 3 0 0 0 ✓ accounts key-value 7 7 0 0 0 ✓" in text
         assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 changes)" in text
         assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 changes)" in text
-        assert "2,400 transactions in 60 s, by what they did; 70 rolled back on purpose, 12 attempts repeated" in text
-        assert "1,234 wishes in 7 s, by what they did; none was refused." in text
+        assert "2,400 transactions in 60 s, by kind; 70 rolled back on purpose, 12 attempts repeated" in text
+        assert "1,234 wishes in 7 s, by kind; none was refused." in text
 
     def test_freshness_charts_share_their_axis_so_that_they_can_be_compared(self, tmp_path: Path) -> None:
         page, _ = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
@@ -193,6 +193,14 @@ class TestFiles:
             for chart in (json.loads(text) for text in re.findall(r'"chart-freshness-[\w-]+": (\{.*\}),', page))
         ]
         assert ends == [[0, 4.2], [0, 4.2]]
+
+    def test_charts_take_the_width_of_the_screen_and_tables_scroll_within_themselves(self, tmp_path: Path) -> None:
+        page, _ = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE], memory_bytes={"Kafka": 2**28})
+        charts = [json.loads(text) for text in re.findall(r'"chart-[\w-]+": (\{.*\}),', page)]
+        assert len(charts) == 8
+        assert [chart["layout"]["width"] for chart in charts if "width" in chart["layout"]] == []
+        assert "new ResizeObserver" in page.rpartition("<script>")[2]
+        assert len(re.findall("<table", page)) == len(re.findall(r'<div class="scroll"><table', page)) == 1
 
     def test_one_pipeline_alone_fills_the_page(self, tmp_path: Path) -> None:
         page, document = built(tmp_path)
