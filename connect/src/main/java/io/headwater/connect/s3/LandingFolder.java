@@ -57,30 +57,31 @@ final class LandingFolder {
     /**
      * Returns the first offset of the newest object.
      *
-     * <p>S3 lists in ascending order only. Names are offsets, so the newest is found by search instead of by reading
-     * the whole history: steps that double until nothing comes after, then halving, until one page reaches the end.
+     * <p>S3 lists in ascending order only. Names are offsets, so a search finds the newest without reading the whole
+     * history: it goes on in steps that double until nothing comes after, then halves what is left, until one page
+     * reaches the end.
      */
     private OptionalLong newest() {
-        Found found = after(folder);
-        if (found.newest < 0) {
+        FolderPage page = after(folder);
+        if (page.newest < 0) {
             return OptionalLong.empty();
         }
-        long low = found.newest; // an object begins here
+        long low = page.newest; // an object begins here
         long high = Long.MAX_VALUE; // none begins after this
-        for (long step = 1; !found.last && high == Long.MAX_VALUE && step > 0; step *= 2) {
+        for (long step = 1; !page.last && high == Long.MAX_VALUE && step > 0; step *= 2) {
             long probe = low > Long.MAX_VALUE - step ? Long.MAX_VALUE : low + step;
-            found = after(key(probe));
-            if (found.newest < 0) {
+            page = after(key(probe));
+            if (page.newest < 0) {
                 high = probe;
             } else {
-                low = found.newest;
+                low = page.newest;
             }
         }
-        while (!found.last || found.newest < 0) {
+        while (!page.last || page.newest < 0) {
             long middle = low + (high - low) / 2;
-            found = after(key(middle));
-            if (found.newest >= 0) {
-                low = found.newest;
+            page = after(key(middle));
+            if (page.newest >= 0) {
+                low = page.newest;
                 high = Math.max(high, low); // another task may be writing meanwhile
             } else if (middle == low) {
                 break;
@@ -97,16 +98,16 @@ final class LandingFolder {
      * @param newest first offset of the last object on it, or -1 when it has none
      * @param last nothing comes after the page
      */
-    private record Found(long newest, boolean last) {}
+    private record FolderPage(long newest, boolean last) {}
 
-    private Found after(String startAfter) {
-        ObjectStore.Page page = store.list(folder, startAfter);
-        List<String> names = page.keys().stream()
+    private FolderPage after(String startAfter) {
+        ObjectStore.Page listed = store.list(folder, startAfter);
+        List<String> names = listed.keys().stream()
                 .map(key -> key.substring(folder.length()))
                 .filter(name -> NAME.matcher(name).matches())
                 .toList();
         long newest = names.isEmpty() ? -1 : Long.parseLong(names.get(names.size() - 1).substring(0, DIGITS));
-        return new Found(newest, !page.truncated());
+        return new FolderPage(newest, !listed.truncated());
     }
 
     private String key(long offset) {

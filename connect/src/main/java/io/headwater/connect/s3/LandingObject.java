@@ -15,11 +15,11 @@ import org.apache.kafka.connect.sink.SinkRecord;
 /**
  * The bytes of one object in the landing bucket and the offsets that it holds.
  *
- * @param first first offset of its range; the range may begin before its first record, where offsets hold none
+ * @param first first offset of its range, which may begin before its first record: some offsets have no record
  * @param next the offset after its range
  * @param records number of records
  * @param openedAt when its first record came, in milliseconds on the task's clock
- * @param body gzip, one JSON object a line; the same records give the same bytes
+ * @param body gzip, one JSON object per line; the same records give the same bytes
  */
 record LandingObject(long first, long next, long records, long openedAt, byte[] body) {
 

@@ -14,8 +14,8 @@ import org.slf4j.LoggerFactory;
  * Lands one partition: takes its position from the bucket, buffers records, writes objects in order.
  *
  * <p>It never believes anyone but the bucket. Each object begins at the end of the one before; when the name is taken,
- * someone else has written this range (another worker's task, or this one before a crash or a lost answer), so the
- * stored object counts, the buffer is dropped, and Kafka is read again from the stored object's end.
+ * someone else has written this range (another worker's task, or this one before a crash or a lost answer). Then the
+ * stored object counts: the writer drops its buffer and has Kafka read again from the stored object's end.
  */
 final class PartitionWriter {
     private static final Logger LOG = LoggerFactory.getLogger(PartitionWriter.class);
@@ -105,7 +105,7 @@ final class PartitionWriter {
         return open == null ? Long.MAX_VALUE : open.openedAt() + flushInterval - now;
     }
 
-    /** Does the bucket owe this partition something: its position, or the writing of an object? */
+    /** Is something to be done in the bucket: finding the position, or writing an object? */
     boolean hasWork() {
         return !located || !sealed.isEmpty();
     }
@@ -170,7 +170,7 @@ final class PartitionWriter {
         long end = written ? object.next() : folder.endOf(object.first());
         stored = end;
         context.requestCommit();
-        if (end == object.next()) { // ours, or the same range by another hand
+        if (end == object.next()) { // written here, or the same range by another task
             sealed.remove();
             return;
         }

@@ -37,7 +37,7 @@ public final class S3SinkConnector extends SinkConnector {
 
     @Override
     public void stop() {
-        // Nothing is held between tasks.
+        // The connector holds nothing that must be closed.
     }
 
     @Override

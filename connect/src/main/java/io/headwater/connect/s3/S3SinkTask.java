@@ -22,8 +22,8 @@ import org.slf4j.LoggerFactory;
  * Runs the partitions that Connect assigns to it.
  *
  * <p>Failures of S3 never block the thread and never make Connect deliver a batch twice: the task keeps its buffers,
- * pauses its partitions, and tries again when Connect next calls {@link #put}, which a timeout makes sure of. So it goes
- * on polling Kafka, stays in its group, and holds at most one batch above the flush limits.
+ * pauses its partitions, and tries again when Connect next calls {@link #put}, for which it sets a timeout. So the task
+ * goes on polling Kafka, stays in its group, and holds at most one batch above the flush limits.
  */
 public final class S3SinkTask extends SinkTask {
     static final String TASK_ID = "task.id";
@@ -106,7 +106,7 @@ public final class S3SinkTask extends SinkTask {
         return offsets;
     }
 
-    /** Drops the partitions' buffers: what is not in S3 is read again by whoever gets them. */
+    /** Drops the partitions' buffers: whichever task gets the partitions reads again what is not in S3. */
     @Override
     public void close(Collection<TopicPartition> revoked) {
         for (TopicPartition partition : revoked) {

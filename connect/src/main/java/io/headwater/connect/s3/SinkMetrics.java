@@ -22,7 +22,7 @@ public final class SinkMetrics implements SinkMetricsMXBean {
         this.clock = clock;
     }
 
-    /** Counts a put that the store answers with "written" (true) or "name taken" (false). */
+    /** Runs a put, measures it and counts it; returns whether it wrote the object (false: the name is taken). */
     boolean timePut(LandingObject object, BooleanSupplier put) {
         long start = clock.getAsLong();
         boolean written = put.getAsBoolean();

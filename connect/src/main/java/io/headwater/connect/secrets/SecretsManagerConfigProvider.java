@@ -100,20 +100,20 @@ public final class SecretsManagerConfigProvider implements ConfigProvider {
     @Override
     public ConfigData get(String path, Set<String> keys) {
         if (path.isEmpty() || path.equals("arn")) {
-            throw new ConfigException("A reference to a secret names it and a field, ${PROVIDER:SECRET:FIELD}, by name "
-                    + "and not by ARN; found " + (path.isEmpty() ? "no field" : "an ARN") + ".");
+            throw new ConfigException("Expected ${PROVIDER:SECRET:FIELD} with a secret's name and a field of it; found "
+                    + (path.isEmpty() ? "no field" : "an ARN in place of the name") + ".");
         }
         Map<String, String> fields = fields(path);
-        Map<String, String> found = new HashMap<>();
+        Map<String, String> named = new HashMap<>();
         for (String key : keys) {
             String value = fields.get(key);
             if (value == null) {
                 throw new ConfigException("Secret " + path + " has no field " + key
                         + " that holds a string, number or boolean.");
             }
-            found.put(key, value);
+            named.put(key, value);
         }
-        return new ConfigData(found);
+        return new ConfigData(named);
     }
 
     @Override
