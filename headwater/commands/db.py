@@ -13,10 +13,10 @@ from psycopg import sql
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.database import administration
-from headwater.database.loading import load_folder
 from headwater.definitions.order_database import OUTBOX, ROLES, published_tables
 from headwater.errors import UserError
+from headwater.order_database import administration
+from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
 

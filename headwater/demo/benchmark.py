@@ -11,13 +11,13 @@ from pathlib import Path
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
-from headwater.database.loading import load_folder
 from headwater.demo import decoder_benchmark
 from headwater.demo.decoder_benchmark import DecoderFigures
 from headwater.demo.run import MemoryWatch, emptied, freshness
 from headwater.folder_lock import claim
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
+from headwater.order_database.loading import load_folder
 from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.samples import orders
 

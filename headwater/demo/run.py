@@ -19,11 +19,11 @@ import pyarrow.compute as pc
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
-from headwater.database.loading import load_folder
 from headwater.demo import report
 from headwater.folder_lock import claim
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
+from headwater.order_database.loading import load_folder
 from headwater.paths import BUILD, CONTRACTS, RUN
 from headwater.samples import dynamodb_tables, orders, orders_workload
 from headwater.samples.items_workload import ItemsSummary

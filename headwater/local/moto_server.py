@@ -1,9 +1,9 @@
 """moto's server, with Kinesis streams that behave as Kinesis does where a reader depends on it.
 
-moto 5.2.5 keeps putting records into a shard that a split or a merge has closed, copies the records of merged shards,
-counts the sequence numbers of each shard from 1, and lets a closed shard be read for ever. A reader that follows
-resharding cannot be tested against that. Here a record goes to the open shard of its hash key, stays where it was put,
-gets a sequence number above all earlier ones, and the iterator of a closed shard ends behind its last record.
+moto 5.2.5 puts records into shards that a split or a merge has closed, copies the records of merged shards, counts the
+sequence numbers of each shard from 1, and never ends the iterator of a closed shard. A reader that follows resharding
+cannot be tested against that. Here a record goes to the open shard of its hash key and stays there, its sequence number
+is higher than all before, and the iterator of a closed shard ends after its last record.
 """
 
 import hashlib
@@ -15,9 +15,9 @@ from moto import server
 from moto.kinesis import models
 from moto.kinesis.utils import decompose_shard_iterator
 
-# As long as Kinesis's own, which have 56 digits.
+# As many digits as Kinesis's own numbers have: 56.
 _sequence_numbers = itertools.count(49 * 10**54)
-# Requests come in threads of their own, and a reader must not see a shard in mid-split.
+# Each request has a thread of its own, and a reader must not see a shard in the middle of a split.
 _lock = threading.RLock()
 _put_record = models.Stream.put_record
 _split_shard = models.Stream.split_shard

@@ -14,7 +14,6 @@ import psycopg
 
 from headwater.console import Announce
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.database import administration
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.glue_table import table_input
@@ -26,6 +25,7 @@ from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import Process, ProcessError, wait_until
 from headwater.local.spark import SparkJob
+from headwater.order_database import administration
 from headwater.paths import CONTRACTS, ROOT
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
 

@@ -1,4 +1,4 @@
-"""Child processes that are ready when `start` returns and never outlive the process that started them."""
+"""Child processes that are ready when ``start`` returns and never outlive the process that started them."""
 
 import os
 import signal

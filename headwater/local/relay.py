@@ -234,7 +234,7 @@ class Reader:
         try:
             answer = self._streams.get_records(ShardIterator=self._iterator(shard), Limit=READ_LIMIT)
         except ClientError as error:
-            if error.response["Error"]["Code"] != "ExpiredIteratorException":
+            if not self._can_begin_anew(error, shard):
                 raise
             del self._iterators[shard]
             return []
@@ -249,6 +249,16 @@ class Reader:
             self._checkpoint.finished.append(shard)
             self._open = None
         return records
+
+    def _can_begin_anew(self, error: ClientError, shard: str) -> bool:
+        """Whether another iterator of a shard reads on where this one failed.
+
+        Sequence numbers of DynamoDB Local grow over all tables: an iterator of an empty shard lies before the shard's
+        oldest record once another table has changed, and counts as trimmed.
+        """
+        code = error.response["Error"]["Code"]
+        unread = shard not in self._checkpoint.positions
+        return code == "ExpiredIteratorException" or (code == "TrimmedDataAccessException" and unread)
 
     def _iterator(self, shard: str) -> str:
         if shard not in self._iterators:

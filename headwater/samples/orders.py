@@ -1,7 +1,7 @@
 """Northwind-shaped data of any size, the same for the same scale and seed.
 
-Names and texts are made up here. The shape follows Northwind: few regions, shippers and employees, customers and
-products of very different weight, a handful of items an order, empty fields where the original has some.
+Names and texts are made up here. The shape follows Northwind: few regions, shippers and employees, a few customers and
+products that make up most of the trade, a handful of items per order, and empty fields where the original has some.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _Row = Sequence[object]
 
 
 def generate(scale: float, seed: int, folder: Path) -> dict[str, int]:
-    """Write one CSV file a table into ``folder``, as ``headwater.database.loading`` reads them; returns rows by table.
+    """Write one CSV file per table into ``folder``, as ``headwater.order_database.loading`` reads them; returns rows by table.
 
     Scale 1 has 830 orders, as Northwind. Orders and customers grow with the scale, products and suppliers with its
     square root, the rest stays. Raises UserError where the scale is not above 0 and at most 10,000.

@@ -18,11 +18,11 @@ from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.database import administration
 from headwater.definitions import order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import Process, Program, wait_until
+from headwater.order_database import administration
 from headwater.paths import CONTRACTS
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal

@@ -21,12 +21,12 @@ from custom_resources import connector, database_bootstrap
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
-from headwater.database.loading import load_folder
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
+from headwater.order_database.loading import load_folder
 from headwater.paths import BUILD, CONTRACTS
 from headwater.samples import orders
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api

@@ -15,11 +15,11 @@ import pytest
 
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.database import administration
-from headwater.database.loading import load_folder
 from headwater.definitions import order_database
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.order_database import administration
+from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
 

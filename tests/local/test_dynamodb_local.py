@@ -85,15 +85,15 @@ class Source:
 
     def records(self) -> list[dict[str, Any]]:
         """The stream's records, a shard's after its parents', which must have an end."""
-        found = []
+        records = []
         for shard in self.shards():
             iterator = self.kinesis.get_shard_iterator(
                 StreamName=self.name, ShardId=shard["ShardId"], ShardIteratorType="TRIM_HORIZON"
             )["ShardIterator"]
             answer = self.kinesis.get_records(ShardIterator=iterator, Limit=10_000)
             assert ("NextShardIterator" in answer) == ("EndingSequenceNumber" not in shard["SequenceNumberRange"])
-            found += answer["Records"]
-        return found
+            records += answer["Records"]
+        return records
 
     def data(self) -> list[dict[str, Any]]:
         return [json.loads(record["Data"]) for record in self.records()]
@@ -103,19 +103,19 @@ class Source:
 def source(
     dynamodb: DynamoDbLocal, aws_api: AwsApi, tmp_path: Path, request: pytest.FixtureRequest
 ) -> Iterator[Source]:
-    found = Source(dynamodb, aws_api, tmp_path, re.sub(r"\W", "-", request.node.name))
-    yield found
+    source = Source(dynamodb, aws_api, tmp_path, re.sub(r"\W", "-", request.node.name))
+    yield source
     # Deleting the table would wait for DynamoDB Local's search for expired items, which each table otherwise keeps.
-    found.client.update_time_to_live(
-        TableName=found.name, TimeToLiveSpecification={"Enabled": False, "AttributeName": accounts.TTL_ATTRIBUTE}
+    source.client.update_time_to_live(
+        TableName=source.name, TimeToLiveSpecification={"Enabled": False, "AttributeName": accounts.TTL_ATTRIBUTE}
     )
 
 
 def by_item(records: list[dict[str, Any]]) -> dict[str, list[dict[str, Any]]]:
-    found = defaultdict(list)
-    for one in records:
-        found[json.dumps(one["dynamodb"]["Keys"], sort_keys=True)].append(one)
-    return found
+    changes = defaultdict(list)
+    for record in records:
+        changes[json.dumps(record["dynamodb"]["Keys"], sort_keys=True)].append(record)
+    return changes
 
 
 def creation(record: dict[str, Any]) -> int:
@@ -216,9 +216,9 @@ def test_a_time_is_never_later_than_its_change(source: Source) -> None:
         with ThreadPoolExecutor(4) as pool:
             list(pool.map(put, range(4)))
         relay.await_caught_up()
-    found = {one["dynamodb"]["Keys"]["id"]["S"]: creation(one) for one in source.data()}
-    assert len(found) == len(written) == len(set(found.values()))
-    assert all(found[name] <= done for name, done in written.items())
+    times = {record["dynamodb"]["Keys"]["id"]["S"]: creation(record) for record in source.data()}
+    assert len(times) == len(written) == len(set(times.values()))
+    assert all(times[name] <= done for name, done in written.items())
 
 
 def test_a_write_that_changes_nothing_or_is_refused_leaves_no_record(source: Source) -> None:
@@ -242,7 +242,7 @@ def test_a_write_that_changes_nothing_or_is_refused_leaves_no_record(source: Sou
         )
     with source.relay() as relay:
         relay.await_caught_up()
-    assert [one["eventName"] for one in source.data()] == ["INSERT"]
+    assert [record["eventName"] for record in source.data()] == ["INSERT"]
 
 
 def test_what_dynamodb_local_expires_has_the_identity_of_dynamodb(source: Source) -> None:
@@ -251,7 +251,7 @@ def test_what_dynamodb_local_expires_has_the_identity_of_dynamodb(source: Source
     wait_until("DynamoDB Local to delete an expired item", lambda: count()["Count"] == 0, timeout=60)
     with source.relay() as relay:
         relay.await_caught_up()
-    assert [(one["eventName"], one["userIdentity"]) for one in source.data()] == [
+    assert [(record["eventName"], record["userIdentity"]) for record in source.data()] == [
         ("INSERT", None),
         ("REMOVE", TTL_IDENTITY),
     ]
@@ -276,9 +276,9 @@ def test_the_relay_expires_items_in_dynamodbs_name_and_no_others(source: Source)
         source.delete({**KEY, "id": {"S": "expired"}})
         relay.await_caught_up()
     removed = defaultdict(list)
-    for one in source.data():
-        if one["eventName"] == "REMOVE":
-            removed[one["dynamodb"]["Keys"]["id"]["S"]].append(one["userIdentity"])
+    for record in source.data():
+        if record["eventName"] == "REMOVE":
+            removed[record["dynamodb"]["Keys"]["id"]["S"]].append(record["userIdentity"])
     assert removed == {"deleted by hand": [None], "expired": [TTL_IDENTITY, None]}
 
 
@@ -302,9 +302,9 @@ def test_a_killed_relay_goes_on_where_it_was_and_loses_nothing(source: Source) -
     for record in source.records():
         bytes_by_event[json.loads(record["Data"])["eventID"]].add(record["Data"])
     assert next(kills) > 3
-    assert all(len(found) == 1 for found in bytes_by_event.values())
-    once = list({one["eventID"]: one for one in data}.values())
-    assert len([one for one in once if one["userIdentity"] is None]) == changes
+    assert all(len(versions) == 1 for versions in bytes_by_event.values())
+    once = list({record["eventID"]: record for record in data}.values())
+    assert len([record for record in once if record["userIdentity"] is None]) == changes
     follow(once)
 
 
@@ -317,7 +317,7 @@ def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: 
         summary = accounts_workload.run(factory, plan, reports.append, table=source.name)
         relay.await_caught_up()
     data = source.data()
-    by_client = [one for one in data if one["userIdentity"] is None]
+    by_client = [record for record in data if record["userIdentity"] is None]
     assert len(by_client) == 100 + summary.changes
     assert len(data) - len(by_client) >= summary.expiring > 0
     assert summary.changes >= 500
@@ -325,9 +325,9 @@ def test_the_workload_makes_every_kind_of_change_and_counts_its_records(source: 
     assert summary.refused >= summary.by_kind["update_refused"]
     assert summary.cancelled == summary.by_kind["transact_cancelled"]
     assert (reports[-1].changes, reports[-1].wanted) == (summary.changes, 500)
-    assert Counter(one["eventName"] for one in data).keys() == {"INSERT", "MODIFY", "REMOVE"}
+    assert Counter(record["eventName"] for record in data).keys() == {"INSERT", "MODIFY", "REMOVE"}
     follow(data)
-    images = [(one["dynamodb"].get("OldImage", {}), one["dynamodb"].get("NewImage", {})) for one in data]
+    images = [(record["dynamodb"].get("OldImage", {}), record["dynamodb"].get("NewImage", {})) for record in data]
     changed = [(old, new) for old, new in images if old and new]
     assert any(old.get("registrationDate", {}) != new.get("registrationDate", {}) for old, new in changed)
     assert any(old["mixed"].keys() != new["mixed"].keys() for old, new in changed if "mixed" in old and "mixed" in new)
@@ -352,8 +352,8 @@ def test_a_stream_that_is_resharded_meanwhile_gets_every_record_once_and_in_orde
     assert done == {"split", "merge"}
     assert len(source.shards()) == 5
     data = source.data()
-    assert len([one for one in data if one["userIdentity"] is None]) == changes
-    assert len({one["eventID"] for one in data}) == len(data)
+    assert len([record for record in data if record["userIdentity"] is None]) == changes
+    assert len({record["eventID"] for record in data}) == len(data)
     for records in by_item(data).values():
         assert records == sorted(records, key=creation)
     numbers = {shard["ShardId"]: shard["SequenceNumberRange"] for shard in source.shards()}
@@ -368,11 +368,11 @@ def test_it_repeats_and_delays_as_the_real_destination_may(source: Source) -> No
         changes = source.work(1, 300, lambda progress: None)
         relay.await_caught_up()
     data = source.data()
-    events = Counter(one["eventID"] for one in data)
-    once = list({one["eventID"]: one for one in data}.values())
+    events = Counter(record["eventID"] for record in data)
+    once = list({record["eventID"]: record for record in data}.values())
     assert max(events.values()) > 1
     assert any(records != sorted(records, key=creation) for records in by_item(once).values())
-    assert len([one for one in once if one["userIdentity"] is None]) == changes
+    assert len([record for record in once if record["userIdentity"] is None]) == changes
     follow(once)
 
 

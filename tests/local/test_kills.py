@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.database.loading import load_folder
 from headwater.definitions import connectors
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
+from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
 from headwater.samples.orders_workload import OrdersSummary

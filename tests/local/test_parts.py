@@ -60,4 +60,4 @@ def test_the_aws_api_answers_again_at_the_same_address(aws_api: AwsApi, monkeypa
     assert aws_api.endpoint == endpoint
     bucket = "parts-of-a-test"
     aws_api.client("s3").create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-    assert bucket in {found["Name"] for found in aws_api.client("s3").list_buckets()["Buckets"]}
+    assert bucket in {listed["Name"] for listed in aws_api.client("s3").list_buckets()["Buckets"]}

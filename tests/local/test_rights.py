@@ -16,7 +16,6 @@ import psycopg
 import pytest
 
 from headwater.contract.reading import read_contract, read_contracts
-from headwater.database.loading import load_folder
 from headwater.definitions import connectors
 from headwater.deployment.rights import Right, read_principals
 from headwater.local import aws, java
@@ -24,6 +23,7 @@ from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
+from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, RIGHTS
 from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
 from headwater.samples.paced_workers import WorkloadPlan

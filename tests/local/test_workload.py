@@ -10,10 +10,10 @@ import psycopg
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.database import administration
-from headwater.database.loading import load_folder
 from headwater.definitions.order_database import ROLES
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.order_database import administration
+from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress

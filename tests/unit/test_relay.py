@@ -48,7 +48,7 @@ class Streams:
 
     def __init__(self, **shards: tuple[str | None, list[dict[str, Any]], bool]) -> None:
         self.shards = shards
-        self.expired = False
+        self.refusal = ""
 
     def describe_stream(self, **request: str) -> dict[str, Any]:
         names = list(self.shards)
@@ -64,9 +64,9 @@ class Streams:
         return {"ShardIterator": f"{request['ShardId']}/{numbers.index(request['SequenceNumber']) + 1 if after else 0}"}
 
     def get_records(self, **request: Any) -> dict[str, Any]:
-        if self.expired:
-            self.expired = False
-            raise ClientError({"Error": {"Code": "ExpiredIteratorException"}}, "GetRecords")
+        if self.refusal:
+            refusal, self.refusal = self.refusal, ""
+            raise ClientError({"Error": {"Code": refusal}}, "GetRecords")
         shard, at = request["ShardIterator"].split("/")
         _, records, closed = self.shards[shard]
         page = records[int(at) : int(at) + request["Limit"]]
@@ -124,12 +124,22 @@ def test_a_full_answer_says_nothing_of_what_comes_after_it(monkeypatch: pytest.M
     assert [micros for _, micros in read_all(source)] == [0, 1, 2, 3, 4]
 
 
-def test_an_expired_iterator_is_replaced() -> None:
+@pytest.mark.parametrize("refusal", ["ExpiredIteratorException", "TrimmedDataAccessException"])
+def test_an_iterator_that_has_expired_or_was_made_in_an_empty_shard_is_replaced(refusal: str) -> None:
     streams = Streams(only=(None, [record(1), record(2)], False))
     source = reader(streams)
-    streams.expired = True
+    streams.refusal = refusal
     assert source.read() == []
     assert len(source.read()) == 2
+
+
+def test_records_that_were_trimmed_behind_the_position_are_an_error() -> None:
+    streams = Streams(only=(None, [record(1)], False))
+    source = reader(streams)
+    assert len(source.read()) == 1
+    streams.refusal = "TrimmedDataAccessException"
+    with pytest.raises(ClientError, match="TrimmedDataAccessException"):
+        source.read()
 
 
 def test_a_checkpoint_comes_back_from_its_file(tmp_path: Path) -> None:

@@ -9,9 +9,9 @@ from pathlib import Path
 import psycopg
 from psycopg import sql
 
-from headwater.database.queries import require_created, row_count, server_message, single_value
 from headwater.definitions.order_database import OUTBOX, TABLES
 from headwater.errors import UserError
+from headwater.order_database.queries import require_created, row_count, server_message, single_value
 
 RowsLoaded = Callable[[str, int, int], None]
 """Is called with a table's name, how many of its rows are loaded, and how many it gets."""

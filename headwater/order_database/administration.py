@@ -9,7 +9,6 @@ import psycopg
 from psycopg import sql
 
 from headwater.contract.model import Contract
-from headwater.database.queries import require_created, row_count, server_message, single_value
 from headwater.definitions.connectors import PUBLICATION, SLOT, SOURCE_NAME
 from headwater.definitions.order_database import (
     OUTBOX,
@@ -22,6 +21,7 @@ from headwater.definitions.order_database import (
     repair_statement,
 )
 from headwater.errors import UserError
+from headwater.order_database.queries import require_created, row_count, server_message, single_value
 
 _LEAST_ORDER, _GREATEST_ORDER = -(1 << 31), (1 << 31) - 1
 
