@@ -67,7 +67,7 @@ _Row = Sequence[object]
 
 
 def generate(scale: float, seed: int, folder: Path) -> dict[str, int]:
-    """Write one CSV file per table into ``folder``, as ``headwater.order_database.loading`` reads them; returns rows by table.
+    """Write one CSV file per table into ``folder``, as ``order_database.loading`` reads them; returns rows by table.
 
     Scale 1 has 830 orders, as Northwind. Orders and customers grow with the scale, products and suppliers with its
     square root, the rest stays. Raises UserError where the scale is not above 0 and at most 10,000.
