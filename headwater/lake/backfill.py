@@ -23,7 +23,7 @@ from headwater.lake.quarantine import TooManyBadRecords
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headwater.lake.table import Progress
+    from headwater.lake.progress import Progress
     from headwater.lake.writer import TableWriter
 
 

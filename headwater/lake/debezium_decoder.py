@@ -12,7 +12,7 @@ from typing import Any
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import SourceType
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
-from headwater.lake.convert import (
+from headwater.lake.exact_values import (
     TOAST_PLACEHOLDER,
     Converter,
     Unfit,

@@ -22,7 +22,6 @@ from msgspec import Raw
 
 from headwater.contract.model import Contract
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
-from headwater.lake.convert import Unfit, dotted, unfit
 from headwater.lake.dynamodb_values import (
     DEFECTS,
     NULL_TEXT,
@@ -36,6 +35,7 @@ from headwater.lake.dynamodb_values import (
     path_of,
     spell,
 )
+from headwater.lake.exact_values import Unfit, dotted, unfit
 
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}

@@ -22,7 +22,7 @@ from msgspec import Raw
 from headwater.contract.model import UNKNOWN_MONTH, Column
 from headwater.contract.types import Type
 from headwater.lake.changes import plain_digits
-from headwater.lake.convert import Converter, Unfit, dotted, scalar_converter, unfit
+from headwater.lake.exact_values import Converter, Unfit, dotted, scalar_converter, unfit
 
 # What a defect of a record raises while it is taken apart.
 DEFECTS = (

@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_lines
-from headwater.lake.table import Progress
+from headwater.lake.progress import Progress
 from headwater.lake.writer import TableWriter
 
 

@@ -14,7 +14,7 @@ from headwater.errors import UserError
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.kinesis import KinesisStream
-from headwater.lake.table import Progress
+from headwater.lake.progress import Progress
 from headwater.lake.writer import Advance, TableWriter
 
 # How Glue's Kinesis source calls a record's data when it is told not to parse it, and how Spark's own sources do.

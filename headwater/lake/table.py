@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.contract.model import Contract
+from headwater.lake.progress import Progress
 
 _METADATA_PREFIX = "headwater."
 _PROGRESS = _METADATA_PREFIX + "progress"
@@ -57,36 +57,6 @@ _OPTIONS = {
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.datasource.write.commitmeta.key.prefix": _METADATA_PREFIX,
 }
-
-
-@dataclass(frozen=True)
-class Progress:
-    """What every commit of Headwater's carries. ``cursor``: how far the source is read. ``floor``: the ``_order`` below
-    which no row is alive. ``epoch`` and ``layout`` (key, partitioning, buckets): what the table was written with.
-    ``since``: when streaming began, in microseconds since 1970; all changes from then on are read; 0: not known.
-    ``exports``: how many data files of each export are in the table.
-
-    The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
-
-    cursor: dict[str, int] = field(default_factory=dict)
-    floor: str = ""
-    epoch: int = 1
-    layout: str = ""
-    since: int = 0
-    exports: dict[str, int] = field(default_factory=dict)
-
-    def with_streaming_start(self) -> Progress:
-        """This progress with ``since`` set to now, unless an earlier moment is known."""
-        return self if self.since else replace(self, since=time.time_ns() // 1000)
-
-    def to_json(self) -> str:
-        """The text kept in the commit's metadata."""
-        return json.dumps(asdict(self), sort_keys=True)
-
-    @staticmethod
-    def from_json(text: str) -> Progress:
-        """Read back what ``to_json`` wrote."""
-        return Progress(**json.loads(text))
 
 
 @dataclass(frozen=True)

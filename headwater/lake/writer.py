@@ -8,16 +8,18 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from headwater.contract.model import Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
+from headwater.lake.late_changes import buried, latest
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
-from headwater.lake.table import Commit, HudiTable, Progress, layout
+from headwater.lake.progress import Progress
+from headwater.lake.table import Commit, HudiTable, layout
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
@@ -173,29 +175,3 @@ class TableWriter:
                 "seconds": round(completed - started, 3),
             }
         )
-
-
-def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
-    """Turn rows older than the floor into tombstones at the floor: a TRUNCATE or a completed snapshot ended them."""
-    if not floor:
-        return rows
-    below = F.col("_order") < floor
-    kept = {*contract.key, *contract.partition_by, "_key", "_op", "_source_ts", "_position"}
-
-    def column(name: str) -> Column:
-        if name == "_order":
-            return F.when(below, F.lit(floor)).otherwise(F.col(name)).alias(name)
-        if name == "_deleted":
-            return (F.col(name) | below).alias(name)
-        return F.col(name) if name in kept else F.when(~below, F.col(name)).alias(name)
-
-    return rows.select([column(name) for name, _ in contract.lake_columns()])
-
-
-def latest(rows: DataFrame, contract: Contract) -> DataFrame:
-    """The latest change of each partition and key, by one aggregate. A row wins over the tombstone of a floor that was
-    taken with it: the floor's order is just below the row's."""
-    names = [name for name, _ in contract.lake_columns()]
-    keys = [*contract.partition_by, "_key"]
-    grouped = rows.groupBy(*keys).agg(F.max_by(F.struct(*names), F.col("_order")).alias("latest"))
-    return grouped.select("latest.*")

@@ -19,8 +19,9 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.lease import Lease
+from headwater.lake.progress import Progress
 from headwater.lake.streamed_changes import StreamedChanges
-from headwater.lake.table import HudiTable, Progress
+from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options

@@ -16,7 +16,8 @@ from pyspark.sql import functions as F
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.glue_table import table_input
-from headwater.lake.table import HudiTable, Progress
+from headwater.lake.progress import Progress
+from headwater.lake.table import HudiTable
 from headwater.local import spark as local_spark
 from headwater.local.aws import REGION, AwsApi
 from headwater.packaging import jars

@@ -11,8 +11,8 @@ import pytest
 
 from headwater.contract.reading import parse_contract
 from headwater.lake.changes import BadRecord, Decoded, record_key
-from headwater.lake.convert import TOAST_PLACEHOLDER
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
+from headwater.lake.exact_values import TOAST_PLACEHOLDER
 
 CONTRACT = parse_contract(
     """

@@ -2,7 +2,7 @@
 
 import time
 
-from headwater.lake.table import Progress
+from headwater.lake.progress import Progress
 
 
 def test_the_start_of_streaming_is_now_where_it_is_not_known() -> None:
