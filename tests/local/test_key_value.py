@@ -35,7 +35,7 @@ columns:
   - {name: number, type: bigint, source_type: N}
   - {name: kind, type: string, source_type: S}
   - {name: position, type: "struct<lat:decimal(9,6),lon:decimal(9,6)>", source_type: M}
-  - {name: city, type: string, source_type: S, from: position.city}
+  - {name: city, type: string, source_type: S, from: home.city}
   - {name: readings, type: "array<decimal(12,4)>", source_type: NS}
   - {name: seen_at, type: timestamp, source_type: S, from: seenAt}
   - {name: seen_month, type: string, source_type: S, from: seenAt, transform: month}
