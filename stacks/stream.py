@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterable, Mapping, Sequence
 
 import aws_cdk as cdk
@@ -142,7 +143,7 @@ class StreamStack(HeadwaterStack):
             topic_name=name,
             partition_count=partitions,
             replication_factor=self._copies,
-            configs=base64.b64encode(properties_text(config).encode()).decode(),
+            configs=base64.b64encode(json.dumps(config, sort_keys=True).encode()).decode(),
         )
         topic.apply_removal_policy(self.data_removal)
         return topic

@@ -152,7 +152,7 @@ def test_the_offset_topic_is_compacted(dev: "Synthesized") -> None:
         for resource in dev.resources("AWS::MSK::Topic").values()
         if resource["Properties"]["TopicName"] == OFFSET_TOPIC
     ]
-    assert base64.b64decode(topic["Configs"]).decode() == "cleanup.policy=compact\n"
+    assert json.loads(base64.b64decode(topic["Configs"])) == {"cleanup.policy": "compact"}
 
 
 def test_kafka_takes_iam_over_tls_only(every: "Synthesized") -> None:
