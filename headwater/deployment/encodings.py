@@ -21,16 +21,16 @@ _PRESTO_VIEW = re.compile(r"/\* Presto View: (\S+) \*/")
 # What the text of a view has to tell Athena.
 _VIEW_FIELDS = {"originalSql", "catalog", "schema", "columns"}
 # Names of https://kafka.apache.org/39/documentation.html#topicconfigs.
-TOPIC_CONFIGS = frozenset(
-    """cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
+_TOPIC_CONFIGS = """
+    cleanup.policy compression.gzip.level compression.lz4.level compression.type compression.zstd.level
     delete.retention.ms file.delete.delay.ms flush.messages flush.ms follower.replication.throttled.replicas
     index.interval.bytes leader.replication.throttled.replicas local.retention.bytes local.retention.ms
     max.compaction.lag.ms max.message.bytes message.downconversion.enable message.format.version
     message.timestamp.after.max.ms message.timestamp.before.max.ms message.timestamp.difference.max.ms
     message.timestamp.type min.cleanable.dirty.ratio min.compaction.lag.ms min.insync.replicas preallocate
     remote.log.copy.disable remote.log.delete.on.disable remote.storage.enable retention.bytes retention.ms
-    segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable""".split()
-)
+    segment.bytes segment.index.bytes segment.jitter.ms segment.ms unclean.leader.election.enable
+"""
 
 
 class _WrongForm(Exception):
@@ -103,7 +103,7 @@ def _json_object(text: str) -> Mapping[str, Any]:
 
 def _topic_configs(text: str) -> None:
     configs = _json_object(_decoded(text))
-    unknown = sorted(set(configs) - TOPIC_CONFIGS)
+    unknown = sorted(set(configs) - set(_TOPIC_CONFIGS.split()))
     if unknown:
         raise _WrongForm(f"names of Kafka's topic configurations, not {', '.join(unknown)}")
     if not all(isinstance(value, str) for value in configs.values()):
