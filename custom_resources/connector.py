@@ -1,8 +1,9 @@
 """A connector of MSK Connect that keeps its name, and with it its position, through every change.
 
-Offsets hang on the connector's name. A changed configuration or capacity is updated in place. Any other change needs
-another connector of the same name, which can be created only once the first is gone and, for the source, once the
-replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before it deletes the first.
+Offsets hang on the connector's name. A changed configuration, capacity, plugin or worker configuration is updated in
+place. Any other change needs another connector of the same name, which can be created only once the first is gone and,
+for the source, once the replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before it
+deletes the first.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import Any
 
 import boto3
@@ -26,8 +27,14 @@ OWNER_TAG = "headwater:owner"
 MAKE_TAG = "headwater:made-of"
 REQUEST_TAG = "headwater:request"
 
-# What UpdateConnector can change, one part per call, and the operation that it then runs.
-_IN_PLACE = {"connectorConfiguration": "UPDATE_CONNECTOR_CONFIGURATION", "capacity": "UPDATE_WORKER_SETTING"}
+# What UpdateConnector changes, by the operation that it then runs. A call takes the parts of one operation; the workers
+# come first, because a configuration may need the new plugin.
+# https://docs.aws.amazon.com/MSKC/latest/mskc/API_UpdateConnector.html
+_IN_PLACE = {
+    "UPDATE_WORKER_SETTING": ("capacity", "plugins", "workerConfiguration"),
+    "UPDATE_CONNECTOR_CONFIGURATION": ("connectorConfiguration",),
+}
+_PARTS_IN_PLACE = frozenset(part for parts in _IN_PLACE.values() for part in parts)
 _UPDATE_FAILED = ("UPDATE_FAILED", "ROLLBACK_FAILED", "ROLLBACK_COMPLETE")
 _UNDER_WAY = ("CREATING", "UPDATING", "DELETING", "RESTARTING", "PAUSING", "RESUMING")
 # CloudFormation hands every value on as text: these properties are numbers and booleans for MSK Connect.
@@ -71,7 +78,7 @@ def make(definition: Mapping[str, Any]) -> str:
     ``definition`` holds the arguments of CreateConnector. The order within lists does not count, because MSK lists the
     brokers in another order at each look-up.
     """
-    fixed = {key: value for key, value in definition.items() if key not in _IN_PLACE}
+    fixed = {key: value for key, value in definition.items() if key not in _PARTS_IN_PLACE}
     cluster = json.loads(json.dumps(fixed["kafkaCluster"]["apacheKafkaCluster"]))
     cluster["bootstrapServers"] = sorted(cluster["bootstrapServers"].split(","))
     for part in ("securityGroups", "subnets"):
@@ -119,16 +126,17 @@ class _Request:
         for update in updates:
             if update["connectorOperationState"] in _UPDATE_FAILED:
                 raise ResourceFailed(f"The connector {self._name} refused its update: {self._error(update)}")
+        changed = {part: definition[part] for part in _PARTS_IN_PLACE if connector.get(part) != definition[part]}
         # A connector that failed before this request, or by an earlier request's update, is beyond repair.
-        if state == "FAILED" or tags.get(MAKE_TAG) != make(definition):
+        if state == "FAILED" or tags.get(MAKE_TAG) != make(definition) or not changed.keys() <= self._updatable():
             return self._delete(connector)
-        for part, operation in _IN_PLACE.items():
-            if connector[part] != definition[part]:
+        for operation, parts in _IN_PLACE.items():
+            change = {part: changed[part] for part in parts if part in changed}
+            if change:
                 if not any(update["connectorOperationType"] == operation for update in updates):
                     arn, version = connector["connectorArn"], connector["currentVersion"]
-                    change = {part: definition[part]}
                     self._connect.update_connector(connectorArn=arn, currentVersion=version, **change)
-                return self._wait(f"the connector to take its {part}")
+                return self._wait(f"the connector to take its {', '.join(change)}")
         return lifecycle.done(ConnectorArn=connector["connectorArn"])
 
     def remove(self) -> Outcome:
@@ -142,6 +150,14 @@ class _Request:
         if connector["connectorState"] in _UNDER_WAY:
             return self._wait(f"the connector, which is {connector['connectorState']}")
         return self._delete(connector)
+
+    def _updatable(self) -> Set[str]:
+        """What UpdateConnector takes in the boto3 that Lambda's Python brings along. One that is older than AWS's
+        documentation would refuse plugins and worker configurations."""
+        request: Mapping[str, Any] = self._connect.meta.service_model.operation_model(
+            "UpdateConnector"
+        ).input_shape.members
+        return request.keys()
 
     def _find(self) -> Mapping[str, Any] | None:
         """The description of the connector of that name. Connectors can only be listed by a prefix of their names."""
@@ -191,7 +207,7 @@ class _Request:
         return [
             operation
             for operation in operations["connectorOperations"]
-            if operation["connectorOperationType"] in _IN_PLACE.values()
+            if operation["connectorOperationType"] in _IN_PLACE
             and operation["creationTime"].timestamp() >= lifecycle.began(self._event)
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import botocore.session
@@ -21,6 +22,8 @@ class Modelled:
     """
 
     def __init__(self, service: str, stand_in: object) -> None:
+        # Where boto3's clients keep the description.
+        self.meta = SimpleNamespace(service_model=botocore.session.get_session().get_service_model(service))
         self._operations = _operations(service)
         self._stand_in = stand_in
         self.calls: list[str] = []

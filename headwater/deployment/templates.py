@@ -7,6 +7,7 @@ attribute. ARNs are composed as AWS composes them, with the placeholder in place
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -204,7 +205,7 @@ class Deployment:
         if function == "Fn::Select":
             return argument[1][int(argument[0])]
         if function == "Fn::Base64":
-            return argument
+            return base64.b64encode(str(argument).encode()).decode()
         raise UserError(
             f"{stack}: found {function}, expected a function that headwater/deployment/templates.py evaluates: "
             "add it there"

@@ -31,6 +31,7 @@ from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queri
 
 DATABASE = "northwind"
 GLUE_DATABASE = "headwater_local"
+ENVIRONMENT = "local"
 LANDING_BUCKET = "headwater-landing"
 LAKE_BUCKET = "headwater-lake"
 SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
@@ -80,6 +81,7 @@ class Pipeline(ExitStack):
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
         self.enter_context(self.broker)
         self.settings = CaptureSettings(
+            environment=ENVIRONMENT,
             region=aws.REGION,
             database_host=self.postgres.host,
             database_port=self.postgres.port,
@@ -90,6 +92,11 @@ class Pipeline(ExitStack):
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings))
 
+    @property
+    def connector_names(self) -> tuple[str, str]:
+        """The names of source and sink."""
+        return connectors.source_name(self.settings), connectors.sink_name(self.settings)
+
     def start_connect(self) -> None:
         """Start the Connect worker with both connectors."""
         self.connect = ConnectWorker(
@@ -99,7 +106,7 @@ class Pipeline(ExitStack):
         for render in (connectors.source_connector, connectors.sink_connector):
             name, config = render(self.contracts, self.settings)
             self.connect.put(name, config)
-        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+        for name in self.connector_names:
             self.connect.await_running(name)
 
     def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY) -> Process:
@@ -169,7 +176,7 @@ class Pipeline(ExitStack):
     def _alive(self) -> bool:
         for part in (self.postgres, self.aws, self.broker, self.connect):
             part.check()
-        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+        for name in self.connector_names:
             for task in self.connect.status(name)["tasks"]:
                 if task["state"] == "FAILED":
                     raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")

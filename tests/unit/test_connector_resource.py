@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from datetime import UTC, datetime
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -88,21 +89,20 @@ class MskConnect:
 
     def update_connector(self, connectorArn: str, currentVersion: str, **change: Any) -> dict[str, Any]:  # noqa: N803
         described = self._get(connectorArn)
-        # A request changes either configuration or capacity.
-        assert len(change) == 1
+        # A request changes either the configuration or the workers' settings.
+        assert len(change) == 1 or "connectorConfiguration" not in change
         assert currentVersion == described["currentVersion"]
-        ((part, value),) = change.items()
         described["connectorState"] = "UPDATING"
         self.operations.insert(
             0,
             {
                 "connectorOperationArn": f"arn:operation/{len(self.operations)}",
-                "connectorOperationType": {
-                    "connectorConfiguration": "UPDATE_CONNECTOR_CONFIGURATION", "capacity": "UPDATE_WORKER_SETTING",
-                }[part],
+                "connectorOperationType": (
+                    "UPDATE_CONNECTOR_CONFIGURATION" if "connectorConfiguration" in change else "UPDATE_WORKER_SETTING"
+                ),
                 "connectorOperationState": "UPDATE_IN_PROGRESS",
                 "creationTime": datetime.fromtimestamp(self.now, UTC),
-                "change": (part, value),
+                "change": change,
             },
         )  # fmt: skip
         return {"connectorArn": connectorArn, "connectorState": "UPDATING"}
@@ -143,8 +143,7 @@ class MskConnect:
             operation["connectorOperationState"] = "ROLLBACK_COMPLETE"
             return
         operation["connectorOperationState"] = "UPDATE_COMPLETE"
-        part, value = operation["change"]
-        described[part] = value
+        described.update(operation["change"])
         described["currentVersion"] += "+"
 
     def _get(self, arn: str) -> dict[str, Any]:
@@ -287,25 +286,50 @@ def test_nothing_happens_where_nothing_changed(world: World) -> None:
 
 @pytest.mark.parametrize(
     ("path", "value"),
-    [("connectorConfiguration/poll.interval.ms", "50"), ("capacity/provisionedCapacity/mcuCount", "2")],
+    [
+        ("connectorConfiguration/poll.interval.ms", "50"),
+        ("capacity/provisionedCapacity/mcuCount", "2"),
+        ("plugins/0/customPlugin/customPluginArn", "arn:plugin-2"),
+        ("workerConfiguration/workerConfigurationArn", "arn:worker-2"),
+    ],
 )
-def test_configuration_and_capacity_change_in_place(world: World, path: str, value: str) -> None:
+def test_configuration_capacity_plugin_and_worker_change_in_place(world: World, path: str, value: str) -> None:
     world.create()
     arn = world.only["connectorArn"]
-    world.until_done(world.request("Update", changed(path, value)))
+    definition = changed(path, value)
+    world.until_done(world.request("Update", definition))
     assert world.writes() == ["update_connector"]
     assert world.only["connectorArn"] == arn
-    assert world.only["connectorConfiguration"].get("poll.interval.ms") in (None, "50")
+    part = path.partition("/")[0]
+    assert world.only[part] == connector.wanted({"Connector": definition})[part]
 
 
-def test_configuration_and_capacity_change_one_after_the_other(world: World) -> None:
+def test_the_workers_change_together_and_before_the_configuration(world: World) -> None:
     world.create()
-    both = changed("connectorConfiguration/tasks.max", "2")
-    both["capacity"]["provisionedCapacity"]["workerCount"] = "2"
-    world.until_done(world.request("Update", both))
+    everything = changed("connectorConfiguration/tasks.max", "2")
+    everything["capacity"]["provisionedCapacity"]["workerCount"] = "2"
+    everything["plugins"][0]["customPlugin"]["customPluginArn"] = "arn:plugin-2"
+    everything["workerConfiguration"]["workerConfigurationArn"] = "arn:worker-2"
+    world.until_done(world.request("Update", everything))
     assert world.writes() == ["update_connector", "update_connector"]
+    operations = [operation["connectorOperationType"] for operation in reversed(world.msk.operations)]
+    assert operations == ["UPDATE_WORKER_SETTING", "UPDATE_CONNECTOR_CONFIGURATION"]
     assert world.only["connectorConfiguration"]["tasks.max"] == "2"
     assert world.only["capacity"]["provisionedCapacity"]["workerCount"] == 2
+    assert world.only["plugins"][0]["customPlugin"]["customPluginArn"] == "arn:plugin-2"
+
+
+def test_a_boto3_that_does_not_know_a_plugins_update_replaces_the_connector(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.create()
+    shape = world.client.meta.service_model.operation_model("UpdateConnector").input_shape
+    known = {name: member for name, member in shape.members.items() if name != "plugins"}
+    old = SimpleNamespace(operation_model=lambda _: SimpleNamespace(input_shape=SimpleNamespace(members=known)))
+    monkeypatch.setattr(world.client.meta, "service_model", old)
+    world.until_done(world.request("Update", changed("plugins/0/customPlugin/customPluginArn", "arn:plugin-2")))
+    assert world.writes() == ["delete_connector", "create_connector"]
+    assert world.only["plugins"][0]["customPlugin"]["customPluginArn"] == "arn:plugin-2"
 
 
 def test_an_option_that_is_gone_goes(world: World) -> None:
@@ -319,9 +343,8 @@ def test_an_option_that_is_gone_goes(world: World) -> None:
 @pytest.mark.parametrize(
     ("path", "value"),
     [
-        ("plugins/0/customPlugin/customPluginArn", "arn:plugin-2"),
-        ("workerConfiguration/workerConfigurationArn", "arn:worker-2"),
         ("serviceExecutionRoleArn", "arn:role-2"),
+        ("logDelivery/workerLogDelivery/cloudWatchLogs/enabled", "false"),
         ("kafkaConnectVersion", "3.8.x"),
         ("kafkaCluster/apacheKafkaCluster/bootstrapServers", "b-3:9098"),
         ("kafkaCluster/apacheKafkaCluster/vpc/subnets", ["subnet-9"]),
@@ -339,7 +362,7 @@ def test_anything_else_replaces_it_under_the_same_name(world: World, path: str, 
 def test_the_next_source_waits_until_the_slot_is_free(world: World) -> None:
     world.create()
     world.slot.active = True
-    event = world.request("Update", changed("plugins/0/customPlugin/customPluginArn", "arn:plugin-2"))
+    event = world.request("Update", changed("serviceExecutionRoleArn", "arn:role-2"))
     world.step(event)
     world.msk.settle()
     assert world.step(event) == {"IsComplete": False}
@@ -370,12 +393,12 @@ def test_a_failed_creation_tells_the_connectors_own_reason(world: World) -> None
 def test_a_rollback_puts_the_former_connector_in_the_place_of_the_failed_one(world: World) -> None:
     world.create()
     world.msk.fails_to = "create"
-    event = world.request("Update", changed("plugins/0/customPlugin/customPluginArn", "arn:plugin-2"))
+    event = world.request("Update", changed("serviceExecutionRoleArn", "arn:role-2"))
     with pytest.raises(ResourceFailed, match="a task failed"):
         world.until_done(event)
     world.msk.fails_to = None
     world.until_done(world.request("Update"))
-    assert world.only["plugins"][0]["customPlugin"]["customPluginArn"] == "arn:plugin-1"
+    assert world.only["serviceExecutionRoleArn"] == "arn:role"
     assert world.only["connectorState"] == "RUNNING"
 
 
