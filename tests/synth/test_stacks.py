@@ -45,7 +45,7 @@ DATA_TYPES = (
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
-        "network", "lake", "database", "stream", "connect", "emr", "key_value", "glue_job", "monitoring"
+        "network", "lake", "database", "database_content", "stream", "connect", "emr", "key_value", "glue_job", "monitoring"
     ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
@@ -239,15 +239,19 @@ def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") ->
         assert all(bucket["Properties"]["PublicAccessBlockConfiguration"].values())
 
 
-def test_the_first_rotation_finds_its_rules_and_an_instance(every: "Synthesized") -> None:
-    resources = every.template("database")["Resources"]
-    (rotation,) = [resource for resource in resources.values() if resource["Type"] == "AWS::Serverless::Application"]
-    needed = {resources[name]["Type"] for name in rotation["DependsOn"]}
-    assert {
-        "AWS::EC2::SecurityGroupEgress",
-        "AWS::EC2::SecurityGroupIngress",
-        "AWS::RDS::DBInstance",
-    } <= needed
+def test_the_first_rotation_finds_its_rules_and_an_instance_and_follows_the_content(every: "Synthesized") -> None:
+    """The rotation begins at once, and the bootstrap logs in with the password that it would change."""
+    rotation = every.resources("AWS::Serverless::Application", "database_content")
+    schedule = every.resources("AWS::SecretsManager::RotationSchedule", "database_content")
+    assert len(rotation) == len(schedule) == 1
+    for resource in (rotation | schedule).values():
+        assert "Content" in resource["DependsOn"]
+    # The whole stack of the cluster, with its instances and rules, is deployed before.
+    assert every.stacks.database in every.stacks.database_content.dependencies
+    (group,) = [name for name in every.resources("AWS::EC2::SecurityGroup", "database") if "Rotation" in name]
+    for type_ in ("AWS::EC2::SecurityGroupEgress", "AWS::EC2::SecurityGroupIngress"):
+        rules = json.dumps(list(every.resources(type_, "database").values()))
+        assert group.partition("/")[2] in rules
 
 
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
@@ -299,7 +303,7 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
         for name, resource in every.resources(type_).items()
         if name.partition("/")[0] not in ("emr", "monitoring")
     }
-    assert policies == ({"Delete"} if every.environment.deletes_data else {"Retain", "Snapshot"})
+    assert policies == ({"Delete"} if every.environment.deletes_data else {"RetainExceptOnCreate", "Snapshot"})
 
 
 def test_one_setting_alone_deletes_nothing(
@@ -309,7 +313,9 @@ def test_one_setting_alone_deletes_nothing(
     half = msgspec.structs.replace(settings, data=msgspec.structs.replace(settings.data, delete_with_stacks_of=None))
     lake = application.build(new_app(), half, contracts, assets).lake
     resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
-    assert {resource["DeletionPolicy"] for resource in resources if resource["Type"] == "AWS::S3::Bucket"} == {"Retain"}
+    assert {resource["DeletionPolicy"] for resource in resources if resource["Type"] == "AWS::S3::Bucket"} == {
+        "RetainExceptOnCreate"
+    }
 
 
 @pytest.mark.parametrize("missing", ["headwater.zip", "contracts/orders.json", "plugins/headwater-connect.zip"])
