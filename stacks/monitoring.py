@@ -140,17 +140,27 @@ class MonitoringStack(HeadwaterStack):
     def _watch_relational(self, database: DatabaseStack, stream: StreamStack, topics: Sequence[str]) -> None:
         settings = self.environment_settings.monitoring
         writer = {"DBClusterIdentifier": database.cluster.cluster_identifier, "Role": "WRITER"}
+        # RDS's documentation has two names for it, and which of them Aurora sends has not been seen. Without either the
+        # alarm is raised, because nobody would watch the slot.
+        lag = cloudwatch.MathExpression(
+            expression="MAX([oldest, oldestLogical])",
+            using_metrics={
+                "oldest": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum"),
+                "oldestLogical": _metric("AWS/RDS", "OldestLogicalReplicationSlotLag", writer, "Maximum"),
+            },
+            period=cdk.Duration.seconds(_MINUTE),
+        )
         self._graph(
             "Replication slot, bytes not yet read",
-            {"slot-lag": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum")},
-            "The source connector does not keep up: Aurora keeps WAL for it",
-            _Limit(settings.slot_lag_mib * _MIB),
+            {"slot-lag": lag},
+            "The source connector does not keep up and Aurora keeps WAL for it, or Aurora says nothing of its slot",
+            _Limit(settings.slot_lag_mib * _MIB, missing=_NEVER_SENT),
         )
         self._graph(
             "WAL, bytes",
             {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", writer, "Maximum")},
-            "WAL grows: a slot that nobody reads, or a transaction that does not end",
-            _Limit(settings.wal_mib * _MIB),
+            "WAL grows (a slot that nobody reads, a transaction that does not end), or Aurora says nothing of it",
+            _Limit(settings.wal_mib * _MIB, missing=_NEVER_SENT),
         )
         group = {"Cluster Name": stream.cluster.cluster_name, "Consumer Group": f"connect-{SINK_NAME}"}
         self._graph(

@@ -75,6 +75,13 @@ class Network(_Part, frozen=True, kw_only=True):
             examples=["t4g.nano"],
         ),
     ]
+    image_generation: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Raise it to give bastion and NAT instance the newest Amazon Linux 2023, which replaces them.",
+        ),
+    ]
     interface_endpoints: Annotated[
         tuple[InterfaceEndpoint, ...],
         Meta(

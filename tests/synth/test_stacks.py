@@ -28,6 +28,7 @@ from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
 from stacks.base import log_retention
+from stacks.network import NetworkStack
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -45,7 +46,8 @@ DATA_TYPES = (
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
-        "network", "lake", "database", "database_content", "stream", "connect", "emr", "key_value", "glue_job", "monitoring"
+        "network", "lake", "database", "database_content", "stream", "connect", "emr", "key_value", "glue_job",
+        "monitoring",
     ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
@@ -73,6 +75,32 @@ def test_the_bastion_has_no_inbound_rule(every: "Synthesized") -> None:
 def test_zones_are_those_of_the_environments_file(every: "Synthesized") -> None:
     zones = {subnet["Properties"]["AvailabilityZone"] for subnet in every.resources("AWS::EC2::Subnet").values()}
     assert zones == set(every.environment.availability_zones)
+
+
+def test_no_deploy_replaces_a_host_unasked(every: "Synthesized") -> None:
+    """CloudFormation resolves a parameter of the type SSM at each deploy, and a new image replaces its instance."""
+    for part in every.parts():
+        kinds = {parameter["Type"] for parameter in every.template(part).get("Parameters", {}).values()}
+        assert not [kind for kind in kinds if "Image" in kind], part
+    resources = every.template("network")["Resources"]
+    instances = every.resources("AWS::EC2::Instance")
+    assert instances
+    for instance in instances.values():
+        look_up, field = instance["Properties"]["ImageId"]["Fn::GetAtt"]
+        assert (resources[look_up]["Type"], field) == ("Custom::AWS", "Parameter.Value")
+
+
+def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.App]) -> None:
+    dev = read_environment("dev", CONFIG)
+    raised = msgspec.structs.replace(dev, network=msgspec.structs.replace(dev.network, image_generation=2))
+    calls = []
+    for settings in (dev, dev, raised):
+        network = NetworkStack(new_app(), environment=settings)
+        resources = cdk.assertions.Template.from_stack(network).to_json()["Resources"].values()
+        (properties,) = [resource["Properties"] for resource in resources if resource["Type"] == "Custom::AWS"]
+        assert properties["Create"] == properties["Update"]
+        calls.append(properties["Create"])
+    assert calls[0] == calls[1] != calls[2]
 
 
 def test_nat_follows_the_environment(every: "Synthesized") -> None:
