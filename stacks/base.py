@@ -81,9 +81,13 @@ class HeadwaterStack(cdk.Stack):
             removal_policy=self.data_removal,
         )
 
-    def service_principal(self, service: str) -> iam.ServicePrincipal:
-        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account."""
-        return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": self.account}})
+    def service_principal(self, service: str, source_arn: str | None = None) -> iam.ServicePrincipal:
+        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account, and for the
+        resources that match ``source_arn`` where the service tells for which it acts."""
+        conditions: dict[str, dict[str, str]] = {"StringEquals": {"aws:SourceAccount": self.account}}
+        if source_arn is not None:
+            conditions["ArnLike"] = {"aws:SourceArn": source_arn}
+        return iam.ServicePrincipal(service, conditions=conditions)
 
     def grant_put_metrics(self, grantee: iam.IGrantable, namespace: str) -> None:
         """Let a principal send metrics to one namespace of CloudWatch."""

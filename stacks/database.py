@@ -78,11 +78,11 @@ class DatabaseStack(HeadwaterStack):
             cloudwatch_logs_exports=["postgresql"],
             # The bootstrap runs its SQL through the Data API.
             enable_data_api=True,
-            iam_authentication=True,
             deletion_protection=self.protected,
             # A snapshot would outlive the stack and cost money: taken only where data is to be kept.
             removal_policy=cdk.RemovalPolicy.DESTROY if environment.deletes_data else cdk.RemovalPolicy.SNAPSHOT,
         )
+        acknowledge(self.cluster, "RDS6", Reason.NOBODY_LOGS_IN_BY_IAM)
         if not environment.data.retain:
             acknowledge(self.cluster, "RDS10", Reason.DATA_MAY_GO)
         self.cluster.node.add_dependency(cluster_logs)

@@ -30,8 +30,6 @@ from stacks.stream import StreamStack
 
 _MINUTE = 60
 _MIB = 1024 * 1024
-# Who sends to the topic; CDK lets EventBridge in by itself.
-_SENDERS = ("cloudwatch.amazonaws.com", "budgets.amazonaws.com")
 _NEVER_SENT = cloudwatch.TreatMissingData.BREACHING
 _BELOW = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
 _NOTHING_WRONG = cloudwatch.TreatMissingData.NOT_BREACHING
@@ -96,11 +94,19 @@ class MonitoringStack(HeadwaterStack):
             master_key=key,
             enforce_ssl=True,
         )
-        for sender in _SENDERS:
+        alarms = self.format_arn(
+            service="cloudwatch",
+            resource="alarm",
+            resource_name=f"{self.prefix}-*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        own_budgets = self.format_arn(service="budgets", region="", resource="*")
+        # CDK lets EventBridge in by itself.
+        for sender, source in (("cloudwatch.amazonaws.com", alarms), ("budgets.amazonaws.com", own_budgets)):
             # No condition on the account here, because not every sender tells KMS on whose behalf it encrypts. The
             # topic has the condition, and the key protects only what the topic has let in.
             key.grant(iam.ServicePrincipal(sender), "kms:Decrypt", "kms:GenerateDataKey*")
-            topic.grant_publish(self.service_principal(sender))
+            topic.grant_publish(self.service_principal(sender, source))
         for email in self.environment_settings.monitoring.emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic

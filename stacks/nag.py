@@ -32,6 +32,7 @@ class Reason(enum.Enum):
     OWN_KEY = "AWS's own key would cost less, but its policy is not ours to write"
     FUNCTIONS_LOG = "This state machine does nothing but wait: the functions that it calls log each step"
     VERSIONS_OF_ONE_FUNCTION = "CDK grants a function's versions with the function"
+    NOBODY_LOGS_IN_BY_IAM = "Each role has a password in a secret, and nobody uses IAM: the way in is closed"
     NO_SSH = "No port for SSH is open: Session Manager on the bastion is the only way in"
 
 

@@ -95,7 +95,11 @@ class NetworkStack(HeadwaterStack):
             self,
             "FlowLogRole",
             description="Flow logs of the VPC",
-            assumed_by=self.service_principal("vpc-flow-logs.amazonaws.com"),
+            # The log's ARN cannot be told before it is there: it takes this role.
+            assumed_by=self.service_principal(
+                "vpc-flow-logs.amazonaws.com",
+                self.format_arn(service="ec2", resource="vpc-flow-log", resource_name="*"),
+            ),
         )
         self.vpc.add_flow_log(
             "FlowLog",

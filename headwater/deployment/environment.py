@@ -256,7 +256,8 @@ class Environment(_Part, frozen=True, kw_only=True):
     account: Annotated[
         Annotated[str, Meta(pattern=f"^[0-9]{{12}}{END}")] | None,
         Meta(
-            description="The account's 12 digits in quotes; null deploys to the account of the credentials at hand.",
+            description="The account's 12 digits in quotes. null, which deploys to the account of the credentials at "
+            "hand, is refused where data is retained.",
             extra={"expected": "12 digits in quotes, or null"},
         ),
     ]
