@@ -8,8 +8,6 @@ BIN := .venv/bin
 ENV := dev
 # Without CDK's notices, synthesis needs no network.
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
-# A deploy to dev asks before it widens a right or opens a port; a deploy to any other environment before every change.
-APPROVAL := $(if $(filter dev,$(ENV)),broadening,any-change)
 COMPILE := build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -60,8 +58,9 @@ baselines: setup ## Write reviewed/baselines/ from the stacks, for review, and t
 	@$(BIN)/pytest --quiet tests/synth/test_baselines.py -k as_their_baselines --update-baselines
 	@$(BIN)/headwater reference
 
-deploy: assets ## Deploy the stacks of ENV=dev
-	@$(CDK) deploy --all --require-approval $(APPROVAL)
+deploy: assets ## Deploy the stacks of ENV=dev; where data is kept, protect them once they are complete
+	@$(CDK) synth --quiet
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater deploy $(ENV)
 
 destroy: assets ## Delete the stacks of ENV=dev, and their data where two settings of the environment allow it
 	@$(CDK) destroy --all

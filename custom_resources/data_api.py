@@ -13,9 +13,28 @@ from custom_resources import lifecycle
 
 Row = list[Any]
 
-# Serialization failure, deadlock, an object in use, a lock or a statement that took too long: another session was in
-# the way.
-_IN_THE_WAY = frozenset({"40001", "40P01", "55006", "55P03", "57014"})
+# SQLStates of what passes: https://www.postgresql.org/docs/16/errcodes-appendix.html
+_IN_THE_WAY = frozenset(
+    {
+        # Another session: serialization failure, deadlock, object in use, a lock or a statement that took too long.
+        "40001", "40P01", "55006", "55P03", "57014",
+        # A failover or a restart: connection lost, a read-only writer, too many connections, shutdown, start.
+        "08000", "08001", "08003", "08006", "25006", "53300", "57P01", "57P02", "57P03",
+        # A rotation: the database has the owner's new password, and the secret does not show it yet.
+        "28P01",
+    }
+)  # fmt: skip
+# Errors of the Data API that pass, beside those that every service has. It asks Secrets Manager for the secret, which
+# may time out, and it refuses a cluster that is being changed. tests/unit/test_bootstrap_resource.py decides about each
+# error of the service.
+_PASSING = frozenset(
+    {
+        "InvalidResourceStateException",
+        "SecretsErrorException",
+        "StatementTimeoutException",
+        "TransactionNotFoundException",
+    }
+)
 
 
 class Database:
@@ -65,10 +84,7 @@ class Database:
 
 def in_the_way(error: ClientError) -> bool:
     """Whether a statement failed for a reason that passes: another session, or the service itself."""
-    if lifecycle.passing(error) or lifecycle.code(error) in (
-        "StatementTimeoutException",
-        "TransactionNotFoundException",
-    ):
+    if lifecycle.passing(error) or lifecycle.code(error) in _PASSING:
         return True
     state = re.search(r"SQLState: (\w{5})", str(error))
     return state is not None and state.group(1) in _IN_THE_WAY

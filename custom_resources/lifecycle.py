@@ -21,10 +21,18 @@ Outcome = dict[str, Any]
 
 # Seconds. Shorter than the framework's own limit, whose message would not say what was waited for.
 LONGEST_WAIT = 50 * 60
-# Seconds until AWS knows a new role or right everywhere.
-_RIGHTS_SETTLE = 120
-# BadRequest is how MSK Connect refuses a role that it cannot assume.
-_NOT_ALLOWED = ("AccessDenied", "AccessDeniedException", "ForbiddenException", "BadRequestException")
+# Seconds until AWS knows a new role, right or resource everywhere.
+_SETTLE = 120
+# BadRequest is how MSK Connect refuses a role that it cannot assume. The last two are how the Data API answers for a
+# cluster whose endpoint or instance it does not know yet.
+_NOT_SETTLED = (
+    "AccessDenied",
+    "AccessDeniedException",
+    "BadRequestException",
+    "ForbiddenException",
+    "DatabaseNotFoundException",
+    "HttpEndpointNotEnabledException",
+)
 # Characters. CloudFormation takes 4096 bytes, with the response around the message.
 _LONGEST_MESSAGE = 1500
 # From services that are busy or not there for a moment: the next step tries again.
@@ -102,7 +110,8 @@ def attempt(
     """Take a step of a request. Where AWS refuses a call, wait if the refusal will pass, else fail.
 
     ``service`` names in messages who refused. ``passes`` says which of its errors pass by themselves; a missing right
-    passes as well while it may have been granted only a moment ago. Raises ResourceFailed with AWS's own words.
+    or resource passes as well while it may have been granted or made only a moment ago. Raises ResourceFailed with
+    AWS's own words.
     """
     try:
         return step()
@@ -113,5 +122,6 @@ def attempt(
 
 
 def _settling(event: Event, error: Exception, now: float) -> bool:
-    """Whether a right is missing that AWS may not know everywhere yet, because the request has only just begun."""
-    return code(error) in _NOT_ALLOWED and now - began(event) < _RIGHTS_SETTLE
+    """Whether a right or a resource is missing that AWS may not know everywhere yet, because the request has only just
+    begun."""
+    return code(error) in _NOT_SETTLED and now - began(event) < _SETTLE

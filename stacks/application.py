@@ -16,6 +16,7 @@ from stacks.assets import Assets
 from stacks.bi import BiStack
 from stacks.connect import ConnectStack
 from stacks.database import DATABASE_NAME, PORT, DatabaseStack
+from stacks.database_content import DatabaseContentStack
 from stacks.emr import EmrStack
 from stacks.function_logs import keep_function_logs
 from stacks.glue_job import GlueJobStack
@@ -34,6 +35,7 @@ class Application:
     network: NetworkStack
     lake: LakeStack
     database: DatabaseStack
+    database_content: DatabaseContentStack
     stream: StreamStack
     stream_topics: StreamTopicsStack
     connect: ConnectStack
@@ -49,7 +51,8 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     nag.check(scope)
     network = NetworkStack(scope, environment=environment)
     lake = LakeStack(scope, environment=environment, contracts=contracts)
-    database = DatabaseStack(scope, environment=environment, network=network, assets=assets)
+    database = DatabaseStack(scope, environment=environment, network=network)
+    content = DatabaseContentStack(scope, environment=environment, network=network, database=database, assets=assets)
     capture = capture_settings(environment, lake, database)
     stream = StreamStack(scope, environment=environment, network=network)
     topics = connectors.topics(contracts, capture)
@@ -66,6 +69,8 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         capture=capture,
         assets=assets,
     )
+    # The connector logs in as a role that the content creates.
+    connect.add_stack_dependency(content)
     emr = EmrStack(scope, environment=environment, network=network, lake=lake, contracts=contracts, assets=assets)
     key_value = KeyValueStack(scope, environment=environment, contracts=contracts)
     glue_job = GlueJobStack(
@@ -91,7 +96,18 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     for stack in (network, lake):
         keep_function_logs(stack)
     return Application(
-        network, lake, database, stream, stream_topics, connect, emr, key_value, glue_job, monitoring, bi
+        network,
+        lake,
+        database,
+        content,
+        stream,
+        stream_topics,
+        connect,
+        emr,
+        key_value,
+        glue_job,
+        monitoring,
+        bi,
     )
 
 

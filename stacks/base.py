@@ -11,6 +11,7 @@ from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from headwater.deployment.environment import Environment
+from headwater.deployment.protection import UNPROTECTED
 from stacks.nag import Reason, acknowledge_wildcard
 
 
@@ -22,12 +23,15 @@ class HeadwaterStack(cdk.Stack):
         self._zones = list(environment.availability_zones)
         self.prefix = f"headwater-{environment.name}"
         """What the names of an environment's resources are, or begin with."""
+        name = f"{self.prefix}-{part}"
+        self.protected = environment.data.retain and name not in _unprotected(scope)
+        """Whether the stack, and what holds data in it, is protected from deletion."""
         super().__init__(
             scope,
-            f"{self.prefix}-{part}",
+            name,
             env=cdk.Environment(account=environment.account, region=environment.region),
             description=description,
-            termination_protection=environment.data.retain,
+            termination_protection=self.protected,
             tags={"project": "headwater", "environment": environment.name},
         )
         self.environment_settings = environment
@@ -40,8 +44,14 @@ class HeadwaterStack(cdk.Stack):
 
     @property
     def data_removal(self) -> cdk.RemovalPolicy:
-        """What becomes of a resource that holds data when it leaves its stack."""
-        return cdk.RemovalPolicy.DESTROY if self.environment_settings.deletes_data else cdk.RemovalPolicy.RETAIN
+        """What becomes of a resource that holds data when it leaves its stack.
+
+        A retained resource still goes when its own creation is rolled back. Otherwise its fixed name would refuse the
+        next try.
+        """
+        if self.environment_settings.deletes_data:
+            return cdk.RemovalPolicy.DESTROY
+        return cdk.RemovalPolicy.RETAIN_ON_UPDATE_OR_DELETE
 
     def encryption_key(self, description: str, removal: cdk.RemovalPolicy | None = None) -> kms.Key:
         """The stack's key, rotated each year. Without ``removal`` it stays as long as the environment's data."""
@@ -71,9 +81,13 @@ class HeadwaterStack(cdk.Stack):
             removal_policy=self.data_removal,
         )
 
-    def service_principal(self, service: str) -> iam.ServicePrincipal:
-        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account."""
-        return iam.ServicePrincipal(service, conditions={"StringEquals": {"aws:SourceAccount": self.account}})
+    def service_principal(self, service: str, source_arn: str | None = None) -> iam.ServicePrincipal:
+        """A service of AWS's, such as ``glue.amazonaws.com``, while it acts on behalf of this account, and for the
+        resources that match ``source_arn`` where the service tells for which it acts."""
+        conditions: dict[str, dict[str, str]] = {"StringEquals": {"aws:SourceAccount": self.account}}
+        if source_arn is not None:
+            conditions["ArnLike"] = {"aws:SourceArn": source_arn}
+        return iam.ServicePrincipal(service, conditions=conditions)
 
     def grant_put_metrics(self, grantee: iam.IGrantable, namespace: str) -> None:
         """Let a principal send metrics to one namespace of CloudWatch."""
@@ -97,6 +111,14 @@ class HeadwaterStack(cdk.Stack):
             resource_arns=[key.key_arn],
             conditions={"StringEquals": {"kms:ViaService": f"{service}.{self.region}.amazonaws.com"}},
         )
+
+
+def _unprotected(scope: Construct) -> list[str]:
+    """The names of the stacks that are not complete yet, which ``headwater deploy`` puts into the context.
+
+    A stack that is protected cannot be deleted after its creation has failed, and so not be created again.
+    """
+    return str(scope.node.try_get_context(UNPROTECTED) or "").split(",")
 
 
 def grant_pass_role(grantee: iam.Role, role: iam.IRole, service: str) -> None:

@@ -1,4 +1,4 @@
-"""Database: Aurora PostgreSQL with logical replication, a secret for each role, and all that the database holds."""
+"""Database: Aurora PostgreSQL with logical replication, and a secret for each role."""
 
 from __future__ import annotations
 
@@ -9,37 +9,27 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_rds as rds
-from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
-from headwater.definitions.order_database import (
-    APP_ROLE,
-    CDC_ROLE,
-    ORDERS_SPAN,
-    READER_ROLE,
-    REPAIR,
-    content_statements,
-)
+from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
 from headwater.deployment.environment import Environment
-from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge
 from stacks.network import NetworkStack
-from stacks.polled import PolledProvider
 
 DATABASE_NAME = "northwind"
 PORT = 5432
 # The last part of each secret's name, after headwater/<environment>/, and its role.
 ROLES = {"cdc": CDC_ROLE, "app": APP_ROLE, "reader": READER_ROLE}
-# Characters that a connection URI, a shell or a Kafka property would have to escape.
-_AWKWARD = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
+# What no password has: characters that a connection URI, a shell or a Kafka property would have to escape.
+AWKWARD_CHARACTERS = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
 
 
 class DatabaseStack(HeadwaterStack):
     """The source of the relational pipeline."""
 
-    def __init__(self, scope: Construct, *, environment: Environment, network: NetworkStack, assets: Assets) -> None:
+    def __init__(self, scope: Construct, *, environment: Environment, network: NetworkStack) -> None:
         super().__init__(scope, environment=environment, part="database", description="Headwater: Aurora PostgreSQL")
         settings = environment.database
         self._key = self.encryption_key("Aurora storage and database secrets")
@@ -62,7 +52,7 @@ class DatabaseStack(HeadwaterStack):
                 "headwater_owner",
                 secret_name=f"headwater/{environment.name}/owner",
                 encryption_key=self._key,
-                exclude_characters=_AWKWARD,
+                exclude_characters=AWKWARD_CHARACTERS,
             ),
             parameter_group=rds.ParameterGroup(
                 self,
@@ -88,32 +78,26 @@ class DatabaseStack(HeadwaterStack):
             cloudwatch_logs_exports=["postgresql"],
             # The bootstrap runs its SQL through the Data API.
             enable_data_api=True,
-            iam_authentication=True,
-            deletion_protection=environment.data.retain,
+            deletion_protection=self.protected,
             # A snapshot would outlive the stack and cost money: taken only where data is to be kept.
             removal_policy=cdk.RemovalPolicy.DESTROY if environment.deletes_data else cdk.RemovalPolicy.SNAPSHOT,
         )
+        acknowledge(self.cluster, "RDS6", Reason.NOBODY_LOGS_IN_BY_IAM)
         if not environment.data.retain:
             acknowledge(self.cluster, "RDS10", Reason.DATA_MAY_GO)
         self.cluster.node.add_dependency(cluster_logs)
-        # CDK's own group would let everything out; Secrets Manager has an endpoint.
-        rotates = ec2.SecurityGroup(
+        # Made here and not with the rotation, because CDK lets it in by a rule beside the cluster's own group. CDK's
+        # default would let everything out; Secrets Manager has an endpoint.
+        self.rotation_group = ec2.SecurityGroup(
             self, "RotationSecurityGroup", vpc=network.vpc, description="Secret rotation", allow_all_outbound=False
         )
-        rotates.add_egress_rule(ec2.Peer.ipv4(environment.network.cidr), ec2.Port.tcp(443), "Secrets Manager")
-        rotation = self.cluster.add_rotation_single_user(
-            automatically_after=cdk.Duration.days(30),
-            vpc_subnets=network.work,
-            security_group=rotates,
-            exclude_characters=_AWKWARD,
+        self.rotation_group.add_egress_rule(
+            ec2.Peer.ipv4(environment.network.cidr), ec2.Port.tcp(443), "Secrets Manager"
         )
-        # The first rotation follows at once: it needs the rules of both security groups, and an instance that answers.
-        rotation.node.add_dependency(rotates, group, self.cluster.node.find_child("Writer"))
-        # The function that rotates would make its log group itself too. It is named after its construct.
-        function = cdk.Names.unique_id(rotation)[-64:]
-        rotation.node.add_dependency(self.service_log_group(self, "RotationLogs", f"/aws/lambda/{function}"))
+        # With a schedule of rotation CDK would add this; the schedule stands in the stack of the content.
+        self._owner_secret.deny_account_root_delete()
+        acknowledge(self.cluster, "SMG4", Reason.ROTATES_FROM_ANOTHER_STACK)
         self._secrets = {part: self._role_secret(part, role) for part, role in ROLES.items()}
-        self._bootstrap(assets)
         self.cluster.connections.allow_from(network.bastion, ec2.Port.tcp(PORT), "bastion")
         cdk.CfnOutput(self, "Host", value=self.host)
 
@@ -162,6 +146,22 @@ class DatabaseStack(HeadwaterStack):
         )
         self._grant_read(grantee, [self._owner_secret])
 
+    def grant_fill(self, grantee: iam.IGrantable) -> None:
+        """Let a principal run SQL as the database's owner, and read the passwords of all roles."""
+        self.grant_run_sql(grantee)
+        self._grant_read(grantee, list(self._secrets.values()))
+
+    @property
+    def role_secrets(self) -> dict[str, str]:
+        """The ARN of each role's secret, by the role's name."""
+        return {role: self._secrets[part].secret_arn for part, role in ROLES.items()}
+
+    def owner_secret_seen_from(self, scope: Construct) -> secretsmanager.ISecret:
+        """The owner's secret as a construct of a later stack, which holds what is attached to it there."""
+        return secretsmanager.Secret.from_secret_attributes(
+            scope, "OwnerSecret", secret_complete_arn=self._owner_secret.secret_arn, encryption_key=self._key
+        )
+
     def _grant_read(self, grantee: iam.IGrantable, secrets: Sequence[secretsmanager.ISecret]) -> None:
         # Secret.grant_read would name the principal in the key's policy, and so make this stack need a later one.
         iam.Grant.add_to_principal(
@@ -182,30 +182,9 @@ class DatabaseStack(HeadwaterStack):
                 secret_string_template=json.dumps({"username": role}),
                 generate_string_key="password",
                 password_length=40,
-                exclude_characters=_AWKWARD,
+                exclude_characters=AWKWARD_CHARACTERS,
             ),
             removal_policy=self.data_removal,
         )
         acknowledge(secret, "SMG4", Reason.ROTATES_WITH_ITS_ROLE)
         return secret
-
-    def _bootstrap(self, assets: Assets) -> None:
-        """Create schema, outbox and roles, and run their statements again whenever these change."""
-        document = {"statements": content_statements(), "span": ORDERS_SPAN, "repair": REPAIR}
-        statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("content", document)))
-        provider = PolledProvider(self, "Bootstrap", module="database_bootstrap", assets=assets)
-        grant_fetch(provider.role, [statements])
-        self.grant_run_sql(provider.role)
-        self._grant_read(provider.role, list(self._secrets.values()))
-        content = provider.resource(
-            "Database",
-            "Content",
-            self.prefix,
-            {
-                **self.data_api,
-                "Statements": statements.s3_object_url,
-                "RoleSecrets": {role: self._secrets[part].secret_arn for part, role in ROLES.items()},
-            },
-        )
-        # The dependency covers the cluster's instances, without which nobody answers.
-        content.node.add_dependency(self.cluster)

@@ -101,7 +101,7 @@ class KeyValueStack(HeadwaterStack):
             ),
             time_to_live_attribute=ttl_attribute(contract),
             kinesis_stream=stream,
-            deletion_protection=self.environment_settings.data.retain,
+            deletion_protection=self.protected,
             removal_policy=self.data_removal,
         )
         # TableV2 has no property for it. With milliseconds, more changes of an item would have the same time.

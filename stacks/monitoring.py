@@ -30,8 +30,6 @@ from stacks.stream import StreamStack
 
 _MINUTE = 60
 _MIB = 1024 * 1024
-# Who sends to the topic; CDK lets EventBridge in by itself.
-_SENDERS = ("cloudwatch.amazonaws.com", "budgets.amazonaws.com")
 _NEVER_SENT = cloudwatch.TreatMissingData.BREACHING
 _BELOW = cloudwatch.ComparisonOperator.LESS_THAN_THRESHOLD
 _NOTHING_WRONG = cloudwatch.TreatMissingData.NOT_BREACHING
@@ -96,11 +94,19 @@ class MonitoringStack(HeadwaterStack):
             master_key=key,
             enforce_ssl=True,
         )
-        for sender in _SENDERS:
+        alarms = self.format_arn(
+            service="cloudwatch",
+            resource="alarm",
+            resource_name=f"{self.prefix}-*",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        own_budgets = self.format_arn(service="budgets", region="", resource="*")
+        # CDK lets EventBridge in by itself.
+        for sender, source in (("cloudwatch.amazonaws.com", alarms), ("budgets.amazonaws.com", own_budgets)):
             # No condition on the account here, because not every sender tells KMS on whose behalf it encrypts. The
             # topic has the condition, and the key protects only what the topic has let in.
             key.grant(iam.ServicePrincipal(sender), "kms:Decrypt", "kms:GenerateDataKey*")
-            topic.grant_publish(self.service_principal(sender))
+            topic.grant_publish(self.service_principal(sender, source))
         for email in self.environment_settings.monitoring.emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
@@ -140,17 +146,27 @@ class MonitoringStack(HeadwaterStack):
     def _watch_relational(self, watched: Watched) -> None:
         settings, capture = self.environment_settings.monitoring, watched.capture
         writer = {"DBClusterIdentifier": watched.database.cluster.cluster_identifier, "Role": "WRITER"}
+        # RDS's documentation has two names for it, and which of them Aurora sends has not been seen. Without either the
+        # alarm is raised, because nobody would watch the slot.
+        lag = cloudwatch.MathExpression(
+            expression="MAX([oldest, oldestLogical])",
+            using_metrics={
+                "oldest": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum"),
+                "oldestLogical": _metric("AWS/RDS", "OldestLogicalReplicationSlotLag", writer, "Maximum"),
+            },
+            period=cdk.Duration.seconds(_MINUTE),
+        )
         self._graph(
             "Replication slot, bytes not yet read",
-            {"slot-lag": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum")},
-            "The source connector does not keep up: Aurora keeps WAL for it",
-            _Limit(settings.slot_lag_mib * _MIB),
+            {"slot-lag": lag},
+            "The source connector does not keep up and Aurora keeps WAL for it, or Aurora says nothing of its slot",
+            _Limit(settings.slot_lag_mib * _MIB, missing=_NEVER_SENT),
         )
         self._graph(
             "WAL, bytes",
             {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", writer, "Maximum")},
-            "WAL grows: a slot that nobody reads, or a transaction that does not end",
-            _Limit(settings.wal_mib * _MIB),
+            "WAL grows (a slot that nobody reads, a transaction that does not end), or Aurora says nothing of it",
+            _Limit(settings.wal_mib * _MIB, missing=_NEVER_SENT),
         )
         group = {"Cluster Name": watched.stream.cluster.cluster_name, "Consumer Group": sink_group(capture)}
         self._graph(

@@ -26,11 +26,13 @@ class Reason(enum.Enum):
     STATELESS_HOST = "Nothing is kept on this host: it is made anew when its image is, and nobody watches its metrics"
     DATA_MAY_GO = "Both settings of this environment say that its data goes with its stack"
     ROTATES_WITH_ITS_ROLE = "The secret mirrors a database role's password: see docs/reference/stacks.md"
+    ROTATES_FROM_ANOTHER_STACK = "The stack of the content rotates the secret, once the content stands"
     RULE_LOOKS_ELSEWHERE = "The rule misses EncryptionConfiguration, where EMR has it; a test checks the template"
     NITRO_ENCRYPTS = "The network cards of these instance types encrypt what nodes send each other; a test checks them"
     OWN_KEY = "AWS's own key would cost less, but its policy is not ours to write"
     FUNCTIONS_LOG = "This state machine does nothing but wait: the functions that it calls log each step"
     VERSIONS_OF_ONE_FUNCTION = "CDK grants a function's versions with the function"
+    NOBODY_LOGS_IN_BY_IAM = "Each role has a password in a secret, and nobody uses IAM: the way in is closed"
     NO_SSH = "No port for SSH is open: Session Manager on the bastion is the only way in"
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
+from aws_cdk import custom_resources as custom
 from constructs import Construct
 
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
+from stacks.look_up import look_up
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 # AmazonEMRServicePolicy_v2 lets EMR act only on what carries this tag with the value "true".
@@ -63,6 +65,7 @@ class NetworkStack(HeadwaterStack):
         if settings.nat_instance_type is not None:
             nat = ec2.NatProvider.instance_v2(
                 instance_type=ec2.InstanceType(settings.nat_instance_type),
+                machine_image=self._image(ec2.InstanceType(settings.nat_instance_type)),
                 associate_public_ip_address=True,
                 # The default lets the world in; ``_protect`` lets in the VPC.
                 default_allowed_traffic=ec2.NatTrafficDirection.OUTBOUND_ONLY,
@@ -92,7 +95,11 @@ class NetworkStack(HeadwaterStack):
             self,
             "FlowLogRole",
             description="Flow logs of the VPC",
-            assumed_by=self.service_principal("vpc-flow-logs.amazonaws.com"),
+            # The log's ARN cannot be told before it is there: it takes this role.
+            assumed_by=self.service_principal(
+                "vpc-flow-logs.amazonaws.com",
+                self.format_arn(service="ec2", resource="vpc-flow-log", resource_name="*"),
+            ),
         )
         self.vpc.add_flow_log(
             "FlowLog",
@@ -153,12 +160,37 @@ class NetworkStack(HeadwaterStack):
             for rule in ("EC28", "EC29"):
                 acknowledge(instance, rule, Reason.STATELESS_HOST)
 
+    def _image(self, instance_type: ec2.InstanceType) -> ec2.IMachineImage:
+        """The Amazon Linux 2023 for a type of instance that was the newest when ``image_generation`` was raised last.
+
+        CDK's own images are parameters that CloudFormation resolves at each deploy, so that any deploy would replace
+        the hosts once AWS has released a newer image.
+        """
+        architecture = instance_type.architecture.value
+        name = f"Image{architecture}"
+        image = self.node.try_find_child(name)
+        if image is None:
+            parameter = f"/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}"
+            call = custom.AwsSdkCall(
+                service="SSM",
+                action="getParameter",
+                parameters={"Name": parameter},
+                physical_resource_id=custom.PhysicalResourceId.of(
+                    f"{architecture}-{self.environment_settings.network.image_generation}"
+                ),
+                output_paths=["Parameter.Value"],
+            )
+            arn = self.format_arn(service="ssm", account="", resource="parameter", resource_name=parameter[1:])
+            image = look_up(self, name, call, "ssm:GetParameter", [arn])
+        return ec2.MachineImage.generic_linux({self.region: image.get_response_field("Parameter.Value")})
+
     def _bastion(self) -> ec2.Instance:
         """A host without inbound ports, reached through Session Manager. Each target lets the bastion in itself."""
         group = ec2.SecurityGroup(
             self, "BastionSecurityGroup", vpc=self.vpc, description="Bastion", allow_all_outbound=False
         )
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "Session Manager and package repositories")
+        instance_type = ec2.InstanceType("t4g.nano")
         bastion = ec2.Instance(
             self,
             "Bastion",
@@ -166,8 +198,8 @@ class NetworkStack(HeadwaterStack):
             vpc=self.vpc,
             vpc_subnets=self.work,
             security_group=group,
-            instance_type=ec2.InstanceType("t4g.nano"),
-            machine_image=ec2.MachineImage.latest_amazon_linux2023(cpu_type=ec2.AmazonLinuxCpuType.ARM_64),
+            instance_type=instance_type,
+            machine_image=self._image(instance_type),
             require_imdsv2=True,
             block_devices=[
                 ec2.BlockDevice(device_name=_ROOT_DEVICE, volume=ec2.BlockDeviceVolume.ebs(8, encrypted=True))

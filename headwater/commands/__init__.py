@@ -5,7 +5,20 @@ from collections.abc import Iterable
 
 import typer
 
-VERBS = ("demo", "verify", "backfill", "db", "bench", "assets", "jars", "review", "cost", "check", "reference")
+VERBS = (
+    "demo",
+    "verify",
+    "backfill",
+    "db",
+    "bench",
+    "assets",
+    "jars",
+    "review",
+    "cost",
+    "check",
+    "deploy",
+    "reference",
+)
 
 
 def add(app: typer.Typer, verbs: Iterable[str] = VERBS) -> typer.Typer:

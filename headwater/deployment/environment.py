@@ -75,6 +75,13 @@ class Network(_Part, frozen=True, kw_only=True):
             examples=["t4g.nano"],
         ),
     ]
+    image_generation: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Raise it to give bastion and NAT instance the newest Amazon Linux 2023, which replaces them.",
+        ),
+    ]
     interface_endpoints: Annotated[
         tuple[InterfaceEndpoint, ...],
         Meta(
@@ -249,7 +256,8 @@ class Environment(_Part, frozen=True, kw_only=True):
     account: Annotated[
         Annotated[str, Meta(pattern=f"^[0-9]{{12}}{END}")] | None,
         Meta(
-            description="The account's 12 digits in quotes; null deploys to the account of the credentials at hand.",
+            description="The account's 12 digits in quotes. null, which deploys to the account of the credentials at "
+            "hand, is refused where data is retained.",
             extra={"expected": "12 digits in quotes, or null"},
         ),
     ]

@@ -53,6 +53,11 @@ def _data_rules(environment: Environment) -> Iterator[Rule]:
         confirmed is None or (confirmed == name and not data.retain),
         "null where data.retain is true" if data.retain else f"{name}, or null",
     )
+    yield Rule(
+        "account",
+        environment.account is not None or not data.retain,
+        "12 digits in quotes where data.retain is true, so that other credentials are refused",
+    )
     yield Rule("data.retain", data.retain or name != "prod", "true in prod")
 
 

@@ -3,7 +3,7 @@
 import copy
 from typing import TYPE_CHECKING, Any
 
-from headwater.deployment.templates import Deployment
+from headwater.deployment.templates import ACCOUNT, Deployment
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -23,7 +23,8 @@ def templates(synthesized: "Synthesized") -> Templates:
 
 def deployment(synthesized: "Synthesized", changed: Templates | None = None) -> Deployment:
     """The deployment that the templates make, or the changed ones."""
-    return Deployment(changed or templates(synthesized), synthesized.environment.region)
+    settings = synthesized.environment
+    return Deployment(changed or templates(synthesized), settings.region, settings.account or ACCOUNT)
 
 
 def resource(templates: Templates, type_: str, start: str, part: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Two environments share an account and a region: no physical name is in both."""
+"""Two environments share an account and a region: no physical name is in both, and no right reaches the other."""
 
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +10,7 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from headwater.contract.model import Contract
+from headwater.deployment import policies
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.templates import Deployment, Resource
 from headwater.paths import CONFIG
@@ -29,6 +30,19 @@ _NO_NAMES = {
     ("AWS::RDS::DBCluster", "DatabaseName"),
     ("AWS::RDS::DBInstance", "DBName"),
 }
+
+# What all environments of an account and region share.
+_SHARED = (
+    "arn:aws:athena:{region}:{account}:datacatalog/AwsDataCatalog",
+    # Roles fetch single assets, which carry their content's hash as their name.
+    "arn:aws:s3:::cdk-hnb659fds-assets-{account}-{region}/",
+    # MSK Connect asks this of whoever creates a connector.
+    "arn:aws:ec2:{region}:{account}:network-interface/*",
+    "arn:aws:iam::{account}:role/aws-service-role/kafkaconnect.amazonaws.com/",
+    "arn:aws:glue:{region}:{account}:catalog",
+    "arn:aws:glue:{region}:{account}:database/default",
+    "arn:aws:ssm:{region}::parameter/aws/service/ami-amazon-linux-latest/",
+)
 
 
 def shared_names(first: Deployment, second: Deployment) -> list[str]:
@@ -84,3 +98,20 @@ def test_a_name_without_the_environment_is_found(dev: Synthesized, second: Synth
         "AWS::MSK::Cluster: found headwater in both",
         "Custom::HeadwaterConnector: found headwater-postgres in both",
     ]
+
+
+def test_rights_end_at_the_environment(every: Synthesized) -> None:
+    deployed = deployment(every)
+    shared = tuple(arn.format(region=deployed.region, account=deployed.account) for arn in _SHARED)
+    environment = every.environment.name
+    ours = [f"headwater{mark}{environment}" for mark in "-_/"]
+    beyond = sorted(
+        f"{role}: {resource}"
+        for role, statements in policies.read(deployed).by_role.items()
+        for statement in statements
+        for resource in statement.resources
+        if resource != "*" and not resource.startswith(shared) and not any(name in resource for name in ours)
+        # A condition on the tag that names the environment confines a right as well.
+        if environment not in (value for keys in statement.conditions.values() for value in keys.values())
+    )
+    assert beyond == []

@@ -105,12 +105,24 @@ def test_thresholds_are_those_of_the_environment(every: "Synthesized") -> None:
     assert thresholds["quarantine-accounts"] == configured.quarantined_records
 
 
-def test_the_slot_of_whoever_is_the_writer_is_watched(every: "Synthesized") -> None:
-    for name, metric in (("slot-lag", "OldestReplicationSlotLag"), ("wal", "TransactionLogsDiskUsage")):
-        alarm = alarms(every)[name]
-        assert (alarm["Namespace"], alarm["MetricName"]) == ("AWS/RDS", metric)
-        assert dimensions(alarm)["Role"] == "WRITER"
-        assert "headwater" in json.dumps(dimensions(alarm)["DBClusterIdentifier"])
+def test_the_slot_of_whoever_is_the_writer_is_watched_under_both_names(every: "Synthesized") -> None:
+    slot, wal = (alarms(every)[name] for name in ("slot-lag", "wal"))
+    (expression,) = [query["Expression"] for query in slot["Metrics"] if "Expression" in query]
+    watched = {query["Id"]: query["MetricStat"]["Metric"] for query in slot["Metrics"] if "MetricStat" in query}
+    assert expression == f"MAX([{', '.join(watched)}])"
+    assert [metric["MetricName"] for metric in watched.values()] == [
+        "OldestReplicationSlotLag", "OldestLogicalReplicationSlotLag"
+    ]  # fmt: skip
+    for metric in (*watched.values(), wal):
+        assert metric["Namespace"] == "AWS/RDS"
+        assert dimensions(metric)["Role"] == "WRITER"
+        assert "headwater" in json.dumps(dimensions(metric)["DBClusterIdentifier"])
+
+
+def test_a_metric_of_the_log_that_aurora_does_not_send_raises_its_alarm(every: "Synthesized") -> None:
+    """A misspelt metric would otherwise be a slot that nobody watches."""
+    for name in ("slot-lag", "wal"):
+        assert alarms(every)[name]["TreatMissingData"] == "breaching"
 
 
 def test_lag_is_watched_for_each_topic_that_the_sink_reads(every: "Synthesized") -> None:

@@ -226,6 +226,42 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: 
     assert trusting == []
 
 
+@pytest.mark.parametrize(
+    ("service", "resources"),
+    [
+        # https://docs.aws.amazon.com/vpc/latest/userguide/flow-logs-iam-role.html
+        ("vpc-flow-logs.amazonaws.com", "arn:aws:ec2:{region}:{account}:vpc-flow-log/*"),
+        # https://docs.aws.amazon.com/sns/latest/dg/sns-access-policy-use-cases.html
+        ("cloudwatch.amazonaws.com", "arn:aws:cloudwatch:{region}:{account}:alarm:headwater-{environment}-*"),
+        # https://docs.aws.amazon.com/cost-management/latest/userguide/budgets-sns-policy.html
+        ("budgets.amazonaws.com", "arn:aws:budgets::{account}:*"),
+    ],
+)
+def test_a_service_that_tells_for_which_resource_it_acts_is_asked_for_it(
+    every: "Synthesized", service: str, resources: str
+) -> None:
+    expected = resources.format(
+        region=every.environment.region,
+        account=every.environment.account or "{AWS::AccountId}",
+        environment=every.environment.name,
+    )
+    named = []
+    for _, resource in _resources(every):
+        for field in ("AssumeRolePolicyDocument", "PolicyDocument"):
+            for statement in resource["Properties"].get(field, {}).get("Statement", ()):
+                if "SourceAccount" in json.dumps(statement) and service in json.dumps(statement["Principal"]):
+                    named.append(statement["Condition"].get("ArnLike", {}).get("aws:SourceArn"))
+    assert named
+    assert {_text(arn) for arn in named} == {expected}
+
+
+def test_a_password_is_the_only_way_into_the_database(every: "Synthesized") -> None:
+    """No role connects by IAM, so the way is closed."""
+    assert every.only("AWS::RDS::DBCluster").get("EnableIAMDatabaseAuthentication", False) is False
+    for _, statement in _allowed(every):
+        assert "rds-db:connect" not in _list(statement["Action"])
+
+
 def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every_stack: "Synthesized") -> None:
     policies = [resource["Properties"] for resource in every_stack.resources("AWS::S3::BucketPolicy").values()]
     buckets = every_stack.resources("AWS::S3::Bucket")
@@ -306,6 +342,14 @@ def _allowed(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]
             for statement in document["Statement"]:
                 if statement["Effect"] == "Allow":
                     yield name, statement
+
+
+def _text(value: Any) -> str:
+    """An ARN with its references in braces."""
+    if isinstance(value, str):
+        return value
+    ((function, argument),) = value.items()
+    return "".join(map(_text, argument[1])) if function == "Fn::Join" else f"{{{argument}}}"
 
 
 def _list(value: Any) -> list[Any]:

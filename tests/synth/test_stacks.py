@@ -28,6 +28,7 @@ from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
 from stacks.base import log_retention
+from stacks.network import NetworkStack
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -45,7 +46,8 @@ DATA_TYPES = (
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
-        "network", "lake", "database", "stream", "stream_topics", "connect", "emr", "key_value", "glue_job",
+        "network", "lake", "database", "database_content", "stream", "stream_topics", "connect", "emr", "key_value",
+        "glue_job",
         "monitoring",
     ]  # fmt: skip
     for part in every.parts():
@@ -74,6 +76,32 @@ def test_the_bastion_has_no_inbound_rule(every: "Synthesized") -> None:
 def test_zones_are_those_of_the_environments_file(every: "Synthesized") -> None:
     zones = {subnet["Properties"]["AvailabilityZone"] for subnet in every.resources("AWS::EC2::Subnet").values()}
     assert zones == set(every.environment.availability_zones)
+
+
+def test_no_deploy_replaces_a_host_unasked(every: "Synthesized") -> None:
+    """CloudFormation resolves a parameter of the type SSM at each deploy, and a new image replaces its instance."""
+    for part in every.parts():
+        kinds = {parameter["Type"] for parameter in every.template(part).get("Parameters", {}).values()}
+        assert not [kind for kind in kinds if "Image" in kind], part
+    resources = every.template("network")["Resources"]
+    instances = every.resources("AWS::EC2::Instance")
+    assert instances
+    for instance in instances.values():
+        look_up, field = instance["Properties"]["ImageId"]["Fn::GetAtt"]
+        assert (resources[look_up]["Type"], field) == ("Custom::AWS", "Parameter.Value")
+
+
+def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.App]) -> None:
+    dev = read_environment("dev", CONFIG)
+    raised = msgspec.structs.replace(dev, network=msgspec.structs.replace(dev.network, image_generation=2))
+    calls = []
+    for settings in (dev, dev, raised):
+        network = NetworkStack(new_app(), environment=settings)
+        resources = cdk.assertions.Template.from_stack(network).to_json()["Resources"].values()
+        (properties,) = [resource["Properties"] for resource in resources if resource["Type"] == "Custom::AWS"]
+        assert properties["Create"] == properties["Update"]
+        calls.append(properties["Create"])
+    assert calls[0] == calls[1] != calls[2]
 
 
 def test_nat_follows_the_environment(every: "Synthesized") -> None:
@@ -240,15 +268,19 @@ def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") ->
         assert all(bucket["Properties"]["PublicAccessBlockConfiguration"].values())
 
 
-def test_the_first_rotation_finds_its_rules_and_an_instance(every: "Synthesized") -> None:
-    resources = every.template("database")["Resources"]
-    (rotation,) = [resource for resource in resources.values() if resource["Type"] == "AWS::Serverless::Application"]
-    needed = {resources[name]["Type"] for name in rotation["DependsOn"]}
-    assert {
-        "AWS::EC2::SecurityGroupEgress",
-        "AWS::EC2::SecurityGroupIngress",
-        "AWS::RDS::DBInstance",
-    } <= needed
+def test_the_first_rotation_finds_its_rules_and_an_instance_and_follows_the_content(every: "Synthesized") -> None:
+    """The rotation begins at once, and the bootstrap logs in with the password that it would change."""
+    rotation = every.resources("AWS::Serverless::Application", "database_content")
+    schedule = every.resources("AWS::SecretsManager::RotationSchedule", "database_content")
+    assert len(rotation) == len(schedule) == 1
+    for resource in (rotation | schedule).values():
+        assert "Content" in resource["DependsOn"]
+    # The whole stack of the cluster, with its instances and rules, is deployed before.
+    assert every.stacks.database in every.stacks.database_content.dependencies
+    (group,) = [name for name in every.resources("AWS::EC2::SecurityGroup", "database") if "Rotation" in name]
+    for type_ in ("AWS::EC2::SecurityGroupEgress", "AWS::EC2::SecurityGroupIngress"):
+        rules = json.dumps(list(every.resources(type_, "database").values()))
+        assert group.partition("/")[2] in rules
 
 
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
@@ -300,7 +332,7 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
         for name, resource in every.resources(type_).items()
         if name.partition("/")[0] not in ("emr", "monitoring")
     }
-    assert policies == ({"Delete"} if every.environment.deletes_data else {"Retain", "Snapshot"})
+    assert policies == ({"Delete"} if every.environment.deletes_data else {"RetainExceptOnCreate", "Snapshot"})
 
 
 def test_one_setting_alone_deletes_nothing(
@@ -310,7 +342,9 @@ def test_one_setting_alone_deletes_nothing(
     half = msgspec.structs.replace(settings, data=msgspec.structs.replace(settings.data, delete_with_stacks_of=None))
     lake = application.build(new_app(), half, contracts, assets).lake
     resources = cdk.assertions.Template.from_stack(lake).to_json()["Resources"].values()
-    assert {resource["DeletionPolicy"] for resource in resources if resource["Type"] == "AWS::S3::Bucket"} == {"Retain"}
+    assert {resource["DeletionPolicy"] for resource in resources if resource["Type"] == "AWS::S3::Bucket"} == {
+        "RetainExceptOnCreate"
+    }
 
 
 @pytest.mark.parametrize("missing", ["headwater.zip", "contracts/orders.json", "plugins/headwater-connect.zip"])

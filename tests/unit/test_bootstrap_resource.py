@@ -8,6 +8,7 @@ import hmac
 import re
 from typing import Any
 
+import botocore.session
 import pytest
 
 from custom_resources import database_bootstrap, lifecycle
@@ -127,6 +128,61 @@ def test_what_passes_is_tried_again(api: DataApi, code: str, message: str) -> No
     assert api.ended == ["rollback"]
     api.refuses = None
     assert step(api)["IsComplete"]
+
+
+# What the bootstrap does about each error of the Data API: "wait" until the request's time is up, "settle" (wait only
+# while the request is fresh), or "fail". The statement's own errors follow their SQLState.
+DECISIONS = {
+    "AccessDeniedException": "settle",
+    "BadRequestException": "settle",
+    "DatabaseErrorException": "fail",
+    "DatabaseNotFoundException": "settle",
+    "DatabaseResumingException": "wait",
+    "DatabaseUnavailableException": "wait",
+    "ForbiddenException": "settle",
+    "HttpEndpointNotEnabledException": "settle",
+    "InternalServerErrorException": "wait",
+    "InvalidResourceStateException": "wait",
+    "InvalidSecretException": "fail",
+    "NotFoundException": "fail",
+    "SecretsErrorException": "wait",
+    "ServiceUnavailableError": "wait",
+    "StatementTimeoutException": "wait",
+    "TransactionNotFoundException": "wait",
+    "UnsupportedResultException": "fail",
+}
+
+
+def test_every_error_of_the_data_api_has_been_decided() -> None:
+    model = botocore.session.get_session().get_service_model("rds-data")
+    assert sorted(shape.name for shape in model.error_shapes) == sorted(DECISIONS)
+
+
+@pytest.mark.parametrize(("code", "decision"), [*DECISIONS.items(), ("ThrottlingException", "wait")])
+def test_each_error_of_the_data_api_is_waited_for_or_fails_as_decided(api: DataApi, code: str, decision: str) -> None:
+    api.refuses = refusal(code, "refused", "ExecuteStatement")
+    for seconds, waits in ((30, decision != "fail"), (1000, decision == "wait")):
+        if waits:
+            assert step(api, seconds=seconds) == {"IsComplete": False}
+        else:
+            with pytest.raises(ResourceFailed, match=code):
+                step(api, seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [
+        ("08006", "connection lost"),
+        ("25006", "the writer has become a reader"),
+        ("28P01", "the owner's password is being rotated"),
+        ("53300", "too many connections"),
+        ("57P01", "the instance stops"),
+        ("57P03", "the instance starts"),
+    ],
+)
+def test_what_a_failover_or_a_rotation_causes_is_tried_again(api: DataApi, state: str, why: str) -> None:
+    api.refuses = refusal("DatabaseErrorException", f"FATAL: {why}; SQLState: {state}", "ExecuteStatement")
+    assert step(api, seconds=1000) == {"IsComplete": False}
 
 
 @pytest.mark.parametrize("code", ["AccessDeniedException", "ForbiddenException", "BadRequestException"])

@@ -184,6 +184,14 @@ def test_somebody_is_told_where_data_is_kept(tmp_path: Path) -> None:
         read_environment("prod", changed(tmp_path, "monitoring.emails", [], "prod"))
 
 
+def test_where_data_is_retained_the_account_is_named(tmp_path: Path) -> None:
+    """Otherwise whatever credentials are at hand decide which account gets, or loses, production."""
+    with pytest.raises(
+        UserError, match=r"account: found None, expected 12 digits in quotes where data\.retain is true"
+    ):
+        read_environment("prod", changed(tmp_path, "account", None, "prod"))
+
+
 def test_prod_may_not_give_up_its_data(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"data\.retain: found False, expected true in prod"):
         read_environment("prod", changed(tmp_path, "data.retain", False, "prod"))

@@ -1,0 +1,55 @@
+"""``headwater deploy``: the stacks of an environment, protected once they are complete."""
+
+import subprocess
+from collections.abc import Sequence
+from typing import Annotated
+
+import boto3
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headwater.console import say
+from headwater.deployment.baselines import CDK
+from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.protection import UNPROTECTED, incomplete
+from headwater.deployment.templates import Deployment
+from headwater.errors import UserError
+from headwater.paths import CONFIG, ROOT, SYNTHESIZED
+
+
+def deploy(
+    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
+) -> None:
+    """Deploy the stacks of an environment by cdk deploy.
+
+    Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second
+    cdk deploy when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens a
+    right or opens a port, elsewhere before every change.
+    """
+    environment = read_environment(name, CONFIG)
+    deployment = Deployment.read(SYNTHESIZED, name)
+    stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
+    unprotected = _incomplete(environment, stacks) if environment.data.retain else []
+    _cdk_deploy(name, "broadening" if name == "dev" else "any-change", unprotected)
+    if unprotected:
+        say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
+        _cdk_deploy(name, "never", [])
+
+
+def _incomplete(environment: Environment, stacks: Sequence[str]) -> list[str]:
+    try:
+        return incomplete(boto3.client("cloudformation", region_name=environment.region), stacks)
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"CloudFormation in {environment.region}: found {error}, expected the list of stacks: "
+            "use credentials that may deploy"
+        ) from None
+
+
+def _cdk_deploy(name: str, approval: str, unprotected: Sequence[str]) -> None:
+    context = ["--context", f"env={name}", "--context", f"{UNPROTECTED}={','.join(unprotected)}"]
+    command = [CDK[0], "--no-notices", *context, "deploy", "--all", "--require-approval", approval]
+    status = subprocess.run(command, cwd=ROOT).returncode
+    if status:
+        raise typer.Exit(status)

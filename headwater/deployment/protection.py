@@ -1,0 +1,25 @@
+"""Which stacks a deployment may protect from deletion.
+
+CDK switches on a stack's termination protection before CloudFormation creates anything in it. CloudFormation refuses
+to delete a protected stack, and Aurora and DynamoDB refuse to delete what is protected. So a protected stack whose
+creation fails can neither be rolled back nor be deleted, and its fixed names refuse the next try. ``headwater deploy``
+therefore creates a stack without protection, and protects it once it is complete.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+UNPROTECTED = "unprotected"
+"""The context that names the stacks to synthesize without protection, separated by commas."""
+
+_COMPLETE = ("CREATE_COMPLETE", "UPDATE_", "IMPORT_")
+
+
+def incomplete(cloudformation: Any, stacks: Sequence[str]) -> list[str]:
+    """Those of ``stacks`` whose creation has never succeeded, in the order given. ``cloudformation`` is boto3's client;
+    the method raises what boto3 raises."""
+    pages = cloudformation.get_paginator("describe_stacks").paginate()
+    statuses = {stack["StackName"]: str(stack["StackStatus"]) for page in pages for stack in page["Stacks"]}
+    return [name for name in stacks if not statuses.get(name, "").startswith(_COMPLETE)]

@@ -1,0 +1,140 @@
+"""``headwater deploy`` protects a stack once it is complete, and not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import boto3
+import pytest
+import typer
+from botocore.exceptions import NoCredentialsError
+
+from headwater.commands import deploy
+from headwater.deployment.baselines import parse
+from headwater.deployment.protection import incomplete
+from headwater.deployment.templates import Deployment
+from headwater.errors import UserError
+from headwater.paths import BASELINES
+
+# Every status of the service model, and whether a stack that has it was ever complete.
+STATUSES = {
+    "CREATE_COMPLETE": True,
+    "CREATE_FAILED": False,
+    "CREATE_IN_PROGRESS": False,
+    "DELETE_COMPLETE": False,
+    "DELETE_FAILED": False,
+    "DELETE_IN_PROGRESS": False,
+    "IMPORT_COMPLETE": True,
+    "IMPORT_IN_PROGRESS": True,
+    "IMPORT_ROLLBACK_COMPLETE": True,
+    "IMPORT_ROLLBACK_FAILED": True,
+    "IMPORT_ROLLBACK_IN_PROGRESS": True,
+    "REVIEW_IN_PROGRESS": False,
+    "ROLLBACK_COMPLETE": False,
+    "ROLLBACK_FAILED": False,
+    "ROLLBACK_IN_PROGRESS": False,
+    "UPDATE_COMPLETE": True,
+    "UPDATE_COMPLETE_CLEANUP_IN_PROGRESS": True,
+    "UPDATE_FAILED": True,
+    "UPDATE_IN_PROGRESS": True,
+    "UPDATE_ROLLBACK_COMPLETE": True,
+    "UPDATE_ROLLBACK_COMPLETE_CLEANUP_IN_PROGRESS": True,
+    "UPDATE_ROLLBACK_FAILED": True,
+    "UPDATE_ROLLBACK_IN_PROGRESS": True,
+}
+
+
+class CloudFormation:
+    """boto3's client, as far as it lists stacks. ``refuses`` is raised in place of an answer."""
+
+    def __init__(self, statuses: dict[str, str], refuses: Exception | None = None) -> None:
+        self._statuses = statuses
+        self._refuses = refuses
+
+    def get_paginator(self, operation: str) -> CloudFormation:
+        assert operation == "describe_stacks"
+        return self
+
+    def paginate(self) -> Iterator[dict[str, Any]]:
+        if self._refuses is not None:
+            raise self._refuses
+        for name, status in self._statuses.items():
+            yield {"Stacks": [{"StackName": name, "StackStatus": status}]}
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The commands that were run; stage has two stacks."""
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **_: Any) -> SimpleNamespace:
+        commands.append(command)
+        return SimpleNamespace(returncode=0)
+
+    templates = {
+        f"headwater-stage-{part}": parse((BASELINES / "stage" / f"{part}.yaml").read_text(), Path(part))
+        for part in ("database", "lake")
+    }
+    monkeypatch.setattr(deploy.subprocess, "run", run)
+    monkeypatch.setattr(Deployment, "read", lambda *_: Deployment(templates, "eu-central-1"))
+    return commands
+
+
+def contexts(commands: list[list[str]]) -> list[str]:
+    return [argument.partition("=")[2] for command in commands for argument in command if "unprotected=" in argument]
+
+
+def answer(monkeypatch: pytest.MonkeyPatch, cloudformation: CloudFormation) -> None:
+    monkeypatch.setattr(boto3, "client", lambda *_, **__: cloudformation)
+
+
+def test_every_status_of_a_stack_is_known() -> None:
+    model = boto3.session.Session()._session.get_service_model("cloudformation")
+    assert sorted(model.shape_for("StackStatus").enum) == sorted(STATUSES)
+
+
+@pytest.mark.parametrize(("status", "complete"), STATUSES.items())
+def test_a_stack_is_incomplete_until_its_creation_has_succeeded_once(status: str, complete: bool) -> None:
+    assert incomplete(CloudFormation({"a": status}), ["a"]) == ([] if complete else ["a"])
+
+
+def test_a_stack_that_is_absent_is_incomplete() -> None:
+    assert incomplete(CloudFormation({"b": "CREATE_COMPLETE"}), ["a", "b"]) == ["a"]
+
+
+def test_new_stacks_are_protected_by_a_second_pass(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation({"headwater-stage-lake": "UPDATE_COMPLETE"}))
+    deploy.deploy("stage")
+    assert contexts(ran) == ["headwater-stage-database", ""]
+    assert [command[-1] for command in ran] == ["any-change", "never"]
+
+
+def test_complete_stacks_are_deployed_once(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation(dict.fromkeys(("headwater-stage-lake", "headwater-stage-database"), "UPDATE_")))
+    deploy.deploy("stage")
+    assert contexts(ran) == [""]
+
+
+def test_where_data_may_go_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation({}, refuses=AssertionError("asked")))
+    deploy.deploy("dev")
+    assert [command[-1] for command in ran] == ["broadening"]
+
+
+def test_a_failed_pass_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation({}))
+    monkeypatch.setattr(deploy.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=7))
+    with pytest.raises(typer.Exit) as ended:
+        deploy.deploy("stage")
+    assert ended.value.exit_code == 7
+    assert ran == []
+
+
+def test_missing_credentials_are_an_error_of_the_user(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
+    answer(monkeypatch, CloudFormation({}, refuses=NoCredentialsError()))
+    with pytest.raises(UserError, match=r"found Unable to locate credentials, expected the list"):
+        deploy.deploy("stage")
+    assert ran == []
