@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from operator import attrgetter
@@ -43,12 +44,24 @@ def rules(environment: Environment) -> Iterator[Rule]:
         yield _listed(environment, field, name)
     for field in ("emr.primary_type", "emr.core_type"):
         yield _instance_rule(environment, field)
+    primary = environment.emr.primary_type
+    yield Rule(
+        "emr.core_type",
+        platform(environment.emr.core_type) == platform(primary),
+        f"a type of the processors of emr.primary_type ({primary}: {platform(primary)}): all nodes get one archive",
+    )
 
 
 def emr_instance_types() -> list[str]:
     """The instance types that the releases of EMR offer, in the file's order."""
     families = _lists()["emr_releases"]["instance_types"]
     return [f"{family}.{size}" for family, sizes in families.items() for size in sizes]
+
+
+def platform(instance_type: str) -> str:
+    """The platform of an instance type's processors, ``aarch64`` or ``x86_64``, as wheels call it."""
+    # https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html: g after the generation is Graviton.
+    return "aarch64" if re.match(r"[a-z]+\d+g", instance_type) else "x86_64"
 
 
 def shortfall(runtimes: str, version: str) -> str | None:

@@ -12,6 +12,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from headwater.deployment import allow_lists
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
+from headwater.packaging import wheels
 from headwater.paths import CONFIG, ROOT
 from stacks.assets import HUDI_JAR
 from tests.unit.test_environment import changed
@@ -38,6 +39,7 @@ from tests.unit.test_environment import changed
         ("emr.core_type", "m7g.large", "m7g.xlarge, m7g.2xlarge"),
         ("emr.core_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
         ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
+        ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (m7g.xlarge: aarch64)"),
         ("glue.version", "4.0", "5.1 (allow_lists.yaml, glue_versions, as of 2026-11)"),
         (
             "glue.version",
@@ -59,6 +61,13 @@ def test_what_aws_does_not_offer_is_refused_with_what_it_does(
 def test_every_instance_type_of_emr_encrypts_what_leaves_it() -> None:
     for type_ in allow_lists.emr_instance_types():
         assert INSTANCE_TYPES[type_]["NetworkInfo"]["EncryptionInTransitSupported"], type_
+
+
+def test_the_platform_of_every_instance_type_of_emr_is_that_of_its_processors() -> None:
+    names = {"arm64": "aarch64", "x86_64": "x86_64"}
+    for type_ in allow_lists.emr_instance_types():
+        (architecture,) = INSTANCE_TYPES[type_]["ProcessorInfo"]["SupportedArchitectures"]
+        assert allow_lists.platform(type_) == names[architecture], type_
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,9 @@ def test_the_needs_are_those_of_what_ships() -> None:
     needs = _lists()["needs"]["values"]
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
     assert project["project"]["requires-python"].startswith(f">={needs['python']['at_least']},")
+    # Ruff refuses newer syntax in what ships, and mypy what only newer standard libraries have.
     assert f"py{needs['python']['at_least'].replace('.', '')}" == project["tool"]["ruff"]["target-version"]
+    assert needs["python"]["at_least"] == project["tool"]["mypy"]["python_version"] == wheels.PYTHON
     locked = dict(re.findall(r"^(pyspark|botocore)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     assert locked["pyspark"].rpartition(".")[0] == needs["spark"]["series"]
     assert HUDI_JAR.startswith(f"hudi-spark{needs['spark']['series']}-bundle")
