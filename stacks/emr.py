@@ -95,7 +95,8 @@ class EmrStack(HeadwaterStack):
         self.cluster = emr.CfnCluster(
             self,
             "Cluster",
-            name=self.prefix,
+            # CloudFormation does not see that a cluster has ended. Another name makes another cluster.
+            name=f"{self.prefix}-{settings.generation}",
             release_label=settings.release,
             applications=[emr.CfnCluster.ApplicationProperty(name=name) for name in APPLICATIONS],
             configurations=self._configurations(),
