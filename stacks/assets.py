@@ -13,6 +13,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
 from headwater.errors import UserError
+from headwater.packaging import python_archives
 from headwater.packaging.artifacts import MOMENT, WHEEL, zip_files
 
 HUDI_JAR = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
@@ -38,6 +39,14 @@ class Assets:
         """The wheel that the package needs on Glue."""
         wheels = sorted((self.build / "wheels").glob("*.whl"))
         return wheels[0] if wheels else _present(self.build / "wheels" / f"{WHEEL}.whl")
+
+    def python(self, platform: str) -> Path:
+        """The Python packages of EMR's nodes, with their launcher, for ``aarch64`` or ``x86_64``."""
+        return _present(python_archives.path(platform, self.build))
+
+    def bootstrap_script(self) -> Path:
+        """What unpacks these packages on a node."""
+        return _present(self.root / "emr_bootstrap" / "unpack_python.sh")
 
     def writer_script(self) -> Path:
         """The EMR step's entry script."""

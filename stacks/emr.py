@@ -14,8 +14,10 @@ from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import spark_settings
+from headwater.deployment import allow_lists
 from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
+from headwater.packaging import python_archives
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack, grant_pass_role
 from stacks.lake import LakeStack
@@ -41,6 +43,9 @@ _USE_KEY = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptF
 # The states in which a step has ended, for whatever reason.
 STEP_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
 _RESTART_MINUTES = 10
+# Where the nodes have the Python packages of the writer.
+_PYTHON_FOLDER = "/opt/headwater/python"
+_PYTHON = f"{_PYTHON_FOLDER}/{python_archives.LAUNCHER}"
 # Says to which environment a cluster belongs, even after another cluster has taken its place.
 _ENVIRONMENT_TAG = "headwater-environment"
 
@@ -90,10 +95,12 @@ class EmrStack(HeadwaterStack):
         self.cluster = emr.CfnCluster(
             self,
             "Cluster",
-            name=self.prefix,
+            # CloudFormation does not see that a cluster has ended. Another name makes another cluster.
+            name=f"{self.prefix}-{settings.generation}",
             release_label=settings.release,
             applications=[emr.CfnCluster.ApplicationProperty(name=name) for name in APPLICATIONS],
             configurations=self._configurations(),
+            bootstrap_actions=[self._unpack_python(assets)],
             instances=emr.CfnCluster.JobFlowInstancesConfigProperty(
                 ec2_subnet_id=network.work_subnet_ids[0],
                 emr_managed_master_security_group=primary.security_group_id,
@@ -201,10 +208,32 @@ class EmrStack(HeadwaterStack):
             _configuration("trino-connector-hive", {"hive.metastore": "glue"}),
             emr.CfnCluster.ConfigurationProperty(
                 classification="spark-env",
-                # boto3 finds credentials on a node by itself, but no region.
-                configurations=[_configuration("export", {"AWS_DEFAULT_REGION": self.region})],
+                configurations=[
+                    _configuration(
+                        "export",
+                        {
+                            # boto3 finds credentials on a node by itself, but no region.
+                            "AWS_DEFAULT_REGION": self.region,
+                            "PYSPARK_DRIVER_PYTHON": _PYTHON,
+                            "PYSPARK_PYTHON": _PYTHON,
+                        },
+                    )
+                ],
             ),
         ]
+
+    def _unpack_python(self, assets: Assets) -> emr.CfnCluster.BootstrapActionConfigProperty:
+        """What gives each node the Python packages of the writer. The nodes' processors are of one platform."""
+        platform = allow_lists.platform(self.environment_settings.emr.primary_type)
+        script = s3_assets.Asset(self, "UnpackPython", path=str(assets.bootstrap_script()))
+        archive = s3_assets.Asset(self, "Python", path=str(assets.python(platform)))
+        grant_fetch(self._node_role, [script, archive])
+        return emr.CfnCluster.BootstrapActionConfigProperty(
+            name="Unpack the writer's Python packages",
+            script_bootstrap_action=emr.CfnCluster.ScriptBootstrapActionConfigProperty(
+                path=script.s3_object_url, args=[archive.s3_object_url, self.region, _PYTHON_FOLDER]
+            ),
+        )
 
     def _nodes(self, name: str, instance_type: str, count: int) -> emr.CfnCluster.InstanceGroupConfigProperty:
         volume = emr.CfnCluster.VolumeSpecificationProperty(
@@ -292,7 +321,13 @@ class EmrStack(HeadwaterStack):
         return self.format_arn(service="elasticmapreduce", resource="cluster", resource_name=cluster)
 
     def _spark_settings(self) -> Mapping[str, str]:
-        return {**spark_settings.shared(), "spark.executorEnv.AWS_DEFAULT_REGION": self.region}
+        return {
+            **spark_settings.shared(),
+            "spark.executorEnv.AWS_DEFAULT_REGION": self.region,
+            # The driver runs the first, and tells the executors to run the second.
+            "spark.pyspark.driver.python": _PYTHON,
+            "spark.pyspark.python": _PYTHON,
+        }
 
 
 def _configuration(classification: str, properties: Mapping[str, str]) -> emr.CfnCluster.ConfigurationProperty:

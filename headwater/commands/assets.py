@@ -5,6 +5,6 @@ from headwater.packaging import artifacts
 
 
 def assets() -> None:
-    """Make what goes to S3 under build/: jars, plugins, PySpark package, contracts. What is up to date stays."""
+    """Make what goes to S3, under build/: jars, plugins, Python packages, contracts. What is up to date stays."""
     artifacts.build(announce)
     say("The assets under build/ are up to date")

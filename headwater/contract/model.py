@@ -1,6 +1,6 @@
 """A contract as the writers, CDK and ``headwater verify`` know it.
 
-Runs on EMR and Glue too: the standard library only, Python 3.9 and later. ``reading`` makes contracts from YAML.
+Runs on EMR and Glue too: the standard library only, Python 3.11 and later. ``reading`` makes contracts from YAML.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Types: what a lake column can hold, and what PostgreSQL calls its own types.
 
-Runs on EMR and Glue too: the standard library only, Python 3.9 and later.
+Runs on EMR and Glue too: the standard library only, Python 3.11 and later.
 """
 
 from __future__ import annotations

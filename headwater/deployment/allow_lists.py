@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from functools import cache
 from operator import attrgetter
@@ -12,7 +13,7 @@ from headwater.deployment.environment import Environment, Rule
 from headwater.yaml_files import either, read_yaml
 
 FILE = Path(__file__).with_name("allow_lists.yaml")
-_OF_EMR = "which the release offers and which encrypt what goes between instances"
+_OF_EMR = "which EMR offers and which encrypt what goes between instances"
 _LISTS = {
     "database.engine_version": "aurora_postgresql",
     "stream.kafka_version": "msk_versions",
@@ -23,6 +24,8 @@ _LISTS = {
     "glue.worker_type": "glue_worker_types",
 }
 """The list of each field that takes only what AWS offers, whatever the other fields are."""
+RUNTIMES = {"emr.release": "emr_runtimes", "glue.version": "glue_runtimes"}
+"""The table of what the versions of a field bring that run our code."""
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
@@ -41,21 +44,44 @@ def rules(environment: Environment) -> Iterator[Rule]:
         yield _listed(environment, field, name)
     for field in ("emr.primary_type", "emr.core_type"):
         yield _instance_rule(environment, field)
+    primary = environment.emr.primary_type
+    yield Rule(
+        "emr.core_type",
+        platform(environment.emr.core_type) == platform(primary),
+        f"a type of the processors of emr.primary_type ({primary}: {platform(primary)}): all nodes get one archive",
+    )
 
 
-def emr_instance_types(release: str) -> list[str]:
-    """The instance types that a release of EMR offers, in the file's order."""
-    return [
-        f"{family}.{size}"
-        for family, offer in _lists()["emr_releases"]["instance_types"].items()
-        if _number(release) >= _number(offer.get("since", "emr-0"))
-        for size in offer["sizes"]
-    ]
+def emr_instance_types() -> list[str]:
+    """The instance types that the releases of EMR offer, in the file's order."""
+    families = _lists()["emr_releases"]["instance_types"]
+    return [f"{family}.{size}" for family, sizes in families.items() for size in sizes]
+
+
+def platform(instance_type: str) -> str:
+    """The platform of an instance type's processors, ``aarch64`` or ``x86_64``, as wheels call it."""
+    # https://docs.aws.amazon.com/ec2/latest/instancetypes/instance-type-names.html: g after the generation is Graviton.
+    return "aarch64" if re.match(r"[a-z]+\d+g", instance_type) else "x86_64"
+
+
+def shortfall(runtimes: str, version: str) -> str | None:
+    """What a version in a table of runtimes lacks that our code needs, in a sentence; None where it lacks nothing."""
+    for part, brought in _lists()[runtimes]["values"][version].items():
+        need = _lists()["needs"]["values"][part]
+        if "at_least" in need:
+            met, wanted = _number(brought) >= _number(need["at_least"]), f"{need['at_least']} or later"
+        elif "series" in need:
+            met, wanted = f"{brought}.".startswith(f"{need['series']}."), need["series"]
+        else:
+            met, wanted = brought == need["exactly"], need["exactly"]
+        if not met:
+            return f"{version} has {part} {brought}, and {wanted} is needed: {need['why']}"
+    return None
 
 
 def _instance_rule(environment: Environment, field: str) -> Rule:
     type_ = attrgetter(field)(environment)
-    offered = emr_instance_types(environment.emr.release)
+    offered = emr_instance_types()
     same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
     families = sorted({_family(candidate) for candidate in offered})
     expected = either(same_family) if same_family else f"a type of the families {either(families)}"
@@ -67,16 +93,21 @@ def _family(instance_type: str) -> str:
 
 
 def _listed(environment: Environment, field: str, name: str) -> Rule:
-    values = _lists()[name]["values"]
-    return Rule(field, attrgetter(field)(environment) in values, f"{either(values)} ({_origin(name)})")
+    values, value = _lists()[name]["values"], attrgetter(field)(environment)
+    expected = f"{either(values)} ({_origin(name)})"
+    runtimes = RUNTIMES.get(field)
+    if runtimes is not None and value in _lists()[runtimes]["values"]:
+        lacking = shortfall(runtimes, value)
+        return Rule(field, value in values and lacking is None, f"{expected}; {lacking}" if lacking else expected)
+    return Rule(field, value in values, expected)
 
 
 def _origin(name: str) -> str:
     return f"{FILE.name}, {name}, as of {_lists()[name]['date']}"
 
 
-def _number(release: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in release.removeprefix("emr-").split("."))
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 @cache

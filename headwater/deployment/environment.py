@@ -157,6 +157,10 @@ class Emr(_Part, frozen=True, kw_only=True):
     epoch: Annotated[
         int, Meta(ge=1, description="Raise it when the database's history was cut: rebuilt cluster, lost slot.")
     ]
+    generation: Annotated[
+        int,
+        Meta(ge=1, description="Raise it to get a new cluster when the present one has ended."),
+    ]
 
 
 class KeyValue(_Part, frozen=True, kw_only=True):

@@ -191,5 +191,5 @@ def _first(files: tuple[DataFile, ...], most_bytes: int) -> list[DataFile]:
 
 
 def _iso(micros: int) -> str:
-    moment = dt.datetime.fromtimestamp(micros // 10**6, dt.timezone.utc) + dt.timedelta(microseconds=micros % 10**6)
+    moment = dt.datetime.fromtimestamp(micros // 10**6, dt.UTC) + dt.timedelta(microseconds=micros % 10**6)
     return moment.isoformat().replace("+00:00", "Z")

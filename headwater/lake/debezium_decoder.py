@@ -25,7 +25,7 @@ from headwater.lake.exact_values import (
 
 _AFTER_SNAPSHOTS = 10**20 - 1
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
-_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:

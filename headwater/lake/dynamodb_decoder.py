@@ -41,7 +41,7 @@ _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
 _TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
 _EXPORTED, _CHANGED = 0, 1  # an exported item is older than any change
-_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 _Image = Mapping[str, Raw]
 """An item: the JSON text of each attribute by its name."""

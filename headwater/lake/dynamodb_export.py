@@ -29,7 +29,7 @@ from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.lake.s3_uri import object_uri, split_uri
 
 _SUMMARY = "manifest-summary.json"
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
+_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
 _CHUNK = 1024 * 1024
 _NOT_THERE = ("403", "404", "AccessDenied", "NoSuchBucket", "NoSuchKey")

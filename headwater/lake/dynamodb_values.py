@@ -219,14 +219,14 @@ def _struct(type_: Type) -> _Conversion:
     """A map whose members the type names; other members are leftovers, and so is a NULL."""
     names = [name for name, _ in type_.fields]
     tags = [_TAGS_INSIDE[member.kind] for _, member in type_.fields]
-    conversions = [_conversion(tag, member) for tag, (_, member) in zip(tags, type_.fields)]
+    conversions = [_conversion(tag, member) for tag, (_, member) in zip(tags, type_.fields, strict=True)]
     return _Conversion(*_fast_struct(names, tags, conversions), None, _struct_in_parts(names, tags, conversions))
 
 
 def _fast_struct(names: list[str], tags: list[str], conversions: list[_Conversion]) -> tuple[Any, Converter]:
     """``beside`` and ``fast`` of a map's conversion."""
     fields, paths, converters = [], [], []
-    for at, (name, tag, member) in enumerate(zip(names, tags, conversions)):
+    for at, (name, tag, member) in enumerate(zip(names, tags, conversions, strict=True)):
         tagged = _tagged(tag, member.beside)
         fields.append((f"member_{at}", tagged, msgspec.field(name=name, default=tagged(None))))
         paths.append(f"member_{at}.value")
@@ -250,7 +250,7 @@ def _fast_struct(names: list[str], tags: list[str], conversions: list[_Conversio
 def _struct_in_parts(names: list[str], tags: list[str], conversions: list[_Conversion]) -> _InParts:
     known = frozenset(names)
     members: list[tuple[str, str, Any, Any]] = [
-        (name, tag, member.whole, member.in_parts) for name, tag, member in zip(names, tags, conversions)
+        (name, tag, member.whole, member.in_parts) for name, tag, member in zip(names, tags, conversions, strict=True)
     ]
 
     def convert(raw: Any, path: Path, leftovers: Leftovers) -> tuple[Any, ...]:

@@ -58,7 +58,7 @@ class Landing:
             ends = list(pool.map(self._end, (key for _, key, _ in listed)))
         objects = []
         expected = dict(cursor)
-        for (source, key, size), end in zip(listed, ends):
+        for (source, key, size), end in zip(listed, ends, strict=True):
             first = int(key.rpartition("/")[2][: -len(_SUFFIX)])
             if first != expected.get(source, first):
                 raise LandingGap(

@@ -2,16 +2,19 @@
 
 import importlib.util
 import os
+import platform
+import shutil
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from headwater.console import say
 from headwater.definitions import spark_settings
 from headwater.errors import UserError
 from headwater.local import aws, java
 from headwater.local.processes import Process, Program
-from headwater.packaging import jars
+from headwater.packaging import jars, python_archives, wheels
 from headwater.paths import BUILD
 
 CORES = 2
@@ -94,6 +97,38 @@ def environment() -> dict[str, str]:
     }
 
 
+def shipped_python() -> dict[str, str]:
+    """The variables that make a job run the Python packages that EMR's nodes get, and no package of this machine.
+
+    The archives are for Linux, and need Python 3.11. Elsewhere the variables are none, a line on the console says why,
+    and the job runs the packages of this environment. Raises UserError where the archive is missing.
+    """
+    machine = {"arm64": wheels.AARCH64}.get(platform.machine(), platform.machine())
+    python = _python() if sys.platform == "linux" and machine in python_archives.PLATFORMS else None
+    if python is None:
+        say(
+            f"The job runs the packages of {sys.executable}, not those that EMR gets: these need Linux on "
+            f"{' or '.join(python_archives.PLATFORMS)}, and python{wheels.PYTHON} on the PATH"
+        )
+        return {}
+    if not python_archives.path(machine).exists():
+        raise UserError(f"{python_archives.path(machine)} is missing: make it with `make assets`")
+    launcher = str(python_archives.unpack(machine))
+    return {
+        "PYSPARK_PYTHON": launcher,
+        "PYSPARK_DRIVER_PYTHON": launcher,
+        # Where the launcher finds its Python: the one that .venv was made of, or the first on the PATH.
+        "PATH": os.pathsep.join([str(python.parent), os.environ["PATH"]]),
+    }
+
+
+def _python() -> Path | None:
+    """This machine's Python of the nodes' version, outside any virtual environment; None where there is none."""
+    name = f"python{wheels.PYTHON}"
+    candidates = [Path(sys.base_prefix) / "bin" / name, *map(Path, filter(None, [shutil.which(name)]))]
+    return next((candidate for candidate in candidates if candidate.exists()), None)
+
+
 @dataclass(frozen=True)
 class SparkJob:
     """A script with its arguments. ``name`` is what a person calls it, for errors; ``memory`` is the driver's heap."""
@@ -114,7 +149,7 @@ def submit(job: SparkJob, folder: Path, endpoint: str) -> Process:
     if not package.exists():
         raise UserError(f"{package} is missing: make it with `make assets`")
     settings = configuration(folder.resolve(), endpoint=endpoint, memory=job.memory)
-    environ = {**environment(), "AWS_ENDPOINT_URL": endpoint}
+    environ = {**environment(), **shipped_python(), "AWS_ENDPOINT_URL": endpoint}
     argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
     for key, value in settings.items():
         argv += ["--conf", f"{key}={value}"]

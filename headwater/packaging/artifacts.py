@@ -1,23 +1,19 @@
-"""The files that go to S3, made under ``build/``: plugin zips, the PySpark package, the wheel that it needs on Glue,
-and the rendered contracts."""
+"""The files that go to S3, made under ``build/``: plugin zips, the PySpark package, the Python packages that it needs
+on EMR and Glue, and the rendered contracts."""
 
 import hashlib
-import re
 import shutil
-import subprocess
-import sys
 import zipfile
 from collections.abc import Iterable
 from pathlib import Path
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
-from headwater.errors import UserError
 from headwater.folder_lock import claim
-from headwater.packaging import jars
+from headwater.packaging import jars, python_archives, stamps, wheels
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
-# The part of the package that EMR and Glue get. It needs PySpark and boto3, and on Glue the wheel.
+# The part of the package that EMR and Glue get. It needs PySpark, boto3 and msgspec.
 LAKE_PACKAGE = (
     "__init__.py",
     "errors.py",
@@ -27,10 +23,9 @@ LAKE_PACKAGE = (
     "lake/**/*.py",
 )
 CONNECT = ROOT / "connect"
-REQUIREMENTS = ROOT / "requirements.txt"
-# Decodes DynamoDB's changes. The platform is that of Glue 5: its Python and its processors.
+# Decodes DynamoDB's changes. The platform is that of Glue 5's workers.
 WHEEL = "msgspec"
-WHEEL_PLATFORM = ("--implementation", "cp", "--python-version", "3.11", "--platform", "manylinux2014_x86_64")
+WHEEL_PLATFORM = wheels.X86_64
 # The earliest moment that ZIP knows. With a fixed moment the same content gives the same bytes.
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
@@ -41,6 +36,7 @@ def build(announce: Announce, build: Path = BUILD) -> None:
     with claim(build / "assets", "another run", wait=True):
         jars.fetch(announce, build)
         fetch_wheel(announce, build)
+        python_archives.build_archives(announce, build)
         build_connect(announce, build)
         for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
             zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
@@ -56,45 +52,27 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
     stamp = build / "stamps" / "connect"
     sources = (path for part in ("main", "assembly") for path in sorted((CONNECT / "src" / part).rglob("*")))
     inputs = tree_digest([CONNECT / "pom.xml", *sources])
-    if plugin.is_dir() and _read_stamp(stamp) == inputs:
+    if plugin.is_dir() and stamps.is_current(stamp, inputs):
         return
     with announce("Building the sink connector and the config provider (connect/)"):
         jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
         shutil.rmtree(plugin, ignore_errors=True)
         shutil.copytree(CONNECT / "target" / plugin.name, plugin)
-    _write_stamp(stamp, inputs)
+    stamps.write(stamp, inputs)
 
 
-def fetch_wheel(announce: Announce, build: Path = BUILD, requirements: Path = REQUIREMENTS) -> None:
+def fetch_wheel(announce: Announce, build: Path = BUILD) -> None:
     """Fetch the wheel that Glue installs into ``build/wheels``, in the version and with a hash of the lock."""
     folder = build / "wheels"
-    version, locked = locked_wheel(requirements)
     stamp = build / "stamps" / "wheel"
-    inputs = locked + " ".join(WHEEL_PLATFORM)
-    if any(folder.glob("*.whl")) and _read_stamp(stamp) == inputs:
+    requirements = wheels.locked([WHEEL])
+    inputs = requirements + " ".join(wheels.tags(WHEEL_PLATFORM))
+    if any(folder.glob("*.whl")) and stamps.is_current(stamp, inputs):
         return
     shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
-    requirement = folder / "requirements.txt"
-    requirement.write_text(locked)
-    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet", "--no-deps"]
-    command += ["--require-hashes", "--only-binary", ":all:", *WHEEL_PLATFORM, "--dest", str(folder)]
-    with announce(f"Fetching {WHEEL} {version} for Glue"):
-        run = subprocess.run([*command, "--requirement", str(requirement)], capture_output=True, text=True)
-    if run.returncode != 0:
-        raise UserError(f"pip could not fetch {WHEEL} {version}: {run.stderr.strip()}")
-    _write_stamp(stamp, inputs)
-
-
-def locked_wheel(requirements: Path = REQUIREMENTS) -> tuple[str, str]:
-    """The wheel's version, and its lines in the lock: name, version, and one hash per file of that version. Raises
-    UserError where the lock has none."""
-    locked = re.search(rf"^{WHEEL}==(\S+).*(?:\n +--hash=.*)+\n", requirements.read_text(), re.MULTILINE)
-    if locked is None:
-        raise UserError(
-            f"{requirements}: found no {WHEEL}, expected its version and hashes: restore it, or `make lock`"
-        )
-    return locked[1], locked[0]
+    with announce(f"Fetching {WHEEL} for Glue"):
+        wheels.download(requirements, WHEEL_PLATFORM, folder)
+    stamps.write(stamp, inputs)
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:
@@ -127,13 +105,3 @@ def tree_digest(files: Iterable[Path]) -> str:
         if path.is_file():
             digest.update(f"{path.relative_to(ROOT)}\0{jars.sha256(path)}\n".encode())
     return digest.hexdigest()
-
-
-def _read_stamp(stamp: Path) -> str | None:
-    """What a result was made from; None where that is not known."""
-    return stamp.read_text() if stamp.exists() else None
-
-
-def _write_stamp(stamp: Path, inputs: str) -> None:
-    stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(inputs)

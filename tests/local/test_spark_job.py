@@ -1,4 +1,4 @@
-"""A job submitted here runs with the shipped package and commits to Hudi over the local S3."""
+"""A job submitted here runs the package and the Python packages that ship, and commits to Hudi over the local S3."""
 
 import json
 from pathlib import Path
@@ -9,6 +9,7 @@ from headwater.local.spark import SparkJob
 
 JOB = """
 import json, sys
+import boto3, msgspec
 import headwater.lake
 from pyspark.sql import SparkSession
 
@@ -22,7 +23,9 @@ options = {
 }
 session.range(10).write.format("hudi").options(**options).mode("append").save(sys.argv[1])
 rows = session.read.format("hudi").load(sys.argv[1]).count()
-print(json.dumps({"rows": rows, "package": headwater.lake.__file__}), flush=True)
+workers = session.sparkContext.parallelize([0]).map(lambda _: __import__("msgspec").__file__).collect()
+modules = [headwater.lake.__file__, boto3.__file__, msgspec.__file__, *workers]
+print(json.dumps({"rows": rows, "modules": modules}), flush=True)
 """
 
 
@@ -38,4 +41,9 @@ def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp
         job.stop()
     (event,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
     assert event["rows"] == 10
-    assert "headwater.zip" in event["package"]
+    package, *packages = event["modules"]
+    assert "headwater.zip" in package
+    python = spark.shipped_python()
+    if python:
+        folder = str(Path(python["PYSPARK_PYTHON"]).parent.parent / "site-packages")
+        assert [module for module in packages if not module.startswith(folder)] == []

@@ -18,6 +18,7 @@ from headwater.contract.reading import read_contracts
 from headwater.deployment import environment
 from headwater.deployment.environment import Bi, Environment
 from headwater.deployment.environment_rules import read_environment
+from headwater.packaging import python_archives
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
@@ -103,6 +104,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         with zipfile.ZipFile(place, "w") as archive:
             archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
     files = [f"jars/{HUDI_JAR}", "headwater.zip", "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl"]
+    files += [f"python/python-{platform}.tar.gz" for platform in python_archives.PLATFORMS]
     for relative in (*files, *(f"contracts/{contract.table}.json" for contract in contracts)):
         place = build / relative
         place.parent.mkdir(exist_ok=True)

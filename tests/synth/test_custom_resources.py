@@ -1,14 +1,17 @@
 """One deploy, no hand work after it: the custom resources, their order, and what they leave behind."""
 
 import json
+import re
 import zipfile
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import aws_cdk as cdk
+import msgspec
 import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from custom_resources import connector
 from custom_resources.emr_step import step_name
@@ -20,9 +23,7 @@ from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
 from tests.modelled import Modelled
-
-if TYPE_CHECKING:
-    from tests.synth.conftest import Synthesized
+from tests.synth.conftest import Synthesized
 
 HANDLERS = ("database_bootstrap", "connector", "emr_step")
 # The functions with which CloudFormation fills in a value.
@@ -40,7 +41,7 @@ def as_handed_on(value: Any) -> Any:
     return value if isinstance(value, str) else json.dumps(value)
 
 
-def depends_on(synthesized: "Synthesized", part: str, name: str) -> set[str]:
+def depends_on(synthesized: Synthesized, part: str, name: str) -> set[str]:
     """Everything in its stack that a resource needs to be deployed first."""
     resources = synthesized.template(part)["Resources"]
     needed: set[str] = set()
@@ -56,7 +57,7 @@ def depends_on(synthesized: "Synthesized", part: str, name: str) -> set[str]:
     return needed
 
 
-def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") -> None:
+def test_the_functions_are_the_tested_modules_unchanged(every: Synthesized) -> None:
     ours = [
         function["Properties"]
         for function in every.resources("AWS::Lambda::Function").values()
@@ -72,7 +73,7 @@ def test_the_functions_are_the_tested_modules_unchanged(every: "Synthesized") ->
         }
 
 
-def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
+def test_the_statements_are_those_of_db_create(every: Synthesized) -> None:
     content = json.loads(every.asset(every.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
     publication = json.loads(every.asset(every.only("Custom::HeadwaterPublication")["Statements"]).read_text())
     assert [*content["statements"], *publication["statements"]] == order_database.statements(every.contracts)
@@ -81,13 +82,13 @@ def test_the_statements_are_those_of_db_create(every: "Synthesized") -> None:
     assert publication["tables"] == order_database.published_tables(every.contracts)
 
 
-def test_every_sql_file_is_in_the_statements(dev: "Synthesized") -> None:
+def test_every_sql_file_is_in_the_statements(dev: Synthesized) -> None:
     content = json.loads(dev.asset(dev.only("Custom::HeadwaterDatabase")["Statements"]).read_text())
     for script in (ROOT / "database").glob("*.sql"):
         assert set(order_database.split(script.read_text())) <= set(content["statements"])
 
 
-def test_the_roles_get_their_passwords_from_their_own_secrets(every: "Synthesized") -> None:
+def test_the_roles_get_their_passwords_from_their_own_secrets(every: Synthesized) -> None:
     secrets = every.only("Custom::HeadwaterDatabase")["RoleSecrets"]
     assert set(secrets) == set(order_database.ROLES)
     for role, reference in secrets.items():
@@ -99,13 +100,13 @@ def test_the_roles_get_their_passwords_from_their_own_secrets(every: "Synthesize
         assert json.loads(secret["SecretStringTemplate"]) == {"username": role}
 
 
-def test_the_database_is_filled_when_its_instances_answer(every: "Synthesized") -> None:
+def test_the_database_is_filled_when_its_instances_answer(every: Synthesized) -> None:
     assert every.resources("AWS::RDS::DBInstance", "database")
     assert every.resources("Custom::HeadwaterDatabase", "database_content")
     assert every.stacks.database in every.stacks.database_content.dependencies
 
 
-def test_msk_connect_understands_the_connectors(every: "Synthesized") -> None:
+def test_msk_connect_understands_the_connectors(every: Synthesized) -> None:
     class MskConnect:
         def create_connector(self, **_: Any) -> None:
             return None
@@ -118,7 +119,7 @@ def test_msk_connect_understands_the_connectors(every: "Synthesized") -> None:
         assert connector.make(request)
 
 
-def test_only_the_source_waits_for_the_slot(every: "Synthesized") -> None:
+def test_only_the_source_waits_for_the_slot(every: Synthesized) -> None:
     source, sink = (
         every.template("connect")["Resources"][f"{part}Connector"]["Properties"] for part in ("Source", "Sink")
     )
@@ -128,12 +129,12 @@ def test_only_the_source_waits_for_the_slot(every: "Synthesized") -> None:
     assert (publication["Slot"], publication["Publication"]) == (SLOT, PUBLICATION)
 
 
-def test_the_publication_is_there_before_the_source_and_goes_after_it(every: "Synthesized") -> None:
+def test_the_publication_is_there_before_the_source_and_goes_after_it(every: Synthesized) -> None:
     assert "Publication" in depends_on(every, "connect", "SourceConnector")
     assert "SourceConnector" not in depends_on(every, "connect", "Publication")
 
 
-def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: "Synthesized") -> None:
+def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: Synthesized) -> None:
     assert every.stacks.lake in every.stacks.emr.dependencies
     assert {"Cluster"} <= depends_on(every, "emr", "Writer")
     restarts = [name for name in depends_on(every, "emr", "Writer") if name.startswith("StepsRestart")]
@@ -144,7 +145,7 @@ def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: 
         assert "Writer" in depends_on(every, "emr", rule)
 
 
-def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedule(every: "Synthesized") -> None:
+def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedule(every: Synthesized) -> None:
     rules = [rule["Properties"] for rule in every.resources("AWS::Events::Rule", "emr").values()]
     (pattern,) = [rule["EventPattern"] for rule in rules if "EventPattern" in rule]
     assert pattern["source"] == ["aws.emr"]
@@ -187,7 +188,38 @@ def test_a_changed_file_is_another_step(
     assert name() != before
 
 
-def test_no_function_logs_for_ever(every: "Synthesized") -> None:
+def test_a_raised_generation_replaces_cluster_and_step_and_nothing_else(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = read_environment("dev", CONFIG)
+    before, after = (
+        Synthesized(
+            new_app(),
+            msgspec.structs.replace(settings, emr=msgspec.structs.replace(settings.emr, generation=generation)),
+            contracts,
+            assets,
+        )
+        for generation in (1, 2)
+    )
+    changed = {
+        re.sub(r"[0-9A-F]{8}$", "", f"{part}/{name}"): {
+            key for key in resource["Properties"] if resource["Properties"][key] != after_[name]["Properties"][key]
+        }
+        for part in before.parts()
+        for after_ in [after.template(part)["Resources"]]
+        for name, resource in before.template(part)["Resources"].items()
+        if resource != after_[name]
+    }
+    # The notification of a cluster's errors is for the new one, and is changed in place.
+    assert changed == {"emr/Cluster": {"Name"}, "monitoring/ClusterFailed": {"EventPattern"}}
+    schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", "AWS::EMR::Cluster").schema
+    assert "/properties/Name" in schema["createOnlyProperties"]
+    # A step cannot move to another cluster: its resource takes the new cluster's id and makes the step anew there.
+    writer = after.template("emr")["Resources"]["Writer"]["Properties"]
+    assert writer["ClusterId"] == {"Ref": "Cluster"}
+
+
+def test_no_function_logs_for_ever(every: Synthesized) -> None:
     for name, function in every.resources("AWS::Lambda::Function").items():
         part = name.partition("/")[0]
         group = function["Properties"].get("LoggingConfig", {}).get("LogGroup", {}).get("Ref")
@@ -195,7 +227,7 @@ def test_no_function_logs_for_ever(every: "Synthesized") -> None:
         assert "RetentionInDays" in every.template(part)["Resources"][group]["Properties"], name
 
 
-def test_log_groups_that_services_would_make_are_the_stacks(every: "Synthesized") -> None:
+def test_log_groups_that_services_would_make_are_the_stacks(every: Synthesized) -> None:
     names = {
         group["Properties"]["LogGroupName"]
         for group in every.resources("AWS::Logs::LogGroup", "database", "database_content").values()
@@ -206,7 +238,7 @@ def test_log_groups_that_services_would_make_are_the_stacks(every: "Synthesized"
     assert {f"/aws/rds/cluster/{cluster}/postgresql", f"/aws/lambda/{rotation}"} <= names
 
 
-def test_no_two_log_groups_have_one_name(every: "Synthesized") -> None:
+def test_no_two_log_groups_have_one_name(every: Synthesized) -> None:
     names = Counter(
         json.dumps(group["Properties"].get("LogGroupName", name))
         for name, group in every.resources("AWS::Logs::LogGroup").items()
@@ -214,7 +246,7 @@ def test_no_two_log_groups_have_one_name(every: "Synthesized") -> None:
     assert [name for name, count in names.items() if count > 1] == []
 
 
-def test_deleting_leaves_nothing_where_data_is_deleted(dev: "Synthesized") -> None:
+def test_deleting_leaves_nothing_where_data_is_deleted(dev: Synthesized) -> None:
     kept = [
         f"{part}/{name}"
         for part in dev.parts()
@@ -225,5 +257,5 @@ def test_deleting_leaves_nothing_where_data_is_deleted(dev: "Synthesized") -> No
     assert kept == []
 
 
-def test_a_replaced_cluster_is_not_kept_alive(every: "Synthesized") -> None:
+def test_a_replaced_cluster_is_not_kept_alive(every: Synthesized) -> None:
     assert every.only("AWS::EMR::Cluster")["Instances"]["TerminationProtected"] is False

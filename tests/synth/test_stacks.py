@@ -14,6 +14,7 @@ import aws_cdk as cdk
 import msgspec
 import pytest
 from aws_cdk import aws_logs as logs
+from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.contract.types import parse_type
@@ -237,6 +238,33 @@ def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(ev
     assert arguments.count("--contract") == len(of_database(every.contracts, POSTGRESQL)) < len(every.contracts)
     assert arguments[arguments.index("--database") + 1] == f"headwater_{every.environment.name}"
     assert json.dumps(arguments[arguments.index("--jars") + 1]).endswith('.jar"}')
+
+
+def test_every_node_unpacks_the_python_of_its_processor_and_the_step_runs_it(every: "Synthesized") -> None:
+    cluster = every.only("AWS::EMR::Cluster")
+    groups = (cluster["Instances"]["MasterInstanceGroup"], cluster["Instances"]["CoreInstanceGroup"])
+    architectures = {
+        architecture
+        for group in groups
+        for architecture in INSTANCE_TYPES[group["InstanceType"]]["ProcessorInfo"]["SupportedArchitectures"]
+    }
+    (platform,) = {{"arm64": "aarch64", "x86_64": "x86_64"}[architecture] for architecture in architectures}
+    (action,) = cluster["BootstrapActions"]
+    script, (archive, region, folder) = action["ScriptBootstrapAction"]["Path"], action["ScriptBootstrapAction"]["Args"]
+    assert every.asset(script).read_bytes() == (ROOT / "emr_bootstrap" / "unpack_python.sh").read_bytes()
+    assert every.asset(archive).read_text() == f"python/python-{platform}.tar.gz"
+    assert region == every.environment.region
+    exported = [
+        nested["ConfigurationProperties"]
+        for configuration in cluster["Configurations"]
+        if configuration["Classification"] == "spark-env"
+        for nested in configuration["Configurations"]
+    ]
+    python = f"{folder}/bin/python"
+    assert [(env["PYSPARK_PYTHON"], env["PYSPARK_DRIVER_PYTHON"]) for env in exported] == [(python, python)]
+    arguments = every.only("Custom::HeadwaterStep")["Args"]
+    for setting in ("spark.pyspark.python", "spark.pyspark.driver.python"):
+        assert f"{setting}={python}" in arguments
 
 
 def test_connectors_start_after_topics_database_rights_and_rules(every: "Synthesized") -> None:

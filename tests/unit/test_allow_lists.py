@@ -1,6 +1,7 @@
 """A release, version or type that AWS does not offer is refused when the environment is read."""
 
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,9 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from headwater.deployment import allow_lists
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.packaging import wheels
+from headwater.paths import CONFIG, ROOT
+from stacks.assets import HUDI_JAR
 from tests.unit.test_environment import changed
 
 
@@ -25,12 +28,25 @@ from tests.unit.test_environment import changed
         ("stream.broker_type", "kafka.t3.small", "kafka.m5.large"),
         ("stream.broker_type", "express.m7g.large", "kafka.m5.large"),
         ("connect.kafka_connect_version", "2.7.1", "3.7.x (allow_lists.yaml, msk_connect_versions, as of 2025-10)"),
-        ("emr.release", "emr-6.15.0", "emr-7.0.0, emr-7.1.0"),
-        ("emr.release", "emr-7.13.1", "emr-7.0.0, emr-7.1.0"),
+        ("emr.release", "emr-6.15.0", "emr-7.10.0, emr-7.11.0"),
+        ("emr.release", "emr-7.13.1", "emr-7.10.0, emr-7.11.0"),
+        (
+            "emr.release",
+            "emr-7.0.0",
+            "emr-7.10.0, emr-7.11.0, emr-7.12.0 or emr-7.13.0 (allow_lists.yaml, emr_releases, as of 2026-11); "
+            "emr-7.0.0 has python 3.9, and 3.11 or later is needed",
+        ),
         ("emr.core_type", "m7g.large", "m7g.xlarge, m7g.2xlarge"),
         ("emr.core_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
         ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
-        ("glue.version", "4.0", "5.0 or 5.1"),
+        ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (m7g.xlarge: aarch64)"),
+        ("glue.version", "4.0", "5.1 (allow_lists.yaml, glue_versions, as of 2026-11)"),
+        (
+            "glue.version",
+            "5.0",
+            "5.1 (allow_lists.yaml, glue_versions, as of 2026-11); 5.0 has botocore 1.34.131, and 1.35.69 or later is "
+            "needed: the lease is taken and renewed by PutObject with IfNoneMatch and IfMatch",
+        ),
         ("glue.worker_type", "Z.2X", "G.025X, G.1X"),
     ],
 )
@@ -42,20 +58,61 @@ def test_what_aws_does_not_offer_is_refused_with_what_it_does(
         read_environment("dev", changed(tmp_path, field, value))
 
 
-def test_an_instance_type_is_offered_from_the_release_that_brought_it(tmp_path: Path) -> None:
-    folder = changed(tmp_path, "emr.core_type", "r8i.xlarge")
-    assert read_environment("dev", folder).emr.core_type == "r8i.xlarge"
-    document = yaml.safe_load((folder / "dev.yaml").read_text())
-    document["emr"]["release"] = "emr-7.8.0"
-    (folder / "dev.yaml").write_text(yaml.safe_dump(document))
-    with pytest.raises(UserError, match=r"emr\.core_type: found 'r8i\.xlarge', expected .*r8i-flex"):
-        read_environment("dev", folder)
-
-
 def test_every_instance_type_of_emr_encrypts_what_leaves_it() -> None:
-    newest = yaml.safe_load(allow_lists.FILE.read_text())["emr_releases"]["values"][-1]
-    for type_ in allow_lists.emr_instance_types(newest):
+    for type_ in allow_lists.emr_instance_types():
         assert INSTANCE_TYPES[type_]["NetworkInfo"]["EncryptionInTransitSupported"], type_
+
+
+def test_the_platform_of_every_instance_type_of_emr_is_that_of_its_processors() -> None:
+    names = {"arm64": "aarch64", "x86_64": "x86_64"}
+    for type_ in allow_lists.emr_instance_types():
+        (architecture,) = INSTANCE_TYPES[type_]["ProcessorInfo"]["SupportedArchitectures"]
+        assert allow_lists.platform(type_) == names[architecture], type_
+
+
+@pytest.mark.parametrize(
+    ("offered", "runtimes", "parts"),
+    [
+        ("glue_versions", "glue_runtimes", {"python", "botocore", "spark", "s3_client"}),
+        ("emr_releases", "emr_runtimes", {"python", "spark", "s3_client"}),
+    ],
+)
+def test_every_version_of_a_list_brings_what_our_code_needs(offered: str, runtimes: str, parts: set[str]) -> None:
+    lists = _lists()
+    versions = lists[offered]["values"]
+    assert [lacking for version in versions if (lacking := allow_lists.shortfall(runtimes, version))] == []
+    assert {version: lists[runtimes]["values"][version].keys() for version in versions} == dict.fromkeys(
+        versions, parts
+    )
+
+
+def test_the_functions_of_the_custom_resources_run_on_a_python_that_fits() -> None:
+    runtimes = set(re.findall(r"Runtime\.PYTHON_(\d+_\d+)", (ROOT / "stacks" / "polled.py").read_text()))
+    assert {f"python{runtime.replace('_', '.')}" for runtime in runtimes} == set(_lists()["lambda_runtimes"]["values"])
+    for runtime in _lists()["lambda_runtimes"]["values"]:
+        assert allow_lists.shortfall("lambda_runtimes", runtime) is None
+
+
+def test_the_needs_are_those_of_what_ships() -> None:
+    needs = _lists()["needs"]["values"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())
+    assert project["project"]["requires-python"].startswith(f">={needs['python']['at_least']},")
+    # Ruff refuses newer syntax in what ships, and mypy what only newer standard libraries have.
+    assert f"py{needs['python']['at_least'].replace('.', '')}" == project["tool"]["ruff"]["target-version"]
+    assert needs["python"]["at_least"] == project["tool"]["mypy"]["python_version"] == wheels.PYTHON
+    locked = dict(re.findall(r"^(pyspark|botocore)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
+    assert locked["pyspark"].rpartition(".")[0] == needs["spark"]["series"]
+    assert HUDI_JAR.startswith(f"hudi-spark{needs['spark']['series']}-bundle")
+    # What EMR's writer brings along.
+    assert _number(locked["botocore"]) >= _number(needs["botocore"]["at_least"])
+
+
+def test_conditional_writes_are_those_that_the_need_of_botocore_speaks_of() -> None:
+    shipped = [
+        path for folder in ("headwater/lake", "emr_steps", "glue_scripts") for path in (ROOT / folder).rglob("*.py")
+    ]
+    headers = {header for path in shipped for header in re.findall(r'"(If[A-Z]\w+)"', path.read_text())}
+    assert headers == set(re.findall(r"If[A-Z]\w+", _lists()["needs"]["values"]["botocore"]["why"]))
 
 
 def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
@@ -67,8 +124,16 @@ def test_a_region_without_lists_is_refused(tmp_path: Path) -> None:
 
 
 def test_every_list_says_where_it_is_from_and_when() -> None:
-    lists = yaml.safe_load(allow_lists.FILE.read_text())
-    for name, listed in lists.items():
+    for name, listed in _lists().items():
         assert listed["source"], name
         assert re.fullmatch(r"20\d\d-[01]\d", str(listed["date"])), name
         assert len(set(listed["values"])) == len(listed["values"]) > 0, name
+
+
+def _lists() -> dict[str, Any]:
+    lists: dict[str, Any] = yaml.safe_load(allow_lists.FILE.read_text())
+    return lists
+
+
+def _number(version: str) -> tuple[int, ...]:
+    return tuple(map(int, version.split(".")))

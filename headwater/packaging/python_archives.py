@@ -1,0 +1,90 @@
+"""The Python of the EMR writer: an archive per platform with boto3, msgspec and what they need, and a launcher.
+
+The launcher ``bin/python`` starts the machine's Python 3.11 with these packages before its own. Both the nodes of EMR
+and the local step run it, on the driver and on the workers.
+"""
+
+import gzip
+import io
+import shutil
+import tarfile
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from headwater.console import Announce
+from headwater.packaging import stamps, wheels
+from headwater.paths import BUILD
+
+PLATFORMS = (wheels.AARCH64, wheels.X86_64)
+# boto3, msgspec, and what boto3 needs: pip refuses the list when a package is missing.
+PACKAGES = ("boto3", "botocore", "jmespath", "msgspec", "python-dateutil", "s3transfer", "six", "urllib3")
+LAUNCHER = "bin/python"
+_LAUNCHER_TEXT = f"""#!/bin/sh
+# Runs Python {wheels.PYTHON} with the packages of this archive before all others.
+set -eu
+root=$(cd "$(dirname "$0")/.." && pwd)
+export PYTHONPATH="$root/site-packages${{PYTHONPATH:+:$PYTHONPATH}}"
+exec python{wheels.PYTHON} "$@"
+"""
+
+
+def path(platform: str, build: Path = BUILD) -> Path:
+    """Where the archive of a platform is made."""
+    return build / "python" / f"python-{platform}.tar.gz"
+
+
+def build_archives(announce: Announce, build: Path = BUILD) -> None:
+    """Make the archive of each platform, when lock or launcher have changed. Raises UserError where pip fails."""
+    requirements = wheels.locked(PACKAGES)
+    for platform in PLATFORMS:
+        archive, stamp = path(platform, build), build / "stamps" / f"python-{platform}"
+        inputs = requirements + " ".join(wheels.tags(platform)) + _LAUNCHER_TEXT
+        if archive.exists() and stamps.is_current(stamp, inputs):
+            continue
+        with announce(f"Packing the Python packages of the EMR writer for {platform}"):
+            _make(archive, requirements, platform)
+        stamps.write(stamp, inputs)
+
+
+def unpack(platform: str, build: Path = BUILD) -> Path:
+    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher. A current one stays."""
+    archive = path(platform, build)
+    folder, stamp = archive.parent / platform, build / "stamps" / f"python-{platform}-unpacked"
+    inputs = (build / "stamps" / f"python-{platform}").read_text()
+    if not (folder.is_dir() and stamps.is_current(stamp, inputs)):
+        shutil.rmtree(folder, ignore_errors=True)
+        with tarfile.open(archive) as packed:
+            packed.extractall(folder, filter="data")
+        stamps.write(stamp, inputs)
+    return folder / LAUNCHER
+
+
+def _make(archive: Path, requirements: str, platform: str) -> None:
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    part = archive.with_suffix(".part")
+    with tempfile.TemporaryDirectory() as scratch:
+        fetched = Path(scratch) / "wheels"
+        wheels.download(requirements, platform, fetched)
+        # With no times and in a fixed order the same wheels give the same bytes.
+        with (
+            part.open("wb") as file,
+            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed,
+            tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as target,
+        ):
+            for name, content in sorted([(LAUNCHER, _LAUNCHER_TEXT.encode()), *_modules(fetched)]):
+                entry = tarfile.TarInfo(name)
+                entry.size = len(content)
+                entry.mode = 0o755 if name == LAUNCHER else 0o644
+                target.addfile(entry, io.BytesIO(content))
+    part.replace(archive)
+
+
+def _modules(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """The files of all wheels, as installed; scripts, which nothing runs on a node, stay out."""
+    for wheel in sorted(folder.glob("*.whl")):
+        with zipfile.ZipFile(wheel) as packed:
+            for name in packed.namelist():
+                if not name.endswith("/") and ".data/" not in name:
+                    yield f"site-packages/{name}", packed.read(name)

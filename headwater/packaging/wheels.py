@@ -1,0 +1,48 @@
+"""Wheels for the machines of EMR and Glue, in the versions and with the hashes of ``requirements.txt``."""
+
+import re
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from headwater.errors import UserError
+from headwater.paths import ROOT
+
+REQUIREMENTS = ROOT / "requirements.txt"
+AARCH64, X86_64 = "aarch64", "x86_64"
+# What EMR's writer and Glue's jobs run; headwater/deployment/allow_lists.yaml holds their releases to it.
+PYTHON = "3.11"
+
+
+def locked(names: Sequence[str], requirements: Path = REQUIREMENTS) -> str:
+    """The lines of these packages in the lock: name, version, and one hash per file of that version. Raises UserError
+    where the lock lacks a package."""
+    text, lines = requirements.read_text(), []
+    for name in names:
+        found = re.search(rf"^{name}==(\S+).*(?:\n +--hash=.*)+\n", text, re.MULTILINE)
+        if found is None:
+            raise UserError(
+                f"{requirements}: found no {name}, expected its version and hashes: restore it, or `make lock`"
+            )
+        lines.append(found[0])
+    return "".join(lines)
+
+
+def tags(platform: str) -> list[str]:
+    """pip's options for Python 3.11 on Linux, on a processor of this platform (``AARCH64`` or ``X86_64``)."""
+    return ["--implementation", "cp", "--python-version", PYTHON, "--platform", f"manylinux2014_{platform}"]
+
+
+def download(requirements: str, platform: str, folder: Path) -> None:
+    """Fetch the wheels of locked lines into a folder. Raises UserError where pip fails: on another file than the
+    lock's, on a package that needs one that is not among the lines, and where there is no wheel for the platform."""
+    folder.mkdir(parents=True)
+    listed = folder / "requirements.txt"
+    listed.write_text(requirements)
+    command = [sys.executable, "-m", "pip", "download", "--disable-pip-version-check", "--quiet"]
+    command += ["--require-hashes", "--only-binary", ":all:", *tags(platform), "--dest", str(folder)]
+    run = subprocess.run([*command, "--requirement", str(listed)], capture_output=True, text=True)
+    if run.returncode != 0:
+        names = ", ".join(re.findall(r"^[\w.-]+==\S+", requirements, re.MULTILINE))
+        raise UserError(f"pip could not fetch {names} for {platform}: {run.stderr.strip()}")
