@@ -146,9 +146,7 @@ def test_each_environment_has_a_comment_prod_first_which_is_edited_when_there_is
     gh = tmp_path / "bin" / "gh"
     gh.parent.mkdir()
     gh.write_text(
-        "#!/bin/sh\n"
-        'echo "$@" >> calls.txt\n'
-        'case "$*" in *--paginate*"review: dev -->"*) printf "7\\n8\\n" ;; esac\n'
+        '#!/bin/sh\necho "$@" >> calls.txt\ncase "$*" in *--paginate*"review: dev -->"*) printf "7\\n8\\n" ;; esac\n'
     )
     gh.chmod(0o755)
     path = f"{gh.parent}:{os.environ['PATH']}"
