@@ -271,7 +271,9 @@ class EmrStack(HeadwaterStack):
         for asset in shipped.values():
             submit += ["--contract", asset.s3_object_url]
         submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
-        submit += ["--database", self._lake.database, "--epoch", str(self.environment_settings.emr.epoch)]
+        settings = self.environment_settings.emr
+        submit += ["--database", self._lake.database, "--epoch", str(settings.epoch)]
+        submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
         return submit
 
     def _keep_running(self, command: Sequence[str], assets: Assets) -> None:
