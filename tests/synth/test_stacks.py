@@ -20,6 +20,7 @@ from headwater.contract.types import parse_type
 from headwater.definitions import connectors
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
+from headwater.definitions.named_queries import named_queries
 from headwater.definitions.published_view import published_view_name, published_view_sql
 from headwater.deployment import environment
 from headwater.deployment.environment_rules import read_environment
@@ -227,6 +228,15 @@ def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
         assert [column["name"] for column in definition["columns"]] == [
             column["Name"] for column in view["StorageDescriptor"]["Columns"]
         ]
+
+
+def test_the_workgroup_has_the_named_queries(every: "Synthesized") -> None:
+    database = f"headwater_{every.environment.name}"
+    queries = [query["Properties"] for query in every.resources("AWS::Athena::NamedQuery", "lake").values()]
+    expected = named_queries(every.contracts, database)
+    assert [query["QueryString"] for query in queries] == [query.sql for query in expected]
+    for query in queries:
+        assert (query["Database"], query["WorkGroup"]) == (database, every.only("AWS::Athena::WorkGroup")["Name"])
 
 
 def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(every: "Synthesized") -> None:
