@@ -101,6 +101,6 @@ def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract
     assert [row[0] for row in rows] == ["ALFKI", "BERGS"]
 
 
-def test_it_needs_theorders_contract(contracts: list[Contract]) -> None:
+def test_it_needs_the_orders(contracts: list[Contract]) -> None:
     with pytest.raises(UserError, match="found no contract of a table orders"):
         orders_contract([contract for contract in contracts if contract.table != "orders"])
