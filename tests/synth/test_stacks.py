@@ -91,6 +91,23 @@ def test_no_deploy_replaces_a_host_unasked(every: "Synthesized") -> None:
         assert (resources[look_up]["Type"], field) == ("Custom::AWS", "Parameter.Value")
 
 
+@pytest.mark.parametrize(("nat", "parameters"), [("t4g.nano", {"arm64"}), ("t3.nano", {"arm64", "x86_64"})])
+def test_each_host_gets_the_image_of_its_processor(
+    new_app: Callable[[], cdk.App], nat: str, parameters: set[str]
+) -> None:
+    settings = read_environment("dev", CONFIG)
+    network = msgspec.structs.replace(settings.network, nat_instance_type=nat)
+    stack = NetworkStack(new_app(), environment=msgspec.structs.replace(settings, network=network))
+    resources = cdk.assertions.Template.from_stack(stack).to_json()["Resources"]
+    calls = [resource["Properties"] for resource in resources.values() if resource["Type"] == "Custom::AWS"]
+    assert {json.loads(call["Create"])["parameters"]["Name"] for call in calls} == {
+        f"/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}" for architecture in parameters
+    }
+    rights = json.dumps([resource for resource in resources.values() if resource["Type"] == "AWS::IAM::Policy"])
+    for architecture in parameters:
+        assert f":parameter/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}" in rights
+
+
 def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.App]) -> None:
     dev = read_environment("dev", CONFIG)
     raised = msgspec.structs.replace(dev, network=msgspec.structs.replace(dev.network, image_generation=2))
