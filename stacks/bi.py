@@ -9,7 +9,7 @@ from aws_cdk import aws_quicksight as quicksight
 from constructs import Construct
 
 from headwater.contract.model import Contract
-from headwater.definitions.published_view import published_view_name
+from headwater.definitions.named_queries import ORDERS, revenue_sql
 from headwater.deployment.environment import Bi, Environment
 from headwater.errors import UserError
 from stacks.base import HeadwaterStack
@@ -82,7 +82,7 @@ class BiStack(HeadwaterStack):
                     custom_sql=quicksight.CfnDataSet.CustomSqlProperty(
                         name="Revenue by customer",
                         data_source_arn=source.attr_arn,
-                        sql_query=revenue_sql(contracts, lake.database),
+                        sql_query=revenue_sql(orders_contract(contracts), lake.database),
                         columns=[
                             quicksight.CfnDataSet.InputColumnProperty(name=name, type=type_)
                             for name, type_ in _COLUMNS.items()
@@ -98,29 +98,11 @@ class BiStack(HeadwaterStack):
         )
 
 
-def revenue_sql(contracts: Sequence[Contract], database: str) -> str:
-    """Athena's SQL for each customer's revenue, with the columns of ``_COLUMNS``.
-
-    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out, as in a run's
-    report. Raises UserError where no contract describes the orders.
-    """
-    orders = next((contract for contract in contracts if contract.table == "orders"), None)
+def orders_contract(contracts: Sequence[Contract]) -> Contract:
+    """The contract of the orders. Raises UserError where there is none."""
+    orders = next((contract for contract in contracts if contract.table == ORDERS), None)
     if orders is None:
         raise UserError(
             "bi: found no contract of a table orders, expected one: add it, or set bi: null in the environment's file"
         )
-    item = "items[position]"
-    revenue = f"{item}.quantity * {item}.unit_price * (1 - {item}.discount)"
-    # The filter is for empty lists: sequence(1, 0) counts down.
-    positions = "filter(sequence(1, cardinality(items)), position -> position BETWEEN 1 AND cardinality(items))"
-    return f"""SELECT
-  customer.customer_id AS customer_id,
-  max(customer.company_name) AS company_name,
-  count(DISTINCT order_id) AS orders,
-  CAST(sum({revenue}) AS double) AS revenue,
-  avg(CAST({revenue} AS double)) AS average_item_revenue,
-  avg(CAST({item}.quantity AS double)) AS average_quantity
-FROM "{database}"."{published_view_name(orders)}"
-CROSS JOIN UNNEST({positions}) AS item (position)
-WHERE customer.customer_id IS NOT NULL
-GROUP BY customer.customer_id"""
+    return orders

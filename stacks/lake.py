@@ -12,6 +12,7 @@ from aws_cdk import aws_s3 as s3
 from constructs import Construct
 
 from headwater.contract.model import Contract
+from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import hudi_table, published_view
@@ -66,7 +67,9 @@ class LakeStack(HeadwaterStack):
             table.add_resource_dependency(database)
             view = published_view(self, self.database, contract)
             view.add_resource_dependency(table)
-        self._workgroup()
+        workgroup = self._workgroup()
+        for query in named_queries(contracts, self.database):
+            self._named_query(query, workgroup)
 
     @property
     def lake_uri(self) -> str:
@@ -237,9 +240,21 @@ class LakeStack(HeadwaterStack):
             auto_delete_objects=self.environment_settings.deletes_data,
         )
 
-    def _workgroup(self) -> None:
+    def _named_query(self, query: NamedQuery, workgroup: athena.CfnWorkGroup) -> None:
+        named = athena.CfnNamedQuery(
+            self,
+            f"Query-{query.name}",
+            name=f"{self.prefix}-{query.name}",
+            description=query.description,
+            database=self.database,
+            query_string=query.sql,
+            work_group=self.work_group,
+        )
+        named.add_resource_dependency(workgroup)
+
+    def _workgroup(self) -> athena.CfnWorkGroup:
         settings = self.environment_settings.lake
-        athena.CfnWorkGroup(
+        return athena.CfnWorkGroup(
             self,
             "WorkGroup",
             name=self.work_group,

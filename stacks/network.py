@@ -42,6 +42,9 @@ _SESSION_MANAGER = (
 )
 # The tiers of subnets that later stacks use.
 _WORK, _DATA = "work", "data"
+# How the public parameters of Amazon Linux 2023 spell the architectures:
+# https://docs.aws.amazon.com/linux/al2023/ug/ec2.html
+_ARCHITECTURES = {ec2.InstanceArchitecture.ARM_64: "arm64", ec2.InstanceArchitecture.X86_64: "x86_64"}
 # Where Amazon Linux 2023 has its root volume.
 _ROOT_DEVICE = "/dev/xvda"
 
@@ -166,7 +169,7 @@ class NetworkStack(HeadwaterStack):
         CDK's own images are parameters that CloudFormation resolves at each deploy, so that any deploy would replace
         the hosts once AWS has released a newer image.
         """
-        architecture = instance_type.architecture.value
+        architecture = _ARCHITECTURES[instance_type.architecture]
         name = f"Image{architecture}"
         image = self.node.try_find_child(name)
         if image is None:

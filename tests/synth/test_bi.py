@@ -9,9 +9,10 @@ import pytest
 import sqlglot
 
 from headwater.contract.model import Contract
+from headwater.definitions.named_queries import revenue_sql
 from headwater.demo import report
 from headwater.errors import UserError
-from stacks.bi import revenue_sql
+from stacks.bi import orders_contract
 from tests.synth.conftest import PRINCIPAL, WITH_BI
 
 if TYPE_CHECKING:
@@ -81,7 +82,9 @@ def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract
         connection.execute("CREATE SCHEMA headwater_dev")
         connection.register("given", orders)
         connection.execute("CREATE TABLE headwater_dev.orders_current AS SELECT * FROM given")
-        (sql,) = sqlglot.transpile(revenue_sql(contracts, "headwater_dev"), read="athena", write="duckdb")
+        (sql,) = sqlglot.transpile(
+            revenue_sql(orders_contract(contracts), "headwater_dev"), read="athena", write="duckdb"
+        )
         rows = sorted(connection.execute(sql).fetchall())
     expected = sorted(
         (
@@ -100,4 +103,4 @@ def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract
 
 def test_it_needs_the_orders(contracts: list[Contract]) -> None:
     with pytest.raises(UserError, match="found no contract of a table orders"):
-        revenue_sql([contract for contract in contracts if contract.table != "orders"], "headwater_dev")
+        orders_contract([contract for contract in contracts if contract.table != "orders"])

@@ -21,6 +21,7 @@ from headwater.contract.types import parse_type
 from headwater.definitions import connectors
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
+from headwater.definitions.named_queries import named_queries
 from headwater.definitions.published_view import published_view_name, published_view_sql
 from headwater.deployment import environment
 from headwater.deployment.environment_rules import read_environment
@@ -90,6 +91,23 @@ def test_no_deploy_replaces_a_host_unasked(every: "Synthesized") -> None:
     for instance in instances.values():
         look_up, field = instance["Properties"]["ImageId"]["Fn::GetAtt"]
         assert (resources[look_up]["Type"], field) == ("Custom::AWS", "Parameter.Value")
+
+
+@pytest.mark.parametrize(("nat", "parameters"), [("t4g.nano", {"arm64"}), ("t3.nano", {"arm64", "x86_64"})])
+def test_each_host_gets_the_image_of_its_processor(
+    new_app: Callable[[], cdk.App], nat: str, parameters: set[str]
+) -> None:
+    settings = read_environment("dev", CONFIG)
+    network = msgspec.structs.replace(settings.network, nat_instance_type=nat)
+    stack = NetworkStack(new_app(), environment=msgspec.structs.replace(settings, network=network))
+    resources = cdk.assertions.Template.from_stack(stack).to_json()["Resources"]
+    calls = [resource["Properties"] for resource in resources.values() if resource["Type"] == "Custom::AWS"]
+    assert {json.loads(call["Create"])["parameters"]["Name"] for call in calls} == {
+        f"/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}" for architecture in parameters
+    }
+    rights = json.dumps([resource for resource in resources.values() if resource["Type"] == "AWS::IAM::Policy"])
+    for architecture in parameters:
+        assert f":parameter/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}" in rights
 
 
 def test_a_raised_generation_looks_the_images_up_anew(new_app: Callable[[], cdk.App]) -> None:
@@ -231,13 +249,22 @@ def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
         ]
 
 
+def test_the_workgroup_has_the_named_queries(every: "Synthesized") -> None:
+    database = f"headwater_{every.environment.name}"
+    queries = [query["Properties"] for query in every.resources("AWS::Athena::NamedQuery", "lake").values()]
+    expected = named_queries(every.contracts, database)
+    assert [query["QueryString"] for query in queries] == [query.sql for query in expected]
+    for query in queries:
+        assert (query["Database"], query["WorkGroup"]) == (database, every.only("AWS::Athena::WorkGroup")["Name"])
+
+
 def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(every: "Synthesized") -> None:
     step = every.only("Custom::HeadwaterStep")
     arguments = step["Args"]
     assert arguments[:3] == ["spark-submit", "--deploy-mode", "client"]
     assert arguments.count("--contract") == len(of_database(every.contracts, POSTGRESQL)) < len(every.contracts)
     assert arguments[arguments.index("--database") + 1] == f"headwater_{every.environment.name}"
-    assert json.dumps(arguments[arguments.index("--jars") + 1]).endswith('.jar"}')
+    assert json.dumps(arguments[arguments.index("--jars") + 1]).rstrip("}").endswith('.jar"')
 
 
 def test_every_node_unpacks_the_python_of_its_processor_and_the_step_runs_it(every: "Synthesized") -> None:
@@ -298,11 +325,10 @@ def test_data_is_encrypted_with_keys_of_the_environment(every: "Synthesized") ->
 
 def test_the_first_rotation_finds_its_rules_and_an_instance_and_follows_the_content(every: "Synthesized") -> None:
     """The rotation begins at once, and the bootstrap logs in with the password that it would change."""
-    rotation = every.resources("AWS::Serverless::Application", "database_content")
-    schedule = every.resources("AWS::SecretsManager::RotationSchedule", "database_content")
-    assert len(rotation) == len(schedule) == 1
-    for resource in (rotation | schedule).values():
-        assert "Content" in resource["DependsOn"]
+    ((name, function),) = every.resources("AWS::Serverless::Application", "database_content").items()
+    assert "Content" in function["DependsOn"]
+    schedule = every.only("AWS::SecretsManager::RotationSchedule")
+    assert schedule["RotationLambdaARN"]["Fn::GetAtt"][0] == name.partition("/")[2]
     # The whole stack of the cluster, with its instances and rules, is deployed before.
     assert every.stacks.database in every.stacks.database_content.dependencies
     (group,) = [name for name in every.resources("AWS::EC2::SecurityGroup", "database") if "Rotation" in name]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +12,7 @@ import boto3
 import pytest
 import typer
 from botocore.exceptions import NoCredentialsError
+from botocore.model import StringShape
 
 from headwater.commands import deploy
 from headwater.deployment.baselines import parse
@@ -78,7 +80,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         f"headwater-stage-{part}": parse((BASELINES / "stage" / f"{part}.yaml").read_text(), Path(part))
         for part in ("database", "lake")
     }
-    monkeypatch.setattr(deploy.subprocess, "run", run)
+    monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(Deployment, "read", lambda *_: Deployment(templates, "eu-central-1"))
     return commands
 
@@ -93,7 +95,9 @@ def answer(monkeypatch: pytest.MonkeyPatch, cloudformation: CloudFormation) -> N
 
 def test_every_status_of_a_stack_is_known() -> None:
     model = boto3.session.Session()._session.get_service_model("cloudformation")
-    assert sorted(model.shape_for("StackStatus").enum) == sorted(STATUSES)
+    shape = model.shape_for("StackStatus")
+    assert isinstance(shape, StringShape)
+    assert sorted(shape.enum) == sorted(STATUSES)
 
 
 @pytest.mark.parametrize(("status", "complete"), STATUSES.items())
@@ -126,7 +130,7 @@ def test_where_data_may_go_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, ran:
 
 def test_a_failed_pass_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
     answer(monkeypatch, CloudFormation({}))
-    monkeypatch.setattr(deploy.subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=7))
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=7))
     with pytest.raises(typer.Exit) as ended:
         deploy.deploy("stage")
     assert ended.value.exit_code == 7

@@ -1,0 +1,116 @@
+"""The workgroup's named queries are Athena's SQL, and answer what their descriptions say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import duckdb
+import pytest
+import sqlglot
+
+from headwater.contract.model import Contract
+from headwater.contract.reading import read_contracts
+from headwater.definitions.named_queries import NamedQuery, named_queries
+from headwater.definitions.published_view import athena_type, published_view_name, published_view_sql
+from headwater.paths import CONTRACTS
+
+DATABASE = "headwater_dev"
+ALL = read_contracts(CONTRACTS)
+QUERIES = {query.name: query for query in named_queries(ALL, DATABASE)}
+
+
+def in_duckdb(sql: str) -> str:
+    (text,) = sqlglot.transpile(sql, read="athena", write="duckdb")
+    return text
+
+
+@pytest.fixture
+def lake() -> Iterator[duckdb.DuckDBPyConnection]:
+    """Empty lake tables of all contracts, with their views."""
+    with duckdb.connect() as connection:
+        connection.execute(f"CREATE SCHEMA {DATABASE}; SET TimeZone = 'UTC'")
+        for contract in ALL:
+            columns = ", ".join(f'"{name}" {athena_type(type_)}' for name, type_ in contract.lake_columns())
+            # Athena's own CREATE TABLE is Hive's; its types in queries are Trino's.
+            create = f'CREATE TABLE "{DATABASE}"."{contract.table}" ({columns})'
+            connection.execute(sqlglot.transpile(create, read="trino", write="duckdb")[0])
+            view = in_duckdb(published_view_sql(contract, DATABASE))
+            connection.execute(f'CREATE VIEW "{DATABASE}"."{published_view_name(contract)}" AS {view}')
+        yield connection
+
+
+def answers(lake: duckdb.DuckDBPyConnection, name: str) -> dict[Any, tuple[Any, ...]]:
+    """A query's rows by their first column."""
+    return {row[0]: row[1:] for row in lake.execute(in_duckdb(QUERIES[name].sql)).fetchall()}
+
+
+def put(lake: duckdb.DuckDBPyConnection, table: str, **values: str) -> None:
+    """Store a row; values are SQL."""
+    columns = ", ".join(f'"{name}"' for name in values)
+    lake.execute(f'INSERT INTO "{DATABASE}"."{table}" ({columns}) VALUES ({", ".join(values.values())})')
+
+
+@pytest.mark.parametrize("query", QUERIES.values(), ids=lambda query: query.name)
+def test_each_is_athenas_sql_and_reads_only(query: NamedQuery) -> None:
+    parsed = sqlglot.parse_one(query.sql, read="athena")
+    assert isinstance(parsed, sqlglot.exp.Select | sqlglot.exp.Union)
+    known = {name for contract in ALL for name in (contract.table, published_view_name(contract))}
+    assert {table.name for table in parsed.find_all(sqlglot.exp.Table)} <= known
+
+
+@pytest.mark.parametrize("name", [name for name in QUERIES if name != "revenue-by-customer"])
+def test_each_table_has_its_line_even_where_it_is_empty(lake: duckdb.DuckDBPyConnection, name: str) -> None:
+    assert list(answers(lake, name)) == sorted(contract.table for contract in ALL)
+
+
+def test_the_rows_that_live_are_counted_and_the_newest_dated(lake: duckdb.DuckDBPyConnection) -> None:
+    put(lake, "products", product_id="1", _source_ts="now()::timestamp - INTERVAL 90 SECOND")
+    put(lake, "products", product_id="2", _source_ts="now()::timestamp - INTERVAL 1 DAY")
+    put(lake, "products", product_id="3", _source_ts="now()::timestamp", _deleted="true")
+    rows, _, seconds = answers(lake, "rows-and-freshness")["products"]
+    assert rows == 2
+    assert 89 <= seconds <= 120
+    assert answers(lake, "rows-and-freshness")["orders"] == (0, None, None)
+
+
+def test_tombstones_are_counted(lake: duckdb.DuckDBPyConnection) -> None:
+    put(lake, "products", product_id="1")
+    put(lake, "products", product_id="2", _deleted="false")
+    put(lake, "products", product_id="3", _deleted="true", _source_ts="TIMESTAMP '2026-01-31 00:00:00'")
+    tombstones, newest = answers(lake, "deleted-rows")["products"]
+    assert (tombstones, str(newest)) == (1, "2026-01-31 00:00:00")
+
+
+def test_fields_that_no_column_takes_are_shown(lake: duckdb.DuckDBPyConnection) -> None:
+    put(lake, "products", product_id="1")
+    put(lake, "products", product_id="2", _rest="""'{"colour": "red"}'""")
+    assert answers(lake, "fields-without-column")["products"] == (1, '{"colour": "red"}')
+
+
+def test_a_key_that_lives_twice_is_counted(lake: duckdb.DuckDBPyConnection) -> None:
+    put(lake, "products", _key="'1'")
+    put(lake, "products", _key="'1'", _deleted="true")
+    assert answers(lake, "keys-stored-twice")["products"] == (0,)
+    put(lake, "products", _key="'1'", _deleted="false")
+    assert answers(lake, "keys-stored-twice")["products"] == (1,)
+
+
+def test_revenue_is_quantity_times_price_less_discount(lake: duckdb.DuckDBPyConnection) -> None:
+    for order, customer, price in ((1, "ALFKI", 14), (2, "BERGS", 100), (3, "ALFKI", 2)):
+        put(
+            lake,
+            "orders",
+            order_id=str(order),
+            customer=f"{{'customer_id': '{customer}', 'company_name': '{customer} & Co'}}",
+            items=f"[{{'quantity': 2, 'unit_price': {price}, 'discount': 0.25}}]",
+        )
+    rows = answers(lake, "revenue-by-customer")
+    assert list(rows) == ["BERGS", "ALFKI"]
+    assert rows["ALFKI"] == ("ALFKI & Co", 2, 24.0, 12.0, 2.0)
+
+
+def test_without_orders_nothing_asks_for_them() -> None:
+    others: list[Contract] = [contract for contract in ALL if contract.table != "orders"]
+    assert "revenue-by-customer" not in {query.name for query in named_queries(others, DATABASE)}
+    assert named_queries([], DATABASE) == []
