@@ -14,7 +14,7 @@ from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import spark_settings
-from headwater.deployment import allow_lists
+from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from headwater.packaging import python_archives
@@ -88,6 +88,7 @@ class EmrStack(HeadwaterStack):
         lake.grant_write_tables(self._node_role, written)
         lake.grant_read_tables(self._node_role)
         lake.grant_read_catalog(self._node_role)
+        lake.grant_create_default_database(self._node_role)
         self.grant_put_metrics(self._node_role, NAMESPACE)
         lake.grant_write_logs(self._node_role, _LOGS_PREFIX)
 
@@ -202,10 +203,27 @@ class EmrStack(HeadwaterStack):
         )
 
     def _configurations(self) -> list[emr.CfnCluster.ConfigurationProperty]:
+        shares = node_memory.shares(self.environment_settings)
         return [
             _configuration("hive-site", {"hive.metastore.client.factory.class": _GLUE_METASTORE}),
             _configuration("spark-hive-site", {"hive.metastore.client.factory.class": _GLUE_METASTORE}),
             _configuration("trino-connector-hive", {"hive.metastore": "glue"}),
+            _configuration(
+                "trino-config",
+                {
+                    "query.max-memory-per-node": f"{shares.trino_query}MB",
+                    "memory.heap-headroom-per-node": f"{shares.trino_headroom}MB",
+                },
+            ),
+            _configuration(
+                "yarn-site",
+                {
+                    "yarn.nodemanager.resource.memory-mb": str(shares.yarn),
+                    "yarn.scheduler.maximum-allocation-mb": str(shares.yarn),
+                },
+            ),
+            # What is submitted without a size, as by Livy, fits too.
+            _configuration("spark-defaults", self._spark_sizes()),
             emr.CfnCluster.ConfigurationProperty(
                 classification="spark-env",
                 configurations=[
@@ -320,9 +338,21 @@ class EmrStack(HeadwaterStack):
     def _cluster_arn(self, cluster: str) -> str:
         return self.format_arn(service="elasticmapreduce", resource="cluster", resource_name=cluster)
 
+    def _spark_sizes(self) -> Mapping[str, str]:
+        shares = node_memory.shares(self.environment_settings)
+        return {
+            "spark.driver.memory": f"{shares.driver_heap}m",
+            "spark.executor.memory": f"{shares.executor_heap}m",
+            "spark.executor.memoryOverhead": f"{shares.executor_overhead}m",
+        }
+
     def _spark_settings(self) -> Mapping[str, str]:
         return {
             **spark_settings.shared(),
+            **self._spark_sizes(),
+            # The log of an application that never ends would fill HDFS; rolled files are dropped only after a history
+            # server has compacted them. Metrics go to CloudWatch, and the application's own pages stay at YARN.
+            "spark.eventLog.enabled": "false",
             "spark.executorEnv.AWS_DEFAULT_REGION": self.region,
             # The driver runs the first, and tells the executors to run the second.
             "spark.pyspark.driver.python": _PYTHON,
