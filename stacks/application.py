@@ -17,6 +17,7 @@ from stacks.bi import BiStack
 from stacks.connect import ConnectStack
 from stacks.database import DATABASE_NAME, PORT, DatabaseStack
 from stacks.emr import EmrStack
+from stacks.emr_writer import EmrWriterStack
 from stacks.function_logs import keep_function_logs
 from stacks.glue_job import GlueJobStack
 from stacks.key_value import KeyValueStack
@@ -36,6 +37,7 @@ class Application:
     stream: StreamStack
     connect: ConnectStack
     emr: EmrStack
+    emr_writer: EmrWriterStack
     key_value: KeyValueStack
     glue_job: GlueJobStack
     monitoring: MonitoringStack
@@ -62,6 +64,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         assets=assets,
     )
     emr = EmrStack(scope, environment=environment, network=network, lake=lake, contracts=contracts, assets=assets)
+    emr_writer = EmrWriterStack(scope, environment=environment, lake=lake, emr=emr, contracts=contracts, assets=assets)
     key_value = KeyValueStack(scope, environment=environment, contracts=contracts)
     glue_job = GlueJobStack(
         scope, environment=environment, lake=lake, key_value=key_value, contracts=contracts, assets=assets
@@ -73,19 +76,20 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         database=database,
         stream=stream,
         emr=emr,
+        emr_writer=emr_writer,
         key_value=key_value,
         glue_job=glue_job,
     )
     monitoring = MonitoringStack(scope, environment=environment, watched=watched)
     # What is watched is there before its alarms are.
-    for source in (connect, emr, glue_job):
+    for source in (connect, emr, emr_writer, glue_job):
         monitoring.add_stack_dependency(source)
     bi = None
     if environment.bi is not None:
         bi = BiStack(scope, environment=environment, lake=lake, contracts=contracts, settings=environment.bi)
     for stack in (network, lake):
         keep_function_logs(stack)
-    return Application(network, lake, database, stream, connect, emr, key_value, glue_job, monitoring, bi)
+    return Application(network, lake, database, stream, connect, emr, emr_writer, key_value, glue_job, monitoring, bi)
 
 
 def capture_settings(environment: Environment, lake: LakeStack, database: DatabaseStack) -> CaptureSettings:

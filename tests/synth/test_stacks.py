@@ -46,7 +46,7 @@ DATA_TYPES = (
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
-        "network", "lake", "database", "stream", "connect", "emr", "key_value", "glue_job", "monitoring"
+        "network", "lake", "database", "stream", "connect", "emr", "emr_writer", "key_value", "glue_job", "monitoring"
     ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
@@ -362,7 +362,7 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
         resource["DeletionPolicy"]
         for type_ in DATA_TYPES
         for name, resource in every.resources(type_).items()
-        if name.partition("/")[0] not in ("emr", "monitoring")
+        if name.partition("/")[0] not in ("emr", "emr_writer", "monitoring")
     }
     assert policies == ({"Delete"} if every.environment.deletes_data else {"Retain", "Snapshot"})
 
