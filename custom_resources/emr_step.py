@@ -149,6 +149,11 @@ def _bring_about(event: Event, emr: Any, now: float) -> Outcome:
         waiting = _clear(event, _Queue(emr, former, queue.name), now)
         if waiting is not None:
             return waiting
+    if not queue.works():
+        if former != queue.cluster:
+            # A deploy rolls back to the cluster that it was to replace, which has gone meanwhile.
+            return lifecycle.done()
+        raise ResourceFailed(f"The cluster {queue.cluster} has ended: raise emr.generation in the environment's file")
     return _replace(event, queue, now)
 
 

@@ -18,6 +18,7 @@ from stacks.connect import ConnectStack
 from stacks.database import DATABASE_NAME, PORT, DatabaseStack
 from stacks.database_content import DatabaseContentStack
 from stacks.emr import EmrStack
+from stacks.emr_writer import EmrWriterStack
 from stacks.function_logs import keep_function_logs
 from stacks.glue_job import GlueJobStack
 from stacks.key_value import KeyValueStack
@@ -40,6 +41,7 @@ class Application:
     stream_topics: StreamTopicsStack
     connect: ConnectStack
     emr: EmrStack
+    emr_writer: EmrWriterStack
     key_value: KeyValueStack
     glue_job: GlueJobStack
     monitoring: MonitoringStack
@@ -72,6 +74,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     # The connector logs in as a role that the content creates.
     connect.add_stack_dependency(content)
     emr = EmrStack(scope, environment=environment, network=network, lake=lake, contracts=contracts, assets=assets)
+    emr_writer = EmrWriterStack(scope, environment=environment, lake=lake, emr=emr, contracts=contracts, assets=assets)
     key_value = KeyValueStack(scope, environment=environment, contracts=contracts)
     glue_job = GlueJobStack(
         scope, environment=environment, lake=lake, key_value=key_value, contracts=contracts, assets=assets
@@ -83,12 +86,13 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         database=database,
         stream=stream,
         emr=emr,
+        emr_writer=emr_writer,
         key_value=key_value,
         glue_job=glue_job,
     )
     monitoring = MonitoringStack(scope, environment=environment, watched=watched)
     # What is watched is there before its alarms are.
-    for source in (connect, emr, glue_job):
+    for source in (connect, emr, emr_writer, glue_job):
         monitoring.add_stack_dependency(source)
     bi = None
     if environment.bi is not None:
@@ -104,6 +108,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         stream_topics,
         connect,
         emr,
+        emr_writer,
         key_value,
         glue_job,
         monitoring,

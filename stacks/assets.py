@@ -117,10 +117,13 @@ class NamedFile:
 
 def grant_fetch(grantee: iam.IGrantable, files: Iterable[s3_assets.Asset]) -> None:
     """Let a principal fetch these files. CDK's own grant covers its whole bucket."""
-    for file in files:
-        iam.Grant.add_to_principal(
-            grantee=grantee, actions=["s3:GetObject"], resource_arns=[file.bucket.arn_for_objects(file.s3_object_key)]
-        )
+    for arn in fetch_arns(files):
+        iam.Grant.add_to_principal(grantee=grantee, actions=["s3:GetObject"], resource_arns=[arn])
+
+
+def fetch_arns(files: Iterable[s3_assets.Asset]) -> list[str]:
+    """The ARNs of these files in the bucket of assets."""
+    return [file.bucket.arn_for_objects(file.s3_object_key) for file in files]
 
 
 def _present(path: Path) -> Path:

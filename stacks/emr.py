@@ -1,4 +1,4 @@
-"""Emr: the cluster and the step that writes the lake."""
+"""Emr: the cluster that runs the writer and the query engines."""
 
 from __future__ import annotations
 
@@ -7,24 +7,21 @@ from collections.abc import Mapping, Sequence
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_emr as emr
-from aws_cdk import aws_events as events
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
+from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.definitions import spark_settings
-from headwater.deployment import allow_lists
+from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from headwater.packaging import python_archives
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack, grant_pass_role
 from stacks.lake import LakeStack
-from stacks.nag import Reason, acknowledge, acknowledge_wildcard
+from stacks.nag import Reason, acknowledge
 from stacks.network import EMR_TAG, NetworkStack
-from stacks.polled import PolledProvider
-from stacks.restarts import Restarts
 
 # Trino is Presto's successor on EMR 7.
 APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino", "Hue", "Livy")
@@ -40,18 +37,19 @@ WEB_INTERFACES = {
 _GLUE_METASTORE = "com.amazonaws.glue.catalog.metastore.AWSGlueDataCatalogHiveClientFactory"
 _LOGS_PREFIX = "emr"
 _USE_KEY = ("kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey", "kms:ReEncryptFrom", "kms:ReEncryptTo")
-# The states in which a step has ended, for whatever reason.
-STEP_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
-_RESTART_MINUTES = 10
 # Where the nodes have the Python packages of the writer.
 _PYTHON_FOLDER = "/opt/headwater/python"
-_PYTHON = f"{_PYTHON_FOLDER}/{python_archives.LAUNCHER}"
+PYTHON = f"{_PYTHON_FOLDER}/{python_archives.LAUNCHER}"
 # Says to which environment a cluster belongs, even after another cluster has taken its place.
-_ENVIRONMENT_TAG = "headwater-environment"
+ENVIRONMENT_TAG = "headwater-environment"
 
 
 class EmrStack(HeadwaterStack):
-    """A cluster with one running step."""
+    """A cluster, which ``EmrWriterStack`` gives its step.
+
+    That stack learns the cluster's id from a parameter in Systems Manager. An export would pin the cluster, because
+    CloudFormation refuses to change the value of an export that another stack imports.
+    """
 
     def __init__(
         self,
@@ -63,33 +61,29 @@ class EmrStack(HeadwaterStack):
         contracts: Sequence[Contract],
         assets: Assets,
     ) -> None:
-        super().__init__(
-            scope, environment=environment, part="emr", description="Headwater: EMR cluster and writer step"
-        )
-        # The writer looks for its tables and buckets when it starts.
-        self.add_stack_dependency(lake)
+        super().__init__(scope, environment=environment, part="emr", description="Headwater: EMR cluster")
         self._network = network
         self._lake = lake
         written = of_database(contracts, POSTGRESQL)
-        self.step_name = f"{self.prefix}-writer"
         settings = environment.emr
         self._key = self.encryption_key("EMR volumes; nothing on them outlives the cluster", cdk.RemovalPolicy.DESTROY)
         self._service_role = self._make_service_role()
-        self._node_role = iam.Role(
+        self.node_role = iam.Role(
             self,
             "NodeRole",
             description="Headwater's EMR nodes: writer and query engines",
             assumed_by=iam.ServicePrincipal("ec2.amazonaws.com"),
         )
-        grant_pass_role(self._service_role, self._node_role, "ec2.amazonaws.com")
-        profile = iam.InstanceProfile(self, "NodeProfile", role=self._node_role)
-        self._key.grant(self._node_role, *_USE_KEY)
-        lake.grant_read_landing(self._node_role)
-        lake.grant_write_tables(self._node_role, written)
-        lake.grant_read_tables(self._node_role)
-        lake.grant_read_catalog(self._node_role)
-        self.grant_put_metrics(self._node_role, NAMESPACE)
-        lake.grant_write_logs(self._node_role, _LOGS_PREFIX)
+        grant_pass_role(self._service_role, self.node_role, "ec2.amazonaws.com")
+        profile = iam.InstanceProfile(self, "NodeProfile", role=self.node_role)
+        self._key.grant(self.node_role, *_USE_KEY)
+        lake.grant_read_landing(self.node_role)
+        lake.grant_write_tables(self.node_role, written)
+        lake.grant_read_tables(self.node_role)
+        lake.grant_read_catalog(self.node_role)
+        lake.grant_create_default_database(self.node_role)
+        self.grant_put_metrics(self.node_role, NAMESPACE)
+        lake.grant_write_logs(self.node_role, _LOGS_PREFIX)
 
         primary, core, service = self._security_groups()
         self.cluster = emr.CfnCluster(
@@ -121,7 +115,7 @@ class EmrStack(HeadwaterStack):
             visible_to_all_users=True,
             tags=[
                 cdk.CfnTag(key=EMR_TAG, value="true"),
-                cdk.CfnTag(key=_ENVIRONMENT_TAG, value=environment.name),
+                cdk.CfnTag(key=ENVIRONMENT_TAG, value=environment.name),
             ],
         )
         for rule, reason in (
@@ -131,8 +125,15 @@ class EmrStack(HeadwaterStack):
         ):
             acknowledge(self.cluster, rule, reason)
         # Rights and rules are resources of their own, which the cluster needs before it starts.
-        self.cluster.node.add_dependency(self._service_role, self._node_role, primary, core, service)
-        self._keep_running(self._submit(written, assets), assets)
+        self.cluster.node.add_dependency(self._service_role, self.node_role, primary, core, service)
+        self.cluster_id_parameter = f"/headwater/{environment.name}/emr/cluster-id"
+        ssm.StringParameter(
+            self,
+            "ClusterIdParameter",
+            description="The EMR cluster that runs the writer",
+            parameter_name=self.cluster_id_parameter,
+            string_value=self.cluster.ref,
+        )
         cdk.CfnOutput(self, "ClusterId", value=self.cluster.ref)
 
     def _make_service_role(self) -> iam.Role:
@@ -202,10 +203,27 @@ class EmrStack(HeadwaterStack):
         )
 
     def _configurations(self) -> list[emr.CfnCluster.ConfigurationProperty]:
+        shares = node_memory.shares(self.environment_settings)
         return [
             _configuration("hive-site", {"hive.metastore.client.factory.class": _GLUE_METASTORE}),
             _configuration("spark-hive-site", {"hive.metastore.client.factory.class": _GLUE_METASTORE}),
             _configuration("trino-connector-hive", {"hive.metastore": "glue"}),
+            _configuration(
+                "trino-config",
+                {
+                    "query.max-memory-per-node": f"{shares.trino_query}MB",
+                    "memory.heap-headroom-per-node": f"{shares.trino_headroom}MB",
+                },
+            ),
+            _configuration(
+                "yarn-site",
+                {
+                    "yarn.nodemanager.resource.memory-mb": str(shares.yarn),
+                    "yarn.scheduler.maximum-allocation-mb": str(shares.yarn),
+                },
+            ),
+            # What is submitted without a size, as by Livy, fits too.
+            _configuration("spark-defaults", self.spark_sizes()),
             emr.CfnCluster.ConfigurationProperty(
                 classification="spark-env",
                 configurations=[
@@ -214,8 +232,8 @@ class EmrStack(HeadwaterStack):
                         {
                             # boto3 finds credentials on a node by itself, but no region.
                             "AWS_DEFAULT_REGION": self.region,
-                            "PYSPARK_DRIVER_PYTHON": _PYTHON,
-                            "PYSPARK_PYTHON": _PYTHON,
+                            "PYSPARK_DRIVER_PYTHON": PYTHON,
+                            "PYSPARK_PYTHON": PYTHON,
                         },
                     )
                 ],
@@ -227,7 +245,7 @@ class EmrStack(HeadwaterStack):
         platform = allow_lists.platform(self.environment_settings.emr.primary_type)
         script = s3_assets.Asset(self, "UnpackPython", path=str(assets.bootstrap_script()))
         archive = s3_assets.Asset(self, "Python", path=str(assets.python(platform)))
-        grant_fetch(self._node_role, [script, archive])
+        grant_fetch(self.node_role, [script, archive])
         return emr.CfnCluster.BootstrapActionConfigProperty(
             name="Unpack the writer's Python packages",
             script_bootstrap_action=emr.CfnCluster.ScriptBootstrapActionConfigProperty(
@@ -251,84 +269,13 @@ class EmrStack(HeadwaterStack):
             ),
         )
 
-    def _submit(self, contracts: Sequence[Contract], assets: Assets) -> list[str]:
-        """The writer's command. It names files by their content, so it changes with each of them."""
-        script = s3_assets.Asset(self, "WriterScript", path=str(assets.writer_script()))
-        package = s3_assets.Asset(self, "Package", path=str(assets.package()))
-        hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
-        shipped = {
-            contract.table: s3_assets.Asset(
-                self, f"Contract-{contract.table}", path=str(assets.contract(contract.table))
-            )
-            for contract in contracts
-        }
-        grant_fetch(self._node_role, [script, package, hudi, *shipped.values()])
-        # The driver runs on the primary node, so the step is its process, and cancelling the step ends it.
-        submit = ["spark-submit", "--deploy-mode", "client", "--jars", hudi.s3_object_url]
-        for key, value in sorted(self._spark_settings().items()):
-            submit += ["--conf", f"{key}={value}"]
-        submit += ["--py-files", package.s3_object_url, script.s3_object_url]
-        for asset in shipped.values():
-            submit += ["--contract", asset.s3_object_url]
-        submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
-        settings = self.environment_settings.emr
-        submit += ["--database", self._lake.database, "--epoch", str(settings.epoch)]
-        submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
-        return submit
-
-    def _keep_running(self, command: Sequence[str], assets: Assets) -> None:
-        """Run the writer as a step, replace the step when its command changes, and add it again when it has ended."""
-        provider = PolledProvider(self, "Steps", module="emr_step", assets=assets)
-        self._grant_keep_step(provider.role)
-        restart = provider.function("Restart", "restart", cdk.Duration.minutes(1))
-        restart.add_environment("CLUSTER_ID", self.cluster.ref)
-        restart.add_environment("STEP_NAME", self.step_name)
-        writer = provider.resource(
-            "Step", "Writer", self.step_name, {"ClusterId": self.cluster.ref, "Args": list(command)}
-        )
-        # A step that ends while the cluster is replaced must not be added to the old cluster.
-        writer.node.add_dependency(restart)
-        restarts = Restarts(writer, restart)
-        restarts.on_events(
-            "WriterEnded",
-            f"Adds {self.step_name} again after it has ended",
-            events.EventPattern(
-                source=["aws.emr"],
-                detail_type=["EMR Step Status Change", "EMR Cluster State Change"],
-                detail={"clusterId": [self.cluster.ref], "state": [*STEP_ENDED, "WAITING"]},
-            ),
-        )
-        restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} where it does not run")
-
-    def _grant_keep_step(self, role: iam.Role) -> None:
-        """Let the custom resource list, add and cancel steps, and cancel the steps of a cluster that was replaced."""
-        actions = ("AddJobFlowSteps", "CancelSteps", "DescribeCluster", "ListSteps")
-        iam.Grant.add_to_principal(
-            grantee=role,
-            actions=[f"elasticmapreduce:{action}" for action in actions],
-            resource_arns=[self._cluster_arn(self.cluster.ref)],
-        )
-        former = self._cluster_arn("*")
-        iam.Grant.add_to_principal(
-            grantee=role,
-            actions=[f"elasticmapreduce:{action}" for action in ("CancelSteps", "DescribeCluster", "ListSteps")],
-            resource_arns=[former],
-            conditions={
-                "StringEquals": {f"elasticmapreduce:ResourceTag/{_ENVIRONMENT_TAG}": self.environment_settings.name}
-            },
-        )
-        acknowledge_wildcard(role, [former], Reason.NAMES_BELOW_A_PREFIX)
-
-    def _cluster_arn(self, cluster: str) -> str:
-        return self.format_arn(service="elasticmapreduce", resource="cluster", resource_name=cluster)
-
-    def _spark_settings(self) -> Mapping[str, str]:
+    def spark_sizes(self) -> Mapping[str, str]:
+        """The memory of a driver and its executors on these nodes."""
+        shares = node_memory.shares(self.environment_settings)
         return {
-            **spark_settings.shared(),
-            "spark.executorEnv.AWS_DEFAULT_REGION": self.region,
-            # The driver runs the first, and tells the executors to run the second.
-            "spark.pyspark.driver.python": _PYTHON,
-            "spark.pyspark.python": _PYTHON,
+            "spark.driver.memory": f"{shares.driver_heap}m",
+            "spark.executor.memory": f"{shares.executor_heap}m",
+            "spark.executor.memoryOverhead": f"{shares.executor_overhead}m",
         }
 
 

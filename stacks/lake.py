@@ -136,11 +136,25 @@ class LakeStack(HeadwaterStack):
             resource_arns=[
                 self._catalog_arn(),
                 # Spark and Hive look for the database "default" when a session starts.
-                self.format_arn(service="glue", resource="database", resource_name="default"),
+                self._default_database_arn(),
                 *self._table_arns(["*"]),
             ],
         )
         acknowledge_wildcard(grantee, self._table_arns(["*"]), Reason.TABLES_OF_ONE_DATABASE)
+
+    def grant_create_default_database(self, grantee: iam.IGrantable) -> None:
+        """Let a cluster with Glue as its metastore create the database ``default`` where the account has none.
+
+        Glue's client for Hive's metastore looks for it when a session starts, creates it when it is missing, and fails
+        when it may not:
+        https://github.com/awslabs/aws-glue-data-catalog-client-for-apache-hive-metastore (AWSCatalogMetastoreClient).
+        No stack has it, because an account and region have one and other applications share it.
+        """
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["glue:CreateDatabase"],
+            resource_arns=[self._catalog_arn(), self._default_database_arn()],
+        )
 
     def grant_query(self, grantee: iam.IGrantable) -> None:
         """Let a principal query the tables through the Athena workgroup."""
@@ -162,11 +176,9 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.logs, ("GetObject", "PutObject"), f"{prefix}/*")
 
     def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
-        """Let a job of EMR or Glue write below a folder. Their file system looks for an object of the folder's name,
-        and marks a folder and its parent with an object beside each."""
-        parent = folder.partition("/")[0]
-        marks = (f"{folder}_$folder$", f"{parent}_$folder$")
-        self._grant_objects(grantee, self.lake, _WRITE, folder, f"{folder}/*", *marks)
+        """Let a job of EMR or Glue write below a folder. S3A looks for an object of the folder's name, and marks
+        folders with objects below it."""
+        self._grant_objects(grantee, self.lake, _WRITE, folder, f"{folder}/*")
 
     def _grant_objects(self, grantee: iam.IGrantable, bucket: s3.Bucket, actions: Sequence[str], *keys: str) -> None:
         """Let a principal do these actions to objects by their keys, list the bucket, and use the bucket's encryption
@@ -186,6 +198,9 @@ class LakeStack(HeadwaterStack):
 
     def _catalog_arn(self) -> str:
         return self.format_arn(service="glue", resource="catalog")
+
+    def _default_database_arn(self) -> str:
+        return self.format_arn(service="glue", resource="database", resource_name="default")
 
     def _table_arns(self, tables: Sequence[str]) -> list[str]:
         """The ARNs of the database and of these tables in it."""

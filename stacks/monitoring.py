@@ -23,6 +23,7 @@ from headwater.lake import metrics
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack
 from stacks.emr import EmrStack
+from stacks.emr_writer import EmrWriterStack
 from stacks.glue_job import GlueJobStack
 from stacks.key_value import KeyValueStack
 from stacks.lake import LakeStack
@@ -47,6 +48,7 @@ class Watched:
     database: DatabaseStack
     stream: StreamStack
     emr: EmrStack
+    emr_writer: EmrWriterStack
     key_value: KeyValueStack
     glue_job: GlueJobStack
 
@@ -74,7 +76,7 @@ class MonitoringStack(HeadwaterStack):
         self._watch_tables(watched.lake, watched.contracts)
         self._watch_relational(watched)
         self._watch_key_value(watched.key_value)
-        self._watch_failures(watched.emr, watched.glue_job)
+        self._watch_failures(watched.emr, watched.emr_writer.step_name, watched.glue_job)
         cloudwatch.Dashboard(
             self,
             "Dashboard",
@@ -234,13 +236,13 @@ class MonitoringStack(HeadwaterStack):
             _Limit(0, of_periods=1),
         )
 
-    def _watch_failures(self, emr: EmrStack, glue_job: GlueJobStack) -> None:
+    def _watch_failures(self, emr: EmrStack, step_name: str, glue_job: GlueJobStack) -> None:
         patterns = {
             "step": events.EventPattern(
                 source=["aws.emr"],
                 detail_type=["EMR Step Status Change"],
                 # A step's name ends with a hash of what the step runs.
-                detail={"name": [{"prefix": f"{emr.step_name}-"}], "state": ["FAILED"]},
+                detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
             ),
             "cluster": events.EventPattern(
                 source=["aws.emr"],

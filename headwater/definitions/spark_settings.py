@@ -20,12 +20,6 @@ def shared() -> dict[str, str]:
         "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
         "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
         "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",
-    }
-
-
-def s3a() -> dict[str, str]:
-    """Return the settings of Hadoop's S3 client; EMR's and Glue's own file systems ignore them."""
-    return {
-        # Keeping directory markers spares the deletes that would follow every new file.
+        # S3A is the S3 client everywhere. Keeping its directory markers spares the deletes after every new file.
         "spark.hadoop.fs.s3a.directory.marker.retention": "keep",
     }

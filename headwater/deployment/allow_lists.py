@@ -64,6 +64,14 @@ def platform(instance_type: str) -> str:
     return "aarch64" if re.match(r"[a-z]+\d+g", instance_type) else "x86_64"
 
 
+def memory_mib(instance_type: str) -> int:
+    """The memory of an instance type of EMR in MiB, or a little less: its families have 2 (c), 4 (m) or 8 (r) GiB per
+    vCPU, and an xlarge has four."""
+    family, _, size = instance_type.partition(".")
+    vcpus = 4 * int(size.removesuffix("xlarge") or 1)
+    return {"c": 2, "m": 4, "r": 8}[family[0]] * vcpus * 1024
+
+
 def shortfall(runtimes: str, version: str) -> str | None:
     """What a version in a table of runtimes lacks that our code needs, in a sentence; None where it lacks nothing."""
     for part, brought in _lists()[runtimes]["values"][version].items():

@@ -60,6 +60,8 @@ FREE = (
     "AWS::SNS::Subscription",
     "AWS::SNS::Topic",
     "AWS::SNS::TopicPolicy",
+    # Standard parameters.
+    "AWS::SSM::Parameter",
     "AWS::SecretsManager::ResourcePolicy",
     "AWS::SecretsManager::RotationSchedule",
     "AWS::SecretsManager::SecretTargetAttachment",

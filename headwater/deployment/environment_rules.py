@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
-from headwater.deployment import allow_lists
+from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment import INTERFACE_ENDPOINTS, NEEDED_ENDPOINTS, Environment, Rule, names
 from headwater.errors import UserError
 from headwater.yaml_files import convert, read_yaml, refusal
@@ -42,6 +42,7 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     yield from _network_rules(environment)
     yield from _database_rules(environment)
     yield from allow_lists.rules(environment)
+    yield from node_memory.rules(environment)
     yield from _monitoring_rules(environment)
     yield from _bi_rules(environment)
 

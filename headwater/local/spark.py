@@ -45,7 +45,6 @@ def configuration(
     log4j.write_text(LOG4J)
     settings = {
         **spark_settings.shared(),
-        **spark_settings.s3a(),
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",

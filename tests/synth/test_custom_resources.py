@@ -135,30 +135,46 @@ def test_the_publication_is_there_before_the_source_and_goes_after_it(every: Syn
 
 
 def test_the_writer_starts_after_its_tables_and_is_followed_up_only_then(every: Synthesized) -> None:
-    assert every.stacks.lake in every.stacks.emr.dependencies
-    assert {"Cluster"} <= depends_on(every, "emr", "Writer")
-    restarts = [name for name in depends_on(every, "emr", "Writer") if name.startswith("StepsRestart")]
-    assert restarts
-    rules = [name.partition("/")[2] for name in every.resources("AWS::Events::Rule", "emr")]
+    assert {every.stacks.lake, every.stacks.emr} <= set(every.stacks.emr_writer.dependencies)
+    needed = depends_on(every, "emr_writer", "Writer")
+    assert [name for name in needed if name.startswith("StepsRestart")]
+    assert [name for name in needed if name.startswith("NodeRoleFetches")]
+    rules = [name.partition("/")[2] for name in every.resources("AWS::Events::Rule", "emr_writer")]
     assert len(rules) == 2
     for rule in rules:
-        assert "Writer" in depends_on(every, "emr", rule)
+        assert "Writer" in depends_on(every, "emr_writer", rule)
+
+
+def test_a_failed_step_leaves_the_cluster_alone_and_a_new_cluster_gets_the_step(every: Synthesized) -> None:
+    assert every.resources("Custom::HeadwaterStep", "emr") == {}
+    assert every.resources("AWS::EMR::Cluster", "emr_writer") == {}
+    parameter = every.only("AWS::SSM::Parameter", "emr")
+    assert parameter["Value"] == {"Ref": "Cluster"}
+    template = every.template("emr_writer")
+    asked = {"Type": "AWS::SSM::Parameter::Value<String>", "Default": parameter["Name"]}
+    (name,) = [name for name, declared in template["Parameters"].items() if declared == asked]
+    assert template["Resources"]["Writer"]["Properties"]["ClusterId"] == {"Ref": name}
+    # CloudFormation refuses to change an export that is imported, so none may hold what changes with the cluster.
+    assert '{"Ref": "Cluster"}' not in json.dumps(
+        [output["Value"] for output in every.template("emr")["Outputs"].values() if "Export" in output]
+    )
 
 
 def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedule(every: Synthesized) -> None:
-    rules = [rule["Properties"] for rule in every.resources("AWS::Events::Rule", "emr").values()]
+    rules = [rule["Properties"] for rule in every.resources("AWS::Events::Rule", "emr_writer").values()]
     (pattern,) = [rule["EventPattern"] for rule in rules if "EventPattern" in rule]
     assert pattern["source"] == ["aws.emr"]
-    assert pattern["detail"]["clusterId"] == [{"Ref": "Cluster"}]
+    cluster = every.only("Custom::HeadwaterStep")["ClusterId"]
+    assert pattern["detail"]["clusterId"] == [cluster]
     assert {"FAILED", "CANCELLED", "INTERRUPTED", "COMPLETED", "WAITING"} == set(pattern["detail"]["state"])
     assert [rule["ScheduleExpression"] for rule in rules if "ScheduleExpression" in rule] == ["rate(10 minutes)"]
     (restart,) = [
         function["Properties"]
-        for function in every.resources("AWS::Lambda::Function", "emr").values()
+        for function in every.resources("AWS::Lambda::Function", "emr_writer").values()
         if function["Properties"]["Handler"] == "custom_resources.emr_step.restart"
     ]
     assert restart["Environment"]["Variables"] == {
-        "CLUSTER_ID": {"Ref": "Cluster"},
+        "CLUSTER_ID": cluster,
         "STEP_NAME": every.only("Custom::HeadwaterStep")["Name"],
     }
 
@@ -178,8 +194,8 @@ def test_a_changed_file_is_another_step(
     settings = read_environment("dev", CONFIG)
 
     def name() -> str:
-        emr = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr
-        resources = cdk.assertions.Template.from_stack(emr).to_json()["Resources"]
+        stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).emr_writer
+        resources = cdk.assertions.Template.from_stack(stack).to_json()["Resources"]
         return step_name("x", [json.dumps(argument) for argument in resources["Writer"]["Properties"]["Args"]])
 
     before = name()
@@ -214,9 +230,9 @@ def test_a_raised_generation_replaces_cluster_and_step_and_nothing_else(
     assert changed == {"emr/Cluster": {"Name"}, "monitoring/ClusterFailed": {"EventPattern"}}
     schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("us-east-1", "AWS::EMR::Cluster").schema
     assert "/properties/Name" in schema["createOnlyProperties"]
-    # A step cannot move to another cluster: its resource takes the new cluster's id and makes the step anew there.
-    writer = after.template("emr")["Resources"]["Writer"]["Properties"]
-    assert writer["ClusterId"] == {"Ref": "Cluster"}
+    # The step's resource takes the new cluster's id from the parameter, and adds the step there.
+    parameter = after.only("AWS::SSM::Parameter", "emr")
+    assert parameter["Value"] == {"Ref": "Cluster"}
 
 
 def test_no_function_logs_for_ever(every: Synthesized) -> None:

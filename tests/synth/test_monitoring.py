@@ -192,9 +192,9 @@ def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> Non
     assert details["Glue Job State Change"]["jobName"] == [job["Name"]]
     assert "FAILED" in details["Glue Job State Change"]["state"]
     assert details["EMR Cluster State Change"]["name"] == [cluster["Name"]]
-    prefix = {"prefix": f"{every.stacks.emr.step_name}-"}
+    prefix = {"prefix": f"{every.stacks.emr_writer.step_name}-"}
     assert details["EMR Step Status Change"] == {"name": [prefix], "state": ["FAILED"]}
-    assert json.dumps(every.stacks.emr.step_name) in json.dumps(every.template("emr")["Resources"])
+    assert json.dumps(every.stacks.emr_writer.step_name) in json.dumps(every.template("emr_writer")["Resources"])
     for rule in rules(every).values():
         assert [target["Arn"] for target in rule["Targets"]] == [topic(every)]
 
@@ -246,7 +246,7 @@ def test_the_budget_is_the_environments(every: "Synthesized") -> None:
 
 def test_monitoring_comes_after_what_it_watches(every: "Synthesized") -> None:
     stacks = every.stacks
-    assert {stacks.connect, stacks.emr, stacks.glue_job} <= set(stacks.monitoring.dependencies)
+    assert {stacks.connect, stacks.emr, stacks.emr_writer, stacks.glue_job} <= set(stacks.monitoring.dependencies)
 
 
 def test_a_changed_threshold_changes_its_alarm_only(

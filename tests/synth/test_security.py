@@ -143,7 +143,8 @@ NOTHING_AT_REST = re.compile(
     r"Lambda::\w+|Logs::(LogGroup|MetricFilter)|MSK::(Configuration|Topic)|QuickSight::\w+|"
     r"RDS::(DBClusterParameterGroup|DBInstance|DBSubnetGroup)|S3::BucketPolicy|SNS::(Subscription|TopicPolicy)|"
     r"SQS::QueuePolicy|SecretsManager::(ResourcePolicy|RotationSchedule|SecretTargetAttachment)|"
-    r"Serverless::Application|StepFunctions::StateMachine)"
+    # The parameter holds a cluster's id.
+    r"SSM::Parameter|Serverless::Application|StepFunctions::StateMachine)"
 )
 
 

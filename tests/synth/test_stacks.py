@@ -23,7 +23,7 @@ from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.definitions.named_queries import named_queries
 from headwater.definitions.published_view import published_view_name, published_view_sql
-from headwater.deployment import environment
+from headwater.deployment import environment, node_memory
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, ROOT
@@ -48,9 +48,8 @@ DATA_TYPES = (
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
-        "network", "lake", "database", "database_content", "stream", "stream_topics", "connect", "emr", "key_value",
-        "glue_job",
-        "monitoring",
+        "network", "lake", "database", "database_content", "stream", "stream_topics", "connect", "emr", "emr_writer",
+        "key_value", "glue_job",
     ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
@@ -294,6 +293,43 @@ def test_every_node_unpacks_the_python_of_its_processor_and_the_step_runs_it(eve
         assert f"{setting}={python}" in arguments
 
 
+def test_what_runs_on_a_node_of_emr_fits_into_its_memory(every: "Synthesized") -> None:
+    cluster, arguments = every.only("AWS::EMR::Cluster"), every.only("Custom::HeadwaterStep")["Args"]
+    settings = {
+        key: value
+        for configuration in cluster["Configurations"]
+        for key, value in configuration.get("ConfigurationProperties", {}).items()
+    }
+    settings |= dict(text.split("=", 1) for text in arguments if isinstance(text, str) and text.startswith("spark."))
+    mib = {key: int(digits[1]) for key, value in settings.items() if (digits := re.fullmatch(r"(\d+)(m|MB)?", value))}
+    primary, core = (
+        INSTANCE_TYPES[cluster["Instances"][f"{group}InstanceGroup"]["InstanceType"]]["MemoryInfo"]["SizeInMiB"]
+        for group in ("Master", "Core")
+    )
+    trino = mib["query.max-memory-per-node"] + mib["memory.heap-headroom-per-node"] + node_memory.TRINO_PROCESS
+    driver = mib["spark.driver.memory"] + node_memory.DRIVER_PROCESS
+    yarn = mib["yarn.nodemanager.resource.memory-mb"]
+    executor = mib["spark.executor.memory"] + mib["spark.executor.memoryOverhead"]
+    assert node_memory.PRIMARY_SYSTEM + driver + trino <= primary
+    assert node_memory.CORE_SYSTEM + yarn + trino <= core
+    # The application master: Spark's default of 512 MiB and the least overhead of 384, in YARN's steps.
+    assert executor + 1024 <= yarn == mib["yarn.scheduler.maximum-allocation-mb"]
+
+
+def test_the_writer_writes_no_event_log_and_runs_s3a_as_the_local_step_does(every: "Synthesized") -> None:
+    arguments = every.only("Custom::HeadwaterStep")["Args"]
+    assert "spark.eventLog.enabled=false" in arguments
+    assert "spark.hadoop.fs.s3a.directory.marker.retention=keep" in arguments
+    for job in every.resources("AWS::Glue::Job").values():
+        conf = job["Properties"]["DefaultArguments"]["--conf"]
+        assert "spark.hadoop.fs.s3a.directory.marker.retention=keep" in conf
+
+
+def test_no_right_is_for_the_marks_of_emrfs(every: "Synthesized") -> None:
+    for policy in every.resources("AWS::IAM::Policy").values():
+        assert "_$folder$" not in json.dumps(policy)
+
+
 def test_connectors_start_after_topics_database_rights_and_rules(every: "Synthesized") -> None:
     for needed_stack in (every.stacks.stream_topics, every.stacks.database):
         assert needed_stack in every.stacks.connect.dependencies
@@ -384,7 +420,7 @@ def test_data_outlives_its_stack_unless_both_settings_say_otherwise(every: "Synt
         resource["DeletionPolicy"]
         for type_ in DATA_TYPES
         for name, resource in every.resources(type_).items()
-        if name.partition("/")[0] not in ("emr", "monitoring")
+        if name.partition("/")[0] not in ("emr", "emr_writer", "monitoring")
     }
     assert policies == ({"Delete"} if every.environment.deletes_data else {"RetainExceptOnCreate", "Snapshot"})
 

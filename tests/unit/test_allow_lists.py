@@ -40,6 +40,12 @@ from tests.unit.test_environment import changed
         ("emr.core_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
         ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
         ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (m7g.xlarge: aarch64)"),
+        (
+            "emr.primary_type",
+            "c7g.xlarge",
+            "a type with more memory: 11776 MiB are needed, and it has 8192",
+        ),
+        ("emr.core_type", "c7g.xlarge", "a type with more memory: 9728 MiB are needed, and it has 8192"),
         ("glue.version", "4.0", "5.1 (allow_lists.yaml, glue_versions, as of 2026-11)"),
         (
             "glue.version",
@@ -68,6 +74,12 @@ def test_the_platform_of_every_instance_type_of_emr_is_that_of_its_processors() 
     for type_ in allow_lists.emr_instance_types():
         (architecture,) = INSTANCE_TYPES[type_]["ProcessorInfo"]["SupportedArchitectures"]
         assert allow_lists.platform(type_) == names[architecture], type_
+
+
+def test_the_memory_of_every_instance_type_of_emr_is_no_more_than_it_has() -> None:
+    for type_ in allow_lists.emr_instance_types():
+        memory = INSTANCE_TYPES[type_]["MemoryInfo"]["SizeInMiB"]
+        assert memory * 0.7 < allow_lists.memory_mib(type_) <= memory, type_
 
 
 @pytest.mark.parametrize(

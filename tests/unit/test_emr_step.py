@@ -259,6 +259,22 @@ def test_another_cluster_gets_its_step_when_the_former_ones_has_ended(world: Wor
     assert [state for _, state in world.shown("j-2")] == ["RUNNING"]
 
 
+def test_a_deployment_to_a_cluster_that_has_ended_says_how_to_get_another(world: World) -> None:
+    world.emr.states[CLUSTER] = "TERMINATED"
+    for kind in ("Create", "Update"):
+        with pytest.raises(ResourceFailed, match=r"The cluster j-1 has ended: raise emr\.generation"):
+            world.step(world.request(kind))
+
+
+def test_a_rollback_to_a_cluster_that_has_gone_ends_the_new_ones_step_and_is_done(world: World) -> None:
+    world.emr.states = {"j-2": "WAITING", CLUSTER: "TERMINATED"}
+    world.emr.steps["j-2"] = []
+    world.until_done(world.request("Update", OTHER_ARGS, "j-2", CLUSTER))
+    world.until_done(world.request("Update", ARGS, CLUSTER, "j-2"))
+    assert [state for _, state in world.shown("j-2")] == ["CANCELLED"]
+    assert world.shown() == []
+
+
 def test_deleting_cancels_and_awaits_the_step(world: World) -> None:
     world.until_done(world.request("Create"))
     event = world.request("Delete")

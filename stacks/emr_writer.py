@@ -1,0 +1,134 @@
+"""EmrWriter: the step that writes the lake, and what keeps it running."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import aws_cdk as cdk
+from aws_cdk import aws_events as events
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
+from aws_cdk import aws_ssm as ssm
+from constructs import Construct
+
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.definitions import spark_settings
+from headwater.deployment.environment import Environment
+from stacks.assets import Assets, fetch_arns
+from stacks.base import HeadwaterStack
+from stacks.emr import ENVIRONMENT_TAG, PYTHON, EmrStack
+from stacks.lake import LakeStack
+from stacks.nag import Reason, acknowledge_wildcard
+from stacks.polled import PolledProvider
+from stacks.restarts import Restarts
+
+# The states in which a step has ended, for whatever reason.
+STEP_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
+_RESTART_MINUTES = 10
+
+
+class EmrWriterStack(HeadwaterStack):
+    """One running step on the cluster. When it cannot be deployed, the cluster stays."""
+
+    def __init__(
+        self,
+        scope: Construct,
+        *,
+        environment: Environment,
+        lake: LakeStack,
+        emr: EmrStack,
+        contracts: Sequence[Contract],
+        assets: Assets,
+    ) -> None:
+        super().__init__(
+            scope, environment=environment, part="emr-writer", description="Headwater: writer step on the EMR cluster"
+        )
+        # The writer looks for its tables and buckets when it starts.
+        self.add_stack_dependency(lake)
+        self.add_stack_dependency(emr)
+        self._lake = lake
+        self._emr = emr
+        self.step_name = f"{self.prefix}-writer"
+        # CloudFormation reads it at each deploy, and cdk deploys a stack with such a parameter every time.
+        self._cluster = ssm.StringParameter.value_for_string_parameter(self, emr.cluster_id_parameter)
+        self._keep_running(of_database(contracts, POSTGRESQL), assets)
+
+    def _submit(self, contracts: Sequence[Contract], assets: Assets) -> tuple[list[str], list[s3_assets.Asset]]:
+        """The writer's command and its files. Their names are of their content, so it changes with each of them."""
+        script = s3_assets.Asset(self, "WriterScript", path=str(assets.writer_script()))
+        package = s3_assets.Asset(self, "Package", path=str(assets.package()))
+        hudi = s3_assets.Asset(self, "HudiJar", path=str(assets.hudi_jar()))
+        shipped = [
+            s3_assets.Asset(self, f"Contract-{contract.table}", path=str(assets.contract(contract.table)))
+            for contract in contracts
+        ]
+        # The driver runs on the primary node, so the step is its process, and cancelling the step ends it.
+        submit = ["spark-submit", "--deploy-mode", "client", "--jars", hudi.s3_object_url]
+        for key, value in sorted(self._spark_settings().items()):
+            submit += ["--conf", f"{key}={value}"]
+        submit += ["--py-files", package.s3_object_url, script.s3_object_url]
+        for asset in shipped:
+            submit += ["--contract", asset.s3_object_url]
+        submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
+        settings = self.environment_settings.emr
+        submit += ["--database", self._lake.database, "--epoch", str(settings.epoch)]
+        submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
+        return submit, [script, package, hudi, *shipped]
+
+    def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:
+        """Run the writer as a step, replace the step when its command changes, and add it again when it has ended."""
+        command, files = self._submit(contracts, assets)
+        # The policy is this stack's, so that it changes with the files and not with the cluster.
+        fetch = iam.Policy(
+            self,
+            "NodeRoleFetches",
+            roles=[self._emr.node_role],
+            statements=[iam.PolicyStatement(actions=["s3:GetObject"], resources=fetch_arns(files))],
+        )
+        provider = PolledProvider(self, "Steps", module="emr_step", assets=assets)
+        self._grant_keep_step(provider.role)
+        restart = provider.function("Restart", "restart", cdk.Duration.minutes(1))
+        restart.add_environment("CLUSTER_ID", self._cluster)
+        restart.add_environment("STEP_NAME", self.step_name)
+        writer = provider.resource("Step", "Writer", self.step_name, {"ClusterId": self._cluster, "Args": command})
+        # A step that ends while the cluster is replaced must not be added to the old cluster.
+        writer.node.add_dependency(restart, fetch)
+        restarts = Restarts(writer, restart)
+        restarts.on_events(
+            "WriterEnded",
+            f"Adds {self.step_name} again after it has ended",
+            events.EventPattern(
+                source=["aws.emr"],
+                detail_type=["EMR Step Status Change", "EMR Cluster State Change"],
+                detail={"clusterId": [self._cluster], "state": [*STEP_ENDED, "WAITING"]},
+            ),
+        )
+        restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} where it does not run")
+
+    def _grant_keep_step(self, role: iam.Role) -> None:
+        """Let the custom resource list, add and cancel the steps of this environment's cluster, also of one that was
+        replaced."""
+        clusters = self.format_arn(service="elasticmapreduce", resource="cluster", resource_name="*")
+        actions = ("AddJobFlowSteps", "CancelSteps", "DescribeCluster", "ListSteps")
+        iam.Grant.add_to_principal(
+            grantee=role,
+            actions=[f"elasticmapreduce:{action}" for action in actions],
+            resource_arns=[clusters],
+            conditions={
+                "StringEquals": {f"elasticmapreduce:ResourceTag/{ENVIRONMENT_TAG}": self.environment_settings.name}
+            },
+        )
+        acknowledge_wildcard(role, [clusters], Reason.NAMES_BELOW_A_PREFIX)
+
+    def _spark_settings(self) -> Mapping[str, str]:
+        return {
+            **spark_settings.shared(),
+            **self._emr.spark_sizes(),
+            # The log of an application that never ends would fill HDFS; rolled files are dropped only after a history
+            # server has compacted them. Metrics go to CloudWatch, and the application's own pages stay at YARN.
+            "spark.eventLog.enabled": "false",
+            "spark.executorEnv.AWS_DEFAULT_REGION": self.region,
+            # The driver runs the first, and tells the executors to run the second.
+            "spark.pyspark.driver.python": PYTHON,
+            "spark.pyspark.python": PYTHON,
+        }
