@@ -24,6 +24,7 @@ from stacks.lake import LANDING_PREFIX, LakeStack
 from stacks.monitoring import MonitoringStack, Watched
 from stacks.network import NetworkStack
 from stacks.stream import StreamStack
+from stacks.stream_topics import StreamTopicsStack
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Application:
     lake: LakeStack
     database: DatabaseStack
     stream: StreamStack
+    stream_topics: StreamTopicsStack
     connect: ConnectStack
     emr: EmrStack
     key_value: KeyValueStack
@@ -49,7 +51,9 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     lake = LakeStack(scope, environment=environment, contracts=contracts)
     database = DatabaseStack(scope, environment=environment, network=network, assets=assets)
     capture = capture_settings(environment, lake, database)
-    stream = StreamStack(scope, environment=environment, network=network, topics=connectors.topics(contracts, capture))
+    stream = StreamStack(scope, environment=environment, network=network)
+    topics = connectors.topics(contracts, capture)
+    stream_topics = StreamTopicsStack(scope, environment=environment, stream=stream, topics=topics)
     connect = ConnectStack(
         scope,
         environment=environment,
@@ -57,6 +61,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         lake=lake,
         database=database,
         stream=stream,
+        stream_topics=stream_topics,
         contracts=contracts,
         capture=capture,
         assets=assets,
@@ -85,12 +90,15 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         bi = BiStack(scope, environment=environment, lake=lake, contracts=contracts, settings=environment.bi)
     for stack in (network, lake):
         keep_function_logs(stack)
-    return Application(network, lake, database, stream, connect, emr, key_value, glue_job, monitoring, bi)
+    return Application(
+        network, lake, database, stream, stream_topics, connect, emr, key_value, glue_job, monitoring, bi
+    )
 
 
 def capture_settings(environment: Environment, lake: LakeStack, database: DatabaseStack) -> CaptureSettings:
     """What the connectors are told about this environment. CloudFormation fills in the addresses."""
     return CaptureSettings(
+        environment=environment.name,
         region=environment.region,
         database_host=database.host,
         database_port=PORT,

@@ -27,6 +27,7 @@ from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
 from stacks.polled import PolledProvider
 from stacks.stream import StreamStack
+from stacks.stream_topics import StreamTopicsStack
 
 # What the custom resource does to a connector.
 _CONNECTOR_ACTIONS = (
@@ -91,22 +92,24 @@ class ConnectStack(HeadwaterStack):
         lake: LakeStack,
         database: DatabaseStack,
         stream: StreamStack,
+        stream_topics: StreamTopicsStack,
         contracts: Sequence[Contract],
         capture: CaptureSettings,
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment=environment, part="connect", description="Headwater: MSK Connect")
         # A connector that starts before its topics, tables and roles are there fails.
-        self.add_stack_dependency(stream)
+        self.add_stack_dependency(stream_topics)
         self.add_stack_dependency(database)
         self._network = network
         self._subnets = network.work_subnet_ids
         self._stream = stream
+        self._bootstrap_servers = stream_topics.bootstrap_servers
         self._plugin = self._custom_plugin(assets)
         self._worker = self._worker_configuration(capture)
         self._provider = PolledProvider(self, "Connectors", module="connector", assets=assets)
         database.grant_run_sql(self._provider.role)
-        self._grant_keep_connectors()
+        self._grant_keep_connectors([connectors.source_name(capture), connectors.sink_name(capture)])
 
         source_name, source_config = connectors.source_connector(contracts, capture)
         source_role, source_group = self._principal("Source"), self._security_group("Source")
@@ -130,7 +133,7 @@ class ConnectStack(HeadwaterStack):
         sink_name, sink_config = connectors.sink_connector(contracts, capture)
         sink_role, sink_group = self._principal("Sink"), self._security_group("Sink")
         lake.grant_land(sink_role)
-        stream.grant_read(sink_role, connectors.table_topics(contracts, capture), f"connect-{sink_name}")
+        stream.grant_read(sink_role, connectors.table_topics(contracts, capture), connectors.sink_group(capture))
         self._connector(
             _Definition(
                 part="Sink",
@@ -210,7 +213,7 @@ class ConnectStack(HeadwaterStack):
     def _connector(self, definition: _Definition) -> cdk.CustomResource:
         role, security_group = definition.role, definition.security_group
         self._stream.grant_run_connector(role)
-        logs = self.log_group(self, f"{definition.part}Logs", f"connect/{definition.name}")
+        logs = self.log_group(self, f"{definition.part}Logs", f"connect/{definition.part.lower()}")
         logs.grant(self._provider.role, "logs:FilterLogEvents")
         self._grant_pass(role, security_group)
         capacity = {"mcuCount": definition.units, "workerCount": definition.workers}
@@ -228,7 +231,7 @@ class ConnectStack(HeadwaterStack):
                     "capacity": {"provisionedCapacity": capacity},
                     "kafkaCluster": {
                         "apacheKafkaCluster": {
-                            "bootstrapServers": self._stream.bootstrap_servers,
+                            "bootstrapServers": self._bootstrap_servers,
                             "vpc": {
                                 "securityGroups": [security_group.security_group_id],
                                 "subnets": self._subnets,
@@ -256,10 +259,9 @@ class ConnectStack(HeadwaterStack):
         connector.node.add_dependency(role, security_group)
         return connector
 
-    def _grant_keep_connectors(self) -> None:
+    def _grant_keep_connectors(self, names: Sequence[str]) -> None:
         """Let the custom resource create, change and delete the connectors. Creating one takes further rights, which
         MSK Connect asks of its caller."""
-        names = (connectors.SOURCE_NAME, connectors.SINK_NAME)
         linked_role = self.format_arn(
             service="iam",
             region="",

@@ -112,7 +112,7 @@ class GlueJobStack(HeadwaterStack):
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
             "--contract": shipped.s3_object_url,
-            "--stream-arn": self._key_value.sources[table].stream.stream_arn,
+            "--stream-arn": self._key_value.stream_arn(contract),
             "--source-table": self._key_value.sources[table].name,
             "--lake": self._lake.lake_uri,
             "--database": self._lake.database,

@@ -42,6 +42,8 @@ class KeyValueStack(HeadwaterStack):
             scope, environment=environment, part="key-value", description="Headwater: DynamoDB and Kinesis"
         )
         self._key = self.encryption_key("DynamoDB tables and their changes on Kinesis")
+        # Exported whether or not a contract is there to import it, so that the last contract can be removed.
+        self.export_value(self._key.key_arn)
         self.sources = {contract.table: self._source(contract) for contract in of_database(contracts, DYNAMODB)}
 
     def grant_read_stream(self, grantee: iam.IGrantable, contract: Contract) -> None:
@@ -55,9 +57,19 @@ class KeyValueStack(HeadwaterStack):
                 "kinesis:GetShardIterator",
                 "kinesis:ListShards",
             ],
-            resource_arns=[self.sources[contract.table].stream.stream_arn],
+            resource_arns=[self.stream_arn(contract)],
         )
         self.grant_decrypt(grantee, self._key, "kinesis")
+
+    def stream_arn(self, contract: Contract) -> str:
+        """The ARN of the stream of one contract's changes, for a later stack.
+
+        It is composed of names: a reference would be an export per stream, which CloudFormation does not let go while a
+        stack imports it, so that no contract could be removed.
+        """
+        return self.format_arn(
+            service="kinesis", resource="stream", resource_name=source_name(self.environment_settings, contract)
+        )
 
     def _source(self, contract: Contract) -> KeyValueSource:
         settings = self.environment_settings.key_value

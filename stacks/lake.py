@@ -48,6 +48,8 @@ class LakeStack(HeadwaterStack):
         self.landing = self._bucket("Landing")
         self.lake = self._bucket("Lake")
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
+        # Exported whether or not QuickSight is there to import it, so that it can be taken away.
+        self.export_value(self.results.bucket_arn)
 
         self.database = f"headwater_{environment.name}"
         self.work_group = self.prefix

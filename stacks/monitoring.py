@@ -17,7 +17,7 @@ from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from headwater.contract.model import Contract
-from headwater.definitions.connectors import SINK_NAME, SOURCE_NAME, CaptureSettings, table_topics
+from headwater.definitions.connectors import CaptureSettings, sink_group, sink_name, source_name, table_topics
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
 from stacks.base import HeadwaterStack
@@ -74,7 +74,7 @@ class MonitoringStack(HeadwaterStack):
         self._graphs: list[cloudwatch.IWidget] = []
         self.topic = self._topic()
         self._watch_tables(watched.lake, watched.contracts)
-        self._watch_relational(watched.database, watched.stream, table_topics(watched.contracts, watched.capture))
+        self._watch_relational(watched)
         self._watch_key_value(watched.key_value)
         self._watch_failures(watched.emr, watched.glue_job)
         cloudwatch.Dashboard(
@@ -137,9 +137,9 @@ class MonitoringStack(HeadwaterStack):
         ):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
 
-    def _watch_relational(self, database: DatabaseStack, stream: StreamStack, topics: Sequence[str]) -> None:
-        settings = self.environment_settings.monitoring
-        writer = {"DBClusterIdentifier": database.cluster.cluster_identifier, "Role": "WRITER"}
+    def _watch_relational(self, watched: Watched) -> None:
+        settings, capture = self.environment_settings.monitoring, watched.capture
+        writer = {"DBClusterIdentifier": watched.database.cluster.cluster_identifier, "Role": "WRITER"}
         self._graph(
             "Replication slot, bytes not yet read",
             {"slot-lag": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum")},
@@ -152,17 +152,17 @@ class MonitoringStack(HeadwaterStack):
             "WAL grows: a slot that nobody reads, or a transaction that does not end",
             _Limit(settings.wal_mib * _MIB),
         )
-        group = {"Cluster Name": stream.cluster.cluster_name, "Consumer Group": f"connect-{SINK_NAME}"}
+        group = {"Cluster Name": watched.stream.cluster.cluster_name, "Consumer Group": sink_group(capture)}
         self._graph(
             "Consumer lag of the sink, records",
             {
                 f"consumer-lag-{topic}": _metric("AWS/Kafka", "SumOffsetLag", {**group, "Topic": topic}, "Maximum")
-                for topic in topics
+                for topic in table_topics(watched.contracts, capture)
             },
             "The sink does not keep up with the topic",
             _Limit(settings.consumer_lag_records),
         )
-        connectors = {name: {"ConnectorName": name} for name in (SOURCE_NAME, SINK_NAME)}
+        connectors = {name: {"ConnectorName": name} for name in (source_name(capture), sink_name(capture))}
         self._graph(
             "Connectors: tasks running",
             {

@@ -1,16 +1,13 @@
-"""Stream: MSK with KRaft, IAM over TLS only, every topic a resource."""
+"""Stream: MSK with KRaft, IAM over TLS only. Its topics are the stack ``stream-topics``."""
 
 from __future__ import annotations
 
-import base64
-import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_msk as msk
-from aws_cdk import custom_resources as custom
 from constructs import Construct
 
 from headwater.definitions.connectors import OFFSET_TOPIC
@@ -20,8 +17,6 @@ from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
 
 IAM_PORT = 9098
-# As many as Kafka Connect gives the topic when it creates it itself.
-_OFFSET_PARTITIONS = 25
 # The topics and groups that MSK Connect creates for each connector.
 _CONNECT_INTERNAL = "__amazon_msk_connect_*"
 
@@ -29,13 +24,10 @@ _CONNECT_INTERNAL = "__amazon_msk_connect_*"
 class StreamStack(HeadwaterStack):
     """The Kafka cluster between the connectors."""
 
-    def __init__(
-        self, scope: Construct, *, environment: Environment, network: NetworkStack, topics: Mapping[str, int]
-    ) -> None:
+    def __init__(self, scope: Construct, *, environment: Environment, network: NetworkStack) -> None:
         super().__init__(scope, environment=environment, part="stream", description="Headwater: MSK")
         settings = environment.stream
         zones = len(environment.availability_zones)
-        self._copies = zones
         key = self.encryption_key("MSK volumes")
         self.security_group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description="MSK brokers", allow_all_outbound=False
@@ -43,7 +35,8 @@ class StreamStack(HeadwaterStack):
         configuration = msk.CfnConfiguration(
             self,
             "Configuration",
-            name=self.prefix,
+            # The versions are create-only: another version is another configuration, made before the old one goes.
+            name=f"{self.prefix}-{settings.kafka_version.replace('.', '-')}",
             kafka_versions_list=[settings.kafka_version],
             server_properties=properties_text(
                 {
@@ -94,11 +87,6 @@ class StreamStack(HeadwaterStack):
         self._cluster_id = self.export_value(
             cdk.Fn.select(2, cdk.Fn.split("/", self.cluster.attr_arn)), name=f"{self.stack_name}-cluster-id"
         )
-        # Topics delete records by age only: a sink loses changes only after a stop that is longer than the retention.
-        kept = {"cleanup.policy": "delete", "retention.ms": str(settings.retention_hours * 3_600_000)}
-        self._topics = {name: self._topic(name, partitions, kept) for name, partitions in topics.items()}
-        self._topics[OFFSET_TOPIC] = self._topic(OFFSET_TOPIC, _OFFSET_PARTITIONS, {"cleanup.policy": "compact"})
-        self.bootstrap_servers = self._look_up_brokers()
 
     def grant_connect(self, client: ec2.IConnectable) -> None:
         """Let a client of a later stack reach the brokers' IAM port."""
@@ -106,11 +94,11 @@ class StreamStack(HeadwaterStack):
 
     def grant_write(self, grantee: iam.IGrantable, topics: Iterable[str]) -> None:
         """Let a principal write these topics."""
-        self._grant(grantee, ["WriteData", "DescribeTopic"], [self._topics[name].ref for name in topics])
+        self._grant(grantee, ["WriteData", "DescribeTopic"], [self._part_arn("topic", name) for name in topics])
 
     def grant_read(self, grantee: iam.IGrantable, topics: Iterable[str], group: str) -> None:
         """Let a principal read these topics as a member of one consumer group."""
-        self._grant(grantee, ["ReadData", "DescribeTopic"], [self._topics[name].ref for name in topics])
+        self._grant(grantee, ["ReadData", "DescribeTopic"], [self._part_arn("topic", name) for name in topics])
         self._grant(grantee, ["AlterGroup", "DescribeGroup"], [self._part_arn("group", group)])
 
     def grant_run_connector(self, grantee: iam.IGrantable) -> None:
@@ -119,7 +107,7 @@ class StreamStack(HeadwaterStack):
         self._grant(grantee, ["Connect", "DescribeCluster", "WriteDataIdempotently"], [self.cluster.attr_arn])
         topics, groups = self._part_arn("topic", _CONNECT_INTERNAL), self._part_arn("group", _CONNECT_INTERNAL)
         self._grant(grantee, ["CreateTopic", "DescribeTopic", "ReadData", "WriteData"], [topics])
-        self._grant(grantee, ["DescribeTopic", "ReadData", "WriteData"], [self._topics[OFFSET_TOPIC].ref])
+        self._grant(grantee, ["DescribeTopic", "ReadData", "WriteData"], [self._part_arn("topic", OFFSET_TOPIC)])
         self._grant(grantee, ["AlterGroup", "DescribeGroup"], [groups])
         acknowledge_wildcard(grantee, [topics, groups], Reason.NAMES_BELOW_A_PREFIX)
 
@@ -130,51 +118,8 @@ class StreamStack(HeadwaterStack):
 
     def _part_arn(self, kind: str, name: str) -> str:
         """The ARN of a topic or group in a policy of a later stack: the cluster's, with its kind in place of
-        ``cluster`` and the name appended."""
+        ``cluster`` and the name appended. A reference to the topic itself would be an export per topic, which
+        CloudFormation does not let go while a stack imports it, so that no topic could be removed."""
         return self.format_arn(
             service="kafka", resource=kind, resource_name=f"{self.cluster.cluster_name}/{self._cluster_id}/{name}"
         )
-
-    def _topic(self, name: str, partitions: int, config: Mapping[str, str]) -> msk.CfnTopic:
-        topic = msk.CfnTopic(
-            self,
-            f"Topic-{name}",
-            cluster_arn=self.cluster.attr_arn,
-            topic_name=name,
-            partition_count=partitions,
-            replication_factor=self._copies,
-            configs=base64.b64encode(json.dumps(config, sort_keys=True).encode()).decode(),
-        )
-        topic.apply_removal_policy(self.data_removal)
-        return topic
-
-    def _look_up_brokers(self) -> str:
-        """The bootstrap addresses, which AWS::MSK::Cluster does not return."""
-        look_up = custom.AwsSdkCall(
-            service="kafka",
-            action="getBootstrapBrokers",
-            parameters={"ClusterArn": self.cluster.attr_arn},
-            physical_resource_id=custom.PhysicalResourceId.of("bootstrap-brokers"),
-            output_paths=["BootstrapBrokerStringSaslIam"],
-        )
-        logs = self.log_group(self, "BootstrapBrokersLogs", "bootstrap-brokers")
-        role = iam.Role(
-            self,
-            "BootstrapBrokersRole",
-            description="Headwater's look-up of the brokers",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-        )
-        logs.grant_write(role)
-        resource = custom.AwsCustomResource(
-            self,
-            "BootstrapBrokers",
-            on_create=look_up,
-            on_update=look_up,
-            install_latest_aws_sdk=False,
-            log_group=logs,
-            role=role,
-            policy=custom.AwsCustomResourcePolicy.from_statements(
-                [iam.PolicyStatement(actions=["kafka:GetBootstrapBrokers"], resources=[self.cluster.attr_arn])]
-            ),
-        )
-        return resource.get_response_field("BootstrapBrokerStringSaslIam")

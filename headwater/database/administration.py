@@ -10,7 +10,7 @@ from psycopg import sql
 
 from headwater.contract.model import Contract
 from headwater.database.queries import require_created, row_count, server_message, single_value
-from headwater.definitions.connectors import PUBLICATION, SLOT, SOURCE_NAME
+from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.definitions.order_database import (
     OUTBOX,
     ROLES,
@@ -129,9 +129,7 @@ def drop(conn: psycopg.Connection) -> None:
     slot = conn.execute("SELECT active, database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
     ours = slot is not None and slot[1] == conn.info.dbname
     if slot is not None and ours and slot[0]:
-        raise UserError(
-            f"The replication slot {SLOT} is in use: stop the connector {SOURCE_NAME} first, then drop again."
-        )
+        raise UserError(f"The replication slot {SLOT} is in use: stop the source connector first, then drop again.")
     if ours:
         conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
     try:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 
-SOURCE_NAME = "headwater-postgres"
-SINK_NAME = "headwater-landing"
 SLOT = "headwater"
 PUBLICATION = "headwater"
 HEARTBEAT_TABLE = "capture.heartbeat"
@@ -25,12 +23,13 @@ _JSON = "org.apache.kafka.connect.json.JsonConverter"
 
 @dataclass(frozen=True)
 class CaptureSettings:
-    """What differs between environments.
+    """What differs between environments; ``environment`` is the name of one.
 
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
     do, because Kafka's placeholders cannot hold an ARN's colons. ``aws_endpoint`` is None on AWS.
     """
 
+    environment: str
     region: str
     database_host: str
     database_port: int
@@ -42,6 +41,22 @@ class CaptureSettings:
     topic_prefix: str = "headwater"
     flush_ms: int = 1000
     topic_partitions: int = 1
+
+
+def source_name(settings: CaptureSettings) -> str:
+    """The name of the Debezium connector, on which its offsets hang. Connectors of all environments in one account and
+    region share their names' room."""
+    return f"headwater-{settings.environment}-postgres"
+
+
+def sink_name(settings: CaptureSettings) -> str:
+    """The name of the S3 sink."""
+    return f"headwater-{settings.environment}-landing"
+
+
+def sink_group(settings: CaptureSettings) -> str:
+    """The sink's consumer group, on which its offsets hang, as Kafka Connect names it."""
+    return f"connect-{sink_name(settings)}"
 
 
 def topic(contract: Contract, settings: CaptureSettings) -> str:
@@ -70,7 +85,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
     """Name and configuration of the Debezium connector."""
     tables = sorted(contract.source.table for contract in of_database(contracts, POSTGRESQL))
     secret = settings.database_secret
-    return SOURCE_NAME, {
+    return source_name(settings), {
         "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
         "tasks.max": "1",
         "database.hostname": settings.database_host,
@@ -114,7 +129,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
 
 
 def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
-    """Name and configuration of the S3 sink; its consumer group is ``connect-`` + the name."""
+    """Name and configuration of the S3 sink."""
     config = {
         "connector.class": "io.headwater.connect.s3.S3SinkConnector",
         "tasks.max": "1",
@@ -134,7 +149,7 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
     }
     if settings.aws_endpoint is not None:
         config["s3.endpoint"] = settings.aws_endpoint
-    return SINK_NAME, config
+    return sink_name(settings), config
 
 
 def worker_properties(settings: CaptureSettings) -> dict[str, str]:

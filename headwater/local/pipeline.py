@@ -28,6 +28,7 @@ from headwater.verify import PostgresqlSource, TableComparison, load_queries, s3
 
 DATABASE = "northwind"
 GLUE_DATABASE = "headwater_local"
+ENVIRONMENT = "local"
 LANDING_BUCKET = "headwater-landing"
 LAKE_BUCKET = "headwater-lake"
 SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
@@ -77,6 +78,7 @@ class Pipeline(ExitStack):
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
         self.enter_context(self.broker)
         self.settings = CaptureSettings(
+            environment=ENVIRONMENT,
             region=aws.REGION,
             database_host=self.postgres.host,
             database_port=self.postgres.port,
@@ -87,6 +89,11 @@ class Pipeline(ExitStack):
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings))
 
+    @property
+    def connector_names(self) -> tuple[str, str]:
+        """The names of source and sink."""
+        return connectors.source_name(self.settings), connectors.sink_name(self.settings)
+
     def start_connect(self) -> None:
         """Start the Connect worker with both connectors."""
         self.connect = ConnectWorker(
@@ -96,7 +103,7 @@ class Pipeline(ExitStack):
         for render in (connectors.source_connector, connectors.sink_connector):
             name, config = render(self.contracts, self.settings)
             self.connect.put(name, config)
-        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+        for name in self.connector_names:
             self.connect.await_running(name)
 
     def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY) -> Process:
@@ -165,7 +172,7 @@ class Pipeline(ExitStack):
     def _alive(self) -> bool:
         for part in (self.postgres, self.aws, self.broker, self.connect):
             part.check()
-        for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+        for name in self.connector_names:
             for task in self.connect.status(name)["tasks"]:
                 if task["state"] == "FAILED":
                     raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")

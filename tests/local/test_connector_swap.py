@@ -25,7 +25,7 @@ from headwater.database.loading import load_folder
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.local.connect import ConnectWorker
-from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
+from headwater.local.pipeline import DATABASE, ENVIRONMENT, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 from headwater.paths import BUILD, CONTRACTS
 from headwater.samples import orders
@@ -33,10 +33,9 @@ from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
 
 PLUGIN_FOLDERS = ("debezium-postgres", "headwater-connect")
-RENDER = {
-    connectors.SOURCE_NAME: connectors.source_connector,
-    connectors.SINK_NAME: connectors.sink_connector,
-}
+SOURCE = f"headwater-{ENVIRONMENT}-postgres"
+SINK = f"headwater-{ENVIRONMENT}-landing"
+RENDER = {SOURCE: connectors.source_connector, SINK: connectors.sink_connector}
 
 
 class LocalMskConnect:
@@ -158,11 +157,12 @@ class Deployment:
             "kafkaClusterEncryptionInTransit": {"encryptionType": "TLS"},
             "plugins": [{"customPlugin": {"customPluginArn": plugin, "revision": "1"}}],
             "workerConfiguration": {"workerConfigurationArn": worker, "revision": "1"},
-            "serviceExecutionRoleArn": "arn:role",
+            # Another role each time: no update takes that, so the connector is deleted and created.
+            "serviceExecutionRoleArn": f"arn:role-of-{plugin}-{worker}",
             "logDelivery": {"workerLogDelivery": {"cloudWatchLogs": {"enabled": "true", "logGroup": name}}},
         }
         properties: dict[str, Any] = {"Name": name, "Owner": "headwater-test-connect", "Connector": definition}
-        if name == connectors.SOURCE_NAME:
+        if name == SOURCE:
             properties["Slot"] = {"Name": SLOT, **DATABASE_PROPERTIES}
         return {
             "RequestType": kind,
@@ -176,7 +176,7 @@ class Deployment:
         """Fulfil a request; the SQL ``between`` runs while there is no connector."""
         client, logs = Modelled("kafkaconnect", self.msk), Modelled("logs", self.msk)
         api = Database(data_api(lambda: self.pipeline.postgres.connect(DATABASE)), DATABASE_PROPERTIES)
-        source = event["PhysicalResourceId"] == connectors.SOURCE_NAME
+        source = event["PhysicalResourceId"] == SOURCE
 
         def done() -> bool:
             nonlocal between
@@ -283,12 +283,12 @@ def test_swapped_plugins_and_workers_go_on_where_the_former_ones_stopped(deploym
     deployment.calls.clear()
     for name in RENDER:
         event = deployment.request("Update", name, "arn:plugin-2", "arn:worker-2")
-        deployment.deploy(event, between=moved_to(f"While {name[10:]}"))
+        deployment.deploy(event, between=moved_to(f"While {name.rpartition('-')[2]}"))
     writes = [call for call in deployment.calls if call.startswith(("create", "update", "delete"))]
     assert writes == ["delete_connector", "create_connector"] * 2
 
     deployment.run(moved_to("After"))
-    for city in (*(f"While {name[10:]}" for name in RENDER), "After"):
+    for city in (*(f"While {name.rpartition('-')[2]}" for name in RENDER), "After"):
         deployment.await_customer(city)
     assert deployment.read_by_snapshots() == snapshot
     assert deployment.slot() != held
@@ -299,9 +299,7 @@ def test_swapped_plugins_and_workers_go_on_where_the_former_ones_stopped(deploym
 def test_a_changed_configuration_keeps_cluster_and_position(deployment: Deployment) -> None:
     snapshot = deployment.read_by_snapshots()
     deployment.calls.clear()
-    event = deployment.request(
-        "Update", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-2", **{"poll.interval.ms": "50"}
-    )
+    event = deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-2", **{"poll.interval.ms": "50"})
     deployment.deploy(event)
     assert [call for call in deployment.calls if call.startswith(("create", "update", "delete"))] == [
         "update_connector"
@@ -314,9 +312,7 @@ def test_a_changed_configuration_keeps_cluster_and_position(deployment: Deployme
 def test_without_its_offset_topic_a_swap_would_take_a_new_snapshot(deployment: Deployment) -> None:
     """Shows that the first test would fail if positions did not hang on the offset topic."""
     snapshot = deployment.read_by_snapshots()
-    deployment.deploy(
-        deployment.request("Update", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-without-position")
-    )
+    deployment.deploy(deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-without-position"))
     wait_until(
         "a second snapshot", lambda: deployment.read_by_snapshots().total() > snapshot.total(), timeout=120, poll=0.5
     )
@@ -324,7 +320,7 @@ def test_without_its_offset_topic_a_swap_would_take_a_new_snapshot(deployment: D
 
 def test_on_delete_the_slot_goes_after_the_connector(deployment: Deployment) -> None:
     assert not deployment.publication("Delete")
-    deployment.deploy(deployment.request("Delete", connectors.SOURCE_NAME, "", ""))
+    deployment.deploy(deployment.request("Delete", SOURCE, "", ""))
     wait_until("the slot to be dropped", lambda: deployment.publication("Delete"))
     assert deployment.slot() is None
 
@@ -336,9 +332,9 @@ def test_a_source_whose_slot_was_dropped_fails_rather_than_skip_changes_and_can_
     assert deployment.publication("Create")
     deployment.run(moved_to("Unseen"))
     with pytest.raises(ResourceFailed, match="no longer available on the server"):
-        deployment.deploy(deployment.request("Create", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-2"))
+        deployment.deploy(deployment.request("Create", SOURCE, "arn:plugin-2", "arn:worker-2"))
     again = {"snapshot.mode": "when_needed"}
-    deployment.deploy(deployment.request("Update", connectors.SOURCE_NAME, "arn:plugin-2", "arn:worker-2", **again))
+    deployment.deploy(deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-2", **again))
     deployment.await_customer("Unseen")
     assert deployment.read_by_snapshots().total() > snapshot.total()
 

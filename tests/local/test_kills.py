@@ -132,7 +132,7 @@ def test_a_kill_in_mid_run_loses_and_doubles_nothing(pipeline: Pipeline, kill: C
             time.sleep(3)
             kill(pipeline)
         time.sleep(2)
-    for name in (connectors.SOURCE_NAME, connectors.SINK_NAME):
+    for name in pipeline.connector_names:
         pipeline.connect.await_running(name, timeout=120)
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
@@ -157,6 +157,6 @@ def test_the_last_to_commit_wins_though_it_was_logged_first(pipeline: Pipeline) 
         pipeline.connect.kill()
         pipeline.connect.start()
         watch.execute("UPDATE northwind.customers SET city = 'Elsewhere' WHERE customer_id = 'ALFKI'")
-    pipeline.connect.await_running(connectors.SOURCE_NAME, timeout=120)
+    pipeline.connect.await_running(connectors.source_name(pipeline.settings), timeout=120)
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []

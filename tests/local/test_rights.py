@@ -53,6 +53,7 @@ NAMES = Names(
 # MSK Connect itself names the worker's group and the topics of its state, except the topic of offsets.
 INTERNAL = "__amazon_msk_connect_*"
 STATE = "headwater-connect"
+SINK_GROUP = "connect-headwater-{environment}-landing"
 KAFKA_NAMES = dict.fromkeys((STATE, f"{STATE}-config", f"{STATE}-status"), INTERNAL)
 
 
@@ -85,9 +86,10 @@ class AuditedBroker(Broker):
         return {**super()._properties(controller), **kafka_rights.AUTHORIZER}
 
 
-def asked_of_kafka(log: Path) -> dict[str, set[Right]]:
-    """What each connector asked of the broker. On AWS each connector has a worker of its own, so both need the rights
-    to a worker's state. The rights to a table's topic are those of the connector that writes or reads it."""
+def asked_of_kafka(log: Path, sink_group: str) -> dict[str, set[Right]]:
+    """What each connector asked of the broker; ``sink_group`` is the sink's consumer group. On AWS each connector has a
+    worker of its own, so both need the rights to a worker's state. The rights to a table's topic are those of the
+    connector that writes or reads it."""
     with log.open(errors="replace") as lines:
         # The stream stack creates topics; here this test does, and asks for their configuration with that. Connect asks
         # for the configuration of its own topics too, and goes on without it. Offsets of groups are the broker's own.
@@ -101,12 +103,13 @@ def asked_of_kafka(log: Path) -> dict[str, set[Right]]:
     read = {operation for operation in topics if operation.verb == "READ"}
     read_names = {operation.name for operation in read}
     described = {operation for operation in topics if operation.name in read_names and operation.verb == "DESCRIBE"}
-    group = {operation for operation in asked if operation.name == f"connect-{connectors.SINK_NAME}"}
+    group = {operation for operation in asked if operation.name == sink_group}
     sink = read | described | group
     source = topics - read
+    names = {**KAFKA_NAMES, sink_group: SINK_GROUP}
     return {
-        "source connector": set(kafka_rights.rights(source | state, KAFKA_NAMES)),
-        "sink connector": set(kafka_rights.rights(sink | state, KAFKA_NAMES)),
+        "source connector": set(kafka_rights.rights(source | state, names)),
+        "sink connector": set(kafka_rights.rights(sink | state, names)),
     }
 
 
@@ -182,7 +185,7 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, set
             asked.setdefault(principal(request), []).append(request)
         of_aws = {name: rights(requests, NAMES) for name, requests in asked.items()}
         of_aws["glue writer"] = rights(by_the_job, NAMES)
-        of_kafka = asked_of_kafka(folder / "kafka" / "broker.log")
+        of_kafka = asked_of_kafka(folder / "kafka" / "broker.log", connectors.sink_group(pipeline.settings))
         yield {name: of_aws.get(name, set()) | of_kafka.get(name, set()) for name in PRINCIPALS}
 
 

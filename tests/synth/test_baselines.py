@@ -125,7 +125,7 @@ def test_a_difference_is_told_in_the_words_of_cdk_diff(dev: "Synthesized") -> No
         ("database", "AWS::RDS::DBCluster", ["DBClusterIdentifier"], "renamed"),
         ("database", "AWS::SecretsManager::Secret", ["Name"], "renamed"),
         ("stream", "AWS::MSK::Cluster", ["BrokerNodeGroupInfo", "ClientSubnets"], ["subnet-1"]),
-        ("stream", "AWS::MSK::Topic", ["TopicName"], "renamed"),
+        ("stream_topics", "AWS::MSK::Topic", ["TopicName"], "renamed"),
         ("network", "AWS::EC2::VPC", ["CidrBlock"], "10.99.0.0/16"),
         ("key_value", "AWS::DynamoDB::GlobalTable", ["KeySchema"], [{"AttributeName": "x", "KeyType": "HASH"}]),
         ("key_value", "AWS::Kinesis::Stream", ["Name"], "renamed"),

@@ -96,7 +96,7 @@ def test_the_job_reads_the_stream_of_its_table(every: "Synthesized") -> None:
     name = f"headwater-{every.environment.name}-accounts"
     assert arguments(every)["--source-table"] == name
     assert arguments(every)["--database"] == f"headwater_{every.environment.name}"
-    assert "Streamaccounts" in json.dumps(arguments(every)["--stream-arn"])
+    assert json.dumps(arguments(every)["--stream-arn"]).endswith(f':stream/{name}"]]}}')
     assert json.dumps(arguments(every)["--checkpoint"]).endswith('"/checkpoints/accounts"]]}')
 
 

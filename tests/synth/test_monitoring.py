@@ -119,12 +119,12 @@ def test_lag_is_watched_for_each_topic_that_the_sink_reads(every: "Synthesized")
     assert [lag["Topic"] for lag in lags] == connectors.table_topics(every.contracts, every.capture)
     for lag in lags:
         assert lag["Cluster Name"] == cluster["ClusterName"]
-        assert lag["Consumer Group"] == "connect-headwater-landing"
+        assert lag["Consumer Group"] == f"connect-headwater-{every.environment.name}-landing"
     assert len(lags) == len(of_database(every.contracts, POSTGRESQL))
 
 
 def test_both_connectors_are_watched_by_their_names(every: "Synthesized") -> None:
-    for name in ("headwater-postgres", "headwater-landing"):
+    for name in (f"headwater-{every.environment.name}-{part}" for part in ("postgres", "landing")):
         running, failed = alarms(every)[f"running-{name}"], alarms(every)[f"failed-{name}"]
         assert dimensions(running) == dimensions(failed) == {"ConnectorName": name}
         assert (running["MetricName"], running["TreatMissingData"]) == ("RunningTaskCount", "breaching")

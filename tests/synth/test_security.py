@@ -19,6 +19,7 @@ WITHOUT_RESOURCE = {
     **dict.fromkeys(
         ("ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "ec2:DescribeVpcs"), "MSK Connect asks this of its caller"
     ),
+    "kafka:GetBootstrapBrokers": "only the brokers' addresses, which let nobody in",
     **dict.fromkeys(
         ("kafkaconnect:CreateConnector", "kafkaconnect:ListConnectors"), "the connector has no ARN before it is there"
     ),

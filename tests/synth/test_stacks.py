@@ -45,7 +45,8 @@ DATA_TYPES = (
 
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
-        "network", "lake", "database", "stream", "connect", "emr", "key_value", "glue_job", "monitoring"
+        "network", "lake", "database", "stream", "stream_topics", "connect", "emr", "key_value", "glue_job",
+        "monitoring",
     ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
@@ -115,7 +116,7 @@ def test_plugin_and_worker_are_named_by_content_and_connectors_are_not(every: "S
         resource = every.only(type_)
         assert re.fullmatch(rf"headwater-{every.environment.name}-[0-9a-f]{{12}}", resource["Name"])
     names = {connector["Properties"]["Name"] for connector in every.resources("Custom::HeadwaterConnector").values()}
-    assert names == {"headwater-postgres", "headwater-landing"}
+    assert names == {f"headwater-{every.environment.name}-{part}" for part in ("postgres", "landing")}
 
 
 def test_a_changed_worker_gets_another_name(
@@ -138,10 +139,10 @@ def test_no_template_holds_a_password(every: "Synthesized") -> None:
                 assert value.startswith("${secretsmanager:") or "{{resolve:secretsmanager:" in value, path
 
 
-def test_each_topic_is_a_resource_of_the_stream(every: "Synthesized") -> None:
+def test_each_topic_is_a_resource(every: "Synthesized") -> None:
     topics = {
         topic["Properties"]["TopicName"]: topic["Properties"]["PartitionCount"]
-        for topic in every.resources("AWS::MSK::Topic", "stream").values()
+        for topic in every.resources("AWS::MSK::Topic", "stream_topics").values()
     }
     assert topics == {**connectors.topics(every.contracts, every.capture), OFFSET_TOPIC: 25}
 
@@ -211,7 +212,7 @@ def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(ev
 
 
 def test_connectors_start_after_topics_database_rights_and_rules(every: "Synthesized") -> None:
-    for needed_stack in (every.stacks.stream, every.stacks.database):
+    for needed_stack in (every.stacks.stream_topics, every.stacks.database):
         assert needed_stack in every.stacks.connect.dependencies
     needed = every.template("connect")["Resources"]["SourceConnector"]["DependsOn"]
     assert [name for name in needed if name.startswith("SourceRoleDefaultPolicy")]

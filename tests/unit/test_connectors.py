@@ -8,7 +8,7 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.paths import CONTRACTS
 
-SETTINGS = CaptureSettings("eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", "landing")
+SETTINGS = CaptureSettings("dev", "eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", "landing")
 
 
 def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:

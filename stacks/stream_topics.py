@@ -1,0 +1,90 @@
+"""StreamTopics: every topic of the stream as a resource, and the look-up of the brokers' addresses.
+
+They are a stack of their own, because MSK takes half an hour to make a cluster: a topic that AWS refuses rolls back
+this stack and leaves the cluster.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping
+
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_msk as msk
+from aws_cdk import custom_resources as custom
+from constructs import Construct
+
+from headwater.definitions.connectors import OFFSET_TOPIC
+from headwater.deployment.environment import Environment
+from stacks.base import HeadwaterStack
+from stacks.nag import Reason, acknowledge
+from stacks.stream import StreamStack
+
+# As many as Kafka Connect gives the topic when it creates it itself.
+_OFFSET_PARTITIONS = 25
+
+
+class StreamTopicsStack(HeadwaterStack):
+    """The topics that the source connector writes (``topics``: partitions by name), and that of Connect's offsets.
+
+    ``bootstrap_servers`` are the brokers' addresses, separated by commas.
+    """
+
+    def __init__(
+        self, scope: Construct, *, environment: Environment, stream: StreamStack, topics: Mapping[str, int]
+    ) -> None:
+        super().__init__(scope, environment=environment, part="stream-topics", description="Headwater: Kafka topics")
+        self._cluster_arn = stream.cluster.attr_arn
+        # Topics delete records by age only: a sink loses changes only after a stop that is longer than the retention.
+        hours = environment.stream.retention_hours
+        kept = {"cleanup.policy": "delete", "retention.ms": str(hours * 3_600_000)}
+        for name, partitions in topics.items():
+            self._topic(name, partitions, kept)
+        self._topic(OFFSET_TOPIC, _OFFSET_PARTITIONS, {"cleanup.policy": "compact"})
+        self.bootstrap_servers = self._look_up_brokers()
+
+    def _topic(self, name: str, partitions: int, config: Mapping[str, str]) -> None:
+        topic = msk.CfnTopic(
+            self,
+            f"Topic-{name}",
+            cluster_arn=self._cluster_arn,
+            topic_name=name,
+            partition_count=partitions,
+            replication_factor=len(self.availability_zones),
+            # JSON, not lines: docs/decisions/topic-configs.md.
+            configs=base64.b64encode(json.dumps(config, sort_keys=True).encode()).decode(),
+        )
+        topic.apply_removal_policy(self.data_removal)
+
+    def _look_up_brokers(self) -> str:
+        """The bootstrap addresses, which AWS::MSK::Cluster does not return."""
+        look_up = custom.AwsSdkCall(
+            service="kafka",
+            action="getBootstrapBrokers",
+            parameters={"ClusterArn": self._cluster_arn},
+            physical_resource_id=custom.PhysicalResourceId.of("bootstrap-brokers"),
+            output_paths=["BootstrapBrokerStringSaslIam"],
+        )
+        logs = self.log_group(self, "BootstrapBrokersLogs", "bootstrap-brokers")
+        role = iam.Role(
+            self,
+            "BootstrapBrokersRole",
+            description="Headwater's look-up of the brokers",
+            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
+        )
+        logs.grant_write(role)
+        resource = custom.AwsCustomResource(
+            self,
+            "BootstrapBrokers",
+            on_create=look_up,
+            on_update=look_up,
+            install_latest_aws_sdk=False,
+            log_group=logs,
+            role=role,
+            policy=custom.AwsCustomResourcePolicy.from_statements(
+                [iam.PolicyStatement(actions=["kafka:GetBootstrapBrokers"], resources=["*"])]
+            ),
+        )
+        acknowledge(resource, "IAM5[Resource::*]", Reason.ACTION_TAKES_NO_RESOURCE)
+        return resource.get_response_field("BootstrapBrokerStringSaslIam")

@@ -1,0 +1,80 @@
+"""An environment with every setting changed to another allowed value, as its file might say next."""
+
+from __future__ import annotations
+
+import copy
+import types
+from collections.abc import Iterator
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
+from headwater.paths import CONFIG
+
+# Who the environment is, not how it is set: a change is another deployment.
+_IDENTITY = ("name", "account", "region")
+# A change would replace the whole network with all that is bound to it: the gate before lost data refuses it.
+_FOR_GOOD = ("availability_zones", "network.cidr")
+# The values that no rule below finds: texts, and what has to fit other fields.
+_OTHER = {
+    "bi": {"principal": "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"},
+    "connect.kafka_connect_version": "2.7.1",
+    "data.delete_with_stacks_of": None,
+    "database.engine_version": "16.8",
+    "emr.core_type": "m7g.2xlarge",
+    "emr.primary_type": "m7g.2xlarge",
+    "emr.release": "emr-7.14.0",
+    "glue.maintenance_window": "Mon:4",
+    "glue.version": "5.0",
+    "glue.worker_type": "G.1X",
+    "monitoring.emails": ["oncall@example.com"],
+    "network.interface_endpoints": ["glue", "kms", "monitoring", "secretsmanager"],
+    "network.nat": "gateway",
+    "network.nat_instance_type": None,
+    "stream.broker_type": "kafka.m7g.xlarge",
+    "stream.kafka_version": "3.8.x.kraft",
+}
+# Settings with one allowed value.
+_SINGLE = ("connect.sink_workers",)
+
+
+def changed_environment(name: str) -> Environment:
+    """The environment with every setting changed that can be. Fails where a setting has no other value here."""
+    before = msgspec.to_builtins(read_environment(name, CONFIG))
+    after = copy.deepcopy(before)
+    for path, type_ in _settings(Environment):
+        if path in (*_IDENTITY, *_FOR_GOOD, *_SINGLE):
+            continue
+        *parents, last = path.split(".")
+        old, new = before, after
+        for parent in parents:
+            old, new = old[parent], new[parent]
+        new[last] = _OTHER[path] if path in _OTHER else _another(path, type_, old[last])
+        assert new[last] != old[last], f"{path}: found {old[last]!r} as the other value too: change it in _OTHER"
+    # Without the lists of what AWS offers today: a version that they do not have yet is the usual change.
+    return msgspec.convert(after, Environment)
+
+
+def _settings(struct: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted path and the type of each setting; an optional group of settings counts as one."""
+    for name, type_ in get_type_hints(struct, include_extras=False).items():
+        if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
+            yield from _settings(type_, f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", type_
+
+
+def _another(path: str, type_: Any, value: Any) -> Any:
+    if get_origin(type_) is Annotated:
+        return _another(path, get_args(type_)[0], value)
+    if get_origin(type_) in (types.UnionType, Union):
+        return _another(path, next(part for part in get_args(type_) if part is not type(None)), value)
+    if get_origin(type_) is Literal:
+        return next(choice for choice in get_args(type_) if choice != value)
+    if type_ is bool:
+        return not value
+    if type_ in (int, float):
+        return (value or 0) + 1
+    raise AssertionError(f"{path}: found no other allowed value, expected one in tests/synth/changed_settings.py")

@@ -1,0 +1,86 @@
+"""Two environments share an account and a region: no physical name is in both."""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import aws_cdk as cdk
+import msgspec
+import pytest
+from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
+
+from headwater.contract.model import Contract
+from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.templates import Deployment, Resource
+from headwater.paths import CONFIG
+from stacks.assets import Assets
+from tests.synth.conftest import Synthesized
+from tests.synth.deployed import deployment, resource, templates
+
+_NAME = re.compile(r"(Name|Identifier|NamePrefix)$")
+# Names within something that carries the environment already: the property that holds the owner.
+_WITHIN = {
+    "AWS::Glue::Table": ("DatabaseName", "TableInput/DatabaseName"),
+    "AWS::MSK::Topic": ("ClusterArn",),
+}
+# What several resources may be called, or what names something else.
+_NO_NAMES = {
+    ("AWS::EC2::VPCEndpoint", "ServiceName"),
+    ("AWS::RDS::DBCluster", "DatabaseName"),
+    ("AWS::RDS::DBInstance", "DBName"),
+}
+
+
+def shared_names(first: Deployment, second: Deployment) -> list[str]:
+    """The physical names that resources of both deployments have, by type."""
+    names = [dict(_names(deployed)) for deployed in (first, second)]
+    return sorted(f"{type_}: found {name} in both" for type_, name in names[0].keys() & names[1].keys())
+
+
+def _names(deployed: Deployment) -> Iterator[tuple[tuple[str, str], Resource]]:
+    for owner in deployed.resources():
+        if owner.type.startswith("Custom::"):
+            # What our own handlers create in AWS has the resource's name.
+            paths = ["Name"] if owner.type != "Custom::HeadwaterPublication" else []
+        else:
+            schema = PROVIDER_SCHEMA_MANAGER.get_resource_schema("eu-central-1", owner.type).schema
+            paths = [path.removeprefix("/properties/") for path in _identifying(schema)]
+        for path in paths:
+            name = _value(owner.properties, path)
+            if isinstance(name, str) and "${" not in name and (owner.type, path) not in _NO_NAMES:
+                within = [str(_value(owner.properties, place)) for place in _WITHIN.get(owner.type, ())]
+                yield (owner.type, " ".join([*within, name])), owner
+
+
+def _identifying(schema: Mapping[str, Any]) -> set[str]:
+    identifiers = [schema.get("primaryIdentifier", []), *schema.get("additionalIdentifiers", [])]
+    paths = {path for identifier in identifiers for path in identifier} | set(schema.get("createOnlyProperties", []))
+    return {path for path in paths if _NAME.search(path)}
+
+
+def _value(properties: Any, path: str) -> Any:
+    for name in path.split("/"):
+        properties = properties.get(name) if isinstance(properties, Mapping) else None
+    return properties
+
+
+@pytest.fixture(scope="module")
+def second(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
+    """dev under another name."""
+    settings = msgspec.structs.replace(read_environment("dev", CONFIG), name="second")
+    return Synthesized(new_app(), settings, contracts, assets)
+
+
+def test_two_environments_share_no_name(dev: Synthesized, second: Synthesized) -> None:
+    assert shared_names(deployment(dev), deployment(second)) == []
+
+
+def test_a_name_without_the_environment_is_found(dev: Synthesized, second: Synthesized) -> None:
+    first_templates, second_templates = templates(dev), templates(second)
+    for each in (first_templates, second_templates):
+        resource(each, "Custom::HeadwaterConnector", "Source")["Properties"]["Name"] = "headwater-postgres"
+        resource(each, "AWS::MSK::Cluster", "")["Properties"]["ClusterName"] = "headwater"
+    assert shared_names(deployment(dev, first_templates), deployment(second, second_templates)) == [
+        "AWS::MSK::Cluster: found headwater in both",
+        "Custom::HeadwaterConnector: found headwater-postgres in both",
+    ]
