@@ -56,9 +56,8 @@ def collisions(before: Deployment, after: Deployment) -> list[str]:
 def _causes(was: Resource, becomes: Resource, replaced: Mapping[str, object]) -> Iterator[str]:
     """The create-only properties that change, or that refer to what is replaced."""
     for path in _create_only(was.type):
-        values = _value(was.properties, path), _value(becomes.properties, path)
-        refers = set(_PLACEHOLDER.findall(str(values[1])))
-        if values[0] != values[1] or refers & replaced.keys():
+        old, new = _value(was.properties, path), _value(becomes.properties, path)
+        if old != new or set(_PLACEHOLDER.findall(str(new))) & replaced.keys():
             yield path
 
 
@@ -72,7 +71,7 @@ def _fixed_name(was: Resource, becomes: Resource) -> str | None:
     names -= _NO_NAMES.get(was.type, set())
     pairs = [(_value(was.properties, path), _value(becomes.properties, path)) for path in sorted(names)]
     pairs = [pair for pair in pairs if pair != (None, None)]
-    if not pairs or any(one != two or not isinstance(two, str) or "${" in two for one, two in pairs):
+    if not pairs or any(old != new or not isinstance(new, str) or "${" in new for old, new in pairs):
         return None
     return " ".join(str(pair[0]) for pair in pairs)
 
