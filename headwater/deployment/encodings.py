@@ -47,7 +47,7 @@ class Encoding(NamedTuple):
 
 def problems(deployment: Deployment) -> list[str]:
     """The properties of the wrong form, and the Base64 texts that no row of ``ENCODINGS`` knows."""
-    found = []
+    wrong = []
     for resource in deployment.resources():
         own = {row.property: row.read for row in ENCODINGS if row.type == resource.type}
         for path, text in _texts(resource.properties):
@@ -55,13 +55,13 @@ def problems(deployment: Deployment) -> list[str]:
                 try:
                     own[path](text)
                 except _WrongForm as error:
-                    found.append(f"{resource.place}: {path}: found {_shown(text)}, expected {error}")
+                    wrong.append(f"{resource.place}: {path}: found {_shown(text)}, expected {error}")
             elif any(map(_readable, _BASE64.findall(text))):
-                found.append(
+                wrong.append(
                     f"{resource.place}: {path}: found Base64 {_shown(text)}, expected a property that "
                     f"headwater/deployment/encodings.py knows: add {resource.type} and the form that its service reads"
                 )
-    return found
+    return wrong
 
 
 def _texts(value: Any, path: Sequence[str] = ()) -> Iterator[tuple[str, str]]:
