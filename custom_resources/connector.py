@@ -93,7 +93,7 @@ def _passes(error: ClientError) -> bool:
 
 
 class _Request:
-    """A request of CloudFormation's, at one of its steps."""
+    """One step of a CloudFormation request."""
 
     def __init__(self, event: Event, connect: Any, logs: Any, database: Database | None, now: float) -> None:
         self._event = event

@@ -83,7 +83,7 @@ def scram_verifier(password: str, salt: bytes) -> str:
 
 
 def _attempt(event: Event, now: float, step: Callable[[], Outcome]) -> Outcome:
-    return lifecycle.attempt(event, now, "the database", step, in_the_way)
+    return lifecycle.attempt(event, now, "AWS", step, in_the_way)
 
 
 def _fill(properties: Mapping[str, Any], database: Database, statements: Read, secret: Read) -> Outcome:

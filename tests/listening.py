@@ -5,24 +5,25 @@ import ipaddress
 import psutil
 
 
-def listening_beyond_loopback() -> tuple[int, list[str]]:
-    """How many sockets this process and all its descendants listen on, and the programs and addresses of those that
-    other machines can reach."""
+def listening_programs() -> tuple[list[str], list[str]]:
+    """The command lines of the descendants of this process that listen on a socket, and addresses with programs, of
+    this process too, that other machines can reach."""
     this = psutil.Process()
-    count = 0
+    listening: list[str] = []
     reachable: list[str] = []
     for process in [this, *this.children(recursive=True)]:
         try:
-            command = " ".join(process.cmdline())[-200:]
+            command = " ".join(process.cmdline())
             connections = process.net_connections(kind="inet")
         except psutil.NoSuchProcess:
             continue
         for connection in connections:
             if connection.status == psutil.CONN_LISTEN:
-                count += 1
+                if process != this:
+                    listening.append(command)
                 if not _is_loopback(connection.laddr.ip):
-                    reachable.append(f"{connection.laddr.ip}:{connection.laddr.port} of …{command}")
-    return count, sorted(reachable)
+                    reachable.append(f"{connection.laddr.ip}:{connection.laddr.port} of …{command[-200:]}")
+    return listening, sorted(reachable)
 
 
 def _is_loopback(address: str) -> bool:

@@ -153,7 +153,7 @@ def _sequence_digits(sequence: str) -> str:
 def _event_digits(event_id: Any) -> str:
     """Digits that are the same for each repetition of an event, and others for another event."""
     if not isinstance(event_id, str) or not event_id:
-        raise BadRecord(f"eventID: found {event_id!r}, expected a text, since the source tells no sequence number")
+        raise BadRecord(f"eventID: found {event_id!r}, expected a text, because the source gives no sequence number")
     digest = int.from_bytes(hashlib.sha256(event_id.encode()).digest(), "big")
     return f"{digest % 10**_TIE_DIGITS:0{_TIE_DIGITS}d}"
 

@@ -268,10 +268,13 @@ _FIELD = re.compile(r"at `\$\.(\w+)`|missing required field `(\w+)`")
 def _parse(text: str, type_: type[_Manifest], where: str) -> _Manifest:
     """The JSON object of a manifest at ``where``. Raises UserError, naming file, field, found and expected."""
     try:
-        return msgspec.json.decode(text, type=type_)
+        document = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise UserError(f"{where}: found {error}, expected JSON") from None
+    try:
+        return msgspec.convert(document, type_)
     except msgspec.ValidationError as error:
         named = _FIELD.search(str(error))
-        document = msgspec.json.decode(text)
         if named is None:
             raise UserError(f"{where}: found {type(document).__name__}, expected a JSON object") from None
         name = named.group(1) or named.group(2)
@@ -281,8 +284,6 @@ def _parse(text: str, type_: type[_Manifest], where: str) -> _Manifest:
             if field.encode_name == name
         )
         raise _misfit(where, name, document.get(name), expected) from None
-    except msgspec.DecodeError as error:
-        raise UserError(f"{where}: found {error}, expected JSON") from None
 
 
 def _misfit(where: str, field: str, found: object, expected: str) -> UserError:

@@ -83,11 +83,13 @@ class Synthesized:
             if resource["Type"] == type_
         }
 
-    def only(self, type_: str, *parts: str) -> dict[str, Any]:
-        """The properties of the only resource of a type, in these stacks or in all."""
-        (resource,) = self.resources(type_, *parts).values()
-        properties: dict[str, Any] = resource["Properties"]
-        return properties
+    def only(self, type_: str, *parts: str, of: str = "") -> dict[str, Any]:
+        """The properties of the only resource of a type, in these stacks or in all. ``of`` chooses among the resources
+        that each have a table: those whose logical id has its name."""
+        (properties,) = [
+            resource["Properties"] for name, resource in self.resources(type_, *parts).items() if of in name
+        ]
+        return dict(properties)
 
 
 @pytest.fixture(scope="session")

@@ -26,16 +26,22 @@ if TYPE_CHECKING:
 
 
 def job(synthesized: "Synthesized") -> dict[str, Any]:
-    return synthesized.only("AWS::Glue::Job")
+    return synthesized.only("AWS::Glue::Job", of="accounts")
 
 
 def arguments(synthesized: "Synthesized") -> dict[str, Any]:
     return dict(job(synthesized)["DefaultArguments"])
 
 
+def of_accounts(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Those resources of the job's stack that belong to the job of the accounts: their logical ids have its name."""
+    return {name: resource for name, resource in resources.items() if "accounts" in name}
+
+
 def only(synthesized: "Synthesized", type_: str) -> tuple[str, dict[str, Any]]:
-    """Logical id and resource of the only resource of a type in the stack of the job."""
-    ((name, resource),) = synthesized.resources(type_, "glue_job").items()
+    """Logical id and resource of the only resource of a type that the accounts' job has, or else the whole stack."""
+    resources = synthesized.resources(type_, "glue_job")
+    ((name, resource),) = (of_accounts(resources) or resources).items()
     return name.partition("/")[2], resource
 
 
@@ -153,7 +159,7 @@ def test_the_run_begins_once_the_job_its_rights_and_its_logs_are_there(every: "S
 
 
 def test_whatever_ends_a_run_starts_the_next(every: "Synthesized") -> None:
-    rules = every.resources("AWS::Events::Rule", "glue_job")
+    rules = of_accounts(every.resources("AWS::Events::Rule", "glue_job"))
     (ended,) = [rule["Properties"] for rule in rules.values() if "EventPattern" in rule["Properties"]]
     assert ended["EventPattern"]["detail"]["jobName"] == [job(every)["Name"]]
     assert {"SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "EXPIRED"} <= set(ended["EventPattern"]["detail"]["state"])
@@ -164,13 +170,19 @@ def test_whatever_ends_a_run_starts_the_next(every: "Synthesized") -> None:
 
 def test_on_delete_nothing_starts_what_has_been_stopped(every: "Synthesized") -> None:
     run, _ = only(every, "Custom::HeadwaterGlueRun")
-    for rule in every.resources("AWS::Events::Rule", "glue_job").values():
+    rules = of_accounts(every.resources("AWS::Events::Rule", "glue_job"))
+    assert len(rules) == 2
+    for rule in rules.values():
         assert run in rule["DependsOn"]
 
 
 def test_the_runner_may_start_and_stop_these_jobs_only(every: "Synthesized") -> None:
     (statement,) = [statement for statement in policy(every, "RunsRole") if "glue:StartJobRun" in statement["Action"]]
-    assert json.dumps(statement["Resource"]).rstrip('"]}').endswith(f":job/{job(every)['Name']}")
+    jobs = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
+    names = [job["Properties"]["Name"] for job in every.resources("AWS::Glue::Job").values()]
+    assert len(jobs) == len(names)
+    for resource, name in zip(jobs, names, strict=True):
+        assert json.dumps(resource).rstrip('"]}').endswith(f":job/{name}")
 
 
 @pytest.fixture(scope="module")
@@ -181,7 +193,7 @@ def definition(
 
     def of(settings: Environment) -> str:
         stack = application.build(new_app(), settings, contracts, assets).glue_job
-        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
+        (run,) = of_accounts(dict(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun"))).values()
         return str(run["Properties"]["Definition"])
 
     return of
@@ -213,7 +225,7 @@ def test_a_changed_file_restarts_the_run(
     def definition() -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):
             stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).glue_job
-        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
+        (run,) = of_accounts(dict(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun"))).values()
         return str(run["Properties"]["Definition"])
 
     before = definition()

@@ -26,12 +26,12 @@ def settings() -> Environment:
 
 @pytest.fixture(scope="module")
 def accounts(contracts: list[Contract]) -> Contract:
-    (contract,) = of_database(contracts, DYNAMODB)
+    (contract,) = [contract for contract in contracts if contract.table == "accounts"]
     return contract
 
 
 def table(synthesized: "Synthesized") -> dict[str, Any]:
-    return synthesized.only("AWS::DynamoDB::GlobalTable")
+    return synthesized.only("AWS::DynamoDB::GlobalTable", of="accounts")
 
 
 def replica(synthesized: "Synthesized") -> dict[str, Any]:
@@ -40,7 +40,7 @@ def replica(synthesized: "Synthesized") -> dict[str, Any]:
 
 
 def stream(synthesized: "Synthesized") -> dict[str, Any]:
-    return synthesized.only("AWS::Kinesis::Stream")
+    return synthesized.only("AWS::Kinesis::Stream", of="accounts")
 
 
 def test_table_and_stream_are_named_after_source_and_environment(every: "Synthesized") -> None:
@@ -62,7 +62,7 @@ def test_keys_and_expiry_are_the_contracts_attributes(every: "Synthesized") -> N
 
 def test_changes_go_to_the_stream_in_microseconds(every: "Synthesized") -> None:
     destination = replica(every)["KinesisStreamSpecification"]
-    (name,) = every.resources("AWS::Kinesis::Stream")
+    (name,) = [name for name in every.resources("AWS::Kinesis::Stream") if "accounts" in name]
     assert destination["ApproximateCreationDateTimePrecision"] == "MICROSECOND"
     assert destination["StreamArn"] == {"Fn::GetAtt": [name.partition("/")[2], "Arn"]}
 
@@ -107,4 +107,6 @@ def test_tables_of_postgresql_get_no_source_here(
     settings: Environment, contracts: list[Contract], new_app: Callable[[], cdk.App]
 ) -> None:
     stack = KeyValueStack(new_app(), environment=settings, contracts=contracts)
-    assert list(stack.sources) == ["accounts"]
+    assert list(stack.sources) == [contract.table for contract in of_database(contracts, DYNAMODB)]
+    assert "accounts" in stack.sources
+    assert "orders" not in stack.sources

@@ -74,7 +74,7 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
 
 
 def test_writers_send_under_the_database_that_their_arguments_name(every: "Synthesized") -> None:
-    job = every.only("AWS::Glue::Job")
+    job = every.only("AWS::Glue::Job", of="accounts")
     assert dimensions(alarms(every)["freshness-accounts"])["Database"] == (job["DefaultArguments"]["--database"])
 
 
@@ -144,8 +144,8 @@ def test_both_connectors_are_watched_by_their_names(every: "Synthesized") -> Non
 
 
 def test_stream_and_table_are_watched_by_their_names(every: "Synthesized") -> None:
-    stream = every.only("AWS::Kinesis::Stream")
-    table = every.only("AWS::DynamoDB::GlobalTable")
+    stream = every.only("AWS::Kinesis::Stream", of="accounts")
+    table = every.only("AWS::DynamoDB::GlobalTable", of="accounts")
     age = alarms(every)["iterator-age-accounts"]
     assert age["MetricName"] == "GetRecords.IteratorAgeMilliseconds"
     assert dimensions(age) == {"StreamName": stream["Name"]}
@@ -159,10 +159,10 @@ def test_stream_and_table_are_watched_by_their_names(every: "Synthesized") -> No
 
 
 def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> None:
-    job = every.only("AWS::Glue::Job")
+    jobs = [job["Properties"]["Name"] for job in every.resources("AWS::Glue::Job").values()]
     cluster = every.only("AWS::EMR::Cluster")
     details = {name: rule["EventPattern"]["detail"] for name, rule in rules(every).items()}
-    assert details["Glue Job State Change"]["jobName"] == [job["Name"]]
+    assert sorted(details["Glue Job State Change"]["jobName"]) == sorted(jobs)
     assert "FAILED" in details["Glue Job State Change"]["state"]
     assert details["EMR Cluster State Change"]["name"] == [cluster["Name"]]
     prefix = {"prefix": f"{every.stacks.emr_writer.step_name}-"}

@@ -196,7 +196,7 @@ def test_a_missing_right_counts_once_it_has_had_time_to_settle(api: DataApi, cod
 def test_a_missing_right_to_read_the_statements_has_time_to_settle_as_well(api: DataApi) -> None:
     api.statements_refused = refusal("AccessDenied", "not authorized", "GetObject")
     assert step(api, seconds=30) == {"IsComplete": False}
-    with pytest.raises(ResourceFailed, match=r"The database refused: .*GetObject.*not authorized"):
+    with pytest.raises(ResourceFailed, match=r"AWS refused: .*GetObject.*not authorized"):
         step(api, seconds=150)
 
 
@@ -208,7 +208,7 @@ def test_an_error_of_sql_fails_with_its_words(api: DataApi) -> None:
 
 def test_waiting_too_long_fails_with_what_was_in_the_way(api: DataApi) -> None:
     api.refuses = refusal("StatementTimeoutException", "45 seconds", "ExecuteStatement")
-    with pytest.raises(ResourceFailed, match=r"in vain for the database: .*StatementTimeoutException"):
+    with pytest.raises(ResourceFailed, match=r"in vain for AWS: .*StatementTimeoutException"):
         step(api, seconds=lifecycle.LONGEST_WAIT + 1)
 
 

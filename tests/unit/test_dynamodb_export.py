@@ -177,3 +177,10 @@ def test_another_number_of_items_is_a_defect(s3: Any, uri: str) -> None:
 def test_a_data_file_that_is_gone_is_a_defect(s3: Any) -> None:
     damage = defect(DataFile(BUCKET, "gone", 1, "", 5), s3)
     assert str(damage).startswith(f"s3://{BUCKET}/gone: found nothing that can be read")
+
+
+@pytest.mark.parametrize("body", [b'{"outputFormat":"ION",', b'{"itemCount":-1'])
+def test_a_manifest_that_is_cut_off_behind_a_wrong_field_is_refused(s3: Any, uri: str, body: bytes) -> None:
+    s3.put_object(Bucket=BUCKET, Key=_key(uri, "manifest-summary.json"), Body=body)
+    with pytest.raises(UserError, match=r"manifest-summary\.json: found .*, expected JSON"):
+        Export.open(s3, uri)
