@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,11 @@ def test_a_schema_is_up_to_date(path: Path) -> None:
 
 @pytest.mark.parametrize(("path", "schema"), FILES.items(), ids=lambda path: path.name)
 def test_a_file_names_its_schema_and_fits_it(path: Path, schema: Path) -> None:
-    first, _, rest = path.read_text().partition("\n")
-    assert first == f"# yaml-language-server: $schema=../schemas/{schema.name}"
-    assert list(validator(schema).iter_errors(yaml.safe_load(rest))) == []
+    text = path.read_text()
+    # A contract of the reader's own may come without this line; a line that names another schema misleads an editor.
+    named = re.search(r"^# yaml-language-server: \$schema=(.*)$", text, re.MULTILINE)
+    assert named is None or named[1] == f"../schemas/{schema.name}"
+    assert list(validator(schema).iter_errors(yaml.safe_load(text))) == []
 
 
 @pytest.mark.parametrize("path", schemas.files(), ids=lambda path: path.name)
