@@ -63,6 +63,7 @@ class NetworkStack(HeadwaterStack):
                 reason="The environment's file names the zones, so that synthesis needs no credentials",
             )
         )
+        self._images: dict[str, custom.AwsCustomResource] = {}
         settings = environment.network
         nat = None
         if settings.nat_instance_type is not None:
@@ -171,7 +172,7 @@ class NetworkStack(HeadwaterStack):
         """
         architecture = _ARCHITECTURES[instance_type.architecture]
         name = f"Image{architecture}"
-        image = self.node.try_find_child(name)
+        image = self._images.get(architecture)
         if image is None:
             parameter = f"/aws/service/ami-amazon-linux-latest/al2023-ami-kernel-default-{architecture}"
             call = custom.AwsSdkCall(
@@ -184,7 +185,7 @@ class NetworkStack(HeadwaterStack):
                 output_paths=["Parameter.Value"],
             )
             arn = self.format_arn(service="ssm", account="", resource="parameter", resource_name=parameter[1:])
-            image = look_up(self, name, call, "ssm:GetParameter", [arn])
+            image = self._images[architecture] = look_up(self, name, call, "ssm:GetParameter", [arn])
         return ec2.MachineImage.generic_linux({self.region: image.get_response_field("Parameter.Value")})
 
     def _bastion(self) -> ec2.Instance:

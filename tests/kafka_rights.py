@@ -10,7 +10,7 @@ from headwater.deployment.rights import Right
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-    # Everybody may do everything: the authorizer is here only to log what is done.
+    # The authorizer allows everything. It is here to log each operation.
     "super.users": "User:ANONYMOUS",
 }
 """Broker properties that turn the authorizer on."""

@@ -31,8 +31,8 @@ from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.verify import TableComparison, read_live_table
 
-# The least number of changes, of transactions on the orders as of item changes on the accounts, and how many there are
-# per second in a long run.
+# A run makes at least ``CHANGES`` transactions on the orders, and as many item changes; a long run makes
+# ``CHANGES_PER_SECOND`` of each.
 CHANGES, CHANGES_PER_SECOND = 2_400, 40
 CONNECTIONS = 6
 CLIENTS = 4

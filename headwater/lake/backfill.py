@@ -1,8 +1,8 @@
 """Loading a table export as the oldest state, while the stream goes on.
 
-The job commits the export's data files, a few per commit, between the stream's commits. How many are done stands in the
-commits themselves, so a stopped backfill goes on where it was, and a finished one is never committed again. What is to
-be loaded, and what becomes of it, goes through ``backfill_requests``.
+The job commits the export's data files, a few per commit, between the stream's commits. Each commit records how many
+are done, so a stopped backfill goes on where it was, and a finished one is never committed again. What is to be loaded,
+and what becomes of it, goes through ``backfill_requests``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What every decoder of changes gives: rows of a lake table, and what a record tells that is no row.
+"""What every decoder gives: rows of a lake table, and what a record says about other rows (a floor, a defect).
 
 One source record gives no row, one, or two (a row that left its partition leaves a tombstone there), or raises
 ``BadRecord``. Nothing here knows Spark; the writer runs the decoders on the executors.

@@ -1,8 +1,8 @@
 """DynamoDB's typed attribute values, such as ``{"N": "1.5"}``, to the values of a lake table's columns.
 
-Each type's conversion stands once and has two ways that mean the same. The fast way lets msgspec check and build the
-value, and is taken if nothing of the value is left over. The full way goes through parsed JSON, finds what no column
-names (for ``_rest``) and says what is wrong (for quarantine); docs/decisions/dynamodb-decoding.md.
+Each type has one conversion, with a fast and a full way that give the same value. The fast way lets msgspec check and
+build the value, and is taken if nothing of the value is left over. The full way goes through parsed JSON, finds what no
+column names (for ``_rest``) and says what is wrong (for quarantine); docs/decisions/dynamodb-decoding.md.
 """
 
 from __future__ import annotations

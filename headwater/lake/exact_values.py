@@ -113,7 +113,7 @@ def _numeric_text(value: Any) -> str:
 
 def _decimal(precision: int, scale: int) -> Converter:
     quantum = Decimal(1).scaleb(-scale)
-    # More digits than the scale are fine only where they are zeros; more than the precision never are.
+    # Digits beyond the scale must be zeros. Digits beyond the precision are refused.
     exact = Context(prec=precision, traps=[Inexact, InvalidOperation])
 
     def convert(value: Any) -> Decimal:

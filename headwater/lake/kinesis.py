@@ -17,7 +17,7 @@ READ_TO_END = -1
 """For a closed shard: it will hold no more records."""
 NOTHING_READ = 0
 """For a shard that has held no record yet."""
-_RECORDS_A_CALL = 10_000
+_RECORDS_PER_CALL = 10_000
 TRIM_HORIZON = "TRIM_HORIZON"
 LATEST = "LATEST"
 
@@ -88,10 +88,10 @@ class KinesisStream:
         """Some records of a shard, and whether it is closed and read to its end."""
         iterator = self._iterators.pop(shard, None) or self._iterator(shard, last, first)
         try:
-            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_A_CALL)
+            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_PER_CALL)
         except self._kinesis.exceptions.ExpiredIteratorException:
             iterator = self._iterator(shard, last, first)
-            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_A_CALL)
+            answer = self._kinesis.get_records(ShardIterator=iterator, Limit=_RECORDS_PER_CALL)
         following = answer.get("NextShardIterator")
         if following:
             self._iterators[shard] = following

@@ -1,4 +1,4 @@
-"""Landed changes: from landing objects to a table's commits."""
+"""Commits a topic's landing objects to its table."""
 
 from __future__ import annotations
 

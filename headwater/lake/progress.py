@@ -11,8 +11,8 @@ from dataclasses import asdict, dataclass, field, replace
 class Progress:
     """What every commit of Headwater's carries. ``cursor``: how far the source is read. ``floor``: the ``_order`` below
     which no row is alive. ``epoch`` and ``layout`` (key, partitioning, buckets): what the table was written with.
-    ``since``: when streaming began, in microseconds since 1970; all changes from then on are read; 0: not known.
-    ``exports``: how many data files of each export are in the table.
+    ``since``: when streaming began, in microseconds since 1970; every change since then is read or will be; 0 where
+    that moment is not known. ``exports``: how many data files of each export are in the table.
 
     The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
 

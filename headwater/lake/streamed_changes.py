@@ -1,4 +1,4 @@
-"""Streamed changes: from DynamoDB's records in a Kinesis stream to a table's commits."""
+"""Commits a Kinesis stream's records from DynamoDB to their table."""
 
 from __future__ import annotations
 

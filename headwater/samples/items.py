@@ -33,7 +33,7 @@ _ABSENT, _NULL = 0.1, 0.05  # shares of the attributes that may be missing
 _LAST_INT = 2**31 - 1
 FAR_FUTURE = int(datetime(2099, 1, 1, tzinfo=UTC).timestamp())
 WORDS = ("north", "wind", "Ærø", "São", "東京", "Łódź", "fjord", "quay", "ship's", "naïve", "tide", "Ωmega")
-# What a value inside a map or a list is that becomes a lake type.
+# DynamoDB's type of a value inside a map or a list, by the lake's type.
 _INNER_TYPES = {
     "string": "S", "date": "S", "int": "N", "bigint": "N", "decimal": "N", "binary": "B", "boolean": "BOOL",
     "array": "L", "struct": "M",
@@ -154,7 +154,8 @@ class ItemMaker:
         names = {column.path[0] for column in self._keys}
         self._attributes = {name: made for name, made in attributes.members.items() if name not in names}
         self._free_form = [name for name in FREE_FORM if name not in attributes.members]
-        # An item without its partition is quarantined, but for one without a month.
+        # The writer quarantines an item that lacks its partition attribute, unless a month transform makes the
+        # partition.
         self._partitioned = {
             contract.column(name).path[0] for name in contract.partition_by if not contract.column(name).transform
         }

@@ -295,7 +295,7 @@ def test_no_statement_and_no_log_shows_a_password_or_what_is_stored_of_it(
         assert not any(password in text for password in PASSWORDS.values())
 
 
-def test_outbox_rows_that_are_wrong_are_put_right_some_orders_a_call(server: Server) -> None:
+def test_outbox_rows_that_are_wrong_are_put_right_some_orders_per_call(server: Server) -> None:
     bootstrap(server, ALL_CONTRACTS)
     with server.owner() as owner:
         owner.execute(ORDERS.encode())

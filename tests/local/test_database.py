@@ -254,7 +254,7 @@ def _events(connection: psycopg.Connection) -> list[tuple[int, str]]:
     ]
 
 
-def test_a_transaction_makes_one_event_an_order(northwind_db: psycopg.Connection) -> None:
+def test_a_transaction_makes_one_event_per_order(northwind_db: psycopg.Connection) -> None:
     _count_events(northwind_db)
     with northwind_db.transaction():
         northwind_db.execute("INSERT INTO northwind.orders (order_id, customer_id) VALUES (7, 'CCCCC')")

@@ -25,7 +25,7 @@ SECONDS = 200.0
 # A second table, of another shape: its key has a number, and it is partitioned by an attribute as it is.
 DEVICES = """
 table: devices
-description: One row a device.
+description: One row per device.
 source: {database: dynamodb, table: headwater-devices}
 key: [owner, number]
 partition_by: [kind]

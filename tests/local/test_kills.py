@@ -21,7 +21,7 @@ from headwater.samples import orders, orders_workload
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan
 
-# Thirty a second, for longer than any kill takes: the workload is stopped once the kills are over.
+# Thirty per second, for longer than any kill takes: the workload is stopped once the kills are over.
 TRANSACTIONS = 6000
 SECONDS = 200.0
 LEAST_TRANSACTIONS = 100

@@ -91,7 +91,7 @@ EARLY: dict[str, list[str]] = {
 
 
 def insert(connection: psycopg.Connection, first: int, values: dict[str, list[str]]) -> set[int]:
-    """One row a value, with all other columns null; returns their ids."""
+    """One row per value, with all other columns null; returns their ids."""
     rows = [(column, value) for column, listed in values.items() for value in listed]
     for number, (column, value) in enumerate(rows, first):
         connection.execute(f"INSERT INTO shop.things (id, {column}) VALUES ({number}, %s)".encode(), (value,))

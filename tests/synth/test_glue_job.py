@@ -3,7 +3,7 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from unittest import mock
@@ -33,9 +33,9 @@ def arguments(synthesized: "Synthesized") -> dict[str, Any]:
     return dict(job(synthesized)["DefaultArguments"])
 
 
-def of_accounts(resources: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+def of_accounts(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Those resources of the job's stack that belong to the job of the accounts: their logical ids have its name."""
-    return {name: resource for name, resource in resources.items() if "accounts" in name}
+    return {name: dict(resource) for name, resource in resources.items() if "accounts" in name}
 
 
 def only(synthesized: "Synthesized", type_: str) -> tuple[str, dict[str, Any]]:
@@ -193,7 +193,7 @@ def definition(
 
     def of(settings: Environment) -> str:
         stack = application.build(new_app(), settings, contracts, assets).glue_job
-        (run,) = of_accounts(dict(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun"))).values()
+        (run,) = of_accounts(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun")).values()
         return str(run["Properties"]["Definition"])
 
     return of
@@ -225,7 +225,7 @@ def test_a_changed_file_restarts_the_run(
     def definition() -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):
             stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).glue_job
-        (run,) = of_accounts(dict(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun"))).values()
+        (run,) = of_accounts(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun")).values()
         return str(run["Properties"]["Definition"])
 
     before = definition()

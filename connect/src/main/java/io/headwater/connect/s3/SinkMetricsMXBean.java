@@ -23,7 +23,7 @@ public interface SinkMetricsMXBean {
     /** Puts that S3 refused because an object with the name exists. */
     long getConflicts();
 
-    /** Offsets without a record that were passed over: compaction, transactions, or records lost to retention. */
+    /** Offsets that have no record: compaction, transactions, or records lost to retention. */
     long getMissingOffsets();
 
     /** How long the oldest record not yet in S3 has waited, in milliseconds; 0 when there is none. */

@@ -57,7 +57,7 @@ final class FakeWorker implements SinkTaskContext {
         paused.remove(topic.partition);
     }
 
-    /** Polls Kafka once, for at most {@code max} records a partition, and hands them to the task. */
+    /** Polls Kafka once, for at most {@code max} records per partition, and hands them to the task. */
     List<SinkRecord> poll(int max) {
         if (commitRequested) {
             commit();
