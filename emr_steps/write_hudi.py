@@ -9,6 +9,7 @@ import argparse
 import sys
 
 from headwater.lake import job
+from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.lake.job import Job
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
@@ -20,7 +21,12 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument("--contract", action="append", required=True, help="s3:// address of a contract's JSON; repeat")
     parser.add_argument("--landing", required=True, help="s3://bucket/prefix of the landing objects")
     parser.add_argument("--topic-prefix", default="headwater", help="Debezium's topic.prefix")
-    parser.add_argument("--idle-seconds", type=float, default=0.5, help="pause when nothing has landed")
+    parser.add_argument(
+        "--idle-seconds-max",
+        type=float,
+        default=FIRST_PAUSE_SECONDS,
+        help="longest pause when nothing has landed; it grows from half a second",
+    )
     return parser.parse_args(argv)
 
 
@@ -36,7 +42,7 @@ def main(argv: list[str]) -> int:
             ).commit_next
             for contract in running.contracts
         }
-        running.run(work, options.idle_seconds)
+        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
 
     return job.main("headwater write_hudi", options.contract, options, write)
 

@@ -70,7 +70,9 @@ class EmrWriterStack(HeadwaterStack):
         for asset in shipped:
             submit += ["--contract", asset.s3_object_url]
         submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
-        submit += ["--database", self._lake.database, "--epoch", str(self.environment_settings.emr.epoch)]
+        settings = self.environment_settings.emr
+        submit += ["--database", self._lake.database, "--epoch", str(settings.epoch)]
+        submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
         return submit, [script, package, hudi, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:

@@ -73,7 +73,7 @@ class StreamStack(HeadwaterStack):
                 encryption_at_rest=msk.CfnCluster.EncryptionAtRestProperty(data_volume_kms_key_id=key.key_arn),
                 encryption_in_transit=msk.CfnCluster.EncryptionInTransitProperty(client_broker="TLS", in_cluster=True),
             ),
-            enhanced_monitoring="PER_TOPIC_PER_BROKER",
+            enhanced_monitoring="DEFAULT",
             logging_info=msk.CfnCluster.LoggingInfoProperty(
                 broker_logs=msk.CfnCluster.BrokerLogsProperty(
                     cloud_watch_logs=msk.CfnCluster.CloudWatchLogsProperty(

@@ -8,8 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
+from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.yaml_files import load_yaml
 
 PRICES = Path(__file__).with_name("prices.yaml")
@@ -133,7 +135,7 @@ class Estimate:
 def estimate(deployment: Deployment, environment: str) -> Estimate:
     """Estimate a deployment. Raises UserError naming every resource type that is neither priced nor free, or the first
     price that the region lacks."""
-    priced = (*_FLAT, *_BY_RESOURCE, *_BY_STACK)
+    priced = (*_FLAT, *_BY_RESOURCE, *_BY_DEPLOYMENT)
     unknown = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
     if unknown:
         raise UserError(
@@ -185,7 +187,7 @@ def _amounts(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
     elif resource.type in _BY_RESOURCE:
         yield from _BY_RESOURCE[resource.type](resource)
     else:
-        yield from _BY_STACK[resource.type](resource, deployment)
+        yield from _BY_DEPLOYMENT[resource.type](resource, deployment)
 
 
 def _instance(instance: Resource) -> Iterator[Amount]:
@@ -269,11 +271,26 @@ def _emr_nodes(name: str, nodes: Properties) -> Iterator[Amount]:
     yield f"{name} volumes", count * (sum(sizes) + assumed("ebs_root_gb")), "ebs_gb_month"
 
 
-def _step(step: Resource) -> Iterator[Amount]:
-    tables = list(step.properties["Args"]).count("--contract")
-    yield "looks for landing objects", tables * HOURS * 3600 / assumed("list_seconds") / 1e6, "s3_million_writes"
+def _step(step: Resource, deployment: Deployment) -> Iterator[Amount]:
+    arguments = [str(argument) for argument in step.properties["Args"]]
+    tables = arguments.count("--contract")
+    pause = IdlePause(FIRST_PAUSE_SECONDS, float(arguments[arguments.index("--idle-seconds-max") + 1]))
+    topics = [topic.properties for topic in deployment.resources("AWS::MSK::Topic")]
+    partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] != OFFSET_TOPIC]
+    # A look lists the partitions of the table's topic, and then the objects of each.
+    listings = tables * _looks(pause) * (1 + max(partitions, default=1))
+    yield "looks for landing objects", listings / 1e6, "s3_million_writes"
     yield "metrics", tables * assumed("metrics_per_table"), "metric_month"
     yield from _commits(tables)
+
+
+def _looks(pause: IdlePause) -> float:
+    """How often a writer looks for changes of one table: between the commits of the busy hours, and in all others."""
+    commits, gap = assumed("commits"), assumed("commit_seconds")
+    looks, waited = 1, 0.0
+    while (waited := waited + pause.after(looks)) < gap:
+        looks += 1
+    return commits * looks + (HOURS * 3600 - commits * gap) / pause.longest
 
 
 def _job(job: Resource) -> Iterator[Amount]:
@@ -357,10 +374,10 @@ _BY_RESOURCE: Mapping[str, Callable[[Resource], Iterator[Amount]]] = {
     "AWS::RDS::DBInstance": _database_instance,
     "AWS::S3::Bucket": _bucket,
     "Custom::HeadwaterConnector": _connector,
-    "Custom::HeadwaterStep": _step,
 }
-# What other resources of the stack decide too.
-_BY_STACK: Mapping[str, Callable[[Resource, Deployment], Iterator[Amount]]] = {
+# What other resources of the deployment decide too.
+_BY_DEPLOYMENT: Mapping[str, Callable[[Resource, Deployment], Iterator[Amount]]] = {
     "AWS::MSK::Cluster": _kafka,
     "AWS::RDS::DBCluster": _database_cluster,
+    "Custom::HeadwaterStep": _step,
 }

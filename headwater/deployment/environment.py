@@ -154,6 +154,16 @@ class Emr(_Part, frozen=True, kw_only=True):
     core_type: Annotated[str, Meta(description="The core nodes' instance type.", examples=["m7g.xlarge"])]
     core_nodes: Annotated[int, Meta(ge=1, description="Core nodes.")]
     volume_gib: Annotated[int, Meta(ge=32, le=16384, description="Storage per node, in GiB.")]
+    # The writers' alarm wants a report in at least one of ten minutes, and an idle writer reports when it has looked.
+    idle_seconds_max: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=30,
+            description="The longest pause between two looks for landing objects of a table, in seconds: it starts at "
+            "half a second after work and doubles. Each look is paid for.",
+        ),
+    ]
     epoch: Annotated[
         int, Meta(ge=1, description="Raise it when the database's history was cut: rebuilt cluster, lost slot.")
     ]
@@ -226,8 +236,8 @@ class Monitoring(_Part, frozen=True, kw_only=True):
         int,
         Meta(
             ge=1,
-            description="The greatest age of a change when it is committed: twice glue.window_seconds and twice "
-            "connect.flush_ms at least.",
+            description="The greatest age of a change when it is committed: twice glue.window_seconds, and twice "
+            "connect.flush_ms and emr.idle_seconds_max together, at least.",
         ),
     ]
     consumer_lag_records: Annotated[int, Meta(ge=1, description="Records that the sink may be behind.")]

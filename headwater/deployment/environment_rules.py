@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import ipaddress
+import math
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -96,12 +97,14 @@ def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
     emails = settings.emails
     yield Rule("monitoring.emails", len(set(emails)) == len(emails), "different addresses")
     yield Rule("monitoring.emails", bool(emails) or not environment.data.retain, "an address where data.retain is true")
-    # A change waits for its window, and then for the commit.
-    slowest = max(environment.glue.window_seconds, environment.connect.flush_ms // 1000)
+    # A change waits for its window, or to be landed and found, and then for the commit.
+    until_found = math.ceil(environment.connect.flush_ms / 1000) + environment.emr.idle_seconds_max
+    slowest = max(environment.glue.window_seconds, until_found)
     yield Rule(
         "monitoring.freshness_seconds",
         settings.freshness_seconds >= 2 * slowest,
-        f"{2 * slowest} or more: twice glue.window_seconds and connect.flush_ms",
+        f"{2 * slowest} or more: twice glue.window_seconds, and twice connect.flush_ms and "
+        "emr.idle_seconds_max together",
     )
     # What a slot holds back is part of all WAL.
     yield Rule(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import signal
 import socket
@@ -22,6 +23,7 @@ from headwater.contract.model import Contract, from_json
 from headwater.errors import UserError
 from headwater.lake import metrics
 from headwater.lake.catalog import Catalog
+from headwater.lake.idle_pause import IdlePause
 from headwater.lake.landing import LandingGap
 from headwater.lake.lease import Lease, LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
@@ -56,7 +58,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Job:
-    """A running job: it holds the leases of its tables, by table, and a Spark session. ``stop`` tells it to end."""
+    """A running job: it holds the leases of its tables, by table, and a Spark session. ``stop`` tells it to end;
+    ``clock`` gives seconds from any moment."""
 
     contracts: list[Contract]
     leases: Mapping[str, Lease]
@@ -65,30 +68,35 @@ class Job:
     settings: WriterSettings
     options: argparse.Namespace
     stop: threading.Event
+    clock: Callable[[], float] = time.monotonic
 
     def writer(self, contract: Contract) -> TableWriter:
         """The writer of one of the job's tables. Raises ProgressMissing and ValueError as ``TableWriter`` does."""
         table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)
         return TableWriter(table, self.leases[contract.table], self.services, self.settings)
 
-    def run(self, work: Mapping[str, CommitNext], idle_seconds: float) -> None:
+    def run(self, work: Mapping[str, CommitNext], pause: IdlePause) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. The first error stops all threads after their current commit, and is raised."""
+        stop. A table without work is looked at again after ``pause``. The first error stops all threads after their
+        current commit, and is raised."""
         errors: list[BaseException] = []
 
         def loop(table: str, commit_next: CommitNext) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
-            reported = 0.0
+            reported = -math.inf
+            idle_looks = 0
             try:
                 while not self.stop.is_set():
                     if commit_next():
+                        idle_looks = 0
                         continue
                     if self.options.once:
                         return
-                    if time.monotonic() - reported > _IDLE_REPORT_SECONDS:
-                        reported = time.monotonic()
+                    if self.clock() - reported >= _IDLE_REPORT_SECONDS:
+                        reported = self.clock()
                         self.services.report({"event": "idle", "table": table})
-                    self.stop.wait(idle_seconds)
+                    idle_looks += 1
+                    self.stop.wait(pause.after(idle_looks))
             except BaseException as error:  # whatever it is, the caller must see it and the others must stop
                 errors.append(error)
                 self.stop.set()

@@ -20,6 +20,21 @@ from stacks.assets import Assets
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
+# MSK's levels of monitoring, the cheapest first; each has the metrics of those before it. Only the first is free.
+MSK_LEVELS = ("DEFAULT", "PER_BROKER", "PER_TOPIC_PER_BROKER", "PER_TOPIC_PER_PARTITION")
+# The level from which MSK sends a metric with these dimensions: the tables of
+# https://docs.aws.amazon.com/msk/latest/developerguide/metrics-details.html. Add the metrics of new alarms from there.
+MSK_LEVEL_OF = {
+    ("EstimatedMaxTimeLag", "Cluster Name, Consumer Group, Topic"): "DEFAULT",
+    ("KafkaDataLogsDiskUsed", "Broker ID, Cluster Name"): "DEFAULT",
+    ("MaxOffsetLag", "Cluster Name, Consumer Group, Topic"): "DEFAULT",
+    ("OfflinePartitionsCount", "Cluster Name"): "DEFAULT",
+    ("SumOffsetLag", "Cluster Name, Consumer Group, Topic"): "DEFAULT",
+    ("RequestHandlerAvgIdlePercent", "Broker ID, Cluster Name"): "PER_BROKER",
+    ("MessagesInPerSec", "Broker ID, Cluster Name, Topic"): "PER_TOPIC_PER_BROKER",
+    ("OffsetLag", "Cluster Name, Consumer Group, Partition, Topic"): "PER_TOPIC_PER_PARTITION",
+}
+
 
 def alarms(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
     """The alarms by their names, without what names the environment."""
@@ -133,6 +148,18 @@ def test_lag_is_watched_for_each_topic_that_the_sink_reads(every: "Synthesized")
         assert lag["Cluster Name"] == cluster["ClusterName"]
         assert lag["Consumer Group"] == f"connect-headwater-{every.environment.name}-landing"
     assert len(lags) == len(of_database(every.contracts, POSTGRESQL))
+
+
+def test_the_brokers_send_the_metrics_that_alarms_read_and_none_that_costs_more(every: "Synthesized") -> None:
+    read = {
+        (alarm["MetricName"], ", ".join(sorted(dimensions(alarm))))
+        for alarm in alarms(every).values()
+        if alarm.get("Namespace") == "AWS/Kafka"
+    }
+    assert read
+    assert read <= set(MSK_LEVEL_OF)
+    needed = max((MSK_LEVEL_OF[metric] for metric in read), key=MSK_LEVELS.index)
+    assert every.only("AWS::MSK::Cluster")["EnhancedMonitoring"] == needed
 
 
 def test_both_connectors_are_watched_by_their_names(every: "Synthesized") -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from headwater import cli
 from headwater.commands.cost import read_estimate
+from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.deployment import cost
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
@@ -76,6 +77,23 @@ def test_emr_pays_for_nodes_their_surcharge_and_their_volumes() -> None:
     items = quantities(Cluster=("AWS::EMR::Cluster", {"Instances": instances}))
     assert items["core nodes"] == items["core nodes, EMR"] == 2 * 730
     assert items["core volumes"] == 2 * (64 + cost.assumed("ebs_root_gb"))
+
+
+def test_the_writer_pays_for_its_looks_by_the_longest_pause_that_the_environment_allows() -> None:
+    def listings(pause: str, partitions: int) -> float:
+        step = {"Args": ["--contract", "a", "--contract", "b", "--idle-seconds-max", pause]}
+        topics = {
+            "Topic": ("AWS::MSK::Topic", {"TopicName": "headwater.shop.a", "PartitionCount": partitions}),
+            "Offsets": ("AWS::MSK::Topic", {"TopicName": OFFSET_TOPIC, "PartitionCount": 25}),
+        }
+        items = quantities(Step=("Custom::HeadwaterStep", step), **topics)
+        return items["looks for landing objects"] * 1e6
+
+    idle_seconds = 730 * 3600 - 90_000 * 10
+    # In the ten seconds between two commits: at 0, 0.5, 1.5, 3.5 and 7.5 seconds, or every half second.
+    assert listings("30", 1) == pytest.approx(2 * 2 * (90_000 * 5 + idle_seconds / 30))
+    assert listings("0.5", 1) == pytest.approx(2 * 2 * 730 * 3600 * 2)
+    assert listings("30", 3) == 2 * listings("30", 1)
 
 
 @pytest.mark.parametrize(

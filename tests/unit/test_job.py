@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import subprocess
 import sys
+import threading
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,7 +14,8 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.lake import job, metrics
-from headwater.lake.job import parser, running_job
+from headwater.lake.idle_pause import IdlePause
+from headwater.lake.job import Job, parser, running_job
 from headwater.lake.lease import LeaseLost
 from headwater.paths import CONTRACTS, ROOT
 
@@ -123,6 +125,78 @@ def test_leases_are_not_given_back_while_spark_may_still_write(deeds: list[str],
     with pytest.raises(RuntimeError, match="does not stop"), running_job("test", URIS, options):
         pass
     assert deeds[1:] == [*TAKEN, "start Spark", "stop Spark"]
+
+
+class FakeTime(threading.Event):
+    """What tells a job to stop: waiting for it takes no time, but moves the clock. It is set at ``end``, in seconds."""
+
+    def __init__(self, end: float) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._end = end
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.now += timeout
+        if self.now >= self._end:
+            self.set()
+        return self.is_set()
+
+
+class Landed:
+    """Objects of one table that land at these seconds: what a job looks for."""
+
+    def __init__(self, time: FakeTime, *landing: float) -> None:
+        self._time = time
+        self._landing = list(landing)
+        self.looks: list[float] = []
+        self.waited: list[float] = []
+
+    def commit_next(self) -> bool:
+        self.looks.append(self._time.now)
+        found = [landed for landed in self._landing if landed <= self._time.now]
+        self._landing = [landed for landed in self._landing if landed > self._time.now]
+        self.waited += [self._time.now - landed for landed in found]
+        return bool(found)
+
+
+def run_for(time: FakeTime, landed: Landed, pause: IdlePause) -> list[dict[str, Any]]:
+    """Run the loop of one table until the time is over, and return what it reported."""
+    events: list[dict[str, Any]] = []
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
+    services: Any = SimpleNamespace(report=events.append)
+    settings: Any = None
+    options = argparse.Namespace(once=False)
+    Job([], {}, spark, services, settings, options, time, clock=lambda: time.now).run(
+        {"orders": landed.commit_next}, pause
+    )
+    return events
+
+
+def test_an_idle_table_is_looked_at_ever_more_rarely_up_to_the_longest_pause() -> None:
+    time = FakeTime(end=3600)
+    landed = Landed(time)
+    run_for(time, landed, IdlePause(0.5, 30))
+    assert landed.looks[:9] == [0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5]
+    assert len(landed.looks) < 130
+
+
+def test_what_lands_is_found_within_the_longest_pause_and_sooner_after_work() -> None:
+    time = FakeTime(end=400)
+    landed = Landed(time, 62, 92.2, 150, 299)
+    run_for(time, landed, IdlePause(0.5, 30))
+    assert len(landed.waited) == 4
+    assert max(landed.waited) <= 30
+    assert landed.waited[1] < 1
+    at = landed.looks.index(62 + landed.waited[0])
+    assert landed.looks[at + 1 : at + 3] == [landed.looks[at], landed.looks[at] + 0.5]
+
+
+@pytest.mark.parametrize("longest", [0.5, 7, 30])
+def test_an_idle_writer_reports_in_every_minute_at_each_pause_that_a_file_may_name(longest: float) -> None:
+    time = FakeTime(end=3600)
+    reported = len(run_for(time, Landed(time), IdlePause(0.5, longest)))
+    assert 60 <= reported <= 121
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:
