@@ -26,15 +26,21 @@ _LISTS = {
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """A rule for each field of which the lists know what AWS offers."""
-    regions = _lists()["regions"]["values"]
-    yield Rule("region", environment.region in regions, f"{either(regions)}, for which {FILE.name} has the lists")
-    zones, offered = environment.availability_zones, regions.get(environment.region, [])
+    """A rule for each field of which the lists know what AWS offers. What they do not know gives a warning; what they
+    know not to work is refused."""
+    regions, region = _lists()["regions"]["values"], environment.region
+    known = f"{either(regions)}, for which {FILE.name} has the lists"
+    yield Rule("region", region in regions, known, only_warns=True)
+    zones, offered = environment.availability_zones, regions.get(region)
+    different = 2 <= len(set(zones)) == len(zones) <= 3 and all(zone.startswith(region) for zone in zones)
     yield Rule(
         "availability_zones",
-        2 <= len(set(zones)) == len(zones) <= 3 and set(zones) <= set(offered),
-        f"two or three different ones of {', '.join(offered)}",
+        different,
+        f"two or three different ones of {', '.join(offered) if offered else region}",
     )
+    if offered:
+        expected = f"two or three different ones of {', '.join(offered)}"
+        yield Rule("availability_zones", set(zones) <= set(offered), expected, only_warns=True)
     if environment.network.nat_instance_type is not None:
         yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
     for field, name in _LISTS.items():
@@ -59,7 +65,7 @@ def _instance_rule(environment: Environment, field: str) -> Rule:
     same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
     families = sorted({_family(candidate) for candidate in offered})
     expected = either(same_family) if same_family else f"a type of the families {either(families)}"
-    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})")
+    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})", only_warns=True)
 
 
 def _family(instance_type: str) -> str:
@@ -67,8 +73,10 @@ def _family(instance_type: str) -> str:
 
 
 def _listed(environment: Environment, field: str, name: str) -> Rule:
-    values = _lists()[name]["values"]
-    return Rule(field, attrgetter(field)(environment) in values, f"{either(values)} ({_origin(name)})")
+    values, value = _lists()[name]["values"], attrgetter(field)(environment)
+    refused = next((why for start, why in _lists()[name].get("refused", {}).items() if value.startswith(start)), None)
+    expected = f"{either(values)} ({_origin(name)})" + (f": {refused}" if refused else "")
+    return Rule(field, value in values, expected, only_warns=refused is None)
 
 
 def _origin(name: str) -> str:
