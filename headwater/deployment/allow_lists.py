@@ -65,7 +65,7 @@ def _instance_rule(environment: Environment, field: str) -> Rule:
     same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
     families = sorted({_family(candidate) for candidate in offered})
     expected = either(same_family) if same_family else f"a type of the families {either(families)}"
-    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})", only_warns=True)
+    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})", only_warns=type_ != "")
 
 
 def _family(instance_type: str) -> str:
@@ -76,7 +76,7 @@ def _listed(environment: Environment, field: str, name: str) -> Rule:
     values, value = _lists()[name]["values"], attrgetter(field)(environment)
     refused = next((why for start, why in _lists()[name].get("refused", {}).items() if value.startswith(start)), None)
     expected = f"{either(values)} ({_origin(name)})" + (f": {refused}" if refused else "")
-    return Rule(field, value in values, expected, only_warns=refused is None)
+    return Rule(field, value in values, expected, only_warns=refused is None and value != "")
 
 
 def _origin(name: str) -> str:
