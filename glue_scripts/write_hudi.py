@@ -1,8 +1,9 @@
-"""Glue job: write a DynamoDB table's changes from its Kinesis stream into a Hudi table.
+"""Glue job: write DynamoDB tables' changes from their Kinesis streams into Hudi tables.
 
-On Glue the stream is read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the
-Kinesis API; both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater
-backfill`` asks for are loaded in between.
+One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
+streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
+both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater backfill`` asks
+for are loaded in between. The first table that fails ends the run, and its error names the table.
 """
 
 from __future__ import annotations
@@ -10,115 +11,205 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
 
 import boto3
 from pyspark.sql import DataFrame
+from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater.errors import UserError
 from headwater.lake import job
 from headwater.lake.backfill import Backfill
 from headwater.lake.backfill_requests import BackfillRequests
-from headwater.lake.job import Job
+from headwater.lake.idle_pause import EXPORTS_PAUSE, IdlePause
+from headwater.lake.job import CommitNext, Job
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
 from headwater.lake.streamed_changes import StreamedChanges
 
-_BACKFILL_SECONDS = 5.0
+
+class TableWork(NamedTuple):
+    """What the job does for one lake table: its changes, its exports, and the arguments that are bound to it."""
+
+    table: str
+    changes: StreamedChanges
+    backfill: Backfill
+    stream_arn: str
+    checkpoint: str | None
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
-    """Parse the job's arguments; those that Glue adds are ignored."""
-    parser = job.parser("Write a DynamoDB table's changes into a Hudi table.")
-    parser.add_argument("--contract", required=True, help="s3:// address of the contract's JSON")
-    parser.add_argument("--stream-arn", required=True, help="ARN of the Kinesis stream")
-    parser.add_argument("--source-table", required=True, help="name of the DynamoDB table")
+    """Parse the job's arguments; those that Glue adds are ignored.
+
+    Glue passes each argument once, so that what differs by table is a list.
+    """
+    parser = job.parser("Write DynamoDB tables' changes into Hudi tables.")
+    by_table = partial(parser.add_argument, type=_by_table, metavar="TABLE=VALUE,…")
+    parser.add_argument(
+        "--contract",
+        type=lambda text: text.split(","),
+        required=True,
+        metavar="URI,…",
+        help="s3:// addresses of the contracts' JSON",
+    )
+    by_table("--stream-arn", required=True, help="ARN of each lake table's Kinesis stream")
+    by_table("--source-table", required=True, help="name of each lake table's DynamoDB table")
     parser.add_argument("--starting-position", choices=(TRIM_HORIZON, LATEST), default=TRIM_HORIZON)
     parser.add_argument("--window-seconds", type=float, default=15.0, help="time from one commit's start to the next")
-    parser.add_argument("--checkpoint", help="s3:// address of Structured Streaming's checkpoint, for --source glue")
-    parser.add_argument("--source", choices=("glue", "api"), default="glue", help="how the stream is read")
+    by_table(
+        "--checkpoint",
+        default={},
+        help="s3:// address of each lake table's Structured Streaming checkpoint, for --source glue",
+    )
+    parser.add_argument("--source", choices=("glue", "api"), default="glue", help="how the streams are read")
     options, _ = parser.parse_known_args(argv)
-    if options.source == "glue" and options.checkpoint is None:
-        parser.error("--checkpoint: found nothing, expected an s3:// address beside --source glue")
     return options
+
+
+def _by_table(text: str) -> dict[str, str]:
+    """The values of an argument by lake table."""
+    pairs = [entry.partition("=") for entry in text.split(",")]
+    if not all(table and separator and value for table, separator, value in pairs):
+        raise argparse.ArgumentTypeError(f"found {text}, expected TABLE=VALUE,…")
+    return {table: value for table, _, value in pairs}
 
 
 def main(argv: list[str]) -> int:
     """Run the job; 0 when drained or told to stop, 1 on an error."""
     options = arguments(argv)
-    return job.main("headwater write_hudi", [options.contract], options, lambda running: write(running, options))
+    return job.main("headwater write_hudi", options.contract, options, lambda running: write(running, options))
 
 
 def write(running: Job, options: argparse.Namespace) -> None:
-    """Follow the stream, and load exports between its commits, until the job is told to stop."""
-    (contract,) = running.contracts
-    writer = running.writer(contract)
-    if options.starting_position == TRIM_HORIZON:
-        writer.note_streaming_start()
-    changes = StreamedChanges(writer, options.source_table)
-    requests = BackfillRequests(running.services.s3, options.lake, contract.table)
-    backfill = Backfill(writer, requests, options.source_table)
+    """Follow the streams, and load exports between their commits, until the job is told to stop. Raises UserError where
+    the arguments do not name the tables of the contracts."""
+    check_tables([contract.table for contract in running.contracts], options)
+    work = []
+    for contract in running.contracts:
+        writer = running.writer(contract)
+        if options.starting_position == TRIM_HORIZON:
+            writer.note_streaming_start()
+        source_table = options.source_table[contract.table]
+        requests = BackfillRequests(running.services.s3, options.lake, contract.table)
+        work.append(
+            TableWork(
+                contract.table,
+                StreamedChanges(writer, source_table),
+                Backfill(writer, requests, source_table),
+                options.stream_arn[contract.table],
+                options.checkpoint.get(contract.table),
+            )
+        )
     if options.source == "api":
-        follow_api(running, changes, backfill, options)
+        follow_api(running, work, options)
     else:
-        follow_glue(running, changes, backfill, options)
+        follow_glue(running, work, options)
 
 
-def follow_api(running: Job, changes: StreamedChanges, backfill: Backfill, options: argparse.Namespace) -> None:
-    """Follow the stream through the Kinesis API."""
-    stream = KinesisStream(boto3.client("kinesis"), options.stream_arn, options.starting_position)
+def check_tables(tables: list[str], options: argparse.Namespace) -> None:
+    """Raise UserError unless each argument that is bound by table names the contracts' tables."""
+    bound = {"--stream-arn": options.stream_arn, "--source-table": options.source_table}
+    if options.source == "glue":
+        bound["--checkpoint"] = options.checkpoint
+    for argument, values in bound.items():
+        if set(values) != set(tables):
+            found = ", ".join(sorted(values)) or "nothing"
+            raise UserError(f"{argument}: found {found}, expected a value for each of {', '.join(tables)}")
+
+
+def follow_api(running: Job, work: list[TableWork], options: argparse.Namespace) -> None:
+    """Follow the streams through the Kinesis API."""
+    pause = min(options.window_seconds, 1.0)
+    running.run({table.table: _commits_read(running, table, options) for table in work}, IdlePause(pause, pause))
+
+
+def _commits_read(running: Job, table: TableWork, options: argparse.Namespace) -> CommitNext:
+    stream = KinesisStream(boto3.client("kinesis"), table.stream_arn, options.starting_position)
 
     def commit_next() -> bool:
         began = time.monotonic()
-        worked = changes.commit_read(stream)
-        worked = backfill.commit_next() or worked
+        worked = table.changes.commit_read(stream)
+        worked = table.backfill.commit_next() or worked
         if worked and not options.once:
             running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
         return worked
 
-    running.run({running.contracts[0].table: commit_next}, idle_seconds=min(options.window_seconds, 1.0))
+    return commit_next
 
 
-def follow_glue(running: Job, changes: StreamedChanges, backfill: Backfill, options: argparse.Namespace) -> None:
-    """Follow the stream with Glue's Kinesis source."""
+def follow_glue(running: Job, work: list[TableWork], options: argparse.Namespace) -> None:
+    """Follow the streams with Glue's Kinesis source."""
     from awsglue.context import GlueContext
 
-    frame = GlueContext(running.spark.sparkContext).create_data_frame.from_options(
-        connection_type="kinesis",
-        connection_options={
-            "typeOfData": "kinesis",
-            "streamARN": options.stream_arn,
-            "classification": "json",
-            "startingPosition": options.starting_position,
-            # One column with the record's text as it is: a schema of Glue's own would lose types and digits.
-            "inferSchema": "true",
-        },
-    )
-    follow(running, changes, backfill, frame, options)
+    context = GlueContext(running.spark.sparkContext)
+
+    def records(table: TableWork) -> DataFrame:
+        frame: DataFrame = context.create_data_frame.from_options(
+            connection_type="kinesis",
+            connection_options={
+                "typeOfData": "kinesis",
+                "streamARN": table.stream_arn,
+                "classification": "json",
+                "startingPosition": options.starting_position,
+                # One column with the record's text as it is: a schema of Glue's own would lose types and digits.
+                "inferSchema": "true",
+            },
+        )
+        return frame
+
+    follow(running, work, records, options)
 
 
 def follow(
-    running: Job, changes: StreamedChanges, backfill: Backfill, frame: DataFrame, options: argparse.Namespace
+    running: Job, work: list[TableWork], records: Callable[[TableWork], DataFrame], options: argparse.Namespace
 ) -> None:
-    """Follow a streaming DataFrame of records by micro-batches, with exports loaded beside it."""
-    stream = frame.writeStream.foreachBatch(changes.commit_frame).option("checkpointLocation", options.checkpoint)
+    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. The first
+    query that fails ends the others, and its error is raised."""
+    queries: dict[str, StreamingQuery] = {}
+
+    def commits(table: TableWork) -> CommitNext:
+        def commit_next() -> bool:
+            query = queries[table.table]
+            if not query.isActive:
+                failure = query.exception()
+                if failure is not None:
+                    raise failure
+                if not options.once:
+                    running.stop.set()
+            return table.backfill.commit_next()
+
+        return commit_next
+
+    try:
+        for table in work:
+            queries[table.table] = _started(running, table, records(table), options)
+        running.run({table.table: commits(table) for table in work}, EXPORTS_PAUSE)
+        if options.once:
+            for query in queries.values():
+                query.awaitTermination()
+    finally:
+        for query in queries.values():
+            query.stop()
+    for query in queries.values():
+        failure = query.exception()
+        if failure is not None:
+            raise failure
+
+
+def _started(running: Job, table: TableWork, frame: DataFrame, options: argparse.Namespace) -> StreamingQuery:
+    """The query of one table, started. Its batches share Spark with the other tables' fairly, in a pool of its own."""
+    running.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.table)
+    stream = (
+        frame.writeStream.queryName(table.table)
+        .foreachBatch(table.changes.commit_frame)
+        .option("checkpointLocation", str(table.checkpoint))
+    )
     if options.once:
         stream = stream.trigger(availableNow=True)
     else:
         stream = stream.trigger(processingTime=f"{options.window_seconds} seconds")
-    query = stream.start()
-
-    def commit_next() -> bool:
-        if not query.isActive:
-            running.stop.set()
-        return backfill.commit_next()
-
-    try:
-        running.run({running.contracts[0].table: commit_next}, idle_seconds=_BACKFILL_SECONDS)
-        if options.once:
-            query.awaitTermination()
-    finally:
-        query.stop()
-    failure = query.exception()
-    if failure is not None:
-        raise failure
+    return stream.start()
 
 
 if __name__ == "__main__":

@@ -104,7 +104,9 @@ class EmrStack(HeadwaterStack):
                 # The cluster holds no data, and a protected one would run on beside the cluster that replaces it.
                 termination_protected=False,
                 master_instance_group=self._nodes("primary", settings.primary_type, 1),
-                core_instance_group=self._nodes("core", settings.core_type, settings.core_nodes),
+                core_instance_group=(
+                    self._nodes("core", settings.core_type, settings.core_nodes) if settings.core_nodes else None
+                ),
             ),
             job_flow_role=profile.instance_profile_name,
             service_role=self._service_role.role_arn,
@@ -261,7 +263,8 @@ class EmrStack(HeadwaterStack):
             name=name,
             instance_type=instance_type,
             instance_count=count,
-            market="ON_DEMAND",
+            # Without a bid, Spot costs the on-demand price at most.
+            market="SPOT" if self.environment_settings.emr.market == "spot" else "ON_DEMAND",
             ebs_configuration=emr.CfnCluster.EbsConfigurationProperty(
                 ebs_block_device_configs=[
                     emr.CfnCluster.EbsBlockDeviceConfigProperty(volume_specification=volume, volumes_per_instance=1)

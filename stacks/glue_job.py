@@ -21,7 +21,7 @@ from headwater.deployment.environment import Environment
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack
-from stacks.key_value import KeyValueStack
+from stacks.key_value import KeyValueStack, source_name
 from stacks.lake import LakeStack
 from stacks.polled import PolledProvider
 from stacks.restarts import Restarts
@@ -31,10 +31,13 @@ ENDED = ("SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR", "EXPIRED")
 # The longest that Glue allows, seven days; a run that reaches it is started again like a failed run.
 _TIMEOUT_MINUTES = 7 * 24 * 60
 _RESTART_MINUTES = 5
+# How the name of the job of all contracts ends.
+SHARED = "key-value"
 
 
 class GlueJobStack(HeadwaterStack):
-    """One job per DynamoDB contract, each with one run that is started again whenever it ends."""
+    """The job of all DynamoDB contracts, or one job per contract, as ``glue.jobs`` says. Each job has one run, which is
+    started again whenever it ends."""
 
     def __init__(
         self,
@@ -63,7 +66,16 @@ class GlueJobStack(HeadwaterStack):
         # It holds no data, and if it were kept, the next of its name could not be created.
         self._security.apply_removal_policy(cdk.RemovalPolicy.DESTROY)
         written = of_database(contracts, DYNAMODB)
-        self.job_names = {contract.table: f"{self.prefix}-{contract.table}" for contract in written}
+        self._contract_assets = {
+            contract.table: s3_assets.Asset(
+                self, f"Contract-{contract.table}", path=str(self._assets.contract(contract.table))
+            )
+            for contract in written
+        }
+        groups = _groups(written, shared=environment.glue.jobs == "shared")
+        self.job_names = {group: f"{self.prefix}-{group}" for group in groups}
+        if not groups:
+            return
         self._runs = PolledProvider(self, "Runs", module="glue_run", assets=assets)
         self._restart = self._runs.function("Restart", "keep_running", cdk.Duration.minutes(1))
         iam.Grant.add_to_principal(
@@ -73,8 +85,8 @@ class GlueJobStack(HeadwaterStack):
                 self.format_arn(service="glue", resource="job", resource_name=name) for name in self.job_names.values()
             ],
         )
-        for contract in written:
-            self._job(contract)
+        for group, members in groups.items():
+            self._job(group, members)
 
     def _make_key(self) -> kms.Key:
         key = self.encryption_key("Logs and bookmarks of Glue jobs")
@@ -87,19 +99,19 @@ class GlueJobStack(HeadwaterStack):
         )
         return key
 
-    def _job(self, contract: Contract) -> None:
-        """The job of a contract, its run and its restarts."""
-        settings = self.environment_settings.glue
-        table = contract.table
-        name = self.job_names[table]
-        role = self._role(contract)
-        script = s3_assets.Asset(self, f"Script-{table}", path=str(self._assets.glue_script()))
-        package = s3_assets.Asset(self, f"Package-{table}", path=str(self._assets.package()))
-        hudi = s3_assets.Asset(self, f"HudiJar-{table}", path=str(self._assets.hudi_jar()))
-        shipped = s3_assets.Asset(self, f"Contract-{table}", path=str(self._assets.contract(table)))
+    def _job(self, group: str, contracts: Sequence[Contract]) -> None:
+        """The job of a group of contracts, its run and its restarts."""
+        environment = self.environment_settings
+        settings = environment.glue
+        name = self.job_names[group]
+        role = self._role(group, contracts)
+        script = s3_assets.Asset(self, f"Script-{group}", path=str(self._assets.glue_script()))
+        package = s3_assets.Asset(self, f"Package-{group}", path=str(self._assets.package()))
+        hudi = s3_assets.Asset(self, f"HudiJar-{group}", path=str(self._assets.hudi_jar()))
+        shipped = [self._contract_assets[contract.table] for contract in contracts]
         wheel = NamedFile.publish(self, self._assets.wheel())
         wheel.grant_fetch(role)
-        grant_fetch(role, [script, package, hudi, shipped])
+        grant_fetch(role, [script, package, hudi, *shipped])
         arguments = {
             "--job-language": "python",
             # Puts Hudi on the class path before the jars that Glue brings.
@@ -111,13 +123,14 @@ class GlueJobStack(HeadwaterStack):
             "--python-modules-installer-option": "--no-deps --no-index",
             "--custom-logGroup-prefix": self._logs_folder,
             "--conf": _chained(spark_settings.shared()),
-            "--contract": shipped.s3_object_url,
-            "--stream-arn": self._key_value.stream_arn(contract),
-            "--source-table": self._key_value.sources[table].name,
+            # Glue passes an argument once, so that what differs by table is a list.
+            "--contract": ",".join(asset.s3_object_url for asset in shipped),
+            "--stream-arn": _by_table({contract.table: self._key_value.stream_arn(contract) for contract in contracts}),
+            "--source-table": _by_table({contract.table: source_name(environment, contract) for contract in contracts}),
             "--lake": self._lake.lake_uri,
             "--database": self._lake.database,
             "--quarantine": f"{self._lake.lake_uri}/_quarantine",
-            "--checkpoint": self._lake.checkpoint_uri(contract),
+            "--checkpoint": _by_table({contract.table: self._lake.checkpoint_uri(contract) for contract in contracts}),
             "--starting-position": "TRIM_HORIZON",
             "--window-seconds": str(settings.window_seconds),
             "--epoch": str(settings.epoch),
@@ -134,9 +147,9 @@ class GlueJobStack(HeadwaterStack):
         }
         job = glue.CfnJob(
             self,
-            f"Job-{table}",
+            f"Job-{group}",
             name=name,
-            description=f"Writes the changes of {contract.source.table} into the table {table}",
+            description="Writes the changes of DynamoDB tables into the lake",
             role=role.role_arn,
             command=glue.CfnJob.JobCommandProperty(
                 name="gluestreaming", python_version="3", script_location=script.s3_object_url
@@ -154,41 +167,43 @@ class GlueJobStack(HeadwaterStack):
         # Rights are resources of their own, which a run needs before it starts.
         job.node.add_dependency(role)
         for kind in ("error", "output"):
-            job.node.add_dependency(self._run_logs(table, kind, role))
-        self._keep_running(job, name, table, _digest(self.resolve(definition)))
+            job.node.add_dependency(self._run_logs(group, kind, role))
+        self._keep_running(job, name, group, _digest(self.resolve(definition)))
 
-    def _role(self, contract: Contract) -> iam.Role:
-        table = contract.table
+    def _role(self, group: str, contracts: Sequence[Contract]) -> iam.Role:
         role = iam.Role(
             self,
-            f"Role-{table}",
-            description=f"Headwater's Glue job of the table {table}",
+            f"Role-{group}",
+            description=f"Headwater's Glue job {self.job_names[group]}",
             assumed_by=self.service_principal("glue.amazonaws.com"),
         )
-        self._key_value.grant_read_stream(role, contract)
-        self._lake.grant_write_tables(role, [contract])
-        self._lake.grant_keep_checkpoint(role, contract)
-        self._lake.grant_backfill(role, contract)
+        for contract in contracts:
+            self._key_value.grant_read_stream(role, contract)
+            self._lake.grant_keep_checkpoint(role, contract)
+            self._lake.grant_backfill(role, contract)
+        self._lake.grant_write_tables(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
         # Glue encrypts a job's bookmark with the key.
         self._key.grant(role, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
         return role
 
-    def _run_logs(self, table: str, kind: str, role: iam.Role) -> logs.LogGroup:
+    def _run_logs(self, group: str, kind: str, role: iam.Role) -> logs.LogGroup:
         """A log group under the name that Glue 5 gives it, so that the stack sets its key and its retention."""
         name = f"{self._logs_folder}/{self._security.security_configuration_name}-role/{role.role_name}/{kind}"
-        group = self.service_log_group(self, f"{kind.capitalize()}Logs-{table}", name, self._key)
+        log_group = self.service_log_group(self, f"{kind.capitalize()}Logs-{group}", name, self._key)
         # Glue still tries to create it.
-        group.grant(role, "logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents")
-        return group
+        log_group.grant(
+            role, "logs:AssociateKmsKey", "logs:CreateLogGroup", "logs:CreateLogStream", "logs:PutLogEvents"
+        )
+        return log_group
 
-    def _keep_running(self, job: glue.CfnJob, name: str, table: str, definition: str) -> None:
+    def _keep_running(self, job: glue.CfnJob, name: str, group: str, definition: str) -> None:
         """Start the job, start it again when its definition changes or a run has ended, and stop it on delete."""
-        run = self._runs.resource("GlueRun", f"Run-{table}", name, {"Definition": definition})
+        run = self._runs.resource("GlueRun", f"Run-{group}", name, {"Definition": definition})
         run.node.add_dependency(job, self._runs.role)
         restarts = Restarts(run, self._restart)
         restarts.on_events(
-            f"Ended-{table}",
+            f"Ended-{group}",
             f"Starts {name} again after a run has ended",
             events.EventPattern(
                 source=["aws.glue"],
@@ -197,12 +212,24 @@ class GlueJobStack(HeadwaterStack):
             ),
             {"job": name, "run": events.EventField.from_path("$.detail.jobRunId")},
         )
-        restarts.every(_RESTART_MINUTES, f"Regularly-{table}", f"Starts {name} where it does not run", {"job": name})
+        restarts.every(_RESTART_MINUTES, f"Regularly-{group}", f"Starts {name} where it does not run", {"job": name})
 
     def _log_group_arn(self, name: str) -> str:
         return self.format_arn(
             service="logs", resource="log-group", resource_name=name, arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
         )
+
+
+def _groups(contracts: Sequence[Contract], *, shared: bool) -> dict[str, Sequence[Contract]]:
+    """The contracts that a job writes, by the end of the job's name. No table has the name of the shared job."""
+    if shared:
+        return {SHARED: contracts} if contracts else {}
+    return {contract.table: [contract] for contract in contracts}
+
+
+def _by_table(values: Mapping[str, str]) -> str:
+    """An argument of the job that differs by table."""
+    return ",".join(f"{table}={value}" for table, value in values.items())
 
 
 def _chained(settings: Mapping[str, str]) -> str:

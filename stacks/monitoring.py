@@ -249,12 +249,13 @@ class MonitoringStack(HeadwaterStack):
                 detail_type=["EMR Cluster State Change"],
                 detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
             ),
-            "job": events.EventPattern(
+        }
+        if glue_job.job_names:
+            patterns["job"] = events.EventPattern(
                 source=["aws.glue"],
                 detail_type=["Glue Job State Change"],
                 detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
-            ),
-        }
+            )
         failures = {}
         for part, pattern in patterns.items():
             rule = events.Rule(

@@ -116,11 +116,13 @@ class NetworkStack(HeadwaterStack):
         )
         # IAM decides what a caller may do there.
         endpoints.add_ingress_rule(ec2.Peer.ipv4(settings.cidr), ec2.Port.tcp(443), "from within the VPC")
+        zones = environment.availability_zones
+        zones = zones[:1] if settings.endpoint_zones == "first" else zones
         for name in settings.interface_endpoints:
             self.vpc.add_interface_endpoint(
                 f"{name.capitalize()}Endpoint",
                 service=_ENDPOINTS[name],
-                subnets=self.work,
+                subnets=ec2.SubnetSelection(subnet_group_name=_WORK, availability_zones=list(zones)),
                 security_groups=[endpoints],
                 open=False,
             )

@@ -78,7 +78,15 @@ def _show(now: Estimate) -> None:
     prices = price_list()
     console.print(f"Prices of {prices['date']}; ~ marks one that was not read at its source. Assumed per month:")
     for name, assumption in prices["assumptions"].items():
-        console.print(f"  {name} = {assumption['value']}: {assumption['reason']}", highlight=False)
+        value = assumption.get(now.environment, assumption["value"])
+        console.print(f"  {name} = {value}: {assumption['reason']}", highlight=False)
+    if now.unknown:
+        console.print(f"Without a price in {now.region}, and so not in the total (headwater/deployment/prices.yaml):")
+        for name, resource in now.unknown.items():
+            console.print(f"  {name}, for {resource}", highlight=False)
+    console.print("Not in the estimate:")
+    for left_out in prices["left_out"]:
+        console.print(f"  {left_out}", highlight=False)
 
 
 def _show_differences(now: Estimate, before: dict[str, Any]) -> None:

@@ -116,13 +116,13 @@ def run(
     ):
         with phases.measure("start"):
             relational.start(announce, lambda owner: _load(owner, plan))
-            with announce("Starting DynamoDB, its streams to Kinesis, and the Glue jobs' script"):
+            with announce("Starting DynamoDB, its streams to Kinesis, and the Glue job's script"):
                 key_value.start_source()
                 loaded = sum(
                     dynamodb_tables.fill(key_value.client(), contract, plan.scale, SEED)
                     for contract in key_value.contracts
                 )
-                key_value.start_writers()
+                key_value.start_writer()
 
         def drain() -> None:
             relational.drain(_DRAIN_SECONDS)

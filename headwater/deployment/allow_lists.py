@@ -29,15 +29,21 @@ RUNTIMES = {"emr.release": "emr_runtimes", "glue.version": "glue_runtimes"}
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
-    """A rule for each field of which the lists know what AWS offers."""
-    regions = _lists()["regions"]["values"]
-    yield Rule("region", environment.region in regions, f"{either(regions)}, for which {FILE.name} has the lists")
-    zones, offered = environment.availability_zones, regions.get(environment.region, [])
+    """A rule for each field of which the lists know what AWS offers. What they do not know gives a warning; what they
+    know not to work is refused."""
+    regions, region = _lists()["regions"]["values"], environment.region
+    known = f"{either(regions)}, for which {FILE.name} has the lists"
+    yield Rule("region", region in regions, known, only_warns=True)
+    zones, offered = environment.availability_zones, regions.get(region)
+    different = 2 <= len(set(zones)) == len(zones) <= 3 and all(zone.startswith(region) for zone in zones)
     yield Rule(
         "availability_zones",
-        2 <= len(set(zones)) == len(zones) <= 3 and set(zones) <= set(offered),
-        f"two or three different ones of {', '.join(offered)}",
+        different,
+        f"two or three different ones of {', '.join(offered) if offered else region}",
     )
+    if offered:
+        expected = f"two or three different ones of {', '.join(offered)}"
+        yield Rule("availability_zones", set(zones) <= set(offered), expected, only_warns=True)
     if environment.network.nat_instance_type is not None:
         yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
     for field, name in _LISTS.items():
@@ -93,7 +99,9 @@ def _instance_rule(environment: Environment, field: str) -> Rule:
     same_family = [candidate for candidate in offered if _family(candidate) == _family(type_)]
     families = sorted({_family(candidate) for candidate in offered})
     expected = either(same_family) if same_family else f"a type of the families {either(families)}"
-    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})")
+    # The families of these letters have a known memory per vCPU, which the writer's settings are made of.
+    sized = re.fullmatch(r"[cmr]\d+[a-z-]*\.\d*xlarge", type_) is not None
+    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})", only_warns=sized)
 
 
 def _family(instance_type: str) -> str:
@@ -102,12 +110,18 @@ def _family(instance_type: str) -> str:
 
 def _listed(environment: Environment, field: str, name: str) -> Rule:
     values, value = _lists()[name]["values"], attrgetter(field)(environment)
-    expected = f"{either(values)} ({_origin(name)})"
+    why = _why_refused(field, name, value)
+    expected = f"{either(values)} ({_origin(name)})" + (f": {why}" if why else "")
+    return Rule(field, value in values and why is None, expected, only_warns=why is None and value != "")
+
+
+def _why_refused(field: str, name: str, value: str) -> str | None:
+    """Why a value is known not to work; None where nothing speaks against it."""
     runtimes = RUNTIMES.get(field)
     if runtimes is not None and value in _lists()[runtimes]["values"]:
-        lacking = shortfall(runtimes, value)
-        return Rule(field, value in values and lacking is None, f"{expected}; {lacking}" if lacking else expected)
-    return Rule(field, value in values, expected)
+        return shortfall(runtimes, value)
+    refused: dict[str, str] = _lists()[name].get("refused", {})
+    return next((why for start, why in refused.items() if value.startswith(start)), None)
 
 
 def _origin(name: str) -> str:

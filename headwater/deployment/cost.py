@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
-from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
+from headwater.lake.idle_pause import EXPORTS_PAUSE, FIRST_PAUSE_SECONDS, IdlePause
 from headwater.yaml_files import load_yaml
 
 PRICES = Path(__file__).with_name("prices.yaml")
@@ -81,6 +80,8 @@ _DPUS = {"G.025X": 0.25, "G.1X": 1, "G.2X": 2, "G.4X": 4, "G.8X": 8}
 Amount = tuple[str, float, str]
 """What is paid for, how much of it per month, and the name of its price."""
 Properties = Mapping[str, Any]
+Use = Callable[[str], float]
+"""An assumption's value in the environment."""
 
 
 @dataclass(frozen=True)
@@ -103,11 +104,13 @@ class Line:
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one environment costs per month."""
+    """What one environment costs per month. ``unknown`` are the prices that the list does not have for the region, each
+    with a resource that needs it: the total is without them."""
 
     environment: str
     region: str
     lines: Sequence[Line]
+    unknown: Mapping[str, str]
 
     @property
     def total(self) -> float:
@@ -128,27 +131,34 @@ class Estimate:
             "region": self.region,
             "prices_of": str(price_list()["date"]),
             "total": round(self.total, 2),
+            "unknown": sorted(self.unknown),
             "resources": {name: round(cost, 2) for name, cost in self.by_resource().items()},
         }
 
 
 def estimate(deployment: Deployment, environment: str) -> Estimate:
-    """Estimate a deployment. Raises UserError naming every resource type that is neither priced nor free, or the first
-    price that the region lacks."""
+    """Estimate a deployment. Raises UserError naming every resource type that is neither priced nor free."""
     priced = (*_FLAT, *_BY_RESOURCE, *_BY_DEPLOYMENT)
-    unknown = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
-    if unknown:
+    unpriced_types = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
+    if unpriced_types:
         raise UserError(
-            f"headwater/deployment/cost.py: found {', '.join(unknown)}, expected types with a price: "
+            f"headwater/deployment/cost.py: found {', '.join(unpriced_types)}, expected types with a price: "
             "price each of them, or add it to FREE"
         )
-    lines = [
-        _line(deployment.region, resource, item, quantity, price)
-        for resource in deployment.resources(*priced)
-        for item, quantity, price in _amounts(deployment, resource)
-        if quantity
-    ]
-    return Estimate(environment, deployment.region, lines)
+    lines: list[Line] = []
+    without_price: dict[str, str] = {}
+    for resource in deployment.resources(*priced):
+        for item, quantity, name in _amounts(deployment, resource, partial(assumed, environment=environment)):
+            price = price_list()["prices"].get(name, {})
+            if not quantity:
+                continue
+            if deployment.region not in price:
+                without_price.setdefault(name, resource.place)
+                continue
+            amount = float(price[deployment.region])
+            is_estimate = bool(price.get("estimate"))
+            lines.append(Line(resource.place, item, quantity, price["unit"], amount, is_estimate))
+    return Estimate(environment, deployment.region, lines, without_price)
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list[tuple[str, float, float]]:
@@ -166,64 +176,57 @@ def price_list() -> dict[str, Any]:
     return document
 
 
-def assumed(name: str) -> float:
-    """An assumption's value."""
-    return float(price_list()["assumptions"][name]["value"])
+def assumed(name: str, environment: str | None = None) -> float:
+    """An assumption's value, in an environment that may have its own."""
+    assumption = price_list()["assumptions"][name]
+    return float(assumption.get(environment, assumption["value"]))
 
 
-def _line(region: str, resource: Resource, item: str, quantity: float, name: str) -> Line:
-    price = price_list()["prices"].get(name)
-    if price is None or region not in price:
-        where = "no price" if price is None else f"no price in {region}"
-        raise UserError(f"{PRICES}: {name}: found {where}, expected one, with unit and source, for {resource.place}")
-    return Line(resource.place, item, quantity, price["unit"], float(price[region]), bool(price.get("estimate")))
-
-
-def _amounts(deployment: Deployment, resource: Resource) -> Iterator[Amount]:
+def _amounts(deployment: Deployment, resource: Resource, use: Use) -> Iterator[Amount]:
     """What one resource uses per month."""
     if resource.type in _FLAT:
         for item, quantity, price in _FLAT[resource.type]:
-            yield item, assumed(quantity) if isinstance(quantity, str) else quantity, price
+            yield item, use(quantity) if isinstance(quantity, str) else quantity, price
     elif resource.type in _BY_RESOURCE:
-        yield from _BY_RESOURCE[resource.type](resource)
+        yield from _BY_RESOURCE[resource.type](resource, use)
     else:
-        yield from _BY_DEPLOYMENT[resource.type](resource, deployment)
+        yield from _BY_DEPLOYMENT[resource.type](resource, use, deployment)
 
 
-def _instance(instance: Resource) -> Iterator[Amount]:
+def _instance(instance: Resource, use: Use) -> Iterator[Amount]:
     properties = instance.properties
     yield "hours", HOURS, str(properties["InstanceType"])
     volumes = [mapping["Ebs"] for mapping in properties.get("BlockDeviceMappings", []) if "Ebs" in mapping]
-    sizes = [float(volume.get("VolumeSize", assumed("ebs_root_gb"))) for volume in volumes]
-    yield "volumes", sum(sizes or [assumed("ebs_root_gb")]), "ebs_gb_month"
+    sizes = [float(volume.get("VolumeSize", use("ebs_root_gb"))) for volume in volumes]
+    yield "volumes", sum(sizes or [use("ebs_root_gb")]), "ebs_gb_month"
     interfaces = properties.get("NetworkInterfaces", [])
     addresses = sum(1 for interface in interfaces if interface.get("AssociatePublicIpAddress"))
     yield "public address", HOURS * addresses, "public_address_hour"
 
 
-def _endpoint(endpoint: Resource) -> Iterator[Amount]:
+def _endpoint(endpoint: Resource, use: Use) -> Iterator[Amount]:
     is_interface = endpoint.properties["VpcEndpointType"] == "Interface"
     zones = len(endpoint.properties.get("SubnetIds", [])) if is_interface else 0
     yield "hours", HOURS * zones, "endpoint_hour"
-    yield "traffic", assumed("endpoint_gb") * zones, "endpoint_gb"
+    yield "traffic", use("endpoint_gb") * zones, "endpoint_gb"
 
 
-def _database_cluster(cluster: Resource, deployment: Deployment) -> Iterator[Amount]:
+def _database_cluster(cluster: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     scaling = cluster.properties["ServerlessV2ScalingConfiguration"]
     least, most = float(scaling["MinCapacity"]), float(scaling["MaxCapacity"])
     instances = _count("AWS::RDS::DBInstance", cluster.stack, deployment)
-    busy = assumed("aurora_busy_hours")
+    busy = use("aurora_busy_hours")
     yield "capacity", instances * (least * (HOURS - busy) + most * busy), "acu_hour"
-    yield "storage", assumed("aurora_gb"), "aurora_gb_month"
-    yield "requests", assumed("aurora_million_io"), "aurora_million_io"
+    yield "storage", use("aurora_gb"), "aurora_gb_month"
+    yield "requests", use("aurora_million_io"), "aurora_million_io"
 
 
-def _database_instance(instance: Resource) -> Iterator[Amount]:
+def _database_instance(instance: Resource, use: Use) -> Iterator[Amount]:
     if instance.properties["DBInstanceClass"] != "db.serverless":
         yield "hours", HOURS, str(instance.properties["DBInstanceClass"])
 
 
-def _kafka(cluster: Resource, deployment: Deployment) -> Iterator[Amount]:
+def _kafka(cluster: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     nodes = cluster.properties["BrokerNodeGroupInfo"]
     brokers = int(cluster.properties["NumberOfBrokerNodes"])
     volume = float(nodes["StorageInfo"]["EBSStorageInfo"]["VolumeSize"])
@@ -231,14 +234,14 @@ def _kafka(cluster: Resource, deployment: Deployment) -> Iterator[Amount]:
     yield "volumes", volume * brokers, "msk_gb_month"
     if cluster.properties.get("EnhancedMonitoring") in ("PER_TOPIC_PER_BROKER", "PER_TOPIC_PER_PARTITION"):
         topics = _count("AWS::MSK::Topic", cluster.stack, deployment)
-        yield "metrics", topics * brokers * assumed("metrics_per_topic"), "metric_month"
+        yield "metrics", topics * brokers * use("metrics_per_topic"), "metric_month"
 
 
 def _count(type_: str, stack: str, deployment: Deployment) -> int:
     return sum(1 for resource in deployment.resources(type_) if resource.stack == stack)
 
 
-def _connector(connector: Resource) -> Iterator[Amount]:
+def _connector(connector: Resource, use: Use) -> Iterator[Amount]:
     properties = connector.properties.get("Connector", connector.properties)
     capacity = _either(_either(properties, "capacity"), "provisionedCapacity")
     units = int(_either(capacity, "mcuCount")) * int(_either(capacity, "workerCount"))
@@ -250,16 +253,16 @@ def _either(mapping: Properties, name: str) -> Any:
     return mapping[name] if name in mapping else mapping[name[0].upper() + name[1:]]
 
 
-def _emr_cluster(cluster: Resource) -> Iterator[Amount]:
+def _emr_cluster(cluster: Resource, use: Use) -> Iterator[Amount]:
     instances = cluster.properties["Instances"]
     if "TaskInstanceGroups" in instances:
         raise UserError(f"{cluster.place}: found task nodes, which headwater/deployment/cost.py does not price yet")
     for name, group in (("primary", "MasterInstanceGroup"), ("core", "CoreInstanceGroup")):
         if group in instances:
-            yield from _emr_nodes(name, instances[group])
+            yield from _emr_nodes(name, instances[group], use)
 
 
-def _emr_nodes(name: str, nodes: Properties) -> Iterator[Amount]:
+def _emr_nodes(name: str, nodes: Properties, use: Use) -> Iterator[Amount]:
     count = int(nodes["InstanceCount"])
     devices = nodes.get("EbsConfiguration", {}).get("EbsBlockDeviceConfigs", [])
     sizes = [
@@ -267,84 +270,98 @@ def _emr_nodes(name: str, nodes: Properties) -> Iterator[Amount]:
         for device in devices
     ]
     yield f"{name} nodes", HOURS * count, str(nodes["InstanceType"])
+    if nodes.get("Market") == "SPOT":
+        # A guess at what the market takes off, in a line of its own. EMR's surcharge and volumes are paid in full.
+        yield f"{name} nodes, Spot discount", -HOURS * count * use("spot_discount"), str(nodes["InstanceType"])
     yield f"{name} nodes, EMR", HOURS * count, f"emr {nodes['InstanceType']}"
-    yield f"{name} volumes", count * (sum(sizes) + assumed("ebs_root_gb")), "ebs_gb_month"
+    yield f"{name} volumes", count * (sum(sizes) + use("ebs_root_gb")), "ebs_gb_month"
 
 
-def _step(step: Resource, deployment: Deployment) -> Iterator[Amount]:
+def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     arguments = [str(argument) for argument in step.properties["Args"]]
     tables = arguments.count("--contract")
     pause = IdlePause(FIRST_PAUSE_SECONDS, float(arguments[arguments.index("--idle-seconds-max") + 1]))
+    connectors = [
+        connector.properties["Connector"]["connectorConfiguration"]
+        for connector in deployment.resources("Custom::HeadwaterConnector")
+    ]
+    flushed = [float(settings.get("flush.interval.ms", 0)) / 1000 for settings in connectors]
+    landed = {topic for settings in connectors for topic in settings.get("topics", "").split(",")}
     topics = [topic.properties for topic in deployment.resources("AWS::MSK::Topic")]
-    partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] != OFFSET_TOPIC]
+    partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] in landed]
+    gap = max([use("commit_seconds"), *flushed])
     # A look lists the partitions of the table's topic, and then the objects of each.
-    listings = tables * _looks(pause) * (1 + max(partitions, default=1))
+    listings = tables * _looks(pause, gap, use) * (1 + max(partitions, default=1))
     yield "looks for landing objects", listings / 1e6, "s3_million_writes"
-    yield "metrics", tables * assumed("metrics_per_table"), "metric_month"
-    yield from _commits(tables)
+    yield "metrics", tables * use("metrics_per_table"), "metric_month"
+    yield from _commits(tables, gap, use)
 
 
-def _looks(pause: IdlePause) -> float:
-    """How often a writer looks for changes of one table: between the commits of the busy hours, and in all others."""
-    commits, gap = assumed("commits"), assumed("commit_seconds")
+def _looks(pause: IdlePause, gap: float, use: Use) -> float:
+    """How often a writer looks for changes of one table: between the commits of the busy hours, which are ``gap``
+    seconds apart, and in all others."""
+    commits = use("change_hours") * 3600 / gap
     looks, waited = 1, 0.0
     while (waited := waited + pause.after(looks)) < gap:
         looks += 1
     return commits * looks + (HOURS * 3600 - commits * gap) / pause.longest
 
 
-def _job(job: Resource) -> Iterator[Amount]:
+def _job(job: Resource, use: Use) -> Iterator[Amount]:
     worker = str(job.properties["WorkerType"])
     if worker not in _DPUS:
         raise UserError(f"{job.place}: found worker type {worker}, expected one of {', '.join(_DPUS)}")
     yield "workers", HOURS * _DPUS[worker] * int(job.properties["NumberOfWorkers"]), "dpu_hour"
-    yield "metrics", assumed("metrics_per_table"), "metric_month"
-    yield from _commits(1)
+    tables = len(str(job.properties["DefaultArguments"]["--source-table"]).split(","))
+    yield "metrics", tables * use("metrics_per_table"), "metric_month"
+    yield "looks for table exports", tables * HOURS * 3600 / EXPORTS_PAUSE.longest / 1e6, "s3_million_writes"
+    gap = max(use("commit_seconds"), float(job.properties["DefaultArguments"]["--window-seconds"]))
+    yield from _commits(tables, gap, use)
 
 
-def _commits(tables: int) -> Iterator[Amount]:
-    commits = tables * assumed("commits")
-    yield "commits, writing", commits * assumed("commit_writes") / 1e6, "s3_million_writes"
-    yield "commits, reading", commits * assumed("commit_reads") / 1e6, "s3_million_reads"
+def _commits(tables: int, gap: float, use: Use) -> Iterator[Amount]:
+    commits = tables * use("change_hours") * 3600 / gap
+    yield "commits, writing", commits * use("commit_writes") / 1e6, "s3_million_writes"
+    yield "commits, reading", commits * use("commit_reads") / 1e6, "s3_million_reads"
 
 
-def _stream(stream: Resource) -> Iterator[Amount]:
+def _stream(stream: Resource, use: Use) -> Iterator[Amount]:
     shards = stream.properties.get("ShardCount")
     hours = int(stream.properties.get("RetentionPeriodHours", 24))
     if shards is None:
         yield "stream", HOURS, "kinesis_demand_hour"
-        yield "written", assumed("kinesis_gb"), "kinesis_demand_gb_in"
-        yield "read", assumed("kinesis_gb") * assumed("kinesis_readers"), "kinesis_demand_gb_out"
+        yield "written", use("kinesis_gb"), "kinesis_demand_gb_in"
+        yield "read", use("kinesis_gb") * use("kinesis_readers"), "kinesis_demand_gb_out"
     else:
         yield "shards", HOURS * int(shards), "kinesis_shard_hour"
-        yield "records", assumed("kinesis_million_puts"), "kinesis_million_puts"
+        yield "records", use("kinesis_million_puts"), "kinesis_million_puts"
         yield "retention", HOURS * int(shards) if hours > 24 else 0, "kinesis_retention_shard_hour"
 
 
-def _table(table: Resource) -> Iterator[Amount]:
-    yield "writes", assumed("dynamodb_million_writes"), "dynamodb_million_writes"
-    yield "reads", assumed("dynamodb_million_reads"), "dynamodb_million_reads"
-    yield "storage", assumed("dynamodb_gb"), "dynamodb_gb_month"
+def _table(table: Resource, use: Use) -> Iterator[Amount]:
+    yield "writes", use("dynamodb_million_writes"), "dynamodb_million_writes"
+    yield "reads", use("dynamodb_million_reads"), "dynamodb_million_reads"
+    yield "storage", use("dynamodb_gb"), "dynamodb_gb_month"
     replicas = table.properties.get("Replicas", [table.properties])
     streamed = sum(1 for replica in replicas if "KinesisStreamSpecification" in replica)
-    yield "changes to Kinesis", streamed * assumed("dynamodb_million_writes"), "dynamodb_million_cdc"
+    yield "changes to Kinesis", streamed * use("dynamodb_million_writes"), "dynamodb_million_cdc"
     recoverable = sum(
         1
         for replica in replicas
         if replica.get("PointInTimeRecoverySpecification", {}).get("PointInTimeRecoveryEnabled") is True
     )
-    yield "point-in-time recovery", recoverable * assumed("dynamodb_gb"), "dynamodb_pitr_gb_month"
+    yield "point-in-time recovery", recoverable * use("dynamodb_gb"), "dynamodb_pitr_gb_month"
 
 
-def _bucket(bucket: Resource) -> Iterator[Amount]:
+def _bucket(bucket: Resource, use: Use) -> Iterator[Amount]:
     name = bucket.place.rpartition(":")[2].lower()
     stored = f"{name}_gb" if f"{name}_gb" in price_list()["assumptions"] else "other_bucket_gb"
-    yield "storage", assumed(stored), "s3_gb_month"
+    yield "storage", use(stored), "s3_gb_month"
     if name == "landing":
-        yield "landing objects", assumed("landing_objects") / 1e6, "s3_million_writes"
+        yield "landing objects", use("landing_objects") / 1e6, "s3_million_writes"
 
 
-def _alarm(alarm: Resource) -> Iterator[Amount]:
+def _alarm(alarm: Resource, use: Use) -> Iterator[Amount]:
     # An alarm on an expression pays for each metric that the expression reads.
     metrics = sum(1 for metric in alarm.properties.get("Metrics", []) if "MetricStat" in metric)
     yield "metrics", max(1, metrics), "alarm_month"
@@ -361,7 +378,7 @@ _FLAT: Mapping[str, Sequence[tuple[str, float | str, str]]] = {
     "AWS::SecretsManager::Secret": [("secret", 1, "secret_month")],
 }
 # What the resource's own properties decide.
-_BY_RESOURCE: Mapping[str, Callable[[Resource], Iterator[Amount]]] = {
+_BY_RESOURCE: Mapping[str, Callable[[Resource, Use], Iterator[Amount]]] = {
     "AWS::CloudWatch::Alarm": _alarm,
     "AWS::DynamoDB::GlobalTable": _table,
     "AWS::DynamoDB::Table": _table,
@@ -376,7 +393,7 @@ _BY_RESOURCE: Mapping[str, Callable[[Resource], Iterator[Amount]]] = {
     "Custom::HeadwaterConnector": _connector,
 }
 # What other resources of the deployment decide too.
-_BY_DEPLOYMENT: Mapping[str, Callable[[Resource, Deployment], Iterator[Amount]]] = {
+_BY_DEPLOYMENT: Mapping[str, Callable[[Resource, Use, Deployment], Iterator[Amount]]] = {
     "AWS::MSK::Cluster": _kafka,
     "AWS::RDS::DBCluster": _database_cluster,
     "Custom::HeadwaterStep": _step,

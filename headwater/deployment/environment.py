@@ -82,6 +82,13 @@ class Network(_Part, frozen=True, kw_only=True):
             description="Raise it to give bastion and NAT instance the newest Amazon Linux 2023, which replaces them.",
         ),
     ]
+    endpoint_zones: Annotated[
+        Literal["all", "first"],
+        Meta(
+            description="Where the interface endpoints are: in all zones, or in the first only, which serves the "
+            "others too while it is there. all where data.retain is true."
+        ),
+    ]
     interface_endpoints: Annotated[
         tuple[InterfaceEndpoint, ...],
         Meta(
@@ -152,7 +159,20 @@ class Emr(_Part, frozen=True, kw_only=True):
     release: Annotated[str, Meta(description="EMR's release.", examples=["emr-7.13.0"])]
     primary_type: Annotated[str, Meta(description="The primary node's instance type.", examples=["m7g.xlarge"])]
     core_type: Annotated[str, Meta(description="The core nodes' instance type.", examples=["m7g.xlarge"])]
-    core_nodes: Annotated[int, Meta(ge=1, description="Core nodes.")]
+    core_nodes: Annotated[
+        int,
+        Meta(
+            ge=0,
+            description="Core nodes; 0 for a cluster of its primary node alone, which then does their work too.",
+        ),
+    ]
+    market: Annotated[
+        Literal["on-demand", "spot"],
+        Meta(
+            description="How the nodes are bought. EC2 may take Spot nodes back at any time: without its primary node "
+            "the cluster is gone, and a deploy makes a new one. on-demand where data.retain is true."
+        ),
+    ]
     volume_gib: Annotated[int, Meta(ge=32, le=16384, description="Storage per node, in GiB.")]
     # The writers' alarm wants a report in at least one of ten minutes, and an idle writer reports when it has looked.
     idle_seconds_max: Annotated[
@@ -196,6 +216,13 @@ class Glue(_Part, frozen=True, kw_only=True):
     """The streaming jobs."""
 
     version: Annotated[str, Meta(description="Glue's version, in quotes.", examples=["5.1"])]
+    jobs: Annotated[
+        Literal["shared", "per-table"],
+        Meta(
+            description="shared: one job writes all tables, and ends when one of them fails. per-table: each table has "
+            "a job with workers of its own."
+        ),
+    ]
     worker_type: Annotated[str, Meta(description="The workers' type.", examples=["G.025X"])]
     # One worker drives, so that a job of one would have none to work.
     workers: Annotated[int, Meta(ge=2, description="Workers per job; one of them drives.")]
@@ -311,11 +338,13 @@ class Environment(_Part, frozen=True, kw_only=True):
 
 
 class Rule(NamedTuple):
-    """What must be true of a field (its dotted path), whether it is, and which value is expected."""
+    """What must be true of a field (its dotted path), whether it is, and which value is expected. A rule that rests on
+    a list which may be older than AWS's offer only warns."""
 
     field: str
     holds: bool
     expected: str
+    only_warns: bool = False
 
 
 def names(folder: Path) -> list[str]:

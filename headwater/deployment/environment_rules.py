@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ipaddress
 import math
+import sys
 from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
@@ -21,17 +22,22 @@ _PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192
 
 
 def read_environment(name: str, folder: Path) -> Environment:
-    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, what was found and what was expected."""
+    """Read ``<folder>/<name>.yaml``. Raises UserError naming file, field, what was found and what was expected. What
+    the lists of AWS's offer do not know is written to standard error, since AWS may offer it by now."""
     known = names(folder)
     if name not in known:
         expected = f"one of {', '.join(known)}, a file in {folder}" if known else f"a file {name}.yaml in {folder}"
         raise UserError(f"environment: found {name!r}, expected {expected}")
     path = folder / f"{name}.yaml"
     environment = convert(read_yaml(path), Environment, str(path))
-    for field, holds, expected in _rules(environment, name):
-        if not holds:
-            value = attrgetter(field)(environment)
-            raise refusal(str(path), field, list(value) if isinstance(value, tuple) else value, expected)
+    for field, holds, expected, only_warns in _rules(environment, name):
+        if holds:
+            continue
+        value = attrgetter(field)(environment)
+        problem = refusal(str(path), field, list(value) if isinstance(value, tuple) else value, expected)
+        if not only_warns:
+            raise problem
+        sys.stderr.write(f"warning: {problem}; if AWS offers it, go on\n")
     return environment
 
 
@@ -61,6 +67,10 @@ def _data_rules(environment: Environment) -> Iterator[Rule]:
         "12 digits in quotes where data.retain is true, so that other credentials are refused",
     )
     yield Rule("data.retain", data.retain or name != "prod", "true in prod")
+    # What saves money at the price of interruptions is for environments that may lose their data too.
+    for field, careful in (("emr.market", "on-demand"), ("network.endpoint_zones", "all")):
+        holds = not data.retain or attrgetter(field)(environment) == careful
+        yield Rule(field, holds, f"{careful} where data.retain is true")
 
 
 def _network_rules(environment: Environment) -> Iterator[Rule]:

@@ -17,6 +17,8 @@ from headwater.deployment.environment import Environment, Rule
 # history servers on the primary node, DataNode and NodeManager on a core node.
 PRIMARY_SYSTEM = 7168
 CORE_SYSTEM = 3072
+# DataNode and NodeManager, where the primary node is alone and has them too.
+CORE_DAEMONS = 2048
 # Of Trino's process beside what queries take and the headroom; of the driver's beside its heap, with its Python.
 TRINO_PROCESS = 1024
 DRIVER_PROCESS = 1024
@@ -24,10 +26,12 @@ DRIVER_PROCESS = 1024
 
 @dataclass(frozen=True)
 class Shares:
-    """The shares on a primary node and on core nodes of so many MiB."""
+    """The shares on a primary node and on core nodes of so many MiB; where the primary node is ``alone``, it does the
+    core nodes' work."""
 
     primary: int
     core: int
+    alone: bool
 
     @property
     def driver_heap(self) -> int:
@@ -37,22 +41,22 @@ class Shares:
     @property
     def yarn(self) -> int:
         """What YARN gives to containers on a core node. The application master takes 1 GiB of it on one node."""
-        return self.core // 2
+        return self.primary // 4 if self.alone else self.core // 2
 
     @property
     def executor_heap(self) -> int:
         """The heap of an executor; with ``executor_overhead`` it leaves a fourth of YARN's memory to others."""
-        return self.core * 5 // 16
+        return self.yarn * 5 // 8
 
     @property
     def executor_overhead(self) -> int:
         """What an executor takes beside its heap, with its Python workers."""
-        return self.core // 16
+        return self.yarn // 8
 
     @property
     def trino_query(self) -> int:
         """The most that one query of Trino takes on a node. Coordinator and workers have one setting."""
-        return min(self.primary, self.core) // 8
+        return (self.primary if self.alone else min(self.primary, self.core)) // 8
 
     @property
     def trino_headroom(self) -> int:
@@ -62,7 +66,8 @@ class Shares:
     @property
     def primary_sum(self) -> int:
         """What the primary node needs in all."""
-        return PRIMARY_SYSTEM + self.driver_heap + DRIVER_PROCESS + self._trino
+        of_core = CORE_DAEMONS + self.yarn if self.alone else 0
+        return PRIMARY_SYSTEM + of_core + self.driver_heap + DRIVER_PROCESS + self._trino
 
     @property
     def core_sum(self) -> int:
@@ -77,14 +82,16 @@ class Shares:
 def shares(environment: Environment) -> Shares:
     """The shares on an environment's nodes."""
     emr = environment.emr
-    return Shares(allow_lists.memory_mib(emr.primary_type), allow_lists.memory_mib(emr.core_type))
+    return Shares(
+        allow_lists.memory_mib(emr.primary_type), allow_lists.memory_mib(emr.core_type), alone=emr.core_nodes == 0
+    )
 
 
 def rules(environment: Environment) -> Iterator[Rule]:
     """A rule for each kind of node: its memory is enough."""
     planned = shares(environment)
-    for field, needed, memory in (
-        ("emr.primary_type", planned.primary_sum, planned.primary),
-        ("emr.core_type", planned.core_sum, planned.core),
-    ):
+    sums = {"emr.primary_type": (planned.primary_sum, planned.primary)}
+    if not planned.alone:
+        sums["emr.core_type"] = (planned.core_sum, planned.core)
+    for field, (needed, memory) in sums.items():
         yield Rule(field, needed <= memory, f"a type with more memory: {needed} MiB are needed, and it has {memory}")

@@ -100,6 +100,9 @@ class Job:
             except BaseException as error:  # whatever it is, the caller must see it and the others must stop
                 errors.append(error)
                 self.stop.set()
+                # Which of the tables it was, as the error itself may not say.
+                failure = {"event": "failed", "table": table, "error": type(error).__name__, "message": str(error)}
+                self.services.report(failure)
 
         threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
         for thread in threads:

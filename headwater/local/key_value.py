@@ -1,9 +1,10 @@
-"""The key-value pipeline on this machine: DynamoDB, and for each table a Kinesis stream and the Glue job's script."""
+"""The key-value pipeline on this machine: DynamoDB, a Kinesis stream for each table, and the Glue job's script."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +25,8 @@ _DRIVER_MEMORY = "1g"
 _READ_BYTES = 1 << 20
 
 
-class TablePipeline(ExitStack):
-    """The way of one DynamoDB table into the lake: the relay, the Kinesis stream and the Glue job's script.
+class TableSource(ExitStack):
+    """A DynamoDB table, the Kinesis stream of its changes, and the relay between them.
 
     Table and stream have the name that the contract gives its source.
     """
@@ -40,76 +41,33 @@ class TablePipeline(ExitStack):
     ) -> None:
         super().__init__()
         self.contract = contract
-        self.events = EventLog(folder / "spark" / "events.jsonl")
+        self.name = contract.source.table
         self.relay: Relay
-        self.writer: Process
         self._folder = folder
         self._aws = aws_api
         self._dynamodb = dynamodb
         self._misbehaviour = misbehaviour
 
-    def start_source(self) -> None:
-        """Create the table, empty, and the Kinesis stream, and start the relay between them."""
-        name = self.contract.source.table
+    def start(self) -> None:
+        """Create the table, empty, and the stream, and start the relay."""
         kinesis = self._aws.client("kinesis")
-        kinesis.create_stream(StreamName=name, ShardCount=SHARDS)
-        kinesis.get_waiter("stream_exists").wait(StreamName=name, WaiterConfig={"Delay": 1})
-        create_table(self._dynamodb.client("dynamodb"), self.contract, name)
-        self.relay = Relay(self._folder / "relay", self._dynamodb, self._aws.endpoint, name, self._misbehaviour)
+        kinesis.create_stream(StreamName=self.name, ShardCount=SHARDS)
+        kinesis.get_waiter("stream_exists").wait(StreamName=self.name, WaiterConfig={"Delay": 1})
+        create_table(self._dynamodb.client("dynamodb"), self.contract, self.name)
+        self.relay = Relay(self._folder / "relay", self._dynamodb, self._aws.endpoint, self.name, self._misbehaviour)
         self.enter_context(self.relay)
 
-    def start_writer(self, *arguments: str) -> Process:
-        """Start the Glue job's script; ``--once`` among the arguments makes it drain and exit."""
-        options = {
-            "--source": "api",
-            "--contract": f"s3://{LAKE_BUCKET}/contracts/{self.contract.table}.json",
-            "--stream-arn": self._stream_arn(),
-            "--source-table": self.contract.source.table,
-            "--lake": LAKE,
-            "--database": GLUE_DATABASE,
-            "--window-seconds": "1",
-            "--lease-seconds": "6",
-        }
-        job = SparkJob(
-            ROOT / "glue_scripts" / "write_hudi.py",
-            [*(part for pair in options.items() for part in pair), *arguments],
-            f"the Glue job's script of {self.contract.table}",
-            _DRIVER_MEMORY,
-        )
-        self.writer = self.enter_context(spark.submit(job, self._folder / "spark", self._aws.endpoint))
-        return self.writer
-
-    def drain(self, timeout: float) -> None:
-        """Wait until every change made so far is in the lake. The writer must be running."""
-        self.relay.await_caught_up(timeout)
-        kinesis, arn = self._aws.client("kinesis"), self._stream_arn()
-
-        def drained() -> bool:
-            records, _ = KinesisStream(kinesis, arn, TRIM_HORIZON).read(self.events.cursor(), _READ_BYTES)
-            if records:
-                self.check()
-            return not records
-
-        wait_until(
-            f"the Glue job's script of {self.contract.table} to reach the end of its stream", drained, timeout, 0.5
-        )
-
-    def check(self) -> None:
-        """Raise ``ProcessError`` unless all parts run."""
-        for part in (self._aws, self._dynamodb, self.relay, self.writer):
-            part.check()
-
-    def _stream_arn(self) -> str:
-        kinesis = self._aws.client("kinesis")
-        described = kinesis.describe_stream_summary(StreamName=self.contract.source.table)
+    def stream_arn(self) -> str:
+        """The ARN of the stream."""
+        described = self._aws.client("kinesis").describe_stream_summary(StreamName=self.name)
         return str(described["StreamDescriptionSummary"]["StreamARN"])
 
 
 class KeyValuePipeline(ExitStack):
-    """DynamoDB Local and the pipelines of its tables below one folder, one for each DynamoDB contract.
+    """DynamoDB Local, the sources of all DynamoDB contracts, and the Glue job's script, which writes all their tables.
 
-    The AWS API runs already, with the lake that ``pipeline.create_lake`` made in it. ``tables`` are the tables'
-    pipelines by the names of their lake tables. All relays follow ``misbehaviour``.
+    The AWS API runs already, with the lake that ``pipeline.create_lake`` made in it. ``tables`` are the sources by the
+    names of their lake tables. All relays follow ``misbehaviour``.
     """
 
     def __init__(
@@ -125,42 +83,76 @@ class KeyValuePipeline(ExitStack):
         self.aws = aws_api
         self.dynamodb = DynamoDbLocal(self.folder / "dynamodb")
         self.tables = {
-            contract.table: TablePipeline(self.folder / contract.table, contract, aws_api, self.dynamodb, misbehaviour)
+            contract.table: TableSource(self.folder / contract.table, contract, aws_api, self.dynamodb, misbehaviour)
             for contract in self.contracts
         }
+        self.events = EventLog(self.folder / "spark" / "events.jsonl")
+        self.writer: Process
 
     def start_source(self) -> None:
         """Start DynamoDB, and create every table, empty, with its relay to a new Kinesis stream."""
         self.enter_context(self.dynamodb)
         for table in self.tables.values():
             self.enter_context(table)
-            table.start_source()
+            table.start()
 
-    def start_writers(self) -> None:
-        """Start the Glue job's script of every table."""
-        for table in self.tables.values():
-            table.start_writer()
+    def start_writer(self, *arguments: str) -> Process:
+        """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
+        options = {
+            "--source": "api",
+            "--contract": ",".join(f"s3://{LAKE_BUCKET}/contracts/{table}.json" for table in self.tables),
+            "--stream-arn": ",".join(f"{table}={source.stream_arn()}" for table, source in self.tables.items()),
+            "--source-table": ",".join(f"{table}={source.name}" for table, source in self.tables.items()),
+            "--lake": LAKE,
+            "--database": GLUE_DATABASE,
+            "--window-seconds": "1",
+            "--lease-seconds": "6",
+        }
+        job = SparkJob(
+            ROOT / "glue_scripts" / "write_hudi.py",
+            [*(part for pair in options.items() for part in pair), *arguments],
+            "the Glue job's script",
+            _DRIVER_MEMORY,
+        )
+        self.writer = self.enter_context(spark.submit(job, self.folder / "spark", self.aws.endpoint))
+        return self.writer
 
     def client(self) -> Any:
         """Return a boto3 client of ``dynamodb``."""
         return self.dynamodb.client("dynamodb")
 
     def drain(self, timeout: float = 300) -> None:
-        """Wait until every change made so far is in the lake. The writers must be running."""
-        for table in self.tables.values():
-            table.drain(timeout)
+        """Wait until every change made so far is in the lake. The writer must be running."""
+        for table, source in self.tables.items():
+            source.relay.await_caught_up(timeout)
+            drained = partial(self._is_drained, source.stream_arn())
+            wait_until(f"the Glue job's script to reach the end of the stream of {table}", drained, timeout, 0.5)
+
+    def _is_drained(self, stream_arn: str) -> bool:
+        stream = KinesisStream(self.aws.client("kinesis"), stream_arn, TRIM_HORIZON)
+        records, _ = stream.read(self.events.cursor(), _READ_BYTES)
+        if records:
+            self.check()
+        return not records
+
+    def check(self) -> None:
+        """Raise ``ProcessError`` unless all parts run."""
+        for part in (self.aws, self.dynamodb, self.writer):
+            part.check()
+        for source in self.tables.values():
+            source.relay.check()
 
     def verify(self) -> list[TableComparison]:
         """Compare every DynamoDB table with its lake table."""
         return verify_tables(self.contracts, {DYNAMODB: DynamoDbSource(self.client())}, self.lake())
 
     def commits(self) -> list[dict[str, Any]]:
-        """The commits of all writers so far."""
-        return [commit for table in self.tables.values() for commit in table.events.commits()]
+        """The commits of all tables so far."""
+        return self.events.commits()
 
     def completion(self, table: str) -> dict[str, float]:
         """When each instant of a lake table's timeline was readable at the latest, in epoch seconds."""
-        return self.tables[table].events.completion(table)
+        return self.events.completion(table)
 
     def lake(self) -> Lake:
         """The lake that the writers write, to be read."""
@@ -168,15 +160,13 @@ class KeyValuePipeline(ExitStack):
 
     def memory_bytes(self) -> dict[str, int]:
         """Resident memory of each part with its children, now."""
-        pids = {"DynamoDB Local": self.dynamodb.pid}
-        for name, table in self.tables.items():
-            pids |= {f"Relay ({name})": table.relay.pid, f"Spark ({name})": table.writer.pid}
+        pids = {"DynamoDB Local": self.dynamodb.pid, "Spark (key-value)": self.writer.pid}
+        pids |= {f"Relay ({name})": table.relay.pid for name, table in self.tables.items()}
         return {name: resident_bytes(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts while the demo keeps them running."""
         streams = {
-            f"Kinesis stream of {name}": f"{table.contract.source.table} at {self.aws.endpoint}"
-            for name, table in self.tables.items()
+            f"Kinesis stream of {name}": f"{table.name} at {self.aws.endpoint}" for name, table in self.tables.items()
         }
         return {"DynamoDB": self.dynamodb.endpoint, **streams}

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import json
+import runpy
+import threading
 import uuid
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import UserError
+from headwater.lake.idle_pause import IdlePause
+from headwater.lake.job import Job
 from headwater.local.aws import AwsApi
+from headwater.paths import ROOT
 from tests.lake.accounts import SOURCE, Accounts, change, item
 
 RAW = "$json$data_infer_schema$_temporary$"
@@ -68,6 +77,75 @@ def test_a_stream_goes_on_from_its_checkpoint(spark: SparkSession, accounts: Acc
     follow()
     assert accounts.alive() == [("1", "2024-06", "Bea")]
     assert accounts.commits() == commits + 1
+
+
+class TwoTables:
+    """The shipped script's way with two tables in one job; each one's records come from files of a folder."""
+
+    def __init__(self, spark: SparkSession, aws_api: AwsApi, folder: Path) -> None:
+        self.tables = {name: Accounts(spark, aws_api, f"{name}-{uuid.uuid4().hex[:8]}") for name in ("one", "two")}
+        self.events: list[dict[str, Any]] = []
+        self._spark = spark
+        self._folder = folder
+        for name in self.tables:
+            (folder / name / "records").mkdir(parents=True)
+
+    def arrive(self, table: str, file: str, *changes: str) -> None:
+        """Let changes arrive in a table's stream."""
+        (self._folder / table / "records" / file).write_text("".join(change + "\n" for change in changes))
+
+    def follow(self, *, once: bool) -> None:
+        """Follow both streams as the job does."""
+        script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
+        options = argparse.Namespace(once=once, window_seconds=0.1)
+        work = []
+        for name, accounts in self.tables.items():
+            checkpoint = str(self._folder / name / "checkpoint")
+            work.append(script["TableWork"](name, accounts.changes(), accounts, "arn", checkpoint))
+        services: Any = SimpleNamespace(report=self.events.append)
+        settings: Any = None
+        running = Job([], {}, self._spark, services, settings, options, threading.Event())
+
+        def records(table: Any) -> DataFrame:
+            folder = str(self._folder / table.table / "records")
+            return self._spark.readStream.text(folder).withColumnRenamed("value", RAW)
+
+        script["follow"](running, work, records, options)
+
+    def running_queries(self) -> list[str | None]:
+        """The names of the queries that still run."""
+        return [query.name for query in self._spark.streams.active]
+
+
+@pytest.fixture
+def two_tables(spark: SparkSession, endpoint: str, aws_api: AwsApi, tmp_path: Path) -> TwoTables:
+    return TwoTables(spark, aws_api, tmp_path)
+
+
+def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: TwoTables) -> None:
+    two_tables.arrive("one", "1.txt", FIRST)
+    two_tables.arrive("two", "1.txt", FIRST, MOVED)
+    two_tables.follow(once=True)
+    one, two = two_tables.tables.values()
+    assert (one.alive(), two.alive()) == ([("1", "2024-01", "Ann")], [("1", "2024-06", "Bea")])
+    commits = two.commits()
+    two_tables.arrive("one", "2.txt", MOVED)
+    two_tables.follow(once=True)
+    assert one.alive() == two.alive()
+    assert two.commits() == commits
+
+
+def test_the_first_table_that_fails_ends_the_job_and_is_named(
+    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    # More bad records than the table takes.
+    two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
+    with pytest.raises(StreamingQueryException):
+        two_tables.follow(once=False)
+    failed = [event for event in two_tables.events if event["event"] == "failed"]
+    assert [(event["table"], "TooManyBadRecords" in event["message"]) for event in failed] == [("two", True)]
+    assert two_tables.running_queries() == []
 
 
 def test_a_source_without_the_record_is_refused(spark: SparkSession, accounts: Accounts) -> None:

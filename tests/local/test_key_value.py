@@ -52,7 +52,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipel
             pipeline.start_source()
             items.load(pipeline.client(), accounts.TABLE, accounts.generate(ITEMS, seed=7))
             dynamodb_tables.fill(pipeline.client(), contracts[1], scale=0.2, seed=7)
-            pipeline.start_writers()
+            pipeline.start_writer()
             pipeline.drain()
             yield pipeline
 
@@ -67,9 +67,9 @@ def open_commits(pipeline: KeyValuePipeline) -> set[str]:
 
 def kill_in_mid_batch(pipeline: KeyValuePipeline) -> None:
     wait_until("a commit in flight", lambda: bool(open_commits(pipeline)), timeout=120, poll=0.02)
-    pipeline.tables["accounts"].writer.kill()
+    pipeline.writer.kill()
     assert open_commits(pipeline), "the commit was over before the kill"
-    pipeline.tables["accounts"].start_writer()
+    pipeline.start_writer()
 
 
 def split(pipeline: KeyValuePipeline) -> None:
@@ -111,7 +111,7 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
     assert result.changes > 50
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
-    shards = {source.partition("/")[2] for source in pipeline.tables["accounts"].events.cursor()}
+    shards = [source for source in pipeline.events.cursor() if source.startswith(f"{accounts.TABLE}/")]
     assert len(shards) == 4, "the new shards were not read"
 
 
@@ -129,5 +129,5 @@ def test_each_contract_has_a_table_of_its_own_that_changes_reach(pipeline: KeyVa
     assert accounts_table.equal
     assert devices_table.equal
     assert devices_table.source_rows == 40 + summary.by_kind["put"] - summary.by_kind["delete"]
-    quarantined = [event for event in pipeline.tables["devices"].events.update() if event["event"] == "quarantine"]
+    quarantined = [event for event in pipeline.events.update() if event["event"] == "quarantine"]
     assert quarantined == []

@@ -159,7 +159,7 @@ def write_accounts(key_value: KeyValuePipeline) -> None:
     """Run the key-value pipeline under a workload until everything is in the lake."""
     key_value.start_source()
     items.load(key_value.client(), accounts.TABLE, accounts.generate(200, 1))
-    key_value.start_writers()
+    key_value.start_writer()
     accounts_workload.run(key_value.client, WorkloadPlan(seconds=20, changes=200, workers=2, seed=5))
     key_value.drain()
 

@@ -15,15 +15,20 @@ if TYPE_CHECKING:
 
 def test_every_environment_has_an_estimate(every: "Synthesized") -> None:
     estimate = cost.estimate(deployment(every), every.environment.name)
+    assert dict(estimate.unknown) == {}
     costs = estimate.by_resource()
     assert estimate.total == pytest.approx(sum(costs.values()))
     assert {"emr:Cluster", "stream:Cluster", "database:Cluster", "connect:SourceConnector"} <= set(costs)
-    assert all(line.cost > 0 for line in estimate.lines)
+    assert [line for line in estimate.lines if line.cost <= 0 and "discount" not in line.item] == []
 
 
 def test_no_environment_is_larger_than_its_budget(every: "Synthesized") -> None:
     budget = every.environment.monitoring.monthly_budget_usd
     assert cost.estimate(deployment(every), every.environment.name).total < budget
+
+
+def test_a_development_environment_with_every_part_costs_less_than_a_thousand_dollars(dev: "Synthesized") -> None:
+    assert cost.estimate(deployment(dev), "dev").total < 1000
 
 
 def test_production_costs_more_than_development(synthesize: Callable[[str], "Synthesized"]) -> None:
@@ -46,7 +51,7 @@ def test_a_change_is_seen_where_it_is(dev: "Synthesized") -> None:
         for resource in changed["headwater-dev-emr"]["Resources"].values()
         if resource["Type"] == "AWS::EMR::Cluster"
     ]
-    cluster["Properties"]["Instances"]["CoreInstanceGroup"]["InstanceCount"] = 5
+    cluster["Properties"]["Instances"]["MasterInstanceGroup"]["InstanceCount"] = 5
     after = cost.estimate(deployment(dev, changed), "dev").by_resource()
     ((name, old, new),) = cost.differences(before, after)
     assert (name, new > old) == ("emr:Cluster", True)

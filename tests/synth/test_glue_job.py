@@ -3,9 +3,9 @@
 import importlib.util
 import json
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from unittest import mock
 
 import aws_cdk as cdk
@@ -14,6 +14,7 @@ import pytest
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract
 from headwater.definitions import spark_settings
 from headwater.deployment.environment import Environment
 from headwater.deployment.environment_rules import read_environment
@@ -26,22 +27,24 @@ if TYPE_CHECKING:
 
 
 def job(synthesized: "Synthesized") -> dict[str, Any]:
-    return synthesized.only("AWS::Glue::Job", of="accounts")
+    return synthesized.only("AWS::Glue::Job")
 
 
 def arguments(synthesized: "Synthesized") -> dict[str, Any]:
     return dict(job(synthesized)["DefaultArguments"])
 
 
-def of_accounts(resources: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Those resources of the job's stack that belong to the job of the accounts: their logical ids have its name."""
-    return {name: dict(resource) for name, resource in resources.items() if "accounts" in name}
+def deployed(value: Any) -> str:
+    """A value of a template as CloudFormation hands it over; what it looks up is an ``x``."""
+    if isinstance(value, str):
+        return value
+    parts = value["Fn::Join"][1] if "Fn::Join" in value else [value.get("Fn::Sub", "x")]
+    return "".join(part if isinstance(part, str) else part.get("Fn::Sub", "x") for part in parts)
 
 
 def only(synthesized: "Synthesized", type_: str) -> tuple[str, dict[str, Any]]:
-    """Logical id and resource of the only resource of a type that the accounts' job has, or else the whole stack."""
-    resources = synthesized.resources(type_, "glue_job")
-    ((name, resource),) = (of_accounts(resources) or resources).items()
+    """Logical id and resource of the only resource of a type in the stack of the job."""
+    ((name, resource),) = synthesized.resources(type_, "glue_job").items()
     return name.partition("/")[2], resource
 
 
@@ -88,26 +91,26 @@ def test_the_script_takes_the_arguments_of_the_job(dev: "Synthesized") -> None:
     script = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(script)
     # Glue hands the job's own arguments to the script too, and adds some.
-    passed = [
-        text for name, value in arguments(dev).items() for text in (name, value if isinstance(value, str) else "x")
-    ]
-    options = script.arguments([*passed, "--JOB_NAME", "headwater-dev-accounts", "--JOB_RUN_ID", "jr_1"])
+    passed = [text for name, value in arguments(dev).items() for text in (name, deployed(value))]
+    options = script.arguments([*passed, "--JOB_NAME", "headwater-dev-key-value", "--JOB_RUN_ID", "jr_1"])
+    script.check_tables(["accounts"], options)
     assert options.database == "headwater_dev"
-    assert options.source_table == "headwater-dev-accounts"
-    assert options.window_seconds == 15
+    assert options.source_table == {"accounts": "headwater-dev-accounts"}
+    assert [uri.rpartition(".")[2] for uri in options.contract] == ["json"]
+    assert options.window_seconds == 30
     assert options.epoch == 1
 
 
 def test_the_job_reads_the_stream_of_its_table(every: "Synthesized") -> None:
     name = f"headwater-{every.environment.name}-accounts"
-    assert arguments(every)["--source-table"] == name
+    assert arguments(every)["--source-table"] == f"accounts={name}"
     assert arguments(every)["--database"] == f"headwater_{every.environment.name}"
-    assert json.dumps(arguments(every)["--stream-arn"]).endswith(f':stream/{name}"]]}}')
+    assert deployed(arguments(every)["--stream-arn"]).endswith(f":stream/{name}")
     assert json.dumps(arguments(every)["--checkpoint"]).endswith('"/checkpoints/accounts"]]}')
 
 
 def test_the_role_reads_one_stream_and_writes_one_table(every: "Synthesized") -> None:
-    text = json.dumps(policy(every, "Roleaccounts"))
+    text = json.dumps(policy(every, "Rolekeyvalue"))
     assert "kinesis:GetRecords" in text
     assert "/lake/accounts/*" in text
     for foreign in ("orders", "customers", "landing", '"/lake/*"', "dynamodb:"):
@@ -116,7 +119,7 @@ def test_the_role_reads_one_stream_and_writes_one_table(every: "Synthesized") ->
 
 def test_metrics_go_to_one_namespace_only(every: "Synthesized") -> None:
     (statement,) = [
-        statement for statement in policy(every, "Roleaccounts") if statement["Action"] == "cloudwatch:PutMetricData"
+        statement for statement in policy(every, "Rolekeyvalue") if statement["Action"] == "cloudwatch:PutMetricData"
     ]
     assert statement["Condition"] == {"StringEquals": {"cloudwatch:namespace": "Headwater"}}
 
@@ -135,7 +138,7 @@ def test_logs_are_kept_under_the_names_that_glue_gives_them(every: "Synthesized"
     (role,) = [
         name.partition("/")[2]
         for name in every.resources("AWS::IAM::Role", "glue_job")
-        if name.startswith("glue_job/Roleaccounts")
+        if name.startswith("glue_job/Rolekeyvalue")
     ]
     prefix = arguments(every)["--custom-logGroup-prefix"]
     groups = {
@@ -154,12 +157,12 @@ def test_the_run_begins_once_the_job_its_rights_and_its_logs_are_there(every: "S
     assert run["Properties"]["Name"] == job(every)["Name"]
     assert name in run["DependsOn"]
     needed = definition["DependsOn"]
-    for part in ("RoleaccountsDefaultPolicy", "ErrorLogs", "OutputLogs"):
+    for part in ("RolekeyvalueDefaultPolicy", "ErrorLogs", "OutputLogs"):
         assert [needed_id for needed_id in needed if needed_id.startswith(part)], part
 
 
 def test_whatever_ends_a_run_starts_the_next(every: "Synthesized") -> None:
-    rules = of_accounts(every.resources("AWS::Events::Rule", "glue_job"))
+    rules = every.resources("AWS::Events::Rule", "glue_job")
     (ended,) = [rule["Properties"] for rule in rules.values() if "EventPattern" in rule["Properties"]]
     assert ended["EventPattern"]["detail"]["jobName"] == [job(every)["Name"]]
     assert {"SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "EXPIRED"} <= set(ended["EventPattern"]["detail"]["state"])
@@ -170,19 +173,58 @@ def test_whatever_ends_a_run_starts_the_next(every: "Synthesized") -> None:
 
 def test_on_delete_nothing_starts_what_has_been_stopped(every: "Synthesized") -> None:
     run, _ = only(every, "Custom::HeadwaterGlueRun")
-    rules = of_accounts(every.resources("AWS::Events::Rule", "glue_job"))
-    assert len(rules) == 2
-    for rule in rules.values():
+    for rule in every.resources("AWS::Events::Rule", "glue_job").values():
         assert run in rule["DependsOn"]
 
 
 def test_the_runner_may_start_and_stop_these_jobs_only(every: "Synthesized") -> None:
     (statement,) = [statement for statement in policy(every, "RunsRole") if "glue:StartJobRun" in statement["Action"]]
-    jobs = statement["Resource"] if isinstance(statement["Resource"], list) else [statement["Resource"]]
-    names = [job["Properties"]["Name"] for job in every.resources("AWS::Glue::Job").values()]
-    assert len(jobs) == len(names)
-    for resource, name in zip(jobs, names, strict=True):
-        assert json.dumps(resource).rstrip('"]}').endswith(f":job/{name}")
+    assert json.dumps(statement["Resource"]).endswith(f':job/{job(every)["Name"]}"]]}}')
+
+
+SECOND = """
+table: devices
+description: One row per device.
+source: {database: dynamodb, table: headwater-devices}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: string, source_type: S}
+"""
+
+
+@pytest.mark.parametrize(
+    ("jobs", "tables"),
+    [
+        ("shared", {"key-value": ["accounts", "devices"]}),
+        ("per-table", {"accounts": ["accounts"], "devices": ["devices"]}),
+    ],
+)
+def test_all_tables_share_a_job_unless_the_environment_gives_each_its_own(
+    contracts: list[Contract],
+    assets: Assets,
+    new_app: Callable[[], cdk.App],
+    jobs: Literal["shared", "per-table"],
+    tables: dict[str, list[str]],
+) -> None:
+    second = parse_contract(SECOND, "devices.yaml")
+    (assets.build / "contracts" / "devices.json").write_text("devices")
+    settings = read_environment("dev", CONFIG)
+    settings = msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, jobs=jobs))
+    template = Template.from_stack(application.build(new_app(), settings, [*contracts, second], assets).glue_job)
+    found = {}
+    for job in template.find_resources("AWS::Glue::Job").values():
+        values = job["Properties"]["DefaultArguments"]
+        bound = [
+            [pair.partition("=")[0] for pair in deployed(values[name]).split(",")]
+            for name in ("--source-table", "--stream-arn", "--checkpoint")
+        ]
+        assert bound[0] == bound[1] == bound[2]
+        assert deployed(values["--contract"]).count(".json") == len(bound[0])
+        found[job["Properties"]["Name"].removeprefix("headwater-dev-")] = bound[0]
+    assert found == tables
+    assert len(template.find_resources("Custom::HeadwaterGlueRun")) == len(tables)
 
 
 @pytest.fixture(scope="module")
@@ -193,7 +235,7 @@ def definition(
 
     def of(settings: Environment) -> str:
         stack = application.build(new_app(), settings, contracts, assets).glue_job
-        (run,) = of_accounts(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun")).values()
+        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
         return str(run["Properties"]["Definition"])
 
     return of
@@ -225,7 +267,7 @@ def test_a_changed_file_restarts_the_run(
     def definition() -> str:
         with mock.patch.object(Assets, "glue_script", return_value=script):
             stack = application.build(new_app(), settings, contracts, Assets(ROOT, build)).glue_job
-        (run,) = of_accounts(Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun")).values()
+        (run,) = Template.from_stack(stack).find_resources("Custom::HeadwaterGlueRun").values()
         return str(run["Properties"]["Definition"])
 
     before = definition()

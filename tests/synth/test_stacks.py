@@ -302,16 +302,21 @@ def test_what_runs_on_a_node_of_emr_fits_into_its_memory(every: "Synthesized") -
     }
     settings |= dict(text.split("=", 1) for text in arguments if isinstance(text, str) and text.startswith("spark."))
     mib = {key: int(digits[1]) for key, value in settings.items() if (digits := re.fullmatch(r"(\d+)(m|MB)?", value))}
-    primary, core = (
-        INSTANCE_TYPES[cluster["Instances"][f"{group}InstanceGroup"]["InstanceType"]]["MemoryInfo"]["SizeInMiB"]
-        for group in ("Master", "Core")
-    )
+    memory = {
+        group: INSTANCE_TYPES[nodes["InstanceType"]]["MemoryInfo"]["SizeInMiB"]
+        for group, nodes in cluster["Instances"].items()
+        if group.endswith("InstanceGroup")
+    }
     trino = mib["query.max-memory-per-node"] + mib["memory.heap-headroom-per-node"] + node_memory.TRINO_PROCESS
     driver = mib["spark.driver.memory"] + node_memory.DRIVER_PROCESS
     yarn = mib["yarn.nodemanager.resource.memory-mb"]
     executor = mib["spark.executor.memory"] + mib["spark.executor.memoryOverhead"]
-    assert node_memory.PRIMARY_SYSTEM + driver + trino <= primary
-    assert node_memory.CORE_SYSTEM + yarn + trino <= core
+    on_primary = node_memory.PRIMARY_SYSTEM + driver + trino
+    if "CoreInstanceGroup" in memory:
+        assert node_memory.CORE_SYSTEM + yarn + trino <= memory["CoreInstanceGroup"]
+    else:
+        on_primary += node_memory.CORE_DAEMONS + yarn
+    assert on_primary <= memory["MasterInstanceGroup"]
     # The application master: Spark's default of 512 MiB and the least overhead of 384, in YARN's steps.
     assert executor + 1024 <= yarn == mib["yarn.scheduler.maximum-allocation-mb"]
 

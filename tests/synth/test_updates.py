@@ -38,6 +38,15 @@ def test_a_contract_of_each_source_can_be_removed(dev: Synthesized, more: Templa
     assert refusals(more, templates(dev)) == []
 
 
+def test_the_last_contract_of_dynamodb_can_be_removed_and_added_again(
+    dev: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    relational = of_database(contracts, POSTGRESQL)
+    without = templates(Synthesized(new_app(), read_environment("dev", CONFIG), relational, assets))
+    assert refusals(templates(dev), without) == []
+    assert refusals(without, templates(dev)) == []
+
+
 def test_settings_can_be_changed_and_changed_back(
     dev: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:

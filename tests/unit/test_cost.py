@@ -89,19 +89,36 @@ def test_the_writer_pays_for_its_looks_by_the_longest_pause_that_the_environment
         items = quantities(Step=("Custom::HeadwaterStep", step), **topics)
         return items["looks for landing objects"] * 1e6
 
-    idle_seconds = 730 * 3600 - 90_000 * 10
+    commits = 60 * 3600 / 10
+    idle_seconds = 730 * 3600 - commits * 10
     # In the ten seconds between two commits: at 0, 0.5, 1.5, 3.5 and 7.5 seconds, or every half second.
-    assert listings("30", 1) == pytest.approx(2 * 2 * (90_000 * 5 + idle_seconds / 30))
+    assert listings("30", 1) == pytest.approx(2 * 2 * (commits * 5 + idle_seconds / 30))
     assert listings("0.5", 1) == pytest.approx(2 * 2 * 730 * 3600 * 2)
     assert listings("30", 3) == 2 * listings("30", 1)
+
+
+def test_spot_is_a_discount_that_is_named_as_an_assumption() -> None:
+    nodes = {"InstanceType": "m7g.xlarge", "InstanceCount": 1, "Market": "SPOT"}
+    cluster = ("AWS::EMR::Cluster", {"Instances": {"MasterInstanceGroup": nodes}})
+    items = quantities(Cluster=cluster)
+    assert items["primary nodes"] == items["primary nodes, EMR"] == 730
+    assert items["primary nodes, Spot discount"] == -730 * cost.assumed("spot_discount")
+    assert "guess" in cost.price_list()["assumptions"]["spot_discount"]["reason"]
+
+
+def test_an_environment_may_have_assumptions_of_its_own() -> None:
+    bucket = deployment(Lake=("AWS::S3::Bucket", {}))
+    (dev,) = cost.estimate(bucket, "dev").lines
+    (prod,) = cost.estimate(bucket, "prod").lines
+    assert (dev.quantity, prod.quantity) == (20, 200)
 
 
 @pytest.mark.parametrize(
     ("properties", "items"),
     [
-        ({"ShardCount": 2}, {"shards": 1460, "records": 10}),
-        ({"ShardCount": 2, "RetentionPeriodHours": 48}, {"shards": 1460, "records": 10, "retention": 1460}),
-        ({"StreamModeDetails": {"StreamMode": "ON_DEMAND"}}, {"stream": 730, "written": 10, "read": 10}),
+        ({"ShardCount": 2}, {"shards": 1460, "records": 2}),
+        ({"ShardCount": 2, "RetentionPeriodHours": 48}, {"shards": 1460, "records": 2, "retention": 1460}),
+        ({"StreamModeDetails": {"StreamMode": "ON_DEMAND"}}, {"stream": 730, "written": 2, "read": 2}),
     ],
 )
 def test_a_stream_pays_by_shard_or_by_use(properties: dict[str, Any], items: dict[str, float]) -> None:
@@ -109,8 +126,13 @@ def test_a_stream_pays_by_shard_or_by_use(properties: dict[str, Any], items: dic
 
 
 def test_a_glue_job_pays_for_its_workers_around_the_clock() -> None:
-    items = quantities(Job=("AWS::Glue::Job", {"WorkerType": "G.025X", "NumberOfWorkers": 2}))
+    arguments = {"--source-table": "a=x,b=y", "--window-seconds": "30"}
+    job = {"WorkerType": "G.025X", "NumberOfWorkers": 2, "DefaultArguments": arguments}
+    items = quantities(Job=("AWS::Glue::Job", job))
     assert items["workers"] == 0.25 * 2 * 730
+    assert items["metrics"] == 2 * cost.assumed("metrics_per_table")
+    commits = 2 * 60 * 3600 / 30
+    assert items["commits, writing"] == pytest.approx(commits * cost.assumed("commit_writes") / 1e6)
 
 
 def test_an_endpoint_pays_by_zone_and_a_gateway_not_at_all() -> None:
@@ -125,17 +147,17 @@ def test_types_without_a_price_are_all_named() -> None:
         cost.estimate(deployment(One=("AWS::ES::Domain", {}), Two=("Custom::Other", {})), "dev")
 
 
-def test_an_instance_type_without_a_price_is_named() -> None:
-    with pytest.raises(UserError, match=r"prices\.yaml: p4d\.24xlarge: found no price, expected .* for lake:One"):
-        cost.estimate(deployment(One=("AWS::EC2::Instance", {"InstanceType": "p4d.24xlarge"})), "dev")
-
-
-def test_a_region_without_prices_is_named() -> None:
-    elsewhere = Deployment(
-        {"headwater-dev-lake": {"Resources": {"One": {"Type": "AWS::SecretsManager::Secret"}}}}, "eu-west-1"
-    )
-    with pytest.raises(UserError, match=r"secret_month: found no price in eu-west-1"):
-        cost.estimate(elsewhere, "dev")
+def test_what_has_no_price_is_named_and_left_out_of_the_total() -> None:
+    resources = {
+        "Large": ("AWS::EC2::Instance", {"InstanceType": "p4d.24xlarge"}),
+        "Secret": ("AWS::SecretsManager::Secret", {}),
+    }
+    here = cost.estimate(deployment(**resources), "dev")
+    assert dict(here.unknown) == {"p4d.24xlarge": "lake:Large"}
+    assert here.document()["unknown"] == ["p4d.24xlarge"]
+    templates = {"headwater-dev-lake": {"Resources": {"Secret": {"Type": "AWS::SecretsManager::Secret"}}}}
+    elsewhere = cost.estimate(Deployment(templates, "eu-west-1"), "dev")
+    assert (elsewhere.total, dict(elsewhere.unknown)) == (0, {"secret_month": "lake:Secret"})
 
 
 def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> None:
@@ -196,6 +218,15 @@ def test_the_command_shows_the_difference_to_an_earlier_estimate(assembly: Path,
     out = run("dev", "--against", str(earlier), "--synthesized", str(assembly))
     assert re.search(r"lake:Old +│ +2\.00 +│ +0\.00 +│ +-2\.00", out)
     assert re.search(r"all +│ +2\.00 +│ +0\.40 +│ +-1\.60", out)
+
+
+def test_the_command_says_which_prices_it_does_not_know_and_what_it_leaves_out(assembly: Path) -> None:
+    manifest = assembly / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(REGION, "eu-west-1"))
+    out = run("dev", "--synthesized", str(assembly))
+    assert re.search(r"Without a price in eu-west-1.*\n +secret_month, for lake:Secret", out)
+    assert "Not in the estimate:" in out
+    assert "AWS Support, and taxes" in out
 
 
 @pytest.mark.parametrize("content", ["", "[]", '{"environment": "prod", "resources": {}}'])

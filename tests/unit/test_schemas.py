@@ -81,7 +81,7 @@ def changed(document: Any, field: str, value: Any) -> Any:
         ("sizee", 1),
         ("emr.cores", 1),
         ("emr", "big"),
-        ("emr.core_nodes", 0),
+        ("emr.core_nodes", -1),
         ("emr.core_nodes", "1"),
         ("account", 123456789012),
         ("account", "1234"),
