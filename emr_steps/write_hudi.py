@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 
+from headwater.contract.model import Contract
 from headwater.lake import job
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
-from headwater.lake.job import Job
+from headwater.lake.job import CommitNext, Job, prepared
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 
@@ -35,13 +37,12 @@ def main(argv: list[str]) -> int:
     options = arguments(argv)
 
     def write(running: Job) -> None:
-        work = {
-            contract.table: LandedChanges(
-                running.writer(contract),
-                Landing(running.services.s3, options.landing, f"{options.topic_prefix}.{contract.source.table}"),
-            ).commit_next
-            for contract in running.contracts
-        }
+        def changes(contract: Contract) -> CommitNext:
+            topic = f"{options.topic_prefix}.{contract.source.table}"
+            landing = Landing(running.services.s3, options.landing, topic)
+            return LandedChanges(running.writer(contract), landing).commit_next
+
+        work = {contract.table: prepared(partial(changes, contract)) for contract in running.contracts}
         running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
 
     return job.main("headwater write_hudi", options.contract, options, write)

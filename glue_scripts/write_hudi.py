@@ -3,7 +3,7 @@
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
 both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater backfill`` asks
-for are loaded in between. The first table that fails ends the run, and its error names the table.
+for are loaded in between. A table that fails ends the run minutes later, and its error names the table.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -19,12 +19,13 @@ import boto3
 from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
+from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.lake import job
 from headwater.lake.backfill import Backfill
 from headwater.lake.backfill_requests import BackfillRequests
 from headwater.lake.idle_pause import EXPORTS_PAUSE, IdlePause
-from headwater.lake.job import CommitNext, Job
+from headwater.lake.job import CommitNext, Job, prepared
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
 from headwater.lake.streamed_changes import StreamedChanges
 
@@ -37,6 +38,12 @@ class TableWork(NamedTuple):
     backfill: Backfill
     stream_arn: str
     checkpoint: str | None
+
+
+MakeWork = Mapping[str, Callable[[], TableWork]]
+"""What makes the work of each lake table, in the thread that does it."""
+_BATCH_SECONDS = 600.0
+"""How long a batch may take to end when the run ends."""
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -85,26 +92,26 @@ def write(running: Job, options: argparse.Namespace) -> None:
     """Follow the streams, and load exports between their commits, until the job is told to stop. Raises UserError where
     the arguments do not name the tables of the contracts."""
     check_tables([contract.table for contract in running.contracts], options)
-    work = []
-    for contract in running.contracts:
-        writer = running.writer(contract)
-        if options.starting_position == TRIM_HORIZON:
-            writer.note_streaming_start()
-        source_table = options.source_table[contract.table]
-        requests = BackfillRequests(running.services.s3, options.lake, contract.table)
-        work.append(
-            TableWork(
-                contract.table,
-                StreamedChanges(writer, source_table),
-                Backfill(writer, requests, source_table),
-                options.stream_arn[contract.table],
-                options.checkpoint.get(contract.table),
-            )
-        )
+    work = {contract.table: partial(_table_work, running, contract, options) for contract in running.contracts}
     if options.source == "api":
         follow_api(running, work, options)
     else:
         follow_glue(running, work, options)
+
+
+def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -> TableWork:
+    writer = running.writer(contract)
+    if options.starting_position == TRIM_HORIZON:
+        writer.note_streaming_start()
+    source_table = options.source_table[contract.table]
+    requests = BackfillRequests(running.services.s3, options.lake, contract.table)
+    return TableWork(
+        contract.table,
+        StreamedChanges(writer, source_table),
+        Backfill(writer, requests, source_table),
+        options.stream_arn[contract.table],
+        options.checkpoint.get(contract.table),
+    )
 
 
 def check_tables(tables: list[str], options: argparse.Namespace) -> None:
@@ -118,13 +125,17 @@ def check_tables(tables: list[str], options: argparse.Namespace) -> None:
             raise UserError(f"{argument}: found {found}, expected a value for each of {', '.join(tables)}")
 
 
-def follow_api(running: Job, work: list[TableWork], options: argparse.Namespace) -> None:
+def follow_api(running: Job, work: MakeWork, options: argparse.Namespace) -> None:
     """Follow the streams through the Kinesis API."""
     pause = min(options.window_seconds, 1.0)
-    running.run({table.table: _commits_read(running, table, options) for table in work}, IdlePause(pause, pause))
+    running.run(
+        {table: prepared(partial(_commits_read, running, make, options)) for table, make in work.items()},
+        IdlePause(pause, pause),
+    )
 
 
-def _commits_read(running: Job, table: TableWork, options: argparse.Namespace) -> CommitNext:
+def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse.Namespace) -> CommitNext:
+    table = make()
     stream = KinesisStream(boto3.client("kinesis"), table.stream_arn, options.starting_position)
 
     def commit_next() -> bool:
@@ -138,7 +149,7 @@ def _commits_read(running: Job, table: TableWork, options: argparse.Namespace) -
     return commit_next
 
 
-def follow_glue(running: Job, work: list[TableWork], options: argparse.Namespace) -> None:
+def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> None:
     """Follow the streams with Glue's Kinesis source."""
     from awsglue.context import GlueContext
 
@@ -162,15 +173,17 @@ def follow_glue(running: Job, work: list[TableWork], options: argparse.Namespace
 
 
 def follow(
-    running: Job, work: list[TableWork], records: Callable[[TableWork], DataFrame], options: argparse.Namespace
+    running: Job, work: MakeWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
 ) -> None:
-    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. The first
-    query that fails ends the others, and its error is raised."""
+    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. A query that
+    fails ends the run as ``Job.run`` says, after the other queries' current batches."""
     queries: dict[str, StreamingQuery] = {}
 
-    def commits(table: TableWork) -> CommitNext:
+    def commits(make: Callable[[], TableWork]) -> CommitNext:
+        table = make()
+        query = queries[table.table] = _started(table, records(table), options)
+
         def commit_next() -> bool:
-            query = queries[table.table]
             if not query.isActive:
                 failure = query.exception()
                 if failure is not None:
@@ -182,24 +195,20 @@ def follow(
         return commit_next
 
     try:
-        for table in work:
-            queries[table.table] = _started(running, table, records(table), options)
-        running.run({table.table: commits(table) for table in work}, EXPORTS_PAUSE)
+        running.run({table: prepared(partial(commits, make)) for table, make in work.items()}, EXPORTS_PAUSE)
         if options.once:
             for query in queries.values():
                 query.awaitTermination()
     finally:
-        for query in queries.values():
-            query.stop()
+        _stop(queries.values())
     for query in queries.values():
         failure = query.exception()
         if failure is not None:
             raise failure
 
 
-def _started(running: Job, table: TableWork, frame: DataFrame, options: argparse.Namespace) -> StreamingQuery:
-    """The query of one table, started. Its batches share Spark with the other tables' fairly, in a pool of its own."""
-    running.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table.table)
+def _started(table: TableWork, frame: DataFrame, options: argparse.Namespace) -> StreamingQuery:
+    """The query of one table, started. Its batches have the scheduler's pool of the thread that starts it."""
     stream = (
         frame.writeStream.queryName(table.table)
         .foreachBatch(table.changes.commit_frame)
@@ -210,6 +219,16 @@ def _started(running: Job, table: TableWork, frame: DataFrame, options: argparse
     else:
         stream = stream.trigger(processingTime=f"{options.window_seconds} seconds")
     return stream.start()
+
+
+def _stop(queries: Collection[StreamingQuery]) -> None:
+    """Stop queries between two batches, since a stop within one throws its work away; after ``_BATCH_SECONDS``
+    nevertheless."""
+    end = time.monotonic() + _BATCH_SECONDS
+    for query in queries:
+        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+            time.sleep(0.1)
+        query.stop()
 
 
 if __name__ == "__main__":

@@ -112,7 +112,7 @@ class ConnectStack(HeadwaterStack):
         self._grant_keep_connectors([connectors.source_name(capture), connectors.sink_name(capture)])
 
         source_name, source_config = connectors.source_connector(contracts, capture)
-        source_role, source_group = self._principal("Source"), self._security_group("Source")
+        source_role, source_group = self._principal("Source", source_name), self._security_group("Source")
         database.grant_connect(source_group)
         database.grant_log_in(source_role, "cdc")
         stream.grant_write(source_role, connectors.topics(contracts, capture))
@@ -131,7 +131,7 @@ class ConnectStack(HeadwaterStack):
         source.node.add_dependency(self._publication(database, contracts, assets))
 
         sink_name, sink_config = connectors.sink_connector(contracts, capture)
-        sink_role, sink_group = self._principal("Sink"), self._security_group("Sink")
+        sink_role, sink_group = self._principal("Sink", sink_name), self._security_group("Sink")
         lake.grant_land(sink_role)
         stream.grant_read(sink_role, connectors.table_topics(contracts, capture), connectors.sink_group(capture))
         self._connector(
@@ -171,12 +171,16 @@ class ConnectStack(HeadwaterStack):
             properties_file_content=base64.b64encode(content).decode(),
         )
 
-    def _principal(self, part: str) -> iam.Role:
+    def _principal(self, part: str, name: str) -> iam.Role:
+        """The role of the connector of that name."""
         return iam.Role(
             self,
             f"{part}Role",
             description=f"Headwater's {part.lower()} connector",
-            assumed_by=self.service_principal("kafkaconnect.amazonaws.com"),
+            assumed_by=self.service_principal(
+                "kafkaconnect.amazonaws.com",
+                self.format_arn(service="kafkaconnect", resource="connector", resource_name=f"{name}/*"),
+            ),
         )
 
     def _security_group(self, part: str) -> ec2.SecurityGroup:

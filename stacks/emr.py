@@ -143,14 +143,36 @@ class EmrStack(HeadwaterStack):
             self,
             "ServiceRole",
             description="EMR itself: instances, volumes, interfaces",
-            assumed_by=self.service_principal("elasticmapreduce.amazonaws.com"),
+            assumed_by=self.service_principal(
+                "elasticmapreduce.amazonaws.com", self.format_arn(service="elasticmapreduce", resource="*")
+            ),
             managed_policies=[iam.ManagedPolicy.from_aws_managed_policy_name("service-role/AmazonEMRServicePolicy_v2")],
         )
         policy = "arn:<AWS::Partition>:iam::aws:policy/service-role/AmazonEMRServicePolicy_v2"
         acknowledge(role, f"IAM4[Policy::{policy}]", Reason.EMR_OWN_POLICY)
         # EC2 uses the key on the service's behalf for as long as a volume is attached.
         self._key.grant(role, *_USE_KEY, "kms:CreateGrant", "kms:DescribeKey", "kms:GenerateDataKeyWithoutPlaintext")
+        if self.environment_settings.emr.market == "spot":
+            self._grant_first_spot_request(role)
         return role
+
+    def _grant_first_spot_request(self, role: iam.Role) -> None:
+        """Let EMR make EC2's role for Spot, which an account lacks until its first request. EMR's policy does not."""
+        spot = "spot.amazonaws.com"
+        role.add_to_policy(
+            iam.PolicyStatement(
+                actions=["iam:CreateServiceLinkedRole"],
+                resources=[
+                    self.format_arn(
+                        service="iam",
+                        region="",
+                        resource="role",
+                        resource_name=f"aws-service-role/{spot}/AWSServiceRoleForEC2Spot",
+                    )
+                ],
+                conditions={"StringEquals": {"iam:AWSServiceName": spot}},
+            )
+        )
 
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
         """The groups of primary node, core nodes and service access. The stack has the rules that EMR would otherwise

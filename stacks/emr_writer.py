@@ -106,13 +106,17 @@ class EmrWriterStack(HeadwaterStack):
         restarts.every(_RESTART_MINUTES, "WriterRegularly", f"Adds {self.step_name} where it does not run")
 
     def _grant_keep_step(self, role: iam.Role) -> None:
-        """Let the custom resource list, add and cancel the steps of this environment's cluster, also of one that was
-        replaced."""
+        """Let the custom resource add and cancel the steps of this environment's clusters, and look at any cluster: one
+        that EMR has forgotten has no tag to know it by, and must be told from one that may not be seen."""
         clusters = self.format_arn(service="elasticmapreduce", resource="cluster", resource_name="*")
-        actions = ("AddJobFlowSteps", "CancelSteps", "DescribeCluster", "ListSteps")
         iam.Grant.add_to_principal(
             grantee=role,
-            actions=[f"elasticmapreduce:{action}" for action in actions],
+            actions=["elasticmapreduce:DescribeCluster", "elasticmapreduce:ListSteps"],
+            resource_arns=[clusters],
+        )
+        iam.Grant.add_to_principal(
+            grantee=role,
+            actions=["elasticmapreduce:AddJobFlowSteps", "elasticmapreduce:CancelSteps"],
             resource_arns=[clusters],
             conditions={
                 "StringEquals": {f"elasticmapreduce:ResourceTag/{ENVIRONMENT_TAG}": self.environment_settings.name}

@@ -13,7 +13,8 @@ from stacks.base import HeadwaterStack
 def look_up(
     stack: HeadwaterStack, name: str, call: custom.AwsSdkCall, action: str, resources: Sequence[str]
 ) -> custom.AwsCustomResource:
-    """Call one operation of AWS's when the stack is created, and again when ``call`` changes, and at no other time.
+    """Call one operation of AWS's when the stack is created, and again when ``call`` or CDK's own part of the resource
+    changes, as a new version of CDK may make it.
 
     ``action`` is the right that the call needs, on ``resources``. The role and the log group have ``name`` in theirs.
     """

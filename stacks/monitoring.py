@@ -267,7 +267,9 @@ class MonitoringStack(HeadwaterStack):
 
     def _graph(self, title: str, watched: Mapping[str, _Metric], description: str, limit: _Limit) -> None:
         """Draw a graph of metrics, and raise an alarm for each that passes the limit. ``watched`` holds the metrics by
-        the names of their alarms."""
+        the names of their alarms. CloudWatch refuses a graph without metrics, so none makes no graph."""
+        if not watched:
+            return
         for name, metric in watched.items():
             alarm = cloudwatch.Alarm(
                 self,

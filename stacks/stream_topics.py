@@ -10,7 +10,6 @@ import base64
 import json
 from collections.abc import Mapping
 
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_msk as msk
 from aws_cdk import custom_resources as custom
 from constructs import Construct
@@ -18,6 +17,7 @@ from constructs import Construct
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
+from stacks.look_up import look_up
 from stacks.nag import Reason, acknowledge
 from stacks.stream import StreamStack
 
@@ -59,32 +59,13 @@ class StreamTopicsStack(HeadwaterStack):
 
     def _look_up_brokers(self) -> str:
         """The bootstrap addresses, which AWS::MSK::Cluster does not return."""
-        look_up = custom.AwsSdkCall(
+        call = custom.AwsSdkCall(
             service="kafka",
             action="getBootstrapBrokers",
             parameters={"ClusterArn": self._cluster_arn},
             physical_resource_id=custom.PhysicalResourceId.of("bootstrap-brokers"),
             output_paths=["BootstrapBrokerStringSaslIam"],
         )
-        logs = self.log_group(self, "BootstrapBrokersLogs", "bootstrap-brokers")
-        role = iam.Role(
-            self,
-            "BootstrapBrokersRole",
-            description="Headwater's look-up of the brokers",
-            assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"),
-        )
-        logs.grant_write(role)
-        resource = custom.AwsCustomResource(
-            self,
-            "BootstrapBrokers",
-            on_create=look_up,
-            on_update=look_up,
-            install_latest_aws_sdk=False,
-            log_group=logs,
-            role=role,
-            policy=custom.AwsCustomResourcePolicy.from_statements(
-                [iam.PolicyStatement(actions=["kafka:GetBootstrapBrokers"], resources=["*"])]
-            ),
-        )
+        resource = look_up(self, "BootstrapBrokers", call, "kafka:GetBootstrapBrokers", ["*"])
         acknowledge(resource, "IAM5[Resource::*]", Reason.ACTION_TAKES_NO_RESOURCE)
         return resource.get_response_field("BootstrapBrokerStringSaslIam")

@@ -39,6 +39,14 @@ def deploy(
 
 def _incomplete(environment: Environment, stacks: Sequence[str]) -> list[str]:
     try:
+        account = boto3.client("sts", region_name=environment.region).get_caller_identity()["Account"]
+        if account != environment.account:
+            # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In this one the
+            # stacks are not, so that all would be taken for new and lose their protection.
+            raise UserError(
+                f"credentials: found the account {account}, expected {environment.account}, the account of "
+                f"{environment.name}"
+            )
         return incomplete(boto3.client("cloudformation", region_name=environment.region), stacks)
     except (BotoCoreError, ClientError) as error:
         raise UserError(

@@ -101,7 +101,13 @@ def _instance_rule(environment: Environment, field: str) -> Rule:
     expected = either(same_family) if same_family else f"a type of the families {either(families)}"
     # The families of these letters have a known memory per vCPU, which the writer's settings are made of.
     sized = re.fullmatch(r"[cmr]\d+[a-z-]*\.\d*xlarge", type_) is not None
-    return Rule(field, type_ in offered, f"{expected}, {_OF_EMR} ({_origin('emr_releases')})", only_warns=sized)
+    may_be_new = sized and _family(type_) not in _lists()["emr_releases"]["unencrypted"]
+    return Rule(
+        field,
+        type_ in offered,
+        f"{expected}, {_OF_EMR} ({_origin('emr_releases')})",
+        only_warns=may_be_new,
+    )
 
 
 def _family(instance_type: str) -> str:
@@ -120,8 +126,8 @@ def _why_refused(field: str, name: str, value: str) -> str | None:
     runtimes = RUNTIMES.get(field)
     if runtimes is not None and value in _lists()[runtimes]["values"]:
         return shortfall(runtimes, value)
-    refused: dict[str, str] = _lists()[name].get("refused", {})
-    return next((why for start, why in refused.items() if value.startswith(start)), None)
+    required: dict[str, str] | None = _lists()[name].get("required")
+    return None if required is None or re.fullmatch(required["pattern"], value) else required["why"]
 
 
 def _origin(name: str) -> str:

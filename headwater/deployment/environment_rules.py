@@ -18,6 +18,7 @@ from headwater.errors import UserError
 from headwater.yaml_files import convert, read_yaml, refusal
 
 # RFC 1918.
+_MINUTE = 60
 _PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 
 
@@ -110,6 +111,13 @@ def _monitoring_rules(environment: Environment) -> Iterator[Rule]:
     # A change waits for its window, or to be landed and found, and then for the commit.
     until_found = math.ceil(environment.connect.flush_ms / 1000) + environment.emr.idle_seconds_max
     slowest = max(environment.glue.window_seconds, until_found)
+    # The alarm on freshness wants a figure in three of five minutes.
+    yield Rule("glue.window_seconds", environment.glue.window_seconds <= _MINUTE, f"1 to {_MINUTE}")
+    yield Rule(
+        "connect.flush_ms",
+        until_found <= _MINUTE,
+        f"at most {_MINUTE} seconds together with emr.idle_seconds_max ({environment.emr.idle_seconds_max})",
+    )
     yield Rule(
         "monitoring.freshness_seconds",
         settings.freshness_seconds >= 2 * slowest,

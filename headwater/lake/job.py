@@ -36,6 +36,8 @@ CommitNext = Callable[[], bool]
 
 _EXPECTED = (UserError, LandingGap, LeaseLost, ProgressMissing, TooManyBadRecords, ValueError)
 _IDLE_REPORT_SECONDS = 30.0
+GRACE_SECONDS = 300.0
+"""How long the other tables go on after one has failed. The next run of the script then tries all of them again."""
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -77,16 +79,19 @@ class Job:
 
     def run(self, work: Mapping[str, CommitNext], pause: IdlePause) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. A table without work is looked at again after ``pause``. The first error stops all threads after their
-        current commit, and is raised."""
-        errors: list[BaseException] = []
+        stop. A table without work is looked at again after ``pause``. A table that fails does no more; the others go on
+        for ``GRACE_SECONDS`` and end their current commit. The first error is then raised."""
+        errors: list[tuple[float, BaseException]] = []
+
+        def ends() -> bool:
+            return self.stop.is_set() or (bool(errors) and self.clock() - errors[0][0] >= GRACE_SECONDS)
 
         def loop(table: str, commit_next: CommitNext) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
             reported = -math.inf
             idle_looks = 0
             try:
-                while not self.stop.is_set():
+                while not ends():
                     if commit_next():
                         idle_looks = 0
                         continue
@@ -97,9 +102,8 @@ class Job:
                         self.services.report({"event": "idle", "table": table})
                     idle_looks += 1
                     self.stop.wait(pause.after(idle_looks))
-            except BaseException as error:  # whatever it is, the caller must see it and the others must stop
-                errors.append(error)
-                self.stop.set()
+            except BaseException as error:  # whatever it is, the caller must see it
+                errors.append((self.clock(), error))
                 # Which of the tables it was, as the error itself may not say.
                 failure = {"event": "failed", "table": table, "error": type(error).__name__, "message": str(error)}
                 self.services.report(failure)
@@ -110,7 +114,19 @@ class Job:
         for thread in threads:
             thread.join()
         if errors:
-            raise errors[0]
+            raise errors[0][1]
+
+
+def prepared(prepare: Callable[[], CommitNext]) -> CommitNext:
+    """Work that is prepared when it is first asked for, so that a table that cannot be prepared fails alone."""
+    ready: list[CommitNext] = []
+
+    def commit_next() -> bool:
+        if not ready:
+            ready.append(prepare())
+        return ready[0]()
+
+    return commit_next
 
 
 @contextmanager

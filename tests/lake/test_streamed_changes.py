@@ -6,7 +6,9 @@ import argparse
 import json
 import runpy
 import threading
+import time
 import uuid
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.errors import UserError
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
+from headwater.lake.streamed_changes import StreamedChanges
 from headwater.local.aws import AwsApi
 from headwater.paths import ROOT
 from tests.lake.accounts import SOURCE, Accounts, change, item
@@ -98,10 +101,9 @@ class TwoTables:
         """Follow both streams as the job does."""
         script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
         options = argparse.Namespace(once=once, window_seconds=0.1)
-        work = []
-        for name, accounts in self.tables.items():
-            checkpoint = str(self._folder / name / "checkpoint")
-            work.append(script["TableWork"](name, accounts.changes(), accounts, "arn", checkpoint))
+        work = {
+            name: partial(self._work, script["TableWork"], name, accounts) for name, accounts in self.tables.items()
+        }
         services: Any = SimpleNamespace(report=self.events.append)
         settings: Any = None
         running = Job([], {}, self._spark, services, settings, options, threading.Event())
@@ -111,6 +113,9 @@ class TwoTables:
             return self._spark.readStream.text(folder).withColumnRenamed("value", RAW)
 
         script["follow"](running, work, records, options)
+
+    def _work(self, make: Any, name: str, accounts: Accounts) -> Any:
+        return make(name, accounts.changes(), accounts, "arn", str(self._folder / name / "checkpoint"))
 
     def running_queries(self) -> list[str | None]:
         """The names of the queries that still run."""
@@ -135,17 +140,29 @@ def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: T
     assert two.commits() == commits
 
 
-def test_the_first_table_that_fails_ends_the_job_and_is_named(
+def test_a_table_that_fails_ends_the_run_after_the_others_have_worked(
     two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 1.0)
+    one = two_tables.tables["one"]
+    commit = StreamedChanges.commit_frame
+
+    def slowly(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
+        if changes._writer is one.changes()._writer:
+            time.sleep(4)
+        commit(changes, frame, batch_id)
+
+    monkeypatch.setattr(StreamedChanges, "commit_frame", slowly)
     # More bad records than the table takes.
     two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
+    two_tables.arrive("one", "1.txt", FIRST)
     with pytest.raises(StreamingQueryException):
         two_tables.follow(once=False)
     failed = [event for event in two_tables.events if event["event"] == "failed"]
     assert [(event["table"], "TooManyBadRecords" in event["message"]) for event in failed] == [("two", True)]
     assert two_tables.running_queries() == []
+    assert one.alive() == [("1", "2024-01", "Ann")]
 
 
 def test_a_source_without_the_record_is_refused(spark: SparkSession, accounts: Accounts) -> None:

@@ -35,6 +35,9 @@ from tests.unit.test_environment import changed
         ),
         ("emr.core_type", "m7g.large", "m7g.xlarge, m7g.2xlarge"),
         ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
+        ("emr.primary_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
+        ("stream.kafka_version", "3.7.x", "3.7.x.kraft, 3.8.x.kraft"),
+        ("database.engine_version", "17.4", "16.1, 16.2, 16.3"),
         ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (r7g.xlarge: aarch64)"),
         ("emr.primary_type", "m7g.xlarge", "a type with more memory: 20480 MiB are needed, and it has 16384"),
         ("glue.version", "4.0", "5.1 (allow_lists.yaml, glue_versions, as of 2026-11)"),
@@ -71,7 +74,7 @@ def test_nodes_with_too_little_memory_are_refused_where_the_primary_node_is_not_
         ("database.engine_version", "16.99", "16.1, 16.2, 16.3"),
         ("stream.kafka_version", "4.9.x.kraft", "3.7.x.kraft, 3.8.x.kraft"),
         ("emr.release", "emr-7.99.0", "emr-7.10.0, emr-7.11.0"),
-        ("emr.core_type", "m6g.xlarge", "a type of the families c5a, c5ad"),
+        ("emr.core_type", "r9g.xlarge", "a type of the families c5a, c5ad"),
         ("glue.version", "5.9", "5.1 (allow_lists.yaml, glue_versions"),
         ("availability_zones", ["eu-central-1a", "eu-central-1f"], "two or three different ones of eu-central-1a"),
     ],
@@ -87,6 +90,13 @@ def test_what_the_lists_do_not_know_gives_a_warning(
 def test_every_instance_type_of_emr_encrypts_what_leaves_it() -> None:
     for type_ in allow_lists.emr_instance_types():
         assert INSTANCE_TYPES[type_]["NetworkInfo"]["EncryptionInTransitSupported"], type_
+
+
+def test_the_families_that_do_not_encrypt_are_those_of_aws() -> None:
+    types = [(type_, described["NetworkInfo"]) for type_, described in INSTANCE_TYPES.items()]
+    families = {type_.partition(".")[0] for type_, network in types if not network["EncryptionInTransitSupported"]}
+    listed = yaml.safe_load(allow_lists.FILE.read_text())["emr_releases"]["unencrypted"]
+    assert sorted(family for family in families if re.fullmatch(r"[cmr]\d+[a-z-]*", family)) == sorted(listed)
 
 
 def test_the_platform_of_every_instance_type_of_emr_is_that_of_its_processors() -> None:

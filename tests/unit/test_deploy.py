@@ -21,6 +21,7 @@ from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.paths import BASELINES
 
+STAGE = "111122223333"
 # Every status of the service model, and whether a stack that has it was ever complete.
 STATUSES = {
     "CREATE_COMPLETE": True,
@@ -50,11 +51,17 @@ STATUSES = {
 
 
 class CloudFormation:
-    """boto3's client, as far as it lists stacks. ``refuses`` is raised in place of an answer."""
+    """boto3's client, as far as it lists stacks and names the account. ``refuses`` is raised in place of an answer."""
 
-    def __init__(self, statuses: dict[str, str], refuses: Exception | None = None) -> None:
+    def __init__(self, statuses: dict[str, str], refuses: Exception | None = None, account: str = STAGE) -> None:
         self._statuses = statuses
         self._refuses = refuses
+        self._account = account
+
+    def get_caller_identity(self) -> dict[str, str]:
+        if self._refuses is not None:
+            raise self._refuses
+        return {"Account": self._account}
 
     def get_paginator(self, operation: str) -> CloudFormation:
         assert operation == "describe_stacks"
@@ -134,6 +141,15 @@ def test_a_failed_pass_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, ran
     with pytest.raises(typer.Exit) as ended:
         deploy.deploy("stage")
     assert ended.value.exit_code == 7
+    assert ran == []
+
+
+def test_credentials_of_another_account_take_the_protection_from_nothing(
+    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    answer(monkeypatch, CloudFormation({}, account="999999999999"))
+    with pytest.raises(UserError, match="found the account 999999999999, expected 111122223333, the account of stage"):
+        deploy.deploy("stage")
     assert ran == []
 
 

@@ -6,6 +6,7 @@ import argparse
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -160,15 +161,27 @@ class Landed:
         return bool(found)
 
 
-def run_for(time: FakeTime, landed: Landed, pause: IdlePause) -> list[dict[str, Any]]:
-    """Run the loop of one table until the time is over, and return what it reported."""
+def run_for(
+    time: FakeTime,
+    orders: job.CommitNext,
+    pause: IdlePause,
+    on_failure: Callable[[], None] = lambda: None,
+    **others: job.CommitNext,
+) -> list[dict[str, Any]]:
+    """Run the loops of the tables until the time is over, and return what was reported."""
     events: list[dict[str, Any]] = []
+
+    def report(event: dict[str, Any]) -> None:
+        events.append(event)
+        if event["event"] == "failed":
+            on_failure()
+
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
-    services: Any = SimpleNamespace(report=events.append)
+    services: Any = SimpleNamespace(report=report)
     settings: Any = None
     options = argparse.Namespace(once=False)
     Job([], {}, spark, services, settings, options, time, clock=lambda: time.now).run(
-        {"orders": landed.commit_next}, pause
+        {"orders": orders, **others}, pause
     )
     return events
 
@@ -176,7 +189,7 @@ def run_for(time: FakeTime, landed: Landed, pause: IdlePause) -> list[dict[str, 
 def test_an_idle_table_is_looked_at_ever_more_rarely_up_to_the_longest_pause() -> None:
     time = FakeTime(end=3600)
     landed = Landed(time)
-    run_for(time, landed, IdlePause(0.5, 30))
+    run_for(time, landed.commit_next, IdlePause(0.5, 30))
     assert landed.looks[:9] == [0, 0.5, 1.5, 3.5, 7.5, 15.5, 31.5, 61.5, 91.5]
     assert len(landed.looks) < 130
 
@@ -184,7 +197,7 @@ def test_an_idle_table_is_looked_at_ever_more_rarely_up_to_the_longest_pause() -
 def test_what_lands_is_found_within_the_longest_pause_and_sooner_after_work() -> None:
     time = FakeTime(end=400)
     landed = Landed(time, 62, 92.2, 150, 299)
-    run_for(time, landed, IdlePause(0.5, 30))
+    run_for(time, landed.commit_next, IdlePause(0.5, 30))
     assert len(landed.waited) == 4
     assert max(landed.waited) <= 30
     assert landed.waited[1] < 1
@@ -195,8 +208,26 @@ def test_what_lands_is_found_within_the_longest_pause_and_sooner_after_work() ->
 @pytest.mark.parametrize("longest", [0.5, 7, 30])
 def test_an_idle_writer_reports_in_every_minute_at_each_pause_that_a_file_may_name(longest: float) -> None:
     time = FakeTime(end=3600)
-    reported = len(run_for(time, Landed(time), IdlePause(0.5, longest)))
+    reported = len(run_for(time, Landed(time).commit_next, IdlePause(0.5, longest)))
     assert 60 <= reported <= 121
+
+
+def test_a_table_that_cannot_even_begin_leaves_the_others_time_for_their_work() -> None:
+    time = FakeTime(end=3600)
+    landed = Landed(time, 100, 250, 310)
+    failed = threading.Event()
+
+    def refuse() -> job.CommitNext:
+        raise ValueError("epoch: found 1, expected at least 2")
+
+    def look() -> bool:
+        assert failed.wait(60)
+        return landed.commit_next()
+
+    with pytest.raises(ValueError, match="expected at least 2"):
+        run_for(time, look, IdlePause(0.5, 30), on_failure=failed.set, products=job.prepared(refuse))
+    assert len(landed.waited) == 2
+    assert job.GRACE_SECONDS <= time.now < job.GRACE_SECONDS + 60
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:
