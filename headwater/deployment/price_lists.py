@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from functools import cache
@@ -176,8 +176,9 @@ class _Unread(Exception):
 
 def _search(path: Path, offer: str, region: str, searches: Sequence[_Search]) -> str:
     """Show each search the rows that concern it, in one pass. Returns when the list was published."""
-    with path.open(newline="", encoding="utf-8") as file:
-        rows = csv.reader(file)
+    # Whatever is no text has no columns of a price list.
+    with path.open(newline="", encoding="utf-8", errors="replace") as file:
+        rows = _Lines(path, file)
         metadata, header = _header(path, offer, rows)
         columns = _Columns(path, header)
         by_key: dict[int, dict[str, list[_Search]]] = {}
@@ -206,6 +207,25 @@ def _search(path: Path, offer: str, region: str, searches: Sequence[_Search]) ->
         found, expected = ", ".join(sorted(regions)) or "no row", region or "a row without a region"
         raise UserError(f"{path}: Region Code: found {found}, expected {expected}")
     return metadata["Publication Date"]
+
+
+class _Lines(Iterator[list[str]]):
+    """The lines of a CSV file, each as its fields. Raises UserError where the file is no CSV."""
+
+    def __init__(self, path: Path, file: Iterable[str]) -> None:
+        self._path = path
+        self._rows = csv.reader(file)
+
+    @property
+    def line_num(self) -> int:
+        """The number of the last line that was read."""
+        return self._rows.line_num
+
+    def __next__(self) -> list[str]:
+        try:
+            return next(self._rows)
+        except csv.Error as error:
+            raise UserError(f"{self._path}: line {self.line_num}: found {error}, expected CSV") from None
 
 
 def _header(path: Path, offer: str, rows: Iterator[list[str]]) -> tuple[dict[str, str], list[str]]:

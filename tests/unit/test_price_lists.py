@@ -5,6 +5,7 @@
 """
 
 import csv
+import gzip
 import io
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -168,6 +169,18 @@ def test_what_is_not_the_list_of_the_region_is_refused(lists: Path, before: str,
     with pytest.raises(UserError) as refused:
         price_lists.read(lists, REGION, wanted("m7g.xlarge"))
     assert f"{lists / EC2}: {found}" in str(refused.value)
+
+
+def test_a_compressed_list_is_refused(lists: Path) -> None:
+    (lists / EC2).write_bytes(gzip.compress((lists / EC2).read_bytes()))
+    with pytest.raises(UserError, match="line 6: found no columns' names, expected those of a price list"):
+        price_lists.read(lists, REGION, wanted("m7g.xlarge"))
+
+
+def test_what_is_no_csv_is_refused(lists: Path) -> None:
+    (lists / EC2).write_text('"' + 200_000 * "a")
+    with pytest.raises(UserError, match=r"index\.csv: line 1: found field larger than field limit .*, expected CSV"):
+        price_lists.read(lists, REGION, wanted("m7g.xlarge"))
 
 
 def test_missing_lists_are_refused_with_the_loop_that_fetches_them(tmp_path: Path) -> None:
