@@ -119,7 +119,11 @@ class Estimate:
     def unknown(self) -> dict[str, str]:
         """The prices that the region's file does not have, each with the first resource that needs it. The total is
         without them."""
-        return {line.price_name: line.resource for line in reversed(self.lines) if line.price is None}
+        unknown: dict[str, str] = {}
+        for line in self.lines:
+            if line.price is None:
+                unknown.setdefault(line.price_name, line.resource)
+        return unknown
 
     @property
     def prices_of(self) -> str:
