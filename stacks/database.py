@@ -83,8 +83,9 @@ class DatabaseStack(HeadwaterStack):
             removal_policy=cdk.RemovalPolicy.DESTROY if environment.deletes_data else cdk.RemovalPolicy.SNAPSHOT,
         )
         acknowledge(self.cluster, "RDS6", Reason.NOBODY_LOGS_IN_BY_IAM)
-        if not environment.data.retain:
-            acknowledge(self.cluster, "RDS10", Reason.DATA_MAY_GO)
+        if not self.protected:
+            kept = environment.data.retain
+            acknowledge(self.cluster, "RDS10", Reason.PROTECTED_ONCE_COMPLETE if kept else Reason.DATA_MAY_GO)
         self.cluster.node.add_dependency(cluster_logs)
         # Made here and not with the rotation, because CDK lets it in by a rule beside the cluster's own group. CDK's
         # default would let everything out; Secrets Manager has an endpoint.

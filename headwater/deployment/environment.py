@@ -170,7 +170,7 @@ class Emr(_Part, frozen=True, kw_only=True):
         Literal["on-demand", "spot"],
         Meta(
             description="How the nodes are bought. EC2 may take Spot nodes back at any time: without its primary node "
-            "the cluster is gone, and a deploy makes a new one. on-demand where data.retain is true."
+            "the cluster is gone, and a raised generation makes a new one. on-demand where data.retain is true."
         ),
     ]
     volume_gib: Annotated[int, Meta(ge=32, le=16384, description="Storage per node, in GiB.")]

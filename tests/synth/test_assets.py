@@ -54,18 +54,15 @@ def test_the_nodes_are_given_the_python_packages_of_the_local_step(deployed: Syn
     assert launcher == python_archives.unpack(wheels.X86_64)
 
 
-def test_each_glue_job_is_given_the_files_of_the_local_job(deployed: Synthesized) -> None:
-    written = of_database(deployed.contracts, DYNAMODB)
-    jobs = {job["Properties"]["Name"]: job["Properties"] for job in deployed.resources("AWS::Glue::Job").values()}
-    assert sorted(jobs) == sorted(f"headwater-dev-{contract.table}" for contract in written)
-    for contract in written:
-        job = jobs[f"headwater-dev-{contract.table}"]
-        arguments = job["DefaultArguments"]
-        script = deployed.asset(job["Command"]["ScriptLocation"])
-        assert _same(script, ROOT / "glue_scripts" / "write_hudi.py")
-        assert _same(deployed.asset(arguments["--extra-jars"]), _hudi())
-        assert _same(deployed.asset(arguments["--extra-py-files"]), BUILD / "headwater.zip")
-        assert deployed.asset(arguments["--contract"]).read_text() == contract.to_json()
+def test_the_glue_job_is_given_the_files_of_the_local_job(deployed: Synthesized) -> None:
+    job = deployed.only("AWS::Glue::Job")
+    arguments = job["DefaultArguments"]
+    script = deployed.asset(job["Command"]["ScriptLocation"])
+    assert _same(script, ROOT / "glue_scripts" / "write_hudi.py")
+    assert _same(deployed.asset(arguments["--extra-jars"]), _hudi())
+    assert _same(deployed.asset(arguments["--extra-py-files"]), BUILD / "headwater.zip")
+    (contract,) = of_database(deployed.contracts, DYNAMODB)
+    assert deployed.asset(arguments["--contract"]).read_text() == contract.to_json()
 
 
 def test_the_package_is_the_checkouts() -> None:

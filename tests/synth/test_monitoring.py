@@ -89,7 +89,7 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
 
 
 def test_writers_send_under_the_database_that_their_arguments_name(every: "Synthesized") -> None:
-    job = every.only("AWS::Glue::Job", of="accounts")
+    job = every.only("AWS::Glue::Job")
     assert dimensions(alarms(every)["freshness-accounts"])["Database"] == (job["DefaultArguments"]["--database"])
 
 

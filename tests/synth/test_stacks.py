@@ -49,7 +49,7 @@ DATA_TYPES = (
 def test_every_environment_synthesizes_all_stacks(every: "Synthesized") -> None:
     assert every.parts() == [
         "network", "lake", "database", "database_content", "stream", "stream_topics", "connect", "emr", "emr_writer",
-        "key_value", "glue_job",
+        "key_value", "glue_job", "monitoring",
     ]  # fmt: skip
     for part in every.parts():
         assert every.template(part)["Resources"]
@@ -268,7 +268,7 @@ def test_the_step_writes_every_contract_of_postgresql_with_the_deployed_files(ev
 
 def test_every_node_unpacks_the_python_of_its_processor_and_the_step_runs_it(every: "Synthesized") -> None:
     cluster = every.only("AWS::EMR::Cluster")
-    groups = (cluster["Instances"]["MasterInstanceGroup"], cluster["Instances"]["CoreInstanceGroup"])
+    groups = [group for name, group in cluster["Instances"].items() if name.endswith("InstanceGroup")]
     architectures = {
         architecture
         for group in groups

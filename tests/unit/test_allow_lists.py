@@ -5,11 +5,12 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.deployment import allow_lists
+from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.packaging import wheels
@@ -29,23 +30,18 @@ from tests.unit.test_environment import changed
         (
             "emr.release",
             "emr-7.0.0",
-            "emr-7.10.0, emr-7.11.0, emr-7.12.0 or emr-7.13.0 (allow_lists.yaml, emr_releases, as of 2026-11); "
+            "emr-7.10.0, emr-7.11.0, emr-7.12.0 or emr-7.13.0 (allow_lists.yaml, emr_releases, as of 2026-11): "
             "emr-7.0.0 has python 3.9, and 3.11 or later is needed",
         ),
         ("emr.core_type", "m7g.large", "m7g.xlarge, m7g.2xlarge"),
         ("emr.primary_type", "t3.xlarge", "a type of the families c5a, c5ad"),
-        ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (m7g.xlarge: aarch64)"),
-        (
-            "emr.primary_type",
-            "c7g.xlarge",
-            "a type with more memory: 11776 MiB are needed, and it has 8192",
-        ),
-        ("emr.core_type", "c7g.xlarge", "a type with more memory: 9728 MiB are needed, and it has 8192"),
+        ("emr.core_type", "m7i.xlarge", "a type of the processors of emr.primary_type (r7g.xlarge: aarch64)"),
+        ("emr.primary_type", "m7g.xlarge", "a type with more memory: 20480 MiB are needed, and it has 16384"),
         ("glue.version", "4.0", "5.1 (allow_lists.yaml, glue_versions, as of 2026-11)"),
         (
             "glue.version",
             "5.0",
-            "5.1 (allow_lists.yaml, glue_versions, as of 2026-11); 5.0 has botocore 1.34.131, and 1.35.69 or later is "
+            "5.1 (allow_lists.yaml, glue_versions, as of 2026-11): 5.0 has botocore 1.34.131, and 1.35.69 or later is "
             "needed: the lease is taken and renewed by PutObject with IfNoneMatch and IfMatch",
         ),
         ("glue.worker_type", "Z.2X", "G.025X, G.1X"),
@@ -55,6 +51,17 @@ def test_what_cannot_work_is_refused_with_what_can(tmp_path: Path, field: str, v
     pattern = rf"dev\.yaml: {re.escape(field)}: found '{re.escape(value)}', expected {re.escape(expected)}"
     with pytest.raises(UserError, match=pattern):
         read_environment("dev", changed(tmp_path, field, value))
+
+
+@pytest.mark.parametrize(
+    ("node", "needed"), [("primary_type", "11776 MiB are needed"), ("core_type", "9728 MiB are needed")]
+)
+def test_nodes_with_too_little_memory_are_refused_where_the_primary_node_is_not_alone(node: str, needed: str) -> None:
+    stage = read_environment("stage", CONFIG)
+    small = msgspec.structs.replace(stage, emr=msgspec.structs.replace(stage.emr, **{node: "c7g.xlarge"}))
+    refused = {rule.field: rule.expected for rule in node_memory.rules(small) if not rule.holds}
+    assert refused.keys() == {f"emr.{node}"}
+    assert needed in refused[f"emr.{node}"]
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,11 @@ def test_the_writer_pays_for_its_looks_by_the_longest_pause_that_the_environment
             "Topic": ("AWS::MSK::Topic", {"TopicName": "headwater.shop.a", "PartitionCount": partitions}),
             "Offsets": ("AWS::MSK::Topic", {"TopicName": OFFSET_TOPIC, "PartitionCount": 25}),
         }
-        items = quantities(Step=("Custom::HeadwaterStep", step), **topics)
+        capacity = {"provisionedCapacity": {"mcuCount": 1, "workerCount": 1}}
+        settings = {"topics": "headwater.shop.a"}
+        sink = {"Connector": {"connectorConfiguration": settings, "capacity": capacity}}
+        connector = ("Custom::HeadwaterConnector", sink)
+        items = quantities(Step=("Custom::HeadwaterStep", step), Sink=connector, **topics)
         return items["looks for landing objects"] * 1e6
 
     commits = 60 * 3600 / 10
