@@ -15,6 +15,7 @@ VERBS = (
     "jars",
     "review",
     "cost",
+    "prices",
     "check",
     "deploy",
     "reference",

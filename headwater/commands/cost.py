@@ -11,8 +11,9 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.deployment import baselines
-from headwater.deployment.cost import Estimate, differences, estimate, price_list
+from headwater.deployment.cost import Estimate, assumptions, differences, estimate
 from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.region_prices import FOLDER, path
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, SYNTHESIZED
@@ -29,7 +30,8 @@ def cost(
 ) -> None:
     """Estimate what an environment costs per month, resource by resource, from its templates.
 
-    Prices and assumptions are in headwater/deployment/prices.yaml.
+    Prices are in headwater/deployment/prices/, one file per region, which `headwater prices` makes. Assumptions are in
+    headwater/deployment/cost_assumptions.yaml.
     """
     if reviewed is None:
         deployment = Deployment.read(synthesized, name)
@@ -67,7 +69,8 @@ def _show(now: Estimate) -> None:
         lines = [line for line in now.lines if line.resource == resource]
         for line in lines:
             mark = "~" if line.estimate else ""
-            price, paid = f"{mark}{line.price:g}", f"{line.cost:,.2f}"
+            price = "unknown" if line.price is None else f"{mark}{line.price:g}"
+            paid = "unknown" if line.price is None else f"{line.cost:,.2f}"
             table.add_row(line.resource, line.item, f"{line.quantity:,.2f}", line.unit, price, paid)
         if len(lines) > 1:
             table.add_row("", "together", "", "", "", f"{resource_cost:,.2f}", style="bold")
@@ -75,18 +78,29 @@ def _show(now: Estimate) -> None:
     table.add_row("all", "", "", "", "", f"{now.total:,.2f}", style="bold")
     console = Console()
     console.print(table)
-    prices = price_list()
-    console.print(f"Prices of {prices['date']}; ~ marks one that was not read at its source. Assumed per month:")
-    for name, assumption in prices["assumptions"].items():
+    assumed = assumptions()
+    if now.prices_of:
+        console.print(f"Prices of {now.prices_of}; ~ marks one that was not read at its source.")
+    console.print("Assumed per month:")
+    for name, assumption in assumed["assumptions"].items():
         value = assumption.get(now.environment, assumption["value"])
         console.print(f"  {name} = {value}: {assumption['reason']}", highlight=False)
     if now.unknown:
-        console.print(f"Without a price in {now.region}, and so not in the total (headwater/deployment/prices.yaml):")
-        for name, resource in now.unknown.items():
-            console.print(f"  {name}, for {resource}", highlight=False)
+        _show_unknown(now, console)
     console.print("Not in the estimate:")
-    for left_out in prices["left_out"]:
+    for left_out in assumed["left_out"]:
         console.print(f"  {left_out}", highlight=False)
+
+
+def _show_unknown(now: Estimate, console: Console) -> None:
+    """Name the prices that the region lacks, and what to do about it."""
+    file = path(now.region).relative_to(FOLDER.parents[2])
+    console.print(f"Without a price in {now.region}, and so not in the total:")
+    for name, resource in now.unknown.items():
+        console.print(f"  {name}, for {resource}", highlight=False)
+    lacks = f"There is no {file}." if now.prices is None else f"{file} does not have them."
+    made = f"`headwater prices {now.region} --from FOLDER` reads prices from AWS's price lists into it."
+    console.print(f"{lacks} {made}", highlight=False, soft_wrap=True)
 
 
 def _show_differences(now: Estimate, before: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""What an environment costs per month, resource by resource, from its templates and ``prices.yaml``."""
+"""What an environment costs per month, resource by resource: what its templates hold, by the prices of its region
+(``prices/``) and assumptions on use (``cost_assumptions.yaml``)."""
 
 from __future__ import annotations
 
@@ -8,12 +9,14 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from headwater.deployment import price_lists, region_prices
+from headwater.deployment.region_prices import RegionPrices
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
 from headwater.lake.idle_pause import EXPORTS_PAUSE, FIRST_PAUSE_SECONDS, IdlePause
-from headwater.yaml_files import load_yaml
+from headwater.yaml_files import read_yaml
 
-PRICES = Path(__file__).with_name("prices.yaml")
+ASSUMPTIONS = Path(__file__).with_name("cost_assumptions.yaml")
 HOURS = 730
 
 # AWS charges nothing for these, or they stay within its free tier: names, rights, rules, and what runs only during a
@@ -86,31 +89,48 @@ Use = Callable[[str], float]
 
 @dataclass(frozen=True)
 class Line:
-    """One item of one resource: ``quantity`` units of ``unit`` at ``price`` dollars each. ``estimate`` marks a
-    price that was not read at its source."""
+    """One item of one resource: ``quantity`` units of ``unit`` at ``price`` dollars each, or None where the region has
+    no price of this name. ``estimate`` marks a price that was not read at its source."""
 
     resource: str
     item: str
     quantity: float
     unit: str
-    price: float
-    estimate: bool
+    price_name: str
+    price: float | None
+    estimate: bool = False
 
     @property
     def cost(self) -> float:
-        """Dollars per month."""
-        return self.quantity * self.price
+        """Dollars per month, 0 without a price."""
+        return self.quantity * (self.price or 0)
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """What one environment costs per month. ``unknown`` are the prices that the list does not have for the region, each
-    with a resource that needs it: the total is without them."""
+    """What one environment costs per month. ``prices`` are its region's, or None where the region has no file."""
 
     environment: str
     region: str
     lines: Sequence[Line]
-    unknown: Mapping[str, str]
+    prices: RegionPrices | None
+
+    @property
+    def unknown(self) -> dict[str, str]:
+        """The prices that the region's file does not have, each with the first resource that needs it. The total is
+        without them."""
+        unknown: dict[str, str] = {}
+        for line in self.lines:
+            if line.price is None:
+                unknown.setdefault(line.price_name, line.resource)
+        return unknown
+
+    @property
+    def prices_of(self) -> str:
+        """When the prices used were published: a date, or the first and the last; nothing without prices."""
+        names = {line.price_name for line in self.lines if line.price is not None}
+        dates = sorted({self.prices.date(name) for name in names}) if self.prices else []
+        return " to ".join(dict.fromkeys((dates[0], dates[-1]))) if dates else ""
 
     @property
     def total(self) -> float:
@@ -129,15 +149,16 @@ class Estimate:
         return {
             "environment": self.environment,
             "region": self.region,
-            "prices_of": str(price_list()["date"]),
+            "prices_of": self.prices_of,
             "total": round(self.total, 2),
             "unknown": sorted(self.unknown),
             "resources": {name: round(cost, 2) for name, cost in self.by_resource().items()},
         }
 
 
-def estimate(deployment: Deployment, environment: str) -> Estimate:
-    """Estimate a deployment. Raises UserError naming every resource type that is neither priced nor free."""
+def estimate(deployment: Deployment, environment: str, folder: Path = region_prices.FOLDER) -> Estimate:
+    """Estimate a deployment by the prices of its region in ``folder``. Raises UserError naming every resource type that
+    is neither priced nor free."""
     priced = (*_FLAT, *_BY_RESOURCE, *_BY_DEPLOYMENT)
     unpriced_types = sorted({resource.type for resource in deployment.resources()} - {*FREE, *priced})
     if unpriced_types:
@@ -145,20 +166,24 @@ def estimate(deployment: Deployment, environment: str) -> Estimate:
             f"headwater/deployment/cost.py: found {', '.join(unpriced_types)}, expected types with a price: "
             "price each of them, or add it to FREE"
         )
-    lines: list[Line] = []
-    without_price: dict[str, str] = {}
-    for resource in deployment.resources(*priced):
-        for item, quantity, name in _amounts(deployment, resource, partial(assumed, environment=environment)):
-            price = price_list()["prices"].get(name, {})
-            if not quantity:
-                continue
-            if deployment.region not in price:
-                without_price.setdefault(name, resource.place)
-                continue
-            amount = float(price[deployment.region])
-            is_estimate = bool(price.get("estimate"))
-            lines.append(Line(resource.place, item, quantity, price["unit"], amount, is_estimate))
-    return Estimate(environment, deployment.region, lines, without_price)
+    prices = region_prices.read(deployment.region, folder)
+    use = partial(assumed, environment=environment)
+    lines = [
+        _line(prices, resource.place, amount)
+        for resource in deployment.resources(*priced)
+        for amount in _amounts(deployment, resource, use)
+        if amount[1]
+    ]
+    return Estimate(environment, deployment.region, lines, prices)
+
+
+def _line(prices: RegionPrices | None, resource: str, amount: Amount) -> Line:
+    item, quantity, name = amount
+    if prices is None or name not in prices.prices:
+        product = price_lists.products().get(name)
+        return Line(resource, item, quantity, product.unit if product else "unknown unit", name, None)
+    price = prices.prices[name]
+    return Line(resource, item, quantity, price.unit, name, price.price, price.estimate)
 
 
 def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list[tuple[str, float, float]]:
@@ -170,15 +195,15 @@ def differences(before: Mapping[str, float], after: Mapping[str, float]) -> list
 
 
 @cache
-def price_list() -> dict[str, Any]:
-    """``prices.yaml``: its date, prices and assumptions."""
-    document: dict[str, Any] = load_yaml(PRICES.read_text(encoding="utf-8"), str(PRICES))
+def assumptions() -> dict[str, Any]:
+    """``cost_assumptions.yaml``: its assumptions, and what the estimate leaves out."""
+    document: dict[str, Any] = read_yaml(ASSUMPTIONS)
     return document
 
 
 def assumed(name: str, environment: str | None = None) -> float:
     """An assumption's value, in an environment that may have its own."""
-    assumption = price_list()["assumptions"][name]
+    assumption = assumptions()["assumptions"][name]
     return float(assumption.get(environment, assumption["value"]))
 
 
@@ -355,7 +380,7 @@ def _table(table: Resource, use: Use) -> Iterator[Amount]:
 
 def _bucket(bucket: Resource, use: Use) -> Iterator[Amount]:
     name = bucket.place.rpartition(":")[2].lower()
-    stored = f"{name}_gb" if f"{name}_gb" in price_list()["assumptions"] else "other_bucket_gb"
+    stored = f"{name}_gb" if f"{name}_gb" in assumptions()["assumptions"] else "other_bucket_gb"
     yield "storage", use(stored), "s3_gb_month"
     if name == "landing":
         yield "landing objects", use("landing_objects") / 1e6, "s3_million_writes"

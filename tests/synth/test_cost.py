@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 def test_every_environment_has_an_estimate(every: "Synthesized") -> None:
     estimate = cost.estimate(deployment(every), every.environment.name)
-    assert dict(estimate.unknown) == {}
+    assert estimate.unknown == {}
     costs = estimate.by_resource()
     assert estimate.total == pytest.approx(sum(costs.values()))
     assert {"emr:Cluster", "stream:Cluster", "database:Cluster", "connect:SourceConnector"} <= set(costs)

@@ -61,6 +61,8 @@ TELL_NO_ACCOUNT = {
     # https://docs.aws.amazon.com/quicksight/latest/user/security-create-iam-role-use.html
     "quicksight.amazonaws.com": "the role of a data source",
 }
+# Services whose documentation names no aws:SourceArn for these uses.
+TELL_NO_RESOURCE = {"glue.amazonaws.com"}
 # CDK's own constructs make these roles, and the stacks cannot change them.
 MADE_BY_CDK = {"Custom::S3AutoDeleteObjects", "Custom::VpcRestrictDefaultSG", "waiter-state-machine"}
 
@@ -236,6 +238,14 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: 
         ("cloudwatch.amazonaws.com", "arn:aws:cloudwatch:{region}:{account}:alarm:headwater-{environment}-*"),
         # https://docs.aws.amazon.com/cost-management/latest/userguide/budgets-sns-policy.html
         ("budgets.amazonaws.com", "arn:aws:budgets::{account}:*"),
+        # https://docs.aws.amazon.com/msk/latest/developerguide/msk-connect-service-execution-role.html
+        (
+            "kafkaconnect.amazonaws.com",
+            "arn:aws:kafkaconnect:{region}:{account}:connector/headwater-{environment}-postgres/* "
+            "arn:aws:kafkaconnect:{region}:{account}:connector/headwater-{environment}-landing/*",
+        ),
+        # https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-iam-role.html
+        ("elasticmapreduce.amazonaws.com", "arn:aws:elasticmapreduce:{region}:{account}:*"),
     ],
 )
 def test_a_service_that_tells_for_which_resource_it_acts_is_asked_for_it(
@@ -253,7 +263,18 @@ def test_a_service_that_tells_for_which_resource_it_acts_is_asked_for_it(
                 if "SourceAccount" in json.dumps(statement) and service in json.dumps(statement["Principal"]):
                     named.append(statement["Condition"].get("ArnLike", {}).get("aws:SourceArn"))
     assert named
-    assert {_text(arn) for arn in named} == {expected}
+    assert {_text(arn) for arn in named} == set(expected.split())
+
+
+def test_a_service_that_is_asked_for_the_account_is_asked_for_the_resource(every: "Synthesized") -> None:
+    unasked = {
+        statement["Principal"]["Service"]
+        for _, resource in _resources(every)
+        for field in ("AssumeRolePolicyDocument", "PolicyDocument")
+        for statement in resource["Properties"].get(field, {}).get("Statement", ())
+        if "SourceAccount" in json.dumps(statement) and "aws:SourceArn" not in json.dumps(statement)
+    }
+    assert unasked == TELL_NO_RESOURCE
 
 
 def test_a_password_is_the_only_way_into_the_database(every: "Synthesized") -> None:

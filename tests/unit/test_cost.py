@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from headwater import cli
 from headwater.commands.cost import read_estimate
 from headwater.definitions.connectors import OFFSET_TOPIC
-from headwater.deployment import cost
+from headwater.deployment import cost, region_prices
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 
@@ -30,7 +30,9 @@ def quantities(**resources: tuple[str, dict[str, Any]]) -> dict[str, float]:
 
 
 def price(name: str) -> float:
-    return float(cost.price_list()["prices"][name][REGION])
+    prices = region_prices.read(REGION)
+    assert prices is not None
+    return prices.prices[name].price
 
 
 def test_a_resource_costs_its_quantity_times_the_price_of_the_region() -> None:
@@ -107,7 +109,7 @@ def test_spot_is_a_discount_that_is_named_as_an_assumption() -> None:
     items = quantities(Cluster=cluster)
     assert items["primary nodes"] == items["primary nodes, EMR"] == 730
     assert items["primary nodes, Spot discount"] == -730 * cost.assumed("spot_discount")
-    assert "guess" in cost.price_list()["assumptions"]["spot_discount"]["reason"]
+    assert "guess" in cost.assumptions()["assumptions"]["spot_discount"]["reason"]
 
 
 def test_an_environment_may_have_assumptions_of_its_own() -> None:
@@ -157,11 +159,18 @@ def test_what_has_no_price_is_named_and_left_out_of_the_total() -> None:
         "Secret": ("AWS::SecretsManager::Secret", {}),
     }
     here = cost.estimate(deployment(**resources), "dev")
-    assert dict(here.unknown) == {"p4d.24xlarge": "lake:Large"}
+    assert here.unknown == {"p4d.24xlarge": "lake:Large"}
     assert here.document()["unknown"] == ["p4d.24xlarge"]
-    templates = {"headwater-dev-lake": {"Resources": {"Secret": {"Type": "AWS::SecretsManager::Secret"}}}}
-    elsewhere = cost.estimate(Deployment(templates, "eu-west-1"), "dev")
-    assert (elsewhere.total, dict(elsewhere.unknown)) == (0, {"secret_month": "lake:Secret"})
+
+
+def test_a_region_without_prices_has_an_estimate_of_what_is_used() -> None:
+    resources = {name: {"Type": "AWS::SecretsManager::Secret"} for name in ("One", "Two")}
+    elsewhere = cost.estimate(Deployment({"headwater-dev-lake": {"Resources": resources}}, "eu-west-1"), "dev")
+    assert (elsewhere.prices, elsewhere.total, elsewhere.unknown) == (None, 0, {"secret_month": "lake:One"})
+    assert [(line.resource, line.quantity, line.unit, line.price) for line in elsewhere.lines] == [
+        ("lake:One", 1, "secret-month", None),
+        ("lake:Two", 1, "secret-month", None),
+    ]
 
 
 def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> None:
@@ -173,12 +182,16 @@ def test_differences_are_the_greatest_first_and_name_what_came_and_went() -> Non
     ]
 
 
-def test_every_price_and_assumption_says_what_it_is_of() -> None:
-    data = yaml.safe_load(cost.PRICES.read_text())
-    assert re.fullmatch(r"20\d\d-[01]\d", str(data["date"]))
-    for name, entry in data["prices"].items():
-        assert set(entry) >= {"unit", "source", "estimate", REGION}, name
-        assert entry["source"].startswith("https://"), name
+def test_every_price_of_the_region_says_where_it_is_from_and_of_when() -> None:
+    prices = region_prices.read(REGION)
+    assert prices is not None
+    for name in prices.prices:
+        assert prices.source(name).startswith("https://"), name
+        assert re.match(r"20\d\d-[01]\d", prices.date(name)), name
+
+
+def test_every_assumption_says_what_it_is_of() -> None:
+    data = yaml.safe_load(cost.ASSUMPTIONS.read_text())
     for name, assumption in data["assumptions"].items():
         assert assumption["reason"], name
         assert assumption["value"] >= 0, name
@@ -210,6 +223,7 @@ def run(*arguments: str) -> str:
 def test_the_command_prints_resources_items_and_the_total(assembly: Path) -> None:
     out = run("dev", "--synthesized", str(assembly))
     assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* ~?0\.4 .* 0\.40", out)
+    assert "Prices of 2026-11; ~ marks" in out
     assert "aurora_busy_hours = 20" in out
 
 
@@ -228,7 +242,10 @@ def test_the_command_says_which_prices_it_does_not_know_and_what_it_leaves_out(a
     manifest = assembly / "manifest.json"
     manifest.write_text(manifest.read_text().replace(REGION, "eu-west-1"))
     out = run("dev", "--synthesized", str(assembly))
+    assert re.search(r"lake:Secret .* secret .* 1\.00 .* secret-month .* unknown .* unknown", out)
     assert re.search(r"Without a price in eu-west-1.*\n +secret_month, for lake:Secret", out)
+    assert "There is no headwater/deployment/prices/eu-west-1.yaml. `headwater prices eu-west-1 --from FOLDER`" in out
+    assert "Prices of" not in out
     assert "Not in the estimate:" in out
     assert "AWS Support, and taxes" in out
 
