@@ -10,6 +10,7 @@ from constructs import Construct
 from headwater.contract.model import Contract
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
+from headwater.deployment import rds_authority
 from headwater.deployment.environment import Environment
 from stacks import nag
 from stacks.assets import Assets
@@ -125,6 +126,7 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         database_port=PORT,
         database_name=DATABASE_NAME,
         database_secret=database.secret_name("cdc"),
+        database_root=rds_authority.root(environment.region),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.connect.flush_ms,

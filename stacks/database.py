@@ -13,6 +13,7 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
+from headwater.deployment import rds_authority
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge
@@ -41,6 +42,8 @@ class DatabaseStack(HeadwaterStack):
         group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description="Aurora", allow_all_outbound=False
         )
+        # The source connector trusts this authority alone. Otherwise the account's default would choose it.
+        authority = rds.CaCertificate.of(rds_authority.identifier())
         self.cluster = rds.DatabaseCluster(
             self,
             "Cluster",
@@ -66,9 +69,13 @@ class DatabaseStack(HeadwaterStack):
             security_groups=[group],
             serverless_v2_min_capacity=settings.capacity_min,
             serverless_v2_max_capacity=settings.capacity_max,
-            writer=rds.ClusterInstance.serverless_v2("Writer", enable_performance_insights=False),
+            writer=rds.ClusterInstance.serverless_v2(
+                "Writer", enable_performance_insights=False, ca_certificate=authority
+            ),
             readers=[
-                rds.ClusterInstance.serverless_v2(f"Reader{index + 1}", scale_with_writer=index == 0)
+                rds.ClusterInstance.serverless_v2(
+                    f"Reader{index + 1}", scale_with_writer=index == 0, ca_certificate=authority
+                )
                 for index in range(settings.readers)
             ],
             storage_encrypted=True,
