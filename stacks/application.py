@@ -55,8 +55,15 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     network = NetworkStack(scope, environment=environment)
     lake = LakeStack(scope, environment=environment, contracts=contracts)
     database = DatabaseStack(scope, environment=environment, network=network)
-    content = DatabaseContentStack(scope, environment=environment, network=network, database=database, assets=assets)
     capture = capture_settings(environment, lake, database)
+    content = DatabaseContentStack(
+        scope,
+        environment=environment,
+        network=network,
+        database=database,
+        connector=connectors.source_name(capture),
+        assets=assets,
+    )
     stream = StreamStack(scope, environment=environment, network=network)
     topics = connectors.topics(contracts, capture)
     stream_topics = StreamTopicsStack(scope, environment=environment, stream=stream, topics=topics)
@@ -85,6 +92,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         capture=capture,
         lake=lake,
         database=database,
+        database_content=content,
         stream=stream,
         emr=emr,
         emr_writer=emr_writer,

@@ -25,7 +25,6 @@ class Reason(enum.Enum):
     EMR_OWN_POLICY = "AWS keeps this policy in step with EMR; it acts on what carries EMR's tag only"
     STATELESS_HOST = "Nothing is kept on this host: it is made anew when its image is, and nobody watches its metrics"
     DATA_MAY_GO = "Both settings of this environment say that its data goes with its stack"
-    ROTATES_WITH_ITS_ROLE = "The secret mirrors a database role's password: see docs/reference/stacks.md"
     ROTATES_FROM_ANOTHER_STACK = "The stack of the content rotates the secret, once the content stands"
     RULE_LOOKS_ELSEWHERE = "The rule misses EncryptionConfiguration, where EMR has it; a test checks the template"
     NITRO_ENCRYPTS = "The network cards of these instance types encrypt what nodes send each other; a test checks them"

@@ -167,6 +167,8 @@ def worker_properties(settings: CaptureSettings) -> dict[str, str]:
         "config.providers": "secretsmanager",
         "config.providers.secretsmanager.class": "io.headwater.connect.secrets.SecretsManagerConfigProvider",
         "config.providers.secretsmanager.param.region": settings.region,
+        # Connect asks when a connector or a task starts. One that is restarted after a rotation needs the new password.
+        "config.providers.secretsmanager.param.cache.ms": "0",
     }
     if settings.aws_endpoint is not None:
         properties["config.providers.secretsmanager.param.endpoint"] = settings.aws_endpoint
