@@ -98,7 +98,7 @@ def _fill(properties: Mapping[str, Any], database: Database, statements: Read, s
         for statement in document["statements"]:
             database.execute(statement, transaction=transaction)
         for role, arn in sorted(properties["RoleSecrets"].items()):
-            _set_password(database, role, _password(secret(arn), role), transaction)
+            set_password(database, role, usable_password(secret(arn), role), transaction)
     _repair(database, document["span"], document["repair"])
     return lifecycle.done()
 
@@ -130,7 +130,7 @@ def _drop(event: Event, database: Database, now: float) -> Outcome:
     return lifecycle.done()
 
 
-def _set_password(database: Database, role: str, password: str, transaction: str) -> None:
+def set_password(database: Database, role: str, password: str, transaction: str) -> None:
     """Give a role its password, so that no statement shows it: it is hashed here and goes to the server as a parameter.
 
     ALTER ROLE takes no parameters, so it reads the hash from a setting. Its error is raised anew, because PostgreSQL
@@ -147,7 +147,8 @@ def _set_password(database: Database, role: str, password: str, transaction: str
     )
 
 
-def _password(secret: Mapping[str, str], role: str) -> str:
+def usable_password(secret: Mapping[str, str], role: str) -> str:
+    """The password in a role's secret. Raises ResourceFailed where it is not that role's, or no ASCII text."""
     if secret.get("username") != role:
         raise ResourceFailed(
             f"The secret of {role}: found the user name {secret.get('username')!r}, expected {role}: correct the secret"

@@ -10,6 +10,7 @@ from constructs import Construct
 from headwater.contract.model import Contract
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
+from headwater.deployment import rds_authority
 from headwater.deployment.environment import Environment
 from stacks import nag
 from stacks.assets import Assets
@@ -54,8 +55,15 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     network = NetworkStack(scope, environment=environment)
     lake = LakeStack(scope, environment=environment, contracts=contracts)
     database = DatabaseStack(scope, environment=environment, network=network)
-    content = DatabaseContentStack(scope, environment=environment, network=network, database=database, assets=assets)
     capture = capture_settings(environment, lake, database)
+    content = DatabaseContentStack(
+        scope,
+        environment=environment,
+        network=network,
+        database=database,
+        connector=connectors.source_name(capture),
+        assets=assets,
+    )
     stream = StreamStack(scope, environment=environment, network=network)
     topics = connectors.topics(contracts, capture)
     stream_topics = StreamTopicsStack(scope, environment=environment, stream=stream, topics=topics)
@@ -84,6 +92,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         capture=capture,
         lake=lake,
         database=database,
+        database_content=content,
         stream=stream,
         emr=emr,
         emr_writer=emr_writer,
@@ -125,6 +134,7 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         database_port=PORT,
         database_name=DATABASE_NAME,
         database_secret=database.secret_name("cdc"),
+        database_root=rds_authority.root(environment.region),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.connect.flush_ms,

@@ -13,9 +13,10 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
+from headwater.deployment import rds_authority
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
-from stacks.nag import Reason, acknowledge
+from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 from stacks.network import NetworkStack
 
 DATABASE_NAME = "northwind"
@@ -41,6 +42,8 @@ class DatabaseStack(HeadwaterStack):
         group = ec2.SecurityGroup(
             self, "SecurityGroup", vpc=network.vpc, description="Aurora", allow_all_outbound=False
         )
+        # The source connector trusts this authority alone. Otherwise the account's default would choose it.
+        authority = rds.CaCertificate.of(rds_authority.identifier())
         self.cluster = rds.DatabaseCluster(
             self,
             "Cluster",
@@ -66,9 +69,13 @@ class DatabaseStack(HeadwaterStack):
             security_groups=[group],
             serverless_v2_min_capacity=settings.capacity_min,
             serverless_v2_max_capacity=settings.capacity_max,
-            writer=rds.ClusterInstance.serverless_v2("Writer", enable_performance_insights=False),
+            writer=rds.ClusterInstance.serverless_v2(
+                "Writer", enable_performance_insights=False, ca_certificate=authority
+            ),
             readers=[
-                rds.ClusterInstance.serverless_v2(f"Reader{index + 1}", scale_with_writer=index == 0)
+                rds.ClusterInstance.serverless_v2(
+                    f"Reader{index + 1}", scale_with_writer=index == 0, ca_certificate=authority
+                )
                 for index in range(settings.readers)
             ],
             storage_encrypted=True,
@@ -152,6 +159,23 @@ class DatabaseStack(HeadwaterStack):
         self.grant_run_sql(grantee)
         self._grant_read(grantee, list(self._secrets.values()))
 
+    def grant_rotate(self, grantee: iam.IGrantable) -> None:
+        """Let a principal give the roles new passwords, in the database and in their secrets."""
+        self.grant_fill(grantee)
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["secretsmanager:PutSecretValue", "secretsmanager:UpdateSecretVersionStage"],
+            resource_arns=[secret.secret_arn for secret in self._secrets.values()],
+        )
+        iam.Grant.add_to_principal(grantee=grantee, actions=["secretsmanager:GetRandomPassword"], resource_arns=["*"])
+        acknowledge_wildcard(grantee, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["kms:GenerateDataKey"],
+            resource_arns=[self._key.key_arn],
+            conditions={"StringEquals": {"kms:ViaService": f"secretsmanager.{self.region}.amazonaws.com"}},
+        )
+
     @property
     def role_secrets(self) -> dict[str, str]:
         """The ARN of each role's secret, by the role's name."""
@@ -187,5 +211,5 @@ class DatabaseStack(HeadwaterStack):
             ),
             removal_policy=self.data_removal,
         )
-        acknowledge(secret, "SMG4", Reason.ROTATES_WITH_ITS_ROLE)
+        acknowledge(secret, "SMG4", Reason.ROTATES_FROM_ANOTHER_STACK)
         return secret

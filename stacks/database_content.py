@@ -1,4 +1,4 @@
-"""Database content: schema, outbox and roles, and afterwards the rotation of the owner's secret.
+"""Database content: schema, outbox and roles, and afterwards the rotation of the owner's and the roles' secrets.
 
 Both run code in the cluster, and either may fail. They stand in a stack of their own, so that a failure rolls back no
 cluster.
@@ -7,21 +7,24 @@ cluster.
 from __future__ import annotations
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_lambda as lambda_
 from aws_cdk import aws_s3_assets as s3_assets
 from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct, IDependable
 
-from headwater.definitions.order_database import ORDERS_SPAN, REPAIR, content_statements
+from headwater.definitions.order_database import CDC_ROLE, ORDERS_SPAN, REPAIR, content_statements
 from headwater.deployment.environment import Environment
 from stacks.assets import Assets, grant_fetch
 from stacks.base import HeadwaterStack
 from stacks.database import AWKWARD_CHARACTERS, DatabaseStack
+from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
-from stacks.polled import PolledProvider
+from stacks.polled import LONGEST_STEP, Functions, PolledProvider
 
 
 class DatabaseContentStack(HeadwaterStack):
-    """What stands in the database before a connector reads it."""
+    """What stands in the database before a connector reads it. ``connector`` is the name of the one that will."""
 
     def __init__(
         self,
@@ -30,6 +33,7 @@ class DatabaseContentStack(HeadwaterStack):
         environment: Environment,
         network: NetworkStack,
         database: DatabaseStack,
+        connector: str,
         assets: Assets,
     ) -> None:
         super().__init__(
@@ -42,6 +46,7 @@ class DatabaseContentStack(HeadwaterStack):
         self.add_stack_dependency(database)
         content = self._content(database, assets)
         self._rotation(network, database, content)
+        self.role_rotation = self._role_rotation(database, connector, content, assets)
 
     def _content(self, database: DatabaseStack, assets: Assets) -> cdk.CustomResource:
         """Create schema, outbox and roles, and run their statements again whenever these change."""
@@ -80,3 +85,44 @@ class DatabaseContentStack(HeadwaterStack):
         function = cdk.Names.unique_id(rotation)[-64:]
         logs = self.service_log_group(self, "RotationLogs", f"/aws/lambda/{function}")
         rotation.node.add_dependency(content, logs)
+
+    def _role_rotation(
+        self, database: DatabaseStack, connector: str, content: IDependable, assets: Assets
+    ) -> lambda_.Function:
+        """Rotate the roles' passwords every month, the first time after a month."""
+        functions = Functions(self, "RoleRotation", module="rotation", assets=assets)
+        database.grant_rotate(functions.role)
+        self._grant_restart(functions.role, connector)
+        function = functions.function("Rotate", "rotate", LONGEST_STEP)
+        target = {
+            "database": database.data_api,
+            "roles": {arn: role for role, arn in database.role_secrets.items()},
+            "connectors": {CDC_ROLE: connector},
+            "excluded": AWKWARD_CHARACTERS,
+        }
+        function.add_environment("TARGET", self.to_json_string(target))
+        function.add_permission(
+            "SecretsManager",
+            principal=iam.ServicePrincipal("secretsmanager.amazonaws.com"),
+            source_account=self.account,
+        )
+        for role, arn in database.role_secrets.items():
+            schedule = secretsmanager.CfnRotationSchedule(
+                self,
+                f"Rotation-{role}",
+                secret_id=arn,
+                rotation_lambda_arn=function.function_arn,
+                rotation_rules=secretsmanager.CfnRotationSchedule.RotationRulesProperty(automatically_after_days=30),
+                # The content has just set the passwords, and connectors are about to start.
+                rotate_immediately_on_update=False,
+            )
+            schedule.node.add_dependency(content, functions)
+        return function
+
+    def _grant_restart(self, role: iam.Role, connector: str) -> None:
+        """Let the rotation restart the connector that logs in as one of the roles."""
+        arn = self.format_arn(service="kafkaconnect", resource="connector", resource_name=f"{connector}/*")
+        role.add_to_policy(iam.PolicyStatement(actions=["kafkaconnect:RestartConnector"], resources=[arn]))
+        role.add_to_policy(iam.PolicyStatement(actions=["kafkaconnect:ListConnectors"], resources=["*"]))
+        acknowledge_wildcard(role, [arn], Reason.NAMES_BELOW_A_PREFIX)
+        acknowledge_wildcard(role, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)

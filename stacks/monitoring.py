@@ -22,6 +22,7 @@ from headwater.deployment.environment import Environment
 from headwater.lake import metrics
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack
+from stacks.database_content import DatabaseContentStack
 from stacks.emr import EmrStack
 from stacks.emr_writer import EmrWriterStack
 from stacks.glue_job import GlueJobStack
@@ -46,6 +47,7 @@ class Watched:
     capture: CaptureSettings
     lake: LakeStack
     database: DatabaseStack
+    database_content: DatabaseContentStack
     stream: StreamStack
     emr: EmrStack
     emr_writer: EmrWriterStack
@@ -198,6 +200,13 @@ class MonitoringStack(HeadwaterStack):
             },
             "A task of the connector has failed; its reason is in the worker's log",
             _Limit(0),
+        )
+        rotation = {"FunctionName": watched.database_content.role_rotation.function_name}
+        self._graph(
+            "Rotation of the roles' passwords, errors",
+            {"rotation-failed": _metric("AWS/Lambda", "Errors", rotation, "Sum", 5 * _MINUTE)},
+            "A database role's password was not rotated to the end; the reason is in the function's log",
+            _Limit(0, of_periods=1),
         )
 
     def _watch_key_value(self, key_value: KeyValueStack) -> None:

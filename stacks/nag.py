@@ -26,7 +26,6 @@ class Reason(enum.Enum):
     STATELESS_HOST = "Nothing is kept on this host: it is made anew when its image is, and nobody watches its metrics"
     DATA_MAY_GO = "Both settings of this environment say that its data goes with its stack"
     PROTECTED_ONCE_COMPLETE = "headwater deploy protects a stack once it stands: a protected one that failed would stay"
-    ROTATES_WITH_ITS_ROLE = "The secret mirrors a database role's password: see docs/reference/stacks.md"
     ROTATES_FROM_ANOTHER_STACK = "The stack of the content rotates the secret, once the content stands"
     RULE_LOOKS_ELSEWHERE = "The rule misses EncryptionConfiguration, where EMR has it; a test checks the template"
     NITRO_ENCRYPTS = "The network cards of these instance types encrypt what nodes send each other; a test checks them"

@@ -1,4 +1,4 @@
-"""What stands behind a custom resource that takes more than one step."""
+"""The Lambda functions of ``custom_resources/``, and what stands behind a custom resource of more than one step."""
 
 from __future__ import annotations
 
@@ -19,14 +19,13 @@ _POLL = cdk.Duration.seconds(30)
 # Longer than custom_resources.lifecycle waits, which says what it waited for; CloudFormation itself waits for an hour.
 _LONGEST = cdk.Duration.minutes(55)
 # Shorter than Lambda's own limit, which ends the framework's function that calls this one.
-_LONGEST_STEP = cdk.Duration.minutes(14)
+LONGEST_STEP = cdk.Duration.minutes(14)
 
 
-class PolledProvider(Construct):
-    """Lambda functions from one module of ``custom_resources/``, which CDK's provider framework calls until a request
-    of CloudFormation's is done.
+class Functions(Construct):
+    """Lambda functions from one module of ``custom_resources/``.
 
-    ``role`` is the role in which a step does its work: the owners of resources grant it their rights. The functions are
+    ``role`` is the role in which they do their work: the owners of resources grant it their rights. The functions are
     in no VPC, because they call AWS's own APIs only.
     """
 
@@ -37,42 +36,10 @@ class PolledProvider(Construct):
         self._code = lambda_.Code.from_asset(str(assets.custom_resources()))
         self._logs = stack.log_group(self, "Logs", f"custom-resources/{name.lower()}")
         self.role = self._make_role("Role")
-        on_event_role = self._make_role("OnEventRole")
-        framework_roles = [self._make_role(f"Framework{name}Role") for name in ("OnEvent", "IsComplete")]
-        on_event = self._make_function("OnEvent", "lifecycle.on_event", on_event_role, cdk.Duration.minutes(1))
-        is_complete = self.function("IsComplete", "is_complete", _LONGEST_STEP)
-        self._provider = custom.Provider(
-            self,
-            "Provider",
-            on_event_handler=on_event,
-            is_complete_handler=is_complete,
-            query_interval=_POLL,
-            total_timeout=_LONGEST,
-            framework_on_event_role=framework_roles[0],
-            framework_complete_and_timeout_role=framework_roles[1],
-            log_group=self._logs,
-        )
-        for role in framework_roles:
-            _acknowledge_versions(role, [on_event, is_complete])
-        waiter = self._provider.node.find_child("waiter-state-machine")
-        called = [self._provider.node.find_child(f"framework-{name}") for name in ("isComplete", "onTimeout")]
-        _acknowledge_versions(waiter.node.find_child("Role"), called)
-        for rule in ("SF1", "SF2"):
-            acknowledge(waiter, rule, Reason.FUNCTIONS_LOG)
 
     def function(self, name: str, handler: str, timeout: cdk.Duration) -> lambda_.Function:
-        """Another function of the module, with the same role."""
+        """A function of the module, with the role."""
         return self._make_function(name, f"{self._module}.{handler}", self.role, timeout)
-
-    def resource(self, type_: str, id_: str, name: str, properties: Mapping[str, Any]) -> cdk.CustomResource:
-        """A resource of the type ``Custom::Headwater<type_>``; CloudFormation knows it by ``name`` for good."""
-        return cdk.CustomResource(
-            self._stack,
-            id_,
-            resource_type=f"Custom::Headwater{type_}",
-            service_token=self._provider.service_token,
-            properties={"Name": name, **properties},
-        )
 
     def _make_function(self, name: str, handler: str, role: iam.Role, timeout: cdk.Duration) -> lambda_.Function:
         return lambda_.Function(
@@ -92,6 +59,45 @@ class PolledProvider(Construct):
         role = iam.Role(self, name, assumed_by=iam.ServicePrincipal("lambda.amazonaws.com"))
         self._logs.grant_write(role)
         return role
+
+
+class PolledProvider(Functions):
+    """Functions that CDK's provider framework calls until a request of CloudFormation's is done."""
+
+    def __init__(self, stack: HeadwaterStack, name: str, *, module: str, assets: Assets) -> None:
+        super().__init__(stack, name, module=module, assets=assets)
+        on_event_role = self._make_role("OnEventRole")
+        framework_roles = [self._make_role(f"Framework{name}Role") for name in ("OnEvent", "IsComplete")]
+        on_event = self._make_function("OnEvent", "lifecycle.on_event", on_event_role, cdk.Duration.minutes(1))
+        is_complete = self.function("IsComplete", "is_complete", LONGEST_STEP)
+        self._provider = custom.Provider(
+            self,
+            "Provider",
+            on_event_handler=on_event,
+            is_complete_handler=is_complete,
+            query_interval=_POLL,
+            total_timeout=_LONGEST,
+            framework_on_event_role=framework_roles[0],
+            framework_complete_and_timeout_role=framework_roles[1],
+            log_group=self._logs,
+        )
+        for role in framework_roles:
+            _acknowledge_versions(role, [on_event, is_complete])
+        waiter = self._provider.node.find_child("waiter-state-machine")
+        called = [self._provider.node.find_child(f"framework-{name}") for name in ("isComplete", "onTimeout")]
+        _acknowledge_versions(waiter.node.find_child("Role"), called)
+        for rule in ("SF1", "SF2"):
+            acknowledge(waiter, rule, Reason.FUNCTIONS_LOG)
+
+    def resource(self, type_: str, id_: str, name: str, properties: Mapping[str, Any]) -> cdk.CustomResource:
+        """A resource of the type ``Custom::Headwater<type_>``; CloudFormation knows it by ``name`` for good."""
+        return cdk.CustomResource(
+            self._stack,
+            id_,
+            resource_type=f"Custom::Headwater{type_}",
+            service_token=self._provider.service_token,
+            properties={"Name": name, **properties},
+        )
 
 
 def _acknowledge_versions(role: Any, functions: Sequence[Any]) -> None:

@@ -20,23 +20,28 @@ OWNER_SECRET = "arn:aws:secretsmanager:eu-central-1:123456789012:secret:headwate
 _PLACEHOLDER = re.compile(r"(?<!:):([a-z_]+)")
 
 
-def data_api(connect: Callable[[], psycopg.Connection], before: Callable[[str], None] | None = None) -> Modelled:
-    """A client for rds-data. ``connect`` opens an autocommit connection as the owner of the cluster's secret, and
-    ``before`` is called with each statement, to raise in place of the service."""
-    return Modelled("rds-data", _DataApi(connect, before or (lambda sql: None)))
+def data_api(
+    connect: Callable[[], psycopg.Connection],
+    before: Callable[[str], None] | None = None,
+    role_secrets: Mapping[str, Callable[[], psycopg.Connection]] | None = None,
+) -> Modelled:
+    """A client for rds-data. ``connect`` opens an autocommit connection as the owner of the cluster's secret,
+    ``role_secrets`` those of other secrets, by their ARNs, and ``before`` is called with each statement, to raise in
+    place of the service."""
+    logins = {OWNER_SECRET: connect, **(role_secrets or {})}
+    return Modelled("rds-data", _DataApi(logins, before or (lambda sql: None)))
 
 
 class _DataApi:
-    def __init__(self, connect: Callable[[], psycopg.Connection], before: Callable[[str], None]) -> None:
-        self._connect = connect
+    def __init__(self, logins: Mapping[str, Callable[[], psycopg.Connection]], before: Callable[[str], None]) -> None:
+        self._logins = logins
         self._before = before
         self._ids = map(str, itertools.count(1))
         self._open: dict[str, psycopg.Connection] = {}
 
     def begin_transaction(self, **request: Any) -> dict[str, Any]:
-        _check(request)
         transaction = next(self._ids)
-        self._open[transaction] = self._connect()
+        self._open[transaction] = self._connect(request)
         self._open[transaction].execute("BEGIN")
         return {"transactionId": transaction}
 
@@ -47,16 +52,21 @@ class _DataApi:
         return self._end(request, "ROLLBACK", "Rollback Complete")
 
     def execute_statement(self, **request: Any) -> dict[str, Any]:
-        _check(request)
         self._before(request["sql"])
         transaction = request.get("transactionId")
         if transaction is not None:
             return _run(self._open[transaction], request)
-        with self._connect() as connection:
+        with self._connect(request) as connection:
             return _run(connection, request)
 
+    def _connect(self, request: Mapping[str, Any]) -> psycopg.Connection:
+        assert request["resourceArn"] == CLUSTER
+        try:
+            return self._logins[request["secretArn"]]()
+        except psycopg.OperationalError as error:
+            raise _refused(error) from error
+
     def _end(self, request: Mapping[str, Any], command: str, status: str) -> dict[str, Any]:
-        _check(request)
         connection = self._open.pop(request["transactionId"])
         try:
             connection.execute(command.encode())
@@ -65,10 +75,6 @@ class _DataApi:
         finally:
             connection.close()
         return {"transactionStatus": status}
-
-
-def _check(request: Mapping[str, Any]) -> None:
-    assert (request["resourceArn"], request["secretArn"]) == (CLUSTER, OWNER_SECRET)
 
 
 def _run(connection: psycopg.Connection, request: Mapping[str, Any]) -> dict[str, Any]:

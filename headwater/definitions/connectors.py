@@ -26,7 +26,8 @@ class CaptureSettings:
     """What differs between environments; ``environment`` is the name of one.
 
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
-    do, because Kafka's placeholders cannot hold an ARN's colons. ``aws_endpoint`` is None on AWS.
+    do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
+    authority that signed the database's. ``aws_endpoint`` is None on AWS.
     """
 
     environment: str
@@ -35,6 +36,7 @@ class CaptureSettings:
     database_port: int
     database_name: str
     database_secret: str
+    database_root: str
     landing_bucket: str
     landing_prefix: str = "landing"
     aws_endpoint: str | None = None
@@ -93,8 +95,11 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "database.user": f"${{secretsmanager:{secret}:username}}",
         "database.password": f"${{secretsmanager:{secret}:password}}",
         "database.dbname": settings.database_name,
-        # prefer, not require: TLS wherever the server offers it; Aurora's parameter group refuses anything else.
-        "database.sslmode": "prefer",
+        # The server has to show a certificate of this authority, with the host's name. The PEM stands here, because MSK
+        # Connect gives a worker no files. Debezium hands both prefixes to the driver for every connection.
+        "database.sslmode": "verify-full",
+        "database.sslfactory": "org.postgresql.ssl.SingleCertValidatingFactory",
+        "driver.sslfactoryarg": settings.database_root,
         "topic.prefix": settings.topic_prefix,
         "table.include.list": ",".join([*tables, HEARTBEAT_TABLE, SIGNAL_TABLE]),
         "plugin.name": "pgoutput",
@@ -162,6 +167,8 @@ def worker_properties(settings: CaptureSettings) -> dict[str, str]:
         "config.providers": "secretsmanager",
         "config.providers.secretsmanager.class": "io.headwater.connect.secrets.SecretsManagerConfigProvider",
         "config.providers.secretsmanager.param.region": settings.region,
+        # Connect asks when a connector or a task starts. One that is restarted after a rotation needs the new password.
+        "config.providers.secretsmanager.param.cache.ms": "0",
     }
     if settings.aws_endpoint is not None:
         properties["config.providers.secretsmanager.param.endpoint"] = settings.aws_endpoint

@@ -70,6 +70,10 @@ class ConnectWorker(Part):
         answer: list[dict[str, Any]] = self._request("GET", f"/connectors/{quote(name)}/offsets")["offsets"]
         return answer
 
+    def restart(self, name: str) -> None:
+        """Restart a connector with all its tasks."""
+        self._request("POST", f"/connectors/{quote(name)}/restart?includeTasks=true")
+
     def delete(self, name: str) -> None:
         """Delete a connector; its offsets stay."""
         self._request("DELETE", f"/connectors/{quote(name)}")

@@ -1,9 +1,11 @@
-"""moto's server, with Kinesis streams that behave as Kinesis does where a reader depends on it.
+"""moto's server, with Kinesis streams and secrets that behave as AWS's do where a reader depends on it.
 
 moto 5.2.5 puts records into shards that a split or a merge has closed, copies the records of merged shards, counts the
 sequence numbers of each shard from 1, and never ends the iterator of a closed shard. A reader that follows resharding
 cannot be tested against that. Here a record goes to the open shard of its hash key and stays there, its sequence number
 is higher than all before, and the iterator of a closed shard ends after its last record.
+
+moto 5.2.5 moves the label AWSCURRENT, and goes on answering with the version that had it when none is asked for.
 """
 
 import hashlib
@@ -14,6 +16,7 @@ from typing import Any
 from moto import server
 from moto.kinesis import models
 from moto.kinesis.utils import decompose_shard_iterator
+from moto.secretsmanager.models import SecretsManagerBackend
 
 # As many digits as Kinesis's own numbers have: 56.
 _sequence_numbers = itertools.count(49 * 10**54)
@@ -23,6 +26,7 @@ _put_record = models.Stream.put_record
 _split_shard = models.Stream.split_shard
 _merge_shards = models.Stream.merge_shards
 _get_records = models.KinesisBackend.get_records
+_update_secret_version_stage = SecretsManagerBackend.update_secret_version_stage
 
 
 def mend() -> None:
@@ -34,6 +38,7 @@ def mend() -> None:
         (models.Stream, "split_shard", split_shard),
         (models.Stream, "merge_shards", merge_shards),
         (models.KinesisBackend, "get_records", get_records),
+        (SecretsManagerBackend, "update_secret_version_stage", update_secret_version_stage),
     ):
         setattr(owner, name, function)
 
@@ -103,6 +108,18 @@ def _set_aside(stream: Any, shards: list[str]) -> list[tuple[Any, Any]]:
 def _put_back(kept: list[tuple[Any, Any]]) -> None:
     for shard, records in kept:
         shard.records = records
+
+
+def update_secret_version_stage(
+    backend: Any, secret_id: str, version_stage: str, remove_from_version_id: str, move_to_version_id: str
+) -> tuple[str, str]:
+    """Move a label, and with AWSCURRENT what is read by default."""
+    arn, name = _update_secret_version_stage(
+        backend, secret_id, version_stage, remove_from_version_id, move_to_version_id
+    )
+    if version_stage == "AWSCURRENT" and move_to_version_id:
+        backend.secrets[secret_id].default_version_id = move_to_version_id
+    return arn, name
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import Process, ProcessError, wait_until
 from headwater.local.spark import SparkJob
+from headwater.local.tls_front import TlsFront
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS, ROOT
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
@@ -54,6 +55,7 @@ class Pipeline(ExitStack):
         self._catalogued = list(contracts)
         self.contract_folder = contract_folder
         self.postgres = PostgresqlServer(self.folder / "postgres")
+        self.front = TlsFront(self.folder / "front", self.postgres)
         self.aws = AwsApi(self.folder / "aws")
         self.broker = Broker(self.folder / "kafka")
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
@@ -66,6 +68,7 @@ class Pipeline(ExitStack):
     def start_source(self) -> None:
         """Start PostgreSQL and create the order database, empty."""
         self.enter_context(self.postgres)
+        self.enter_context(self.front)
         with self.postgres.connect() as admin:
             admin.execute(f"CREATE DATABASE {DATABASE}")
         with self.postgres.connect(DATABASE) as owner:
@@ -83,8 +86,9 @@ class Pipeline(ExitStack):
         self.settings = CaptureSettings(
             environment=ENVIRONMENT,
             region=aws.REGION,
-            database_host=self.postgres.host,
-            database_port=self.postgres.port,
+            database_host=self.front.host,
+            database_port=self.front.port,
+            database_root=self.front.root,
             database_name=DATABASE,
             database_secret=SECRET_NAME,
             landing_bucket=LANDING_BUCKET,
@@ -174,7 +178,7 @@ class Pipeline(ExitStack):
         wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends), timeout, 0.25)
 
     def _alive(self) -> bool:
-        for part in (self.postgres, self.aws, self.broker, self.connect):
+        for part in (self.postgres, self.front, self.aws, self.broker, self.connect):
             part.check()
         for name in self.connector_names:
             for task in self.connect.status(name)["tasks"]:
@@ -213,6 +217,7 @@ class Pipeline(ExitStack):
         """Resident memory of each part with its children, now."""
         pids = {
             "PostgreSQL": self.postgres.pid,
+            "TLS": self.front.pid,
             "AWS API": self.aws.pid,
             "Kafka": self.broker.pid,
             "Kafka Connect": self.connect.pid,

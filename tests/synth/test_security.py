@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from cryptography import x509
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 if TYPE_CHECKING:
@@ -334,6 +335,20 @@ def test_nothing_but_a_nat_has_a_public_address(every_stack: "Synthesized") -> N
         assert instance["Properties"].get("PubliclyAccessible", False) is False, name
     brokers = every_stack.only("AWS::MSK::Cluster")
     assert "ConnectivityInfo" not in brokers["BrokerNodeGroupInfo"]
+
+
+def test_the_source_connector_trusts_the_authority_of_every_instance(every: "Synthesized") -> None:
+    instances = every.resources("AWS::RDS::DBInstance").values()
+    assert {instance["Properties"].get("CACertificateIdentifier") for instance in instances} == {"rds-ca-rsa2048-g1"}
+    (source,) = (
+        resource["Properties"]["Connector"]["connectorConfiguration"]
+        for name, resource in every.resources("Custom::HeadwaterConnector").items()
+        if "Source" in name
+    )
+    assert source["database.sslmode"] == "verify-full"
+    root = x509.load_pem_x509_certificate(source["driver.sslfactoryarg"].encode())
+    [name] = root.subject.get_attributes_for_oid(x509.NameOID.COMMON_NAME)
+    assert name.value == f"Amazon RDS {every.environment.region} Root CA RSA2048 G1"
 
 
 def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every: "Synthesized") -> None:

@@ -8,7 +8,8 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.paths import CONTRACTS
 
-SETTINGS = CaptureSettings("dev", "eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", "landing")
+ROOT = "-----BEGIN CERTIFICATE-----\nroot\n-----END CERTIFICATE-----\n"
+SETTINGS = CaptureSettings("dev", "eu-west-1", "db", 5432, "northwind", "headwater/dev/cdc", ROOT, "landing")
 
 
 def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:
@@ -33,6 +34,13 @@ def test_no_secret_stands_in_a_configuration() -> None:
     _, config = connectors.source_connector(read_contracts(CONTRACTS), SETTINGS)
     assert config["database.user"] == "${secretsmanager:headwater/dev/cdc:username}"
     assert config["database.password"] == "${secretsmanager:headwater/dev/cdc:password}"
+
+
+def test_the_source_connector_trusts_one_authority_and_the_hosts_name() -> None:
+    _, config = connectors.source_connector(read_contracts(CONTRACTS), SETTINGS)
+    assert config["database.sslmode"] == "verify-full"
+    assert config["database.sslfactory"] == "org.postgresql.ssl.SingleCertValidatingFactory"
+    assert config["driver.sslfactoryarg"] == ROOT
 
 
 def test_only_addresses_differ_on_a_laptop() -> None:

@@ -175,6 +175,7 @@ HANDLERS = {
     ("database_bootstrap", "data_api"): ("database handler", "publication handler"),
     ("emr_step",): ("step handler",),
     ("glue_run",): ("glue run handler",),
+    ("rotation", "data_api"): ("rotation handler",),
 }
 
 
