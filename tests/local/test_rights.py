@@ -43,7 +43,7 @@ NAMES = Names(
     },
     keys=(
         # On AWS contracts are assets of the step and the job.
-        (LAKE_BUCKET, r"contracts/accounts", "assets-of:glue-job:Jobaccounts"),
+        (LAKE_BUCKET, r"contracts/accounts", "assets-of:glue-job:Jobkeyvalue"),
         (LAKE_BUCKET, r"contracts/", "assets-of:emr-writer:Writer"),
         # Each table has a lease, which is one object, and a quarantine, which is a folder.
         (LAKE_BUCKET, r"lake/_leases/.*", r"arn:aws:s3:::{lake}/\g<0>"),
