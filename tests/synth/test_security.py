@@ -53,6 +53,7 @@ WITHOUT_RESOURCE = {
         ),
         "Session Manager's agent speaks for its own instance only",
     ),
+    "secretsmanager:GetRandomPassword": "it makes a text and keeps nothing",
 }
 # Services that assume a role without saying for which account. Each gets a role by iam:PassRole, which works in the
 # role's own account only.

@@ -22,6 +22,7 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.definitions.named_queries import named_queries
+from headwater.definitions.order_database import ROLES
 from headwater.definitions.published_view import published_view_name, published_view_sql
 from headwater.deployment import environment, node_memory
 from headwater.deployment.environment_rules import read_environment
@@ -368,14 +369,32 @@ def test_the_first_rotation_finds_its_rules_and_an_instance_and_follows_the_cont
     """The rotation begins at once, and the bootstrap logs in with the password that it would change."""
     ((name, function),) = every.resources("AWS::Serverless::Application", "database_content").items()
     assert "Content" in function["DependsOn"]
-    schedule = every.only("AWS::SecretsManager::RotationSchedule")
-    assert schedule["RotationLambdaARN"]["Fn::GetAtt"][0] == name.partition("/")[2]
+    schedules = [
+        resource["Properties"] for resource in every.resources("AWS::SecretsManager::RotationSchedule").values()
+    ]
+    functions = [schedule["RotationLambdaARN"]["Fn::GetAtt"][0] for schedule in schedules]
+    assert functions.count(name.partition("/")[2]) == 1
     # The whole stack of the cluster, with its instances and rules, is deployed before.
     assert every.stacks.database in every.stacks.database_content.dependencies
     (group,) = [name for name in every.resources("AWS::EC2::SecurityGroup", "database") if "Rotation" in name]
     for type_ in ("AWS::EC2::SecurityGroupEgress", "AWS::EC2::SecurityGroupIngress"):
         rules = json.dumps(list(every.resources(type_, "database").values()))
         assert group.partition("/")[2] in rules
+
+
+def test_the_roles_passwords_rotate_a_month_after_the_content(every: "Synthesized") -> None:
+    """At once would be while the connectors start, which read the secrets."""
+    schedules = [
+        resource
+        for resource in every.resources("AWS::SecretsManager::RotationSchedule", "database_content").values()
+        if "RoleRotation" in json.dumps(resource["Properties"]["RotationLambdaARN"])
+    ]
+    secrets = {json.dumps(schedule["Properties"]["SecretId"]) for schedule in schedules}
+    assert len(secrets) == len(schedules) == len(ROLES)
+    for schedule in schedules:
+        assert schedule["Properties"]["RotationRules"] == {"AutomaticallyAfterDays": 30}
+        assert schedule["Properties"]["RotateImmediatelyOnUpdate"] is False
+        assert "Content" in schedule["DependsOn"]
 
 
 def test_each_reader_is_an_instance_that_scales_like_the_writer(
