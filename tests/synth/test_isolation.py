@@ -39,6 +39,7 @@ _SHARED = (
     # MSK Connect asks this of whoever creates a connector.
     "arn:aws:ec2:{region}:{account}:network-interface/*",
     "arn:aws:iam::{account}:role/aws-service-role/kafkaconnect.amazonaws.com/",
+    "arn:aws:iam::{account}:role/aws-service-role/spot.amazonaws.com/",
     "arn:aws:glue:{region}:{account}:catalog",
     "arn:aws:glue:{region}:{account}:database/default",
     "arn:aws:ssm:{region}::parameter/aws/service/ami-amazon-linux-latest/",

@@ -294,6 +294,17 @@ def test_every_node_unpacks_the_python_of_its_processor_and_the_step_runs_it(eve
         assert f"{setting}={python}" in arguments
 
 
+def test_emr_may_make_the_role_of_spot_where_it_buys_spot(every: "Synthesized") -> None:
+    """Without it the first request for Spot in an account fails; EMR's own policy does not have the right."""
+    markets = {
+        nodes["Market"]
+        for group, nodes in every.only("AWS::EMR::Cluster")["Instances"].items()
+        if group.endswith("InstanceGroup")
+    }
+    statements = json.dumps(list(every.resources("AWS::IAM::Policy", "emr").values()))
+    assert ("iam:CreateServiceLinkedRole" in statements) is ("SPOT" in markets)
+
+
 def test_what_runs_on_a_node_of_emr_fits_into_its_memory(every: "Synthesized") -> None:
     cluster, arguments = every.only("AWS::EMR::Cluster"), every.only("Custom::HeadwaterStep")["Args"]
     settings = {

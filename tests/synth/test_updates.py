@@ -1,5 +1,6 @@
 """An environment can be updated from what it is to what it becomes: no stack needs what an earlier one gives up."""
 
+import json
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -45,6 +46,17 @@ def test_the_last_contract_of_dynamodb_can_be_removed_and_added_again(
     without = templates(Synthesized(new_app(), read_environment("dev", CONFIG), relational, assets))
     assert refusals(templates(dev), without) == []
     assert refusals(without, templates(dev)) == []
+    (dashboard,) = [
+        resource["Properties"]["DashboardBody"]
+        for template in without.values()
+        for resource in template["Resources"].values()
+        if resource["Type"] == "AWS::CloudWatch::Dashboard"
+    ]
+    # CloudWatch refuses a dashboard that has a graph without metrics.
+    body = "".join(part if isinstance(part, str) else "x" for part in dashboard["Fn::Join"][1])
+    graphs = [widget["properties"] for widget in json.loads(body)["widgets"] if widget["type"] == "metric"]
+    assert len(graphs) > 3
+    assert [graph["title"] for graph in graphs if not graph.get("metrics")] == []
 
 
 def test_settings_can_be_changed_and_changed_back(
