@@ -59,8 +59,7 @@ class Capture:
         """The events of a table, once there are as many."""
 
         def complete() -> bool:
-            with suppress(UserError):  # A new connector is unknown until the worker has read its configuration.
-                self.pipeline.check()
+            self.pipeline.check()
             return len(self.landed(table)) >= count
 
         wait_until(f"{count} events of {table} in the landing bucket", complete, 60, 0.2)
@@ -215,6 +214,12 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
 
     def start_sink(settings: CaptureSettings) -> None:
         pipeline.connect.put(*connectors.sink_connector(pipeline.contracts, settings))
+        wait_until("the sink to have a task", has_task, 60)
+
+    def has_task() -> bool:
+        with suppress(UserError):  # A new connector is unknown until the worker has read its configuration.
+            return bool(pipeline.connect.status(sink)["tasks"])
+        return False
 
     expected = f"no record at offset {landed} of {topic}-0, .* goes on at {landed + 4}.*missing.offsets = accept"
     start_sink(pipeline.settings)
