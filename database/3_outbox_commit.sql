@@ -5,11 +5,14 @@
 -- outbox.open_transactions, whose deferred constraint trigger runs once, when the transaction commits and all its rows
 -- are in place. It
 --   1. locks the parents newly referred to FOR SHARE, table by table in a fixed order,
---   2. locks the orders FOR NO KEY UPDATE in the order of their ids,
+--   2. locks the orders' ids in outbox.order_locks, in ascending order,
 --   3. builds the orders' payloads in a statement of its own and writes those that differ.
 --
 -- Why it is right under READ COMMITTED, where each statement sees what was committed before it began:
 --   * Two transactions that touch one order: the second waits at step 2, so its step 3 sees what the first committed.
+--     Locks on rows cost no shared memory: a transaction may touch all orders (advisory locks would run out).
+--   * An order that one of them deletes and adds again is the same id, so the same holds. A lock on the order's row would
+--     not do: who waits for the deleted row finds none when it goes on, and does not see the new one.
 --   * A changed parent (its row is locked by the change) and a new reference to it: either the reference's step 1
 --     waits for the change and step 3 sees it, or the change waits for the reference, and the orders that it notes
 --     after the change include the one that newly refers.
@@ -33,6 +36,12 @@ CREATE TABLE IF NOT EXISTS outbox.noted (
 
 CREATE TABLE IF NOT EXISTS outbox.open_transactions (
     transaction xid8 PRIMARY KEY DEFAULT pg_current_xact_id()
+);
+
+-- One row per order id that was ever noted. Rows are added and locked, and never changed or deleted, so that whoever
+-- waits for one gets it. ON CONFLICT locks a row that exists, also where WHERE keeps it from being written.
+CREATE TABLE IF NOT EXISTS outbox.order_locks (
+    order_id integer PRIMARY KEY
 );
 
 CREATE OR REPLACE FUNCTION outbox.take_locks() RETURNS void
@@ -92,9 +101,10 @@ BEGIN
             WHERE n.transaction = mine AND n.kind = 'product'
         )
         ORDER BY category_id FOR SHARE;
-    PERFORM FROM northwind.orders
-        WHERE order_id IN (SELECT key::integer FROM outbox.noted WHERE transaction = mine AND kind = 'order')
-        ORDER BY order_id FOR NO KEY UPDATE;
+    -- By id, not by row: a deleted order has no row, and one that is deleted and added again has two.
+    INSERT INTO outbox.order_locks (order_id)
+    SELECT key::integer FROM outbox.noted WHERE transaction = mine AND kind = 'order' ORDER BY key::integer
+    ON CONFLICT (order_id) DO UPDATE SET order_id = excluded.order_id WHERE false;
 END
 $$;
 

@@ -15,3 +15,49 @@ CREATE TABLE IF NOT EXISTS capture.signal (
     type text NOT NULL,
     data text
 );
+
+-- REPLICA IDENTITY FULL for the partitions of published tables. A partition does not take it over from its table, and
+-- PostgreSQL writes the row before a change by the identity of the partition that holds it.
+CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[]) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+DECLARE
+    partition regclass;
+BEGIN
+    FOR partition IN
+        SELECT c.oid
+        FROM unnest(published) AS p (root)
+        CROSS JOIN LATERAL pg_partition_tree(p.root) AS tree
+        JOIN pg_class AS c ON c.oid = tree.relid AND c.relreplident <> 'f'
+        ORDER BY c.oid
+    LOOP
+        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', partition);
+    END LOOP;
+END
+$$;
+
+-- The same for a partition that is created or attached later, in the transaction that does it. It fails nobody's
+-- statement: whoever may not alter the partition gets a warning.
+CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM capture.identify_partitions(array_agg(prrelid::regclass))
+    FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
+    WHERE p.pubname = 'headwater'
+    HAVING count(*) > 0;
+EXCEPTION WHEN OTHERS THEN
+    RAISE WARNING 'A partition of a published table may lack REPLICA IDENTITY FULL: %', SQLERRM;
+END
+$$;
+
+-- Event triggers belong to superusers, and on RDS and Aurora to the owner too. Without it, deploy after adding a
+-- partition, or give it REPLICA IDENTITY FULL.
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'headwater_new_partitions') THEN
+        CREATE EVENT TRIGGER headwater_new_partitions ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE')
+        EXECUTE FUNCTION capture.identify_new_partitions();
+    END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'New partitions of published tables need REPLICA IDENTITY FULL by hand: %', SQLERRM;
+END
+$$;

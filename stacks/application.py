@@ -139,4 +139,5 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.connect.flush_ms,
         topic_partitions=environment.stream.partitions,
+        missing_offsets=environment.connect.missing_offsets,
     )

@@ -128,7 +128,16 @@ class ConnectStack(HeadwaterStack):
                 slot={"Name": SLOT, **database.data_api},
             )
         )
-        source.node.add_dependency(self._publication(database, contracts, assets))
+        publication = self._publication(database, contracts, assets)
+        source.node.add_dependency(publication)
+        # Shown when a deploy ends.
+        cdk.CfnOutput(
+            self,
+            "TablesWithoutEarlierRows",
+            description="Tables that the last change of the contracts added to the running pipeline: the lake has "
+            "their changes since then, and not the rows that they had (KNOWN_LIMITS.md, Adding a table)",
+            value=publication.get_att_string("WithoutEarlierRows"),
+        )
 
         sink_name, sink_config = connectors.sink_connector(contracts, capture)
         sink_role, sink_group = self._principal("Sink", sink_name), self._security_group("Sink")
@@ -195,7 +204,9 @@ class ConnectStack(HeadwaterStack):
         self._stream.grant_connect(group)
         return group
 
-    def _publication(self, database: DatabaseStack, contracts: Sequence[Contract], assets: Assets) -> Construct:
+    def _publication(
+        self, database: DatabaseStack, contracts: Sequence[Contract], assets: Assets
+    ) -> cdk.CustomResource:
         """The publication that the source connector reads. Deleting it drops the connector's slot as well."""
         document = {"tables": published_tables(contracts), "statements": publication_statements(contracts)}
         statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("publication", document)))

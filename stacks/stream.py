@@ -10,7 +10,7 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_msk as msk
 from constructs import Construct
 
-from headwater.definitions.connectors import OFFSET_TOPIC
+from headwater.definitions.connectors import OFFSET_TOPIC, broker_config
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack, properties_text
 from stacks.nag import Reason, acknowledge_wildcard
@@ -44,6 +44,7 @@ class StreamStack(HeadwaterStack):
                     "default.replication.factor": str(zones),
                     "min.insync.replicas": str(zones - 1),
                     "log.retention.hours": str(settings.retention_hours),
+                    **broker_config(),
                 }
             ),
         )

@@ -14,7 +14,7 @@ from aws_cdk import aws_msk as msk
 from aws_cdk import custom_resources as custom
 from constructs import Construct
 
-from headwater.definitions.connectors import OFFSET_TOPIC
+from headwater.definitions.connectors import OFFSET_TOPIC, topic_config
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.look_up import look_up
@@ -38,9 +38,9 @@ class StreamTopicsStack(HeadwaterStack):
         self._cluster_arn = stream.cluster.attr_arn
         # Topics delete records by age only: a sink loses changes only after a stop that is longer than the retention.
         hours = environment.stream.retention_hours
-        kept = {"cleanup.policy": "delete", "retention.ms": str(hours * 3_600_000)}
+        config = {**topic_config(), "cleanup.policy": "delete", "retention.ms": str(hours * 3_600_000)}
         for name, partitions in topics.items():
-            self._topic(name, partitions, kept)
+            self._topic(name, partitions, config)
         self._topic(OFFSET_TOPIC, _OFFSET_PARTITIONS, {"cleanup.policy": "compact"})
         self.bootstrap_servers = self._look_up_brokers()
 

@@ -17,8 +17,15 @@ HEARTBEAT_TABLE = "capture.heartbeat"
 SIGNAL_TABLE = "capture.signal"
 OFFSET_TOPIC = "headwater-connect-offsets"
 
+_MIB = 1 << 20
+# The largest record, as Debezium's JSON. The source connector refuses a larger one, naming its row, and goes on.
+LARGEST_RECORD = 16 * _MIB
+# The largest batch of records in Kafka: one such record with its key, its headers and Kafka's own bytes.
+LARGEST_BATCH = LARGEST_RECORD + _MIB
+
 _BYTES = "org.apache.kafka.connect.converters.ByteArrayConverter"
 _JSON = "org.apache.kafka.connect.json.JsonConverter"
+_BOUNDED_JSON = "io.headwater.connect.json.BoundedJsonConverter"
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,8 @@ class CaptureSettings:
 
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
     do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
-    authority that signed the database's. ``aws_endpoint`` is None on AWS.
+    authority that signed the database's. ``aws_endpoint`` is None on AWS. ``missing_offsets`` says what the sink does
+    where Kafka no longer has the next record: ``fail`` or ``accept``.
     """
 
     environment: str
@@ -43,6 +51,7 @@ class CaptureSettings:
     topic_prefix: str = "headwater"
     flush_ms: int = 1000
     topic_partitions: int = 1
+    missing_offsets: str = "fail"
 
 
 def source_name(settings: CaptureSettings) -> str:
@@ -83,6 +92,16 @@ def topics(contracts: Iterable[Contract], settings: CaptureSettings) -> dict[str
     return {**tables, **capture, heartbeat_topic(settings): 1}
 
 
+def topic_config() -> dict[str, str]:
+    """The configuration of each of these topics, beside how long it keeps its records."""
+    return {"max.message.bytes": str(LARGEST_BATCH)}
+
+
+def broker_config() -> dict[str, str]:
+    """What the brokers need for these topics: followers fetch a batch as large as producers may send."""
+    return {"message.max.bytes": str(LARGEST_BATCH), "replica.fetch.max.bytes": str(LARGEST_BATCH)}
+
+
 def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
     """Name and configuration of the Debezium connector."""
     tables = sorted(contract.source.table for contract in of_database(contracts, POSTGRESQL))
@@ -102,6 +121,9 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "driver.sslfactoryarg": settings.database_root,
         "topic.prefix": settings.topic_prefix,
         "table.include.list": ",".join([*tables, HEARTBEAT_TABLE, SIGNAL_TABLE]),
+        # Any login may write messages into the log (pg_logical_emit_message). Debezium would send them to a topic that
+        # does not exist, and wait for it for good.
+        "message.prefix.exclude.list": ".*",
         "plugin.name": "pgoutput",
         "slot.name": SLOT,
         "publication.name": PUBLICATION,
@@ -123,10 +145,16 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "hstore.handling.mode": "json",
         "provide.transaction.metadata": "false",
         "poll.interval.ms": "100",
+        # What large rows take of the worker's memory: Debezium's queue, the rows that a snapshot reads at once, and
+        # what the producer holds. Records are not compressed in Kafka: a fetch is as large in memory as it says.
+        "max.queue.size.in.bytes": str(32 * _MIB),
+        "snapshot.fetch.size": "8",
+        "producer.override.max.request.size": str(LARGEST_BATCH),
+        "producer.override.buffer.memory": str(2 * LARGEST_BATCH),
         "key.converter": _JSON,
         "key.converter.schemas.enable": "false",
-        "value.converter": _JSON,
-        "value.converter.schemas.enable": "false",
+        "value.converter": _BOUNDED_JSON,
+        "value.converter.max.bytes": str(LARGEST_RECORD),
         "header.converter": _JSON,
         "header.converter.schemas.enable": "false",
         "errors.max.retries": "-1",
@@ -143,6 +171,7 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
         "s3.prefix": settings.landing_prefix,
         "s3.region": settings.region,
         "flush.interval.ms": str(settings.flush_ms),
+        "missing.offsets": settings.missing_offsets,
         "key.converter": _BYTES,
         "value.converter": _BYTES,
         "header.converter": _BYTES,
@@ -151,6 +180,8 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
         "consumer.override.heartbeat.interval.ms": "2000",
         "consumer.override.auto.offset.reset": "earliest",
         "consumer.override.isolation.level": "read_committed",
+        # A fetch brings at most this much, and a first batch that is larger.
+        "consumer.override.fetch.max.bytes": str(LARGEST_BATCH),
     }
     if settings.aws_endpoint is not None:
         config["s3.endpoint"] = settings.aws_endpoint

@@ -5,7 +5,7 @@ The SQL is in ``database/``. Each statement runs on its own, as the RDS Data API
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import sqlparse
 from sqlparse import lexer, tokens
@@ -35,6 +35,9 @@ TABLES = (
     "orders",
     "order_details",
 )
+
+# Changes of a partition are published as changes of the table that a contract names.
+_OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
 
 # The smallest and the largest id of all orders; both null where there is no order.
 ORDERS_SPAN = """SELECT min(order_id), max(order_id)
@@ -84,15 +87,19 @@ def content_statements() -> list[str]:
 
 def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     """The statements that publish the contracts' tables and let the connector's role read them."""
+    contracts = list(contracts)
     tables = published_tables(contracts)
     # Contracts allow only lower-case letters, digits and _ in these names, so they need no quotes.
     listed = ", ".join(tables)
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
     captured = [table for table in tables if table not in (HEARTBEAT_TABLE, SIGNAL_TABLE)]
     return [
+        _refuse_generated_columns(contracts),
         # Each event then carries the whole row before the change: the writer needs it to bury a row in the partition
         # that it leaves.
         *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in tables),
+        # PostgreSQL writes the row before a change by the identity of the partition that holds it.
+        "SELECT capture.identify_partitions(ARRAY[" + ", ".join(f"'{table}'" for table in tables) + "]::regclass[])",
         f"REVOKE ALL ON ALL TABLES IN SCHEMA northwind FROM {CDC_ROLE}",
         f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
         *(f"GRANT SELECT ON {table} TO {CDC_ROLE}" for table in captured),
@@ -100,12 +107,42 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
 BEGIN
     IF EXISTS (SELECT FROM pg_publication WHERE pubname = '{PUBLICATION}') THEN
         ALTER PUBLICATION {PUBLICATION} SET TABLE {listed};
+        ALTER PUBLICATION {PUBLICATION} SET ({_OPTIONS});
     ELSE
-        CREATE PUBLICATION {PUBLICATION} FOR TABLE {listed} WITH (publish = 'insert, update, delete, truncate');
+        CREATE PUBLICATION {PUBLICATION} FOR TABLE {listed} WITH ({_OPTIONS});
     END IF;
 END
 $$""",
     ]
+
+
+def _refuse_generated_columns(contracts: Sequence[Contract]) -> str:
+    """A statement that fails where a contract names a generated column: PostgreSQL 16 leaves these out of the stream,
+    so that each change would lack a value that the snapshot had."""
+    columns = sorted(
+        (contract.source.table, path)
+        for contract in of_database(contracts, POSTGRESQL)
+        for path in {column.path[0] for column in contract.columns}
+    )
+    named = ", ".join(f"('{table}', {_literal(name)})" for table, name in columns)
+    return f"""DO $check$
+DECLARE
+    generated text;
+BEGIN
+    SELECT string_agg(source || '.' || name, ', ' ORDER BY source, name) INTO generated
+    FROM (VALUES {named or "(NULL, NULL)"}) AS named (source, name)
+    JOIN pg_attribute ON attrelid = to_regclass(source) AND attname = name AND attgenerated <> '';
+    IF generated IS NOT NULL THEN
+        RAISE EXCEPTION 'The contracts name generated columns: %. PostgreSQL leaves these out of its changes. '
+            'Remove them from the contracts, and compute them in a view over the lake; or make them plain columns that '
+            'a trigger fills.', generated USING ERRCODE = 'feature_not_supported';
+    END IF;
+END
+$check$"""
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def repair_statement(first: int, last: int) -> str:

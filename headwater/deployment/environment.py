@@ -151,6 +151,13 @@ class Connect(_Part, frozen=True, kw_only=True):
     flush_ms: Annotated[
         int, Meta(ge=100, description="The greatest age of a record that has not landed yet, in milliseconds.")
     ]
+    missing_offsets: Annotated[
+        Literal["fail", "accept"],
+        Meta(
+            description="What the sink does where Kafka's retention has removed records that have not landed: stop, or "
+            "go on without them. Set accept for as long as it takes to get past a loss."
+        ),
+    ]
 
 
 class Emr(_Part, frozen=True, kw_only=True):

@@ -14,7 +14,7 @@ from headwater.local.processes import Part, Process, ProcessError, Program, free
 from headwater.packaging import jars
 from headwater.paths import BUILD
 
-HEAP = "384m"
+HEAP = "512m"
 REQUEST_SECONDS = 30
 REBALANCE_SECONDS = 60
 

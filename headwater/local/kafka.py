@@ -3,6 +3,7 @@
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from headwater.errors import UserError
 from headwater.local import java
@@ -18,23 +19,29 @@ CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsMQ"
 class Broker(Part):
     """One broker on a free port of 127.0.0.1 that stays the same over restarts; its data and log are in ``folder``.
 
-    As on MSK, nothing but ``create_topics`` creates topics.
+    ``config`` are settings that MSK's brokers get too. As on MSK, nothing but ``create_topics`` creates topics.
     """
 
     name = "the Kafka broker"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, config: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(folder)
         self.port = 0
+        self._config = dict(config)
 
     @property
     def bootstrap(self) -> str:
         """The address that clients connect to, as ``host:port``."""
         return f"127.0.0.1:{self.port}"
 
-    def create_topics(self, topics: Mapping[str, int]) -> None:
-        """Create topics with their numbers of partitions; topics that exist stay as they are."""
-        self._admin("create", [f"{name}={partitions}" for name, partitions in topics.items()])
+    def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Create topics with their numbers of partitions and this configuration; topics that exist stay as they are."""
+        settings = ",".join(f"{name}={value}" for name, value in config.items())
+        self._admin("create", [settings, *(f"{name}={partitions}" for name, partitions in topics.items())])
+
+    def delete_before(self, topic: str, partition: int, offset: int) -> None:
+        """Delete a partition's records before an offset, as retention does."""
+        self._admin("delete", [topic, str(partition), str(offset)])
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Return the next offset that will be written, by topic and partition."""
@@ -83,6 +90,7 @@ class Broker(Part):
             "num.network.threads": "2",
             "num.io.threads": "4",
             "log.cleaner.dedupe.buffer.size": "2097152",
+            **self._config,
         }
 
     def _java(self, main: str, *arguments: str) -> list[str]:

@@ -57,7 +57,7 @@ class Pipeline(ExitStack):
         self.postgres = PostgresqlServer(self.folder / "postgres")
         self.front = TlsFront(self.folder / "front", self.postgres)
         self.aws = AwsApi(self.folder / "aws")
-        self.broker = Broker(self.folder / "kafka")
+        self.broker = Broker(self.folder / "kafka", connectors.broker_config())
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
         self.connect: ConnectWorker
         self.settings: CaptureSettings
@@ -94,7 +94,7 @@ class Pipeline(ExitStack):
             landing_bucket=LANDING_BUCKET,
             aws_endpoint=self.aws.endpoint,
         )
-        self.broker.create_topics(connectors.topics(self.contracts, self.settings))
+        self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 
     @property
     def connector_names(self) -> tuple[str, str]:
@@ -164,11 +164,12 @@ class Pipeline(ExitStack):
                 "SELECT coalesce(bool_and(confirmed_flush_lsn > %s::pg_lsn), false) FROM pg_replication_slots "
                 "WHERE slot_name = %s"
             )
-            wait_until(
-                "Debezium to confirm the source's log",
-                lambda: bool(_value(owner, confirmed, (now, connectors.SLOT))) or self._alive(),
-                timeout,
-            )
+
+            def all_confirmed() -> bool:
+                self.check()
+                return bool(_value(owner, confirmed, (now, connectors.SLOT)))
+
+            wait_until("Debezium to confirm the source's log", all_confirmed, timeout)
         topics = connectors.table_topics(self.contracts, self.settings)
         return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
 
@@ -177,21 +178,21 @@ class Pipeline(ExitStack):
         ends = self.await_captured(timeout)
         wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends), timeout, 0.25)
 
-    def _alive(self) -> bool:
+    def check(self) -> None:
+        """Raise ``ProcessError`` when a part other than the writer has ended or a connector's task has failed."""
         for part in (self.postgres, self.front, self.aws, self.broker, self.connect):
             part.check()
         for name in self.connector_names:
             for task in self.connect.status(name)["tasks"]:
                 if task["state"] == "FAILED":
                     raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
-        return False
 
     def _reached(self, ends: Mapping[str, int]) -> bool:
         cursor = self.events.cursor()
         behind = sum(max(0, end - cursor.get(source, 0)) for source, end in ends.items())
         if behind:
             self.writer.check()
-            self._alive()
+            self.check()
         return behind == 0
 
     def verify(self) -> list[TableComparison]:

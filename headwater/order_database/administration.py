@@ -30,8 +30,8 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
     """Create schema, outbox, capture tables, roles and publication, or bring them up to date, in one transaction.
 
     ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. Raises UserError where a
-    password is missing, a contract names a table that does not exist, the server's ``wal_level`` is not ``logical``, or
-    the connected role lacks a right.
+    password is missing, a contract names a table that does not exist or a generated column, the server's ``wal_level``
+    is not ``logical``, or the connected role lacks a right.
     """
     for role in ROLES:
         password = passwords.get(role, "")
@@ -64,6 +64,8 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
                     sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(secret.decode()))
                 )
             conn.execute(repair_statement(_LEAST_ORDER, _GREATEST_ORDER).encode())
+    except psycopg.errors.FeatureNotSupported as error:
+        raise UserError(server_message(error)) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
             f"{conn.info.user} may not create the database's content: {server_message(error)}. Connect as the "

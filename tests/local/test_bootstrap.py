@@ -340,6 +340,30 @@ def test_the_publication_follows_the_contracts(server: Server) -> None:
     assert published(server) == set(order_database.published_tables(ALL_CONTRACTS))
 
 
+def test_tables_that_are_added_with_rows_are_named(server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    client = data_api(server.owner)
+    take(client, content(), ALL_CONTRACTS)
+    with server.owner() as owner:
+        owner.execute("INSERT INTO northwind.customers VALUES ('AAAAA', 'A')")
+    by_table = {contract.table: contract for contract in ALL_CONTRACTS}
+    orders = by_table["orders"]
+    # A first snapshot brings the rows of the tables that the connector starts with.
+    steps = {
+        "first": [orders],
+        "again": [orders],
+        "added": [orders, by_table["customers"], by_table["products"]],
+        "again after it": [orders, by_table["customers"], by_table["products"]],
+    }
+    outcomes = {name: take(client, publication(), contracts) for name, contracts in steps.items()}
+    assert {name: outcome["Data"]["WithoutEarlierRows"] for name, outcome in outcomes.items()} == {
+        "first": "none",
+        "again": "none",
+        "added": "northwind.customers",
+        "again after it": "none",
+    }
+    assert "will not have the rows that northwind.customers has by now" in capsys.readouterr().out
+
+
 def test_slot_and_publication_are_dropped_once_nobody_holds_the_slot(server: Server, tmp_path: Path) -> None:
     bootstrap(server, ALL_CONTRACTS)
     client = data_api(lambda: server.postgres.connect(DATABASE))

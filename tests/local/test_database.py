@@ -1,8 +1,10 @@
 """The order database on a real PostgreSQL: after every change its outbox equals the base tables."""
 
 import contextlib
+import os
 import random
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +26,12 @@ from headwater.paths import CONTRACTS
 from headwater.samples import orders
 
 PASSWORDS = {role: f"secret ' \\ é of {role}" for role in order_database.ROLES}
+VISITS = parse_contract(
+    "{table: visits, description: x, source: {database: postgresql, table: northwind.visits}, key: [id],"
+    " partition_by: [], buckets: 1, columns: [{name: id, type: int, source_type: integer},"
+    " {name: place, type: string, source_type: text}]}",
+    "visits.yaml",
+)
 ORDERS_VERIFY = (CONTRACTS / "orders.verify.sql").read_text()
 RETRIED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 # PostgreSQL may also refuse a transaction and roll it back: a row that it refers to is gone, or its key is taken.
@@ -503,6 +511,96 @@ def _elsewhere(chosen: random.Random, change: str) -> str:
     )
 
 
+# A transaction stands still between its locks and its writing, and between its writing and its commit, for as many
+# seconds as it has set.
+PAUSES = """
+CREATE FUNCTION public.pause(setting text) RETURNS void LANGUAGE sql AS $$
+SELECT pg_sleep(coalesce(nullif(current_setting(setting, true), ''), '0')::float) $$;
+CREATE FUNCTION public.pause_after_writing() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN PERFORM public.pause('pause.after_writing'); RETURN NULL; END $$;
+CREATE CONSTRAINT TRIGGER pause AFTER INSERT OR UPDATE OR DELETE ON northwind.order_events
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION public.pause_after_writing();
+ALTER FUNCTION outbox.take_locks() RENAME TO take_locks_at_once;
+CREATE FUNCTION outbox.take_locks() RETURNS void LANGUAGE plpgsql AS $$
+BEGIN PERFORM outbox.take_locks_at_once(); PERFORM public.pause('pause.after_locks'); END $$;
+"""
+
+
+def test_who_waited_for_an_order_that_was_replaced_does_not_overwrite_a_later_change(connect: Connect) -> None:
+    observer = connect()
+    observer.execute(PAUSES.encode())
+    replaces, changes_a_product, updates = (Session(connect(), observer) for _ in range(3))
+    replaces.run("BEGIN")
+    replaces.run("DELETE FROM northwind.orders WHERE order_id = 1; INSERT INTO northwind.orders (order_id) VALUES (1)")
+    changes_a_product.run("BEGIN; SET LOCAL pause.after_locks = '0.4'")
+    changes_a_product.run(CHANGES["a product is changed"])
+    changes_a_product.run("COMMIT")  # It waits for the transaction that replaces order 1.
+    replaces.run("COMMIT")
+    replaces.finish()
+    updates.run("BEGIN; SET LOCAL pause.after_writing = '0.8'")
+    updates.run("UPDATE northwind.orders SET freight = 77 WHERE order_id = 1")
+    updates.run("COMMIT")
+    for session in (changes_a_product, updates):
+        session.finish()
+    assert [session.error for session in (replaces, changes_a_product, updates)] == [None, None, None]
+    assert wrong_orders(observer) == []
+
+
+# What transactions do to one order, some of it more often. An order that is replaced refers to nothing: a parent that
+# it newly refers to would be locked, and hold the other transactions off.
+OVERLAPPING = {
+    "DELETE FROM northwind.orders WHERE order_id = 1; INSERT INTO northwind.orders (order_id) VALUES (1)": 4,
+    "INSERT INTO northwind.orders (order_id) VALUES (1) ON CONFLICT DO NOTHING;"
+    " INSERT INTO northwind.order_details VALUES (1, 1, 1, 1, 0) ON CONFLICT DO NOTHING": 5,
+    "UPDATE northwind.orders SET freight = coalesce(freight, 0) + 1 WHERE order_id = 1": 6,
+    "UPDATE northwind.products SET unit_price = unit_price + 1 WHERE product_id = 1": 4,
+    "DELETE FROM northwind.orders WHERE order_id = 1": 1,
+}
+
+
+def _transaction(connection: psycopg.Connection, chosen: random.Random) -> bool:
+    """Run a transaction; returns whether it was committed."""
+    try:
+        with connection.transaction():
+            for pause in ("pause.after_locks", "pause.after_writing"):
+                connection.execute(f"SET LOCAL {pause} = {chosen.choice((0, 0.005, 0.02))}".encode())
+            for _ in range(chosen.choice((1, 1, 1, 2))):
+                connection.execute(chosen.choices(list(OVERLAPPING), list(OVERLAPPING.values()))[0].encode())
+                time.sleep(chosen.choice((0, 0, 0.01)))
+    except (*RETRIED, *REFUSED):
+        return False
+    return True
+
+
+def test_overlapping_transactions_with_pauses_leave_every_order_right(connect: Connect) -> None:
+    observer = connect()
+    observer.execute(PAUSES.encode())
+    connections = [connect() for _ in range(5)]
+    seed = int(os.environ.get("HEADWATER_SEED", random.SystemRandom().randrange(1 << 32)))
+    # pytest shows it when the test fails.
+    sys.stdout.write(f"seed {seed}: HEADWATER_SEED={seed} chooses the same transactions\n")
+    stop = time.monotonic() + float(os.environ.get("HEADWATER_OUTBOX_SECONDS", "10"))
+
+    def work(at: int) -> int:
+        chosen = random.Random(seed + at)
+        committed = 0
+        while time.monotonic() < stop:
+            committed += _transaction(connections[at], chosen)
+        return committed
+
+    with ThreadPoolExecutor(len(connections)) as pool:
+        working = [pool.submit(work, at) for at in range(len(connections))]
+        looks = wrong = 0
+        # Whatever is committed is right at every moment; the next change of an order would hide a wrong one.
+        while not all(future.done() for future in working):
+            looks += 1
+            wrong += wrong_orders(observer) != []
+        committed = sum(future.result() for future in working)
+    assert wrong == 0, f"seed {seed}: {wrong} of {looks} looks saw a wrong order"
+    assert leftovers(observer) == 0
+    assert committed > 100
+
+
 # Loading, rights, publication -----------------------------------------------------------------------------------------
 
 
@@ -588,9 +686,60 @@ def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Conn
     ).fetchall()
     assert identities == [("f",)]
     publishes = northwind_db.execute(
-        "SELECT pubinsert, pubupdate, pubdelete, pubtruncate FROM pg_publication WHERE pubname = 'headwater'"
+        "SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot FROM pg_publication"
+        " WHERE pubname = 'headwater'"
     ).fetchone()
-    assert publishes == (True, True, True, True)
+    assert publishes == (True, True, True, True, True)
+
+
+def test_partitions_are_published_in_full_also_where_the_publication_is_older(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
+    northwind_db.execute(
+        "CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1) PARTITION BY LIST (place)"
+    )
+    northwind_db.execute("CREATE TABLE northwind.visits_1_rome PARTITION OF northwind.visits_1 FOR VALUES IN ('Rome')")
+    northwind_db.execute("ALTER PUBLICATION headwater SET (publish_via_partition_root = false)")
+    administration.create(northwind_db, PASSWORDS, [VISITS])
+    northwind_db.execute("CREATE TABLE northwind.visits_1_oslo (LIKE northwind.visits)")
+    northwind_db.execute(
+        "ALTER TABLE northwind.visits_1 ATTACH PARTITION northwind.visits_1_oslo FOR VALUES IN ('Oslo')"
+    )
+    northwind_db.execute("CREATE TABLE northwind.elsewhere (id integer)")
+    published = northwind_db.execute(
+        "SELECT tablename::text FROM pg_publication_tables WHERE schemaname = 'northwind'"
+    ).fetchall()
+    assert published == [("visits",)]
+    identities = northwind_db.execute(
+        "SELECT relname::text, relreplident::text FROM pg_class WHERE relname LIKE 'visits%' OR relname = 'elsewhere'"
+        " ORDER BY 1"
+    ).fetchall()
+    full = ("visits", "visits_1", "visits_1_oslo", "visits_1_rome")
+    assert identities == [("elsewhere", "d"), *((table, "f") for table in full)]
+
+
+def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
+    administration.create(northwind_db, PASSWORDS, [VISITS])
+    northwind_db.execute(
+        f"ALTER FUNCTION capture.identify_new_partitions() OWNER TO {order_database.CDC_ROLE}".encode()
+    )
+    warnings: list[str] = []
+    northwind_db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
+    northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
+    assert [warning.partition(":")[0] for warning in warnings] == [
+        "A partition of a published table may lack REPLICA IDENTITY FULL"
+    ]
+
+
+def test_a_contract_that_names_a_generated_column_is_refused(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute(
+        "CREATE TABLE northwind.visits (id integer, place text GENERATED ALWAYS AS ('place ' || id::text) STORED)"
+    )
+    with pytest.raises(UserError, match=r"generated columns: northwind\.visits\.place\. .* Remove them"):
+        administration.create(northwind_db, PASSWORDS, [VISITS])
+    northwind_db.execute("ALTER TABLE northwind.visits ALTER COLUMN place DROP EXPRESSION")
+    northwind_db.execute("ALTER TABLE northwind.visits ADD COLUMN unnamed integer GENERATED ALWAYS AS (id + 1) STORED")
+    administration.create(northwind_db, PASSWORDS, [VISITS])
 
 
 def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connection) -> None:

@@ -29,6 +29,7 @@ final class PartitionWriter {
     private final int flushRecords;
     private final int flushBytes;
     private final long flushInterval;
+    private final boolean acceptMissing;
 
     private final Deque<LandingObject> sealed = new ArrayDeque<>();
     private LandingObject.Builder open;
@@ -50,6 +51,7 @@ final class PartitionWriter {
         this.flushRecords = config.getInt(S3SinkConfig.FLUSH_RECORDS);
         this.flushBytes = config.getInt(S3SinkConfig.FLUSH_BYTES);
         this.flushInterval = config.getLong(S3SinkConfig.FLUSH_INTERVAL_MS);
+        this.acceptMissing = S3SinkConfig.ACCEPT.equals(config.getString(S3SinkConfig.MISSING_OFFSETS));
     }
 
     /** Tells that Connect has carried out the last seek: the records that follow come from there. */
@@ -60,7 +62,8 @@ final class PartitionWriter {
     /**
      * Buffers a record. Ignores it while Kafka is about to be read again from another offset.
      *
-     * @throws ConnectException when Kafka gives an offset below the one that it was asked for
+     * @throws ConnectException when Kafka gives an offset below the one that it was asked for, or one above it where
+     *     no record may be missing
      */
     void append(SinkRecord record, long now) {
         if (!located || seeking) {
@@ -77,11 +80,7 @@ final class PartitionWriter {
                     + "To land it from its beginning, set another " + S3SinkConfig.PREFIX + ".");
         }
         if (offset > next) {
-            if (offset > next + 1) { // a single one is the mark of a transaction's end: too common to log
-                LOG.warn("{} has no records at offsets {} to {}: compaction, an aborted transaction or retention",
-                        partition, next, offset - 1);
-            }
-            metrics.missingOffsets(offset - next);
+            missing(offset);
         }
         if (open == null) {
             open = new LandingObject.Builder(next, now);
@@ -153,6 +152,22 @@ final class PartitionWriter {
         // With nothing stored, ask for 0: if the topic begins later, Kafka goes to its first available record.
         seek(end.orElse(0));
         LOG.info("{} begins at {}", partition, end.isPresent() ? next : "its first record: the bucket has none");
+    }
+
+    private void missing(long offset) {
+        metrics.missingOffsets(offset - next);
+        if (!acceptMissing) {
+            throw new ConnectException("Kafka has no record at offset " + next + " of " + partition
+                    + ", which is the next to land; it goes on at " + offset + ". Retention has removed " + (offset - next)
+                    + " records before they were landed, and the changes in them are lost. Lengthen the topic's "
+                    + "retention. To go on without them, set " + S3SinkConfig.MISSING_OFFSETS + " = " + S3SinkConfig.ACCEPT
+                    + " until the sink is past offset " + offset + ", and bring the table's rows again by a new snapshot "
+                    + "with a raised epoch.");
+        }
+        if (offset > next + 1) { // a single one is the mark of a transaction's end: too common to log
+            LOG.warn("{} has no records at offsets {} to {}: compaction, an aborted transaction or retention",
+                    partition, next, offset - 1);
+        }
     }
 
     private void seek(long offset) {

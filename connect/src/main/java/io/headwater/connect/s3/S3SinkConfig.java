@@ -10,6 +10,7 @@ import org.apache.kafka.common.config.ConfigDef.Importance;
 import org.apache.kafka.common.config.ConfigDef.NonEmptyString;
 import org.apache.kafka.common.config.ConfigDef.Range;
 import org.apache.kafka.common.config.ConfigDef.Type;
+import org.apache.kafka.common.config.ConfigDef.ValidString;
 import org.apache.kafka.common.config.ConfigException;
 
 /** The sink's options, each defined and documented in one place. */
@@ -24,6 +25,9 @@ final class S3SinkConfig extends AbstractConfig {
     static final String RETRY_BACKOFF_MS = "retry.backoff.ms";
     static final String RETRY_MAX_BACKOFF_MS = "retry.max.backoff.ms";
     static final String RETRY_TIMEOUT_MS = "retry.timeout.ms";
+    static final String MISSING_OFFSETS = "missing.offsets";
+    static final String FAIL = "fail";
+    static final String ACCEPT = "accept";
 
     // An object is held in memory, compressed, until S3 has it: its size must stay below an array's.
     private static final int MAX_FLUSH_BYTES = 1 << 30;
@@ -48,7 +52,11 @@ final class S3SinkConfig extends AbstractConfig {
             .define(RETRY_MAX_BACKOFF_MS, Type.LONG, 10_000L, Range.atLeast(1), Importance.LOW,
                     "Longest wait between two tries of an S3 request.")
             .define(RETRY_TIMEOUT_MS, Type.LONG, 300_000L, Range.atLeast(0), Importance.MEDIUM,
-                    "The task fails when S3 has not worked for this long; nothing is lost, restart it.");
+                    "The task fails when S3 has not worked for this long; nothing is lost, restart it.")
+            .define(MISSING_OFFSETS, Type.STRING, FAIL, ValidString.in(FAIL, ACCEPT), Importance.HIGH,
+                    "What to do where Kafka no longer has the next record: fail, or accept that it is lost, log and "
+                            + "count it, and go on. Topics with compaction or transactions have offsets without a record: "
+                            + "they need accept.");
 
     S3SinkConfig(Map<String, String> properties) {
         super(DEFINITION, properties);

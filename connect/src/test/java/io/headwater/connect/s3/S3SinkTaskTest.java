@@ -123,7 +123,7 @@ class S3SinkTaskTest {
         topic.produce(8);
         topic.skip(2);
         topic.produce(2);
-        assignedWorker().poll(ALL);
+        assignedWorker("missing.offsets", "accept").poll(ALL);
         assertThat(firsts(s3, topic)).containsExactly(0L, 10L);
         assertEveryOffsetOnce(s3, topic, 27);
     }
@@ -192,6 +192,38 @@ class S3SinkTaskTest {
         assertThat(next.position(topic)).isEqualTo(20);
         assertThatThrownBy(() -> next.task.put(topic.read(0, ALL))).isInstanceOf(ConnectException.class)
                 .hasMessageContaining("offset 0 of orders-0").hasMessageContaining("created anew");
+    }
+
+    @ParameterizedTest
+    @ValueSource(ints = {1, 5})
+    void failsWhereKafkaNoLongerHasTheNextRecord(int missing) {
+        topic.produce(10);
+        assignedWorker().poll(ALL);
+        topic.skip(missing);
+        topic.produce(10);
+        FakeWorker worker = assignedWorker();
+        long found = 10 + missing;
+        assertThatThrownBy(() -> worker.poll(ALL)).isInstanceOf(ConnectException.class)
+                .hasMessageContaining("no record at offset 10 of orders-0")
+                .hasMessageContaining("goes on at " + found)
+                .hasMessageContaining("missing.offsets = accept");
+        assertThatThrownBy(() -> assignedWorker().poll(ALL)).isInstanceOf(ConnectException.class); // so does a restart
+        assertThat(firsts(s3, topic)).containsExactly(0L);
+        assignedWorker("missing.offsets", "accept").poll(ALL);
+        assertEveryOffsetOnce(s3, topic, found + 10);
+        topic.produce(10);
+        assignedWorker().poll(ALL); // past the gap, it need no longer be accepted
+        assertEveryOffsetOnce(s3, topic, found + 20);
+    }
+
+    @Test
+    void failsWhereRecordsAreMissingAmongThoseThatItReads() {
+        topic.produce(5);
+        topic.skip(1);
+        topic.produce(5);
+        FakeWorker worker = assignedWorker();
+        assertThatThrownBy(() -> worker.poll(ALL)).isInstanceOf(ConnectException.class)
+                .hasMessageContaining("no record at offset 5 of orders-0");
     }
 
     // ---- others at work
@@ -279,7 +311,7 @@ class S3SinkTaskTest {
                     if (alive.size() == 3 || (!alive.isEmpty() && random.nextBoolean())) {
                         alive.remove(random.nextInt(alive.size())); // kill -9
                     }
-                    alive.add(assignedWorker("task.id", Integer.toString(step)));
+                    alive.add(assignedWorker("task.id", Integer.toString(step), "missing.offsets", "accept"));
                 }
                 case 3 -> s3.fail(Fault.values()[random.nextInt(2)], Fault.CUT_AFTER);
                 case 4 -> s3.fail(Fault.CUT_AFTER);
@@ -292,7 +324,7 @@ class S3SinkTaskTest {
             }
         }
         topic.produce(1);
-        FakeWorker last = assignedWorker();
+        FakeWorker last = assignedWorker("missing.offsets", "accept");
         for (int i = 0; i < 40; i++) {
             clock.now += 6000;
             last.poll(ALL);
@@ -413,7 +445,7 @@ class S3SinkTaskTest {
         topic.produce(14);
         topic.skip(2);
         topic.produce(1);
-        FakeWorker worker = assignedWorker();
+        FakeWorker worker = assignedWorker("missing.offsets", "accept");
         s3.fail(Fault.SLOW_DOWN);
         worker.poll(ALL);
         worker.pollAfterTimeout();

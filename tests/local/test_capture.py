@@ -1,0 +1,232 @@
+"""What a source may do to its capture, from a real PostgreSQL through Debezium, Kafka and the sink to landing objects,
+with the configuration that ships. Landed records are decoded as the writer does; no Spark runs."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.contract.reading import read_contracts
+from headwater.definitions import connectors
+from headwater.definitions.connectors import CaptureSettings
+from headwater.errors import UserError
+from headwater.lake.changes import BadRecord, Decoded
+from headwater.lake.debezium_decoder import PostgresDecoder
+from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
+from headwater.local.processes import ProcessError, wait_until
+
+MIB = 1 << 20
+CONTRACTS = Path(__file__).parent / "capture"
+TABLES = """
+CREATE SCHEMA shop;
+CREATE TABLE shop.visits (id integer, visited_on date, place text, PRIMARY KEY (id, visited_on))
+    PARTITION BY RANGE (visited_on);
+CREATE TABLE shop.visits_january PARTITION OF shop.visits FOR VALUES FROM ('2024-01-01') TO ('2024-02-01');
+INSERT INTO shop.visits VALUES (1, '2024-01-05', 'Rome');
+CREATE TABLE shop.documents (id integer PRIMARY KEY, title text, body text);
+INSERT INTO shop.documents VALUES (0, 'first', '');
+"""
+
+
+class Capture:
+    """A running pipeline without a writer, and what it has landed."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self._tables = {contract.table: contract for contract in pipeline.contracts}
+        self._read: dict[str, list[dict[str, Any]]] = {}  # by key: an object never changes
+
+    def landed(self, table: str) -> list[dict[str, Any]]:
+        """Debezium's events of a table that are in S3, in order."""
+        s3 = self.pipeline.aws.client("s3")
+        topic = connectors.topic(self._tables[table], self.pipeline.settings)
+        listed = s3.list_objects_v2(Bucket=LANDING_BUCKET, Prefix=f"landing/{topic}/").get("Contents", [])
+        for key in [entry["Key"] for entry in listed if entry["Key"] not in self._read]:
+            lines = gzip.decompress(s3.get_object(Bucket=LANDING_BUCKET, Key=key)["Body"].read()).splitlines()
+            self._read[key] = [json.loads(base64.b64decode(json.loads(line)["value"])) for line in lines]
+        return [event for entry in listed for event in self._read[entry["Key"]]]
+
+    def await_landed(self, table: str, count: int) -> list[dict[str, Any]]:
+        """The events of a table, once there are as many."""
+
+        def complete() -> bool:
+            self.pipeline.check()
+            return len(self.landed(table)) >= count
+
+        wait_until(f"{count} events of {table} in the landing bucket", complete, 60, 0.2)
+        return self.landed(table)
+
+    def decode(self, table: str, event: dict[str, Any]) -> Decoded:
+        """What the writer makes of an event. Raises BadRecord where it quarantines it."""
+        return PostgresDecoder(self._tables[table]).decode(json.dumps(event).encode(), "topic/0/0")
+
+
+@pytest.fixture(scope="module")
+def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
+    folder = tmp_path_factory.mktemp("capture")
+    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline:
+        pipeline.start_source()
+        pipeline.start_stream()
+        pipeline.start_connect()
+        running = Capture(pipeline)
+        running.await_landed("documents", 1)
+        yield running
+
+
+@pytest.fixture
+def owner(capture: Capture) -> Iterator[psycopg.Connection]:
+    with capture.pipeline.postgres.connect(DATABASE) as connection:
+        yield connection
+
+
+def test_messages_in_the_log_do_not_stop_capture(capture: Capture) -> None:
+    before = len(capture.landed("documents"))
+    with capture.pipeline.application() as anyone:
+        for transactional in (True, False):
+            anyone.execute("SELECT pg_logical_emit_message(%s, 'audit', 'x')", (transactional,))
+            anyone.execute("SELECT pg_logical_emit_message(%s, '', 'x')", (transactional,))
+    with capture.pipeline.postgres.connect(DATABASE) as owner:
+        owner.execute("INSERT INTO shop.documents VALUES (1, 'after the messages', '')")
+    assert capture.await_landed("documents", before + 1)[-1]["after"]["id"] == 1
+
+
+def test_changes_of_partitions_arrive_as_changes_of_their_table(capture: Capture, owner: psycopg.Connection) -> None:
+    assert [event["op"] for event in capture.await_landed("visits", 1)] == ["r"]
+    owner.execute("UPDATE shop.visits SET place = 'Oslo'")
+    # A partition that is made by CREATE TABLE, and a table with a row that is attached.
+    owner.execute(
+        "CREATE TABLE shop.visits_march PARTITION OF shop.visits FOR VALUES FROM ('2024-03-01') TO ('2024-04-01')"
+    )
+    owner.execute("CREATE TABLE shop.visits_may (LIKE shop.visits INCLUDING ALL)")
+    owner.execute("INSERT INTO shop.visits_may VALUES (5, '2024-05-05', 'Bern')")
+    owner.execute(
+        "ALTER TABLE shop.visits ATTACH PARTITION shop.visits_may FOR VALUES FROM ('2024-05-01') TO ('2024-06-01')"
+    )
+    owner.execute("INSERT INTO shop.visits VALUES (3, '2024-03-05', 'Kyiv')")
+    owner.execute("UPDATE shop.visits SET place = 'Lima' WHERE id = 3")
+    # The rows that an attached table brings along are in no event. Whoever attaches it touches them.
+    owner.execute("UPDATE shop.visits_may SET place = place")
+    owner.execute("UPDATE shop.visits SET visited_on = '2024-05-31' WHERE id = 3")  # to another partition
+    owner.execute("DELETE FROM shop.visits WHERE id = 5")
+    owner.execute("ALTER TABLE shop.visits DETACH PARTITION shop.visits_january")
+    owner.execute("UPDATE shop.visits_january SET place = 'nowhere'")
+    owner.execute("TRUNCATE shop.visits")
+    events = capture.await_landed("visits", 9)
+    changes = [
+        (
+            event["op"],
+            event["source"]["table"],
+            *((image or {}).get("place") for image in (event["before"], event["after"])),
+        )
+        for event in events
+    ]
+    assert changes == [
+        ("r", "visits", None, "Rome"),
+        ("u", "visits", "Rome", "Oslo"),
+        ("c", "visits", None, "Kyiv"),
+        ("u", "visits", "Kyiv", "Lima"),
+        ("u", "visits", "Bern", "Bern"),
+        ("d", "visits", "Lima", None),
+        ("c", "visits", None, "Lima"),
+        ("d", "visits", "Bern", None),
+        ("t", "visits", None, None),
+    ]
+    for event in events:
+        capture.decode("visits", event)
+
+
+def document(owner: psycopg.Connection, id_: int, title: str, megabytes: float) -> None:
+    """Insert a document, or update it."""
+    owner.execute(
+        "INSERT INTO shop.documents VALUES (%s, %s, repeat('x', %s))"
+        " ON CONFLICT (id) DO UPDATE SET title = excluded.title, body = excluded.body || 'y'",
+        (id_, title, int(megabytes * MIB)),
+    )
+
+
+def _seen(capture: Capture, event: dict[str, Any]) -> tuple[str, int, int | str]:
+    """Operation, id and megabytes of a document's event, or its refusal, which the writer quarantines."""
+    if "refused" not in event:
+        capture.decode("documents", event)
+        row = event["after"] or event["before"]
+        return event["op"], row["id"], len((event["after"] or {}).get("body") or "") // MIB
+    with pytest.raises(BadRecord, match=f"op {event['op']} without its after image"):
+        capture.decode("documents", event)
+    row = event["refused"]["row"]
+    assert event["refused"] == {
+        "max_bytes": connectors.LARGEST_RECORD,
+        "left_out": ["body"],
+        "row": {"id": row["id"], "title": row["title"]},
+    }
+    return event["op"], row["id"], "refused"
+
+
+def test_records_of_sixteen_megabytes_arrive_and_larger_ones_are_refused_by_name(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    before = len(capture.landed("documents"))
+    document(owner, 10, "large", 15.9)
+    document(owner, 10, "again", 15.9)  # Its event would hold both bodies.
+    document(owner, 11, "too large", 16.1)
+    document(owner, 12, "far too large", 40)
+    owner.execute("UPDATE shop.documents SET title = 'smaller', body = '' WHERE id = 12")
+    document(owner, 13, "too large", 20)
+    owner.execute("DELETE FROM shop.documents WHERE id IN (10, 13)")
+    document(owner, 14, "small", 0.1)
+    events = capture.await_landed("documents", before + 9)[before:]
+    assert all(len(json.dumps(event)) <= connectors.LARGEST_RECORD for event in events)
+    seen = [_seen(capture, event) for event in events]
+    assert seen == [
+        ("c", 10, 15),
+        ("u", 10, 15),
+        ("c", 11, "refused"),
+        ("c", 12, "refused"),
+        ("u", 12, 0),
+        ("c", 13, "refused"),
+        ("d", 10, 0),
+        ("d", 13, 0),
+        ("c", 14, 0),
+    ]
+
+
+def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_accepted(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    pipeline = capture.pipeline
+    (topic,) = (name for name in connectors.table_topics(pipeline.contracts, pipeline.settings) if "visits" in name)
+    pipeline.await_captured()
+    landed = len(capture.landed("visits"))
+    _, sink = pipeline.connector_names
+    pipeline.connect.delete(sink)
+    for day in range(1, 8):
+        owner.execute("INSERT INTO shop.visits VALUES (100, %s, 'Rome')", (f"2024-03-0{day}",))
+    wait_until("seven more records in Kafka", lambda: pipeline.broker.ends([topic])[topic, 0] == landed + 7, 60)
+    pipeline.broker.delete_before(topic, 0, landed + 4)
+
+    def start_sink(settings: CaptureSettings) -> None:
+        pipeline.connect.put(*connectors.sink_connector(pipeline.contracts, settings))
+        wait_until("the sink to have a task", has_task, 60)
+
+    def has_task() -> bool:
+        with suppress(UserError):  # A new connector is unknown until the worker has read its configuration.
+            return bool(pipeline.connect.status(sink)["tasks"])
+        return False
+
+    expected = f"no record at offset {landed} of {topic}-0, .* goes on at {landed + 4}.*missing.offsets = accept"
+    start_sink(pipeline.settings)
+    with pytest.raises(ProcessError, match=expected):
+        capture.await_landed("visits", landed + 1)
+    assert len(capture.landed("visits")) == landed
+    start_sink(replace(pipeline.settings, missing_offsets="accept"))
+    wait_until("the sink to run", lambda: pipeline.connect.status(sink)["tasks"][0]["state"] == "RUNNING", 60)
+    events = capture.await_landed("visits", landed + 3)
+    assert [event["after"]["visited_on"] for event in events[landed:]] == [19787, 19788, 19789]
