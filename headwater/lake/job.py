@@ -51,6 +51,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--max-bad-share", type=float, default=0.01, help="largest share of undecodable records in a batch, 0 to 1"
     )
+    arguments.add_argument(
+        "--max-unfit-share", type=float, default=1.0, help="largest share of rows in a batch with unfit values, 0 to 1"
+    )
     arguments.add_argument("--lease-seconds", type=float, default=30.0, help="how long a dead writer's lease lasts")
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
     return arguments
@@ -77,8 +80,9 @@ class Job:
 
     def run(self, work: Mapping[str, CommitNext], pause: IdlePause) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. A table without work is looked at again after ``pause``. The first error stops all threads after their
-        current commit, and is raised."""
+        stop. A table without work is looked at again after ``pause``. TooManyBadRecords, which is about one table's
+        source and contract, stops that table alone; any other error stops all threads after their current commit. The
+        first error is raised when all threads have ended."""
         errors: list[BaseException] = []
 
         def loop(table: str, commit_next: CommitNext) -> None:
@@ -99,7 +103,8 @@ class Job:
                     self.stop.wait(pause.after(idle_looks))
             except BaseException as error:  # whatever it is, the caller must see it and the others must stop
                 errors.append(error)
-                self.stop.set()
+                if not isinstance(error, TooManyBadRecords):
+                    self.stop.set()
                 # Which of the tables it was, as the error itself may not say.
                 failure = {"event": "failed", "table": table, "error": type(error).__name__, "message": str(error)}
                 self.services.report(failure)
@@ -136,6 +141,7 @@ def running_job(name: str, contract_uris: list[str], options: argparse.Namespace
             epoch=options.epoch,
             batch_bytes=options.batch_bytes,
             max_bad_share=options.max_bad_share,
+            max_unfit_share=options.max_unfit_share,
             parallelism=spark.sparkContext.defaultParallelism,
         )
         catalog = Catalog(boto3.client("glue"), options.database)

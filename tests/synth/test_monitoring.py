@@ -118,6 +118,7 @@ def test_thresholds_are_those_of_the_environment(every: "Synthesized") -> None:
     assert thresholds["replication-age-accounts"] == configured.replication_age_seconds * 1000
     assert thresholds["replication-failed-accounts"] == 0
     assert thresholds["quarantine-accounts"] == configured.quarantined_records
+    assert thresholds["unfit-accounts"] == thresholds["unfit-orders"] == configured.unfit_values
 
 
 def test_the_slot_of_whoever_is_the_writer_is_watched_under_both_names(every: "Synthesized") -> None:

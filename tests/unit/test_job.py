@@ -17,6 +17,7 @@ from headwater.lake import job, metrics
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job, parser, running_job
 from headwater.lake.lease import LeaseLost
+from headwater.lake.quarantine import TooManyBadRecords
 from headwater.paths import CONTRACTS, ROOT
 
 CONTRACTS_BY_URI = {f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(CONTRACTS)}
@@ -197,6 +198,22 @@ def test_an_idle_writer_reports_in_every_minute_at_each_pause_that_a_file_may_na
     time = FakeTime(end=3600)
     reported = len(run_for(time, Landed(time), IdlePause(0.5, longest)))
     assert 60 <= reported <= 121
+
+
+def test_a_table_with_too_many_bad_records_stops_alone() -> None:
+    time = FakeTime(end=100)
+    landed = Landed(time, 50)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
+    services: Any = SimpleNamespace(report=lambda _: None)
+    settings: Any = None
+
+    def refuse() -> bool:
+        raise TooManyBadRecords("orders: 20 of 21 records cannot be decoded")
+
+    running = Job([], {}, spark, services, settings, argparse.Namespace(once=False), time, clock=lambda: time.now)
+    with pytest.raises(TooManyBadRecords, match="orders: 20 of 21"):
+        running.run({"orders": refuse, "customers": landed.commit_next}, IdlePause(1, 1))
+    assert landed.waited == [0]
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:
