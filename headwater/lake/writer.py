@@ -108,7 +108,10 @@ class TableWriter:
                 "cursor": last.progress.cursor,
             }
         )
-        return replace(last.progress, epoch=self.settings.epoch)
+        progress = replace(last.progress, epoch=self.settings.epoch)
+        self._lease.check()
+        self._table.evolve(progress)
+        return progress
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
