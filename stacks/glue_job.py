@@ -134,6 +134,8 @@ class GlueJobStack(HeadwaterStack):
             "--starting-position": "TRIM_HORIZON",
             "--window-seconds": str(settings.window_seconds),
             "--epoch": str(settings.epoch),
+            "--max-bad-share": str(environment.lake.max_quarantined_share),
+            "--max-unfit-share": str(environment.lake.max_unfit_share),
         }
         # Files are named by their content, so this changes with each of them.
         definition = {

@@ -141,6 +141,12 @@ class MonitoringStack(HeadwaterStack):
             "Records could not be decoded; see the table's folder below _quarantine",
             _Limit(settings.quarantined_records, of_periods=1),
         )
+        self._graph(
+            "Values that do not fit",
+            {f"unfit-{table}": of(table, metrics.UNFIT, "Sum", 5 * _MINUTE) for table in tables},
+            "Values do not fit their columns and stand in _rest; see the rows where _unfit is not null",
+            _Limit(settings.unfit_values, of_periods=1),
+        )
         for title, name, statistic in (
             ("Changes committed a minute", metrics.CHANGES, "Sum"),
             ("Seconds a commit", metrics.COMMIT_SECONDS, "Maximum"),

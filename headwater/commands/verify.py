@@ -58,7 +58,8 @@ def verify(
     region: Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, examples included.")] = False,
 ) -> None:
-    """Compare every contract's source with its lake table; the status is 1 where they differ.
+    """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
+    rows whose values do not fit their columns.
 
     PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. Let the pipelines drain first: a change that has
     not reached the lake counts as missing, extra or different.
@@ -96,10 +97,10 @@ def verify(
 def comparison_table(tables: Sequence[TableComparison]) -> Table:
     """The counts of a comparison as a table for the terminal."""
     grid = Table("table", title="Source and lake", title_justify="left")
-    for heading in ("source rows", "lake rows", "missing", "extra", "different"):
+    for heading in ("source rows", "lake rows", "missing", "extra", "different", "unfit values"):
         grid.add_column(heading, justify="right")
     for table in tables:
-        differences = (table.missing, table.extra, table.different)
+        differences = (table.missing, table.extra, table.different, table.unfit)
         cells = [f"[bold red]{count:,}[/]" if count else "0" for count in differences]
         grid.add_row(table.name, f"{table.source_rows:,}", f"{table.lake_rows:,}", *cells)
     return grid

@@ -154,6 +154,16 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
             "later.",
         ),
     ]
+    on_unfit: (
+        Annotated[
+            Literal["keep", "quarantine"],
+            Meta(
+                description="What becomes of a value that its column cannot hold. keep: the column is null, the value "
+                "stands in _rest, and _unfit names the column. quarantine: the whole record is put aside.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):

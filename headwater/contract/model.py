@@ -17,6 +17,10 @@ POSTGRESQL = "postgresql"
 DYNAMODB = "dynamodb"
 UNKNOWN_MONTH = "unknown"
 """What ``transform: month`` gives for an item without the attribute."""
+KEEP = "keep"
+"""A row with a value that does not fit is written without that value."""
+QUARANTINE = "quarantine"
+"""A record with a value that does not fit is put aside."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Contract:
     buckets: int
     columns: tuple[Column, ...]
     verify_with: str | None = None
+    on_unfit: str = KEEP
 
     def column(self, name: str) -> Column:
         """The column of that name; raises KeyError."""
@@ -81,6 +86,7 @@ class Contract:
             ("_deleted", Type("boolean")),
             *deleted_by,
             ("_rest", Type("string")),
+            ("_unfit", Type("array", element=Type("string"))),
         ]
 
     def to_json(self) -> str:
@@ -92,6 +98,7 @@ class Contract:
             "key": list(self.key),
             "partition_by": list(self.partition_by),
             "buckets": self.buckets,
+            "on_unfit": self.on_unfit,
             "columns": [_column_document(column) for column in self.columns],
         }
         if self.verify_with is not None:
@@ -125,6 +132,7 @@ def from_json(text: str, where: str) -> Contract:
             buckets=document["buckets"],
             columns=tuple(_column(entry) for entry in document["columns"]),
             verify_with=document.get("verify_with"),
+            on_unfit=document.get("on_unfit", KEEP),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(

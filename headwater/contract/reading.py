@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, holds
 from headwater.contract.document import DynamodbColumn, DynamodbContract, PostgresqlColumn, PostgresqlContract
-from headwater.contract.model import DYNAMODB, POSTGRESQL, Column, Contract, Source
+from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source
 from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
 from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_paths
@@ -76,6 +76,7 @@ def from_document(document: Any, where: str) -> Contract:
         buckets=written.buckets,
         columns=columns,
         verify_with=verify_with,
+        on_unfit=_given(written.on_unfit) or KEEP,
     )
     _check_names(contract, where)
     return contract

@@ -5,9 +5,9 @@ from __future__ import annotations
 from headwater.contract.model import Contract
 from headwater.contract.types import Type
 
-# A view has these beside the contract's columns: they say how fresh a row is, and keep the fields that no contract
-# names.
-_KEPT = ("_source_ts", "_rest")
+# A view has these beside the contract's columns: they say how fresh a row is, keep the fields that no contract names,
+# and name the columns whose values did not fit.
+_KEPT = ("_source_ts", "_rest", "_unfit")
 
 
 def published_view_name(contract: Contract) -> str:

@@ -99,10 +99,28 @@ class Network(_Part, frozen=True, kw_only=True):
 
 
 class Lake(_Part, frozen=True, kw_only=True):
-    """Queries of the lake."""
+    """Queries of the lake, and what stops its writers."""
 
     query_scan_limit_gib: Annotated[int, Meta(ge=1, description="The most that one Athena query may read, in GiB.")]
     query_result_days: Annotated[int, Meta(ge=1, description="How long Athena's results stay, in days.")]
+    max_quarantined_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="The share of a batch's records that may be put aside, from 0 to 1; beyond it the table stops. "
+            "Ten records always may.",
+        ),
+    ]
+    max_unfit_share: Annotated[
+        float,
+        Meta(
+            ge=0,
+            le=1,
+            description="The share of a batch's rows that may lack a value which does not fit, from 0 to 1; beyond it "
+            "the table stops, as the contract must be wrong. Ten rows always may; 1 never stops.",
+        ),
+    ]
 
 
 class Database(_Part, frozen=True, kw_only=True):
@@ -282,6 +300,7 @@ class Monitoring(_Part, frozen=True, kw_only=True):
     ]
     replication_age_seconds: Annotated[int, Meta(ge=1, description="How far DynamoDB may be behind with its stream.")]
     quarantined_records: Annotated[int, Meta(ge=0, description="Records that may be put aside in five minutes.")]
+    unfit_values: Annotated[int, Meta(ge=0, description="Values that may be unfit for their columns in five minutes.")]
 
 
 class Bi(_Part, frozen=True, kw_only=True):

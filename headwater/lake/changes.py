@@ -1,6 +1,6 @@
 """What every decoder gives: rows of a lake table, and what a record says about other rows (a floor, a defect).
 
-One source record gives no row, one, or two (a row that left its partition leaves a tombstone there), or raises
+One source record gives no row, one, or two (a row that left its place leaves a tombstone there), or raises
 ``BadRecord``. Nothing here knows Spark; the writer runs the decoders on the executors.
 """
 
@@ -15,16 +15,19 @@ from typing import Any, NamedTuple
 from headwater.contract.model import Contract
 
 _MAX_EPOCH = 9999
-_NO_PARTITION = (None, "")  # Hudi has one partition for both, and Athena cannot tell them apart
+NO_PARTITION = ""
+"""Hudi has one partition for this text and for null, and Athena cannot tell them apart: only null may stand there."""
 
 
 class BadRecord(ValueError):
     """A record that cannot be decoded; the text is the reason that quarantine keeps. ``floor`` is set where the record
-    still ends all that came before it: the last row of a snapshot does, even if its values are unfit."""
+    still ends all that came before it: the last row of a snapshot does, even if its values are unfit. ``buried`` are
+    the tombstones of an update: the row has left the place where the before image stood, whatever it has become."""
 
-    def __init__(self, reason: str, floor: str | None = None) -> None:
+    def __init__(self, reason: str, floor: str | None = None, buried: tuple[tuple[Any, ...], ...] = ()) -> None:
         super().__init__(reason)
         self.floor = floor
+        self.buried = buried
 
 
 class Decoded(NamedTuple):
@@ -47,20 +50,16 @@ class Identity:
 
     def record_key(self, values: Sequence[Any]) -> str:
         """The record key of a row's values, in the order of the columns. Raises BadRecord where a part of the key is
-        null or the row has no partition."""
+        null."""
         key = [values[at] for at in self.key_at]
         if None in key:
             names = ", ".join(self._names[at] for at in self.key_at)
             raise BadRecord(f"key: found null in {names}, expected values")
-        for at in self.partition_at:
-            if values[at] in _NO_PARTITION:
-                raise BadRecord(f"{self._names[at]}: found {values[at]!r} as partition, expected a value")
         return record_key(key)
 
-    def leaves_copy(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
-        """Whether the change from ``old`` to ``new`` leaves a copy of the row in the partition of ``old``. A row that
-        had no partition was refused, so there is no copy of it."""
-        return any(old[at] != new[at] and old[at] not in _NO_PARTITION for at in self.partition_at)
+    def moved(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
+        """Whether ``old`` and ``new`` have different places in the table: another key or another partition."""
+        return any(old[at] != new[at] for at in self.kept_at)
 
 
 def epoch_digits(epoch: int) -> str:

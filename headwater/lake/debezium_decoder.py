@@ -6,13 +6,14 @@ import datetime as dt
 import json
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from headwater.contract.model import Column, Contract
+from headwater.contract.model import QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
-from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
+from headwater.lake.changes import NO_PARTITION, ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
 from headwater.lake.exact_values import (
+    DEFECTS,
     TOAST_PLACEHOLDER,
     Converter,
     Unfit,
@@ -21,11 +22,15 @@ from headwater.lake.exact_values import (
     dump_json,
     json_converter,
     parse_json,
+    reason_of,
 )
 
 _AFTER_SNAPSHOTS = 10**20 - 1
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_REKEYED = ("__debezium.newkey", "__debezium.oldkey")
+"""The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
+_PLACEHOLDER = (TOAST_PLACEHOLDER,)
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
@@ -48,6 +53,7 @@ class PostgresDecoder:
         self._epoch = epoch
         self._table = (contract.source.schema, contract.source.name)
         self._identity_of = Identity(contract)
+        self._refuses = contract.on_unfit == QUARANTINE
         self._whole: list[tuple[int, str, str, Converter, Converter]] = []
         self._inside: dict[str, _Inside] = {}
         self._placeholders: dict[str, Any] = {}
@@ -61,7 +67,14 @@ class PostgresDecoder:
                 self._whole.append((at, source, column.name, streamed, queried))
             self._placeholders[source] = _placeholder(column.source_type)
         self._known = set(self._placeholders)
-        self._decode_row_of = {name: self._whole_of(name) for name in {*contract.key, *contract.partition_by}}
+        self._columns_of = {
+            source: [column.name for column in contract.columns if column.path[0] == source] for source in self._known
+        }
+        identity = {name: self._whole_of(name) for name in (*contract.key, *contract.partition_by)}
+        self._identity_columns = [
+            (at, contract.columns[at].name, *identity[contract.columns[at].name]) for at in self._identity_of.kept_at
+        ]
+        self._key_sources = {identity[name][0] for name in contract.key}
 
     def _whole_of(self, name: str) -> tuple[str, Converter]:
         for _, source, column, streamed, _ in self._whole:
@@ -69,8 +82,10 @@ class PostgresDecoder:
                 return source, streamed
         raise KeyError(name)
 
-    def decode(self, value: bytes | None, position: str) -> Decoded:
-        """Decode one record's value. ``position`` is ``topic/partition/offset``. Raises BadRecord."""
+    def decode(self, value: bytes | None, position: str, *, key: bytes | None = None, rekeyed: bool = False) -> Decoded:
+        """Decode one record's value. ``position`` is ``topic/partition/offset``; ``key`` is the record's key, a JSON
+        object of the source's primary key, None where it has none; ``rekeyed`` where the record comes of an update that
+        changed that key. Raises BadRecord."""
         if value is None:
             return Decoded()
         try:
@@ -78,11 +93,11 @@ class PostgresDecoder:
         except ValueError as error:
             raise BadRecord(f"not JSON: {error}") from None
         try:
-            return self._decode(event, position)
-        except (BadRecord, Unfit) as error:
-            raise BadRecord(str(error), self._snapshot_floor(event)) from None
-        except (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError) as error:
-            raise BadRecord(f"{type(error).__name__}: {error}", self._snapshot_floor(event)) from None
+            return self._decode(event, position, key, rekeyed)
+        except BadRecord as error:
+            raise BadRecord(str(error), self._snapshot_floor(event), error.buried) from None
+        except DEFECTS as error:
+            raise BadRecord(reason_of(error), self._snapshot_floor(event)) from None
 
     def _snapshot_floor(self, event: Any) -> str | None:
         """The floor that the last row of a snapshot sets, None for any other event."""
@@ -93,7 +108,7 @@ class PostgresDecoder:
             return None
         return _floor_below(order(self._epoch, source["lsn"], source["lsn"], snapshot=True))
 
-    def _decode(self, event: Any, position: str) -> Decoded:
+    def _decode(self, event: Any, position: str, primary_key: bytes | None, rekeyed: bool) -> Decoded:
         if not isinstance(event, dict) or not isinstance(event.get("source"), dict):
             raise BadRecord("no Debezium envelope: op and source expected")
         source = event["source"]
@@ -110,6 +125,8 @@ class PostgresDecoder:
             raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
         commit = lsn if op == "r" else _commit_before(source.get("sequence"), lsn)
         order_ = order(self._epoch, commit, lsn, snapshot=op == "r")
+        if op == "d" and rekeyed:
+            order_ = _floor_below(order_)  # where the contract's key is another one, the insert has the same place
         if op == "t":
             return Decoded(floor=_floor_below(order_))
         if op not in ("c", "r", "u", "d"):
@@ -117,81 +134,178 @@ class PostgresDecoder:
         tail = (op, order_, _source_time(source), position)
         before, after = event.get("before"), event.get("after")
         if op == "d":
-            if not isinstance(before, dict):
-                raise BadRecord("a delete without its before image: REPLICA IDENTITY FULL expected")
-            return Decoded(rows=(self._tombstone(self._identity(before), tail),))
+            return self._delete(before, tail)
+        old = self._place_before(before, after, primary_key) if op == "u" else None
+        try:
+            if not isinstance(after, dict):
+                raise BadRecord(f"op {op} without its after image")
+            unknown: Sequence[str] = ()
+            if op == "u" or rekeyed:
+                after, unknown = self._without_placeholders(after, before)
+            row = self._row(after, tail, unknown, queried=op == "r")
+        except BadRecord as error:
+            if old is None:
+                raise
+            raise BadRecord(str(error), buried=(self._tombstone(old, tail),)) from None
+        moved = old is not None and self._identity_of.moved(old, row)
+        rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
+        return Decoded(rows=rows, floor=self._snapshot_floor(event))
+
+    def _delete(self, before: Any, tail: tuple[Any, ...]) -> Decoded:
+        if not isinstance(before, dict):
+            raise BadRecord("a delete without its before image: REPLICA IDENTITY FULL expected")
+        old = self._place(before)
+        tombstone = self._tombstone(old, tail)
+        if self._identity_of.partition_at and not any(before[name] for name in before.keys() - self._key_sources):
+            # Without FULL, Debezium writes null, or what stands for it, in all columns but the key's.
+            raise BadRecord(
+                "a delete in a partitioned table whose before image has its key alone: REPLICA IDENTITY FULL expected",
+                buried=(tombstone,),
+            )
+        return Decoded(rows=(tombstone,))
+
+    def _place_before(self, before: Any, after: Any, primary_key: bytes | None) -> list[Any] | None:
+        """Key and partition values of an update's row as it stood before, all else None; None where its key could not
+        be used, so that there is no row. Raises BadRecord where they cannot be known."""
+        names = _names(primary_key) if primary_key is not None else set()
+        if isinstance(before, dict):
+            old = self._place(before)
+            if all(old[at] is not None for at in self._identity_of.key_at):
+                return old
+            if all(before.get(name) is not None for name in names):
+                return None
+        if self._identity_of.partition_at:
+            raise BadRecord("an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected")
         if not isinstance(after, dict):
-            raise BadRecord(f"op {op} without its after image")
-        if op == "u":
-            after = self._without_placeholders(after, before)
-        row = self._row(after, tail, queried=op == "r")
-        rows = [row]
-        if op == "u" and self._identity_of.partition_at:
-            if not isinstance(before, dict):
-                raise BadRecord(
-                    "an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected"
-                )
-            try:
-                old = self._identity(before)
-            except Unfit:
-                old = list(row)  # the row was refused then, so it left no copy
-            if self._identity_of.leaves_copy(old, row):
-                rows.append(self._tombstone(old, tail))
-        return Decoded(rows=tuple(rows), floor=self._snapshot_floor(event))
+            raise BadRecord("op u without its images")
+        # The primary key is as it was: Debezium makes a delete and an insert of an update that changes it.
+        changeable = self._key_sources - names if names else set()
+        if changeable:
+            raise BadRecord(
+                f"key: {', '.join(sorted(changeable))} is not in the source's primary key, and the before image, which "
+                "would tell its old value, did not come along: REPLICA IDENTITY FULL expected"
+            )
+        return self._place(after)
 
-    def _without_placeholders(self, after: dict[str, Any], before: Any) -> dict[str, Any]:
-        """An update's after image with the untouched TOASTed values taken from the before image."""
-        untouched = [
-            name
+    def _without_placeholders(self, after: dict[str, Any], before: Any) -> tuple[dict[str, Any], list[str]]:
+        """The after image with the untouched TOASTed values taken from the before image, and the columns whose values
+        that does not have either: they are null."""
+        spellings = self._placeholders
+        untouched = {
+            name: before.get(name) if isinstance(before, dict) else None
             for name, value in after.items()
-            if value is not None and _is_placeholder(value, self._placeholders.get(name, (TOAST_PLACEHOLDER,)))
-        ]
-        for name in untouched:
-            old = before.get(name) if isinstance(before, dict) else None
-            if old is None or _is_placeholder(old, self._placeholders.get(name, (TOAST_PLACEHOLDER,))):
-                raise BadRecord(f"{name}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected")
-        return {**after, **{name: before[name] for name in untouched}} if untouched else after
+            if value is not None and value in spellings.get(name, _PLACEHOLDER)
+        }
+        if not untouched:
+            return after, []
+        unknown = [name for name, old in untouched.items() if old is None or old in spellings.get(name, _PLACEHOLDER)]
+        return {**after, **untouched, **dict.fromkeys(unknown)}, unknown
 
-    def _row(self, image: Mapping[str, Any], tail: tuple[Any, ...], *, queried: bool) -> tuple[Any, ...]:
-        values: list[Any] = [None] * len(self._contract.columns)
-        rest: dict[str, Any] = {name: image[name] for name in image.keys() - self._known}
+    def _row(
+        self, image: Mapping[str, Any], tail: tuple[Any, ...], unknown: Sequence[str], *, queried: bool
+    ) -> tuple[Any, ...]:
+        reading = _Reading(len(self._contract.columns))
+        for name in image.keys() - self._known:
+            if name not in unknown:
+                reading.rest[name] = image[name]
         for at, source, name, streamed, read in self._whole:
+            value = image.get(source)
+            if value is None:
+                continue
+            try:
+                reading.values[at] = (read if queried else streamed)(value)
+            except DEFECTS as error:
+                reading.refuse([name], error, (source,), value)
+        for source, inside in self._inside.items():
+            text = image.get(source)
+            if text is None:
+                continue
+            try:
+                document = parse_json(text)
+            except DEFECTS as error:
+                reading.refuse(inside.columns, error, (source,), text)
+            else:
+                inside.read(document, reading)
+        for source in unknown:
+            reading.lose(self._columns_of.get(source, [source]), source)
+        self._check_identity(image, reading, unknown)
+        if reading.unfit and self._refuses:
+            raise BadRecord("; ".join(reading.unfit.values()))
+        return self._finish(reading.values, tail, deleted=False, rest=reading.rest, unfit=reading.unfit)
+
+    def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
+        """Take ``NO_PARTITION`` for a value that does not fit. Raises BadRecord where the image does not tell the key
+        or the partition, or the key does not fit."""
+        for at, name, source, _ in self._identity_columns:
             if source not in image:
                 raise BadRecord(f"{name}: the source has no column {source}")
-            values[at] = _convert(image[source], read if queried else streamed, name)
-        for source, inside in self._inside.items():
-            if source not in image:
-                raise BadRecord(f"{source}: the source has no column of that name")
-            if image[source] is not None:
-                inside.read(parse_json(image[source]), values, rest)
-        return self._finish(values, tail, deleted=False, rest=dump_json(rest) if rest else None)
+            if name in reading.unfit and (source in unknown or at in self._identity_of.key_at):
+                raise BadRecord(reading.unfit[name])
+            if reading.values[at] == NO_PARTITION and at in self._identity_of.partition_at:
+                if at in self._identity_of.key_at:
+                    raise BadRecord(f"{name}: found '' as key and partition, expected a value")
+                reading.values[at] = None
+                reading.refuse([name], Unfit("found '' as partition, expected a value"), (source,), image[source])
 
-    def _identity(self, image: Mapping[str, Any]) -> list[Any]:
-        """Key and partition values of an image, all else None."""
+    def _place(self, image: Mapping[str, Any]) -> list[Any]:
+        """Key and partition values of an image, all else None. A row whose partition value does not fit stands where
+        one without that value does. Raises BadRecord where the image lacks their columns."""
         values: list[Any] = [None] * len(self._contract.columns)
-        for at in self._identity_of.kept_at:
-            name = self._contract.columns[at].name
-            source, converter = self._decode_row_of[name]
+        for at, name, source, convert in self._identity_columns:
             if source not in image:
                 raise BadRecord(f"{name}: the before image has no column {source}: REPLICA IDENTITY FULL expected")
-            values[at] = _convert(image[source], converter, name)
+            if image[source] is None:
+                continue
+            try:
+                values[at] = convert(image[source])
+            except DEFECTS:
+                continue
+            if values[at] == NO_PARTITION and at in self._identity_of.partition_at:
+                values[at] = None
         return values
 
     def _tombstone(self, values: list[Any], tail: tuple[Any, ...]) -> tuple[Any, ...]:
-        return self._finish(values, tail, deleted=True, rest=None)
+        return self._finish(values, tail, deleted=True, rest={}, unfit={})
 
-    def _finish(self, values: list[Any], tail: tuple[Any, ...], *, deleted: bool, rest: str | None) -> tuple[Any, ...]:
+    def _finish(
+        self,
+        values: list[Any],
+        tail: tuple[Any, ...],
+        *,
+        deleted: bool,
+        rest: Mapping[str, Any],
+        unfit: Mapping[str, str],
+    ) -> tuple[Any, ...]:
         op, order_, source_time, position = tail
-        return (*values, self._identity_of.record_key(values), op, order_, source_time, position, deleted, rest)
+        key = self._identity_of.record_key(values)
+        kept = dump_json(rest) if rest else None
+        return (*values, key, op, order_, source_time, position, deleted, kept, sorted(unfit) or None)
 
 
-def _convert(value: Any, converter: Converter, name: str) -> Any:
-    if value is None:
-        return None
-    try:
-        return converter(value)
-    except Unfit as error:
-        raise Unfit(f"{name}: {error}") from None
+class _Reading:
+    """What an image gives while it is read: the columns' values, what goes to ``_rest`` by its dotted path, and why a
+    column has no value, by its name."""
+
+    def __init__(self, width: int) -> None:
+        self.values: list[Any] = [None] * width
+        self.rest: dict[str, Any] = {}
+        self.unfit: dict[str, str] = {}
+
+    def refuse(self, columns: Sequence[str], error: BaseException, path: tuple[str, ...], value: Any) -> None:
+        """Note that the value at the path does not fit its columns, and keep it as it is."""
+        self.unfit.update((name, f"{name}: {reason_of(error)}") for name in columns)
+        self.rest[dotted(path)] = value
+
+    def lose(self, columns: Sequence[str], source: str) -> None:
+        """Note that the columns' value is not known: there is nothing to keep."""
+        reason = f"{source}: its TOASTed value did not come along: REPLICA IDENTITY FULL expected"
+        self.unfit.update((name, reason) for name in columns)
+
+
+def _names(key: bytes) -> set[str]:
+    """The columns of a record's key. Raises ValueError."""
+    document = json.loads(key)
+    return set(document) if isinstance(document, dict) else set()
 
 
 def _commit_before(sequence: Any, lsn: int) -> int:
@@ -227,20 +341,18 @@ def _placeholder(source_type: str | None) -> tuple[Any, ...]:
     return (text.encode().hex(), text) if source.base == "bytea" else (text,)
 
 
-def _is_placeholder(value: Any, spellings: tuple[Any, ...]) -> bool:
-    return any(value == spelling for spelling in spellings)
-
-
 class _Inside:
     """The columns that come from a JSON column's value at ``path``: from all of it, and from its members."""
 
     def __init__(self, path: tuple[str, ...]) -> None:
+        self.columns: list[str] = []
         self._path = path
         self._whole: list[tuple[int, str, Any]] = []
         self._members: dict[str, _Inside] = {}
 
     def add(self, at: int, column: Column) -> None:
         """Add a column, at that place of a row, which comes from this value or from one inside it."""
+        self.columns.append(column.name)
         further = column.path[len(self._path) :]
         if further:
             member = self._members.setdefault(further[0], _Inside((*self._path, further[0])))
@@ -248,28 +360,60 @@ class _Inside:
         else:
             self._whole.append((at, column.name, json_converter(column.type)))
 
-    def read(self, value: Any, values: list[Any], rest: dict[str, Any]) -> None:
-        """Set the columns of a value. What no column takes is put into ``rest`` under its dotted path. Raises Unfit."""
+    def read(self, value: Any, reading: _Reading, *, held: bool = False) -> None:
+        """Set the columns of a value. What no column takes is put into the rest under its dotted path; ``held`` where a
+        column takes what is around the value, and has put there what it leaves over."""
+        path = dotted(self._path)
+        if held and path in reading.rest:
+            del reading.rest[path]
+            held = False
         if value is None:
-            if not self._whole:
-                rest[dotted(self._path)] = None
+            if not self._whole and not held:
+                reading.rest[path] = None
             return
-        for at, name, convert in self._whole:
-            try:
-                values[at] = convert(value, self._path, rest)
-            except Unfit as error:
-                raise Unfit(f"{name}: {error}") from None
+        if self._whole:
+            left = self._take(value, reading)
+            reading.rest.update({} if held else left)
+            held = True
         if not self._members:
             return
         if type(value) is not dict:
-            raise Unfit(f"{dotted(self._path)}: found a value, expected an object around {', '.join(self._members)}")
-        left = {} if self._whole else rest  # a column that takes all of the value leaves nothing over
+            below = [name for member in self._members.values() for name in member.columns]
+            error = Unfit(f"{path}: found a value, expected an object around {', '.join(self._members)}")
+            reading.refuse(below, error, self._path, value)
+            return
         for name, inner in value.items():
             member = self._members.get(name)
-            if member is None:
-                left[dotted((*self._path, name))] = inner
+            if member is not None:
+                member.read(inner, reading, held=held)
+            elif not held:
+                reading.rest[dotted((*self._path, name))] = inner
+
+    def _take(self, value: Any, reading: _Reading) -> dict[str, Any]:
+        """Set the columns that take all of a value, and return what none of them takes: nothing where the value does
+        not fit one of them, and is kept whole for that."""
+        left: dict[str, Any] | None = None
+        refused = False
+        for at, name, convert in self._whole:
+            over: dict[str, Any] = {}
+            try:
+                reading.values[at] = convert(value, self._path, over)
+            except DEFECTS as error:
+                reading.refuse([name], error, self._path, value)
+                refused = True
             else:
-                member.read(inner, values, left)
+                left = over if left is None else _in_both(left, over)
+        return {} if refused or left is None else left
+
+
+def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
+    """What two columns of one value both leave over, by its path: in one of them it may be a part of something."""
+
+    def within(path: str, paths: dict[str, Any]) -> bool:
+        return path in paths or any(path.startswith(f"{around}.") for around in paths)
+
+    common = {path: value for path, value in first.items() if within(path, second)}
+    return common | {path: value for path, value in second.items() if within(path, first)}
 
 
 def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> Iterator[tuple[Any, ...]]:
@@ -278,9 +422,16 @@ def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> 
     for where, line in lines:
         try:
             record = json.loads(line)
-            value = record["value"]
-            decoded = decoder.decode(None if value is None else a2b_base64(value), f"{where}/{record['offset']}")
+            value, key = record["value"], record.get("key")
+            decoded = decoder.decode(
+                None if value is None else a2b_base64(value),
+                f"{where}/{record['offset']}",
+                key=None if key is None else a2b_base64(key),
+                rekeyed=any(name in _REKEYED for name, _ in record.get("headers", ())),
+            )
         except BadRecord as bad:
+            for row in bad.buried:
+                yield row + ROW_TAGS
             yield without_row(decoder.width, bad.floor, str(bad), line)
             continue
         for row in decoded.rows:

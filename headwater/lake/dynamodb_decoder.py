@@ -20,13 +20,15 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from headwater.contract.model import Contract
-from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
+from headwater.contract.model import QUARANTINE, Contract
+from headwater.lake.changes import NO_PARTITION, ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
 from headwater.lake.dynamodb_values import (
     DEFECTS,
     NULL_TEXT,
     AttributeColumn,
+    Claims,
     Leftovers,
+    Path,
     dump,
     in_unicode,
     is_null,
@@ -55,6 +57,7 @@ class DynamoDecoder:
         self.width = len(contract.lake_columns())
         self._table = contract.source.table if table is None else table
         self._epoch = epoch_digits(epoch)
+        self._refuses = contract.on_unfit == QUARANTINE
         self._identity = Identity(contract)
         self._columns = _Columns(contract)
         self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
@@ -65,6 +68,8 @@ class DynamoDecoder:
         ``position`` is kept as it is. Raises BadRecord."""
         try:
             return Decoded(self._rows(self._take_apart(_unicode(data)), sequence, position))
+        except BadRecord:
+            raise
         except DEFECTS as error:
             raise _bad(error) from None
 
@@ -93,39 +98,34 @@ class DynamoDecoder:
         if partition and op != "c" and change.OldImage is None:
             raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
         if op == "d":
-            values: list[Any] = [None] * self._columns.width
-            for column in self._columns.key:
-                values[column.at] = column.of(_member(change.Keys, column))
-            for column in partition:
-                values[column.at] = column.of(_member(change.OldImage, column))
-            return (self._tombstone(values, tail, "ttl" if _is_time_to_live(record.userIdentity) else "client"),)
+            by = "ttl" if _is_time_to_live(record.userIdentity) else "client"
+            return (self._tombstone(self._columns.place(change), tail, by),)
         image = change.NewImage
-        if image is None:
-            raise BadRecord(f"{record.eventName} without NewImage")
-        row = self._row(image, tail)
-        if op == "u" and partition:
-            old = [(column, _member(change.OldImage, column)) for column in partition]
-            moved = [(column, raw) for column, raw in old if raw != image.get(column.name)]
-            if moved:
-                values = [None] * self._columns.width
-                for at in self._identity.kept_at:
-                    values[at] = row[at]
-                for column, raw in moved:
-                    try:
-                        values[column.at] = column.of(raw)
-                    except Unfit:
-                        values[column.at] = None  # the item was refused then, so it left no copy
-                if self._identity.leaves_copy(values, row):
-                    # Nobody deleted the item; only its copy there goes.
-                    return row, self._tombstone(values, tail, None)
+        try:
+            if image is None:
+                raise BadRecord(f"{record.eventName} without NewImage")
+            row = self._row(image, tail)
+        except DEFECTS as error:
+            if op != "u":
+                raise
+            buried = self._tombstone(self._columns.place(change), tail, None)
+            raise BadRecord(str(_bad(error)), buried=(buried,)) from None
+        if op == "u" and any(_member(change.OldImage, column) != image.get(column.name) for column in partition):
+            old = self._columns.place(change)
+            if self._identity.moved(old, row):
+                # Nobody deleted the item; only its copy there goes.
+                return row, self._tombstone(old, tail, None)
         return (row,)
 
     def _row(self, image: _Image, tail: tuple[Any, ...]) -> tuple[Any, ...]:
-        values, rest = self._columns.read(image)
-        return (*values, self._identity.record_key(values), *tail, False, None, rest)
+        values, rest, unfit_columns = self._columns.read(image)
+        if unfit_columns and self._refuses:
+            raise BadRecord("; ".join(unfit_columns.values()))
+        names = sorted(unfit_columns) if unfit_columns else None
+        return (*values, self._identity.record_key(values), *tail, False, None, rest, names)
 
     def _tombstone(self, values: list[Any], tail: tuple[Any, ...], deleted_by: str | None) -> tuple[Any, ...]:
-        return (*values, self._identity.record_key(values), *tail, True, deleted_by, None)
+        return (*values, self._identity.record_key(values), *tail, True, deleted_by, None, None)
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
@@ -251,18 +251,59 @@ class _Columns:
         self._blank = [column.absent for column in columns]
         self._attributes = _Attributes(columns)
 
-    def read(self, image: _Image) -> tuple[list[Any], str | None]:
-        """The columns' values, and ``_rest``. Raises Unfit."""
-        values = self._blank.copy()
-        rest: list[Any] = []
-        leftovers: Leftovers = []
-        self._attributes.read(image, values, rest, leftovers)
-        if leftovers:
-            rest += (b",", dump({spell(path): value for path, value in leftovers})[1:-1].encode())
-        if not rest:
-            return values, None
-        text = f"{{{b''.join(rest)[1:].decode()}}}"
-        return values, in_unicode(text)
+    def read(self, image: _Image) -> tuple[list[Any], str | None, dict[str, str]]:
+        """The columns' values, ``_rest``, and why a column has no value, by its name. Raises BadRecord where that is
+        one of the key."""
+        reading = _Reading(self._blank.copy())
+        self._attributes.read(image, reading)
+        for column in self.partition:
+            if reading.values[column.at] == NO_PARTITION:
+                self._attributes.refuse(column, "found '' as partition, expected a value", image[column.name], reading)
+        rest = reading.rest
+        if reading.unfit:
+            for column in self.key:
+                if column.column in reading.unfit:
+                    raise BadRecord(reading.unfit[column.column])
+            for entry in reading.refused.values():
+                rest += entry
+        if reading.leftovers:
+            rest += (b",", dump({spell(path): value for path, value in reading.leftovers})[1:-1].encode())
+        text = in_unicode(f"{{{b''.join(rest)[1:].decode()}}}") if rest else None
+        return reading.values, text, reading.unfit
+
+    def place(self, change: Any) -> list[Any]:
+        """Key and partition values of the item as it stood before a change, all else None. An item whose partition
+        value does not fit stands where one without that value does. Raises Unfit where the key does not fit."""
+        values: list[Any] = [None] * self.width
+        for column in self.partition:
+            try:
+                value = column.of(_member(change.OldImage, column))
+            except Unfit:
+                value = NO_PARTITION
+            values[column.at] = column.absent if value == NO_PARTITION else value
+        for column in self.key:
+            values[column.at] = column.of(_member(change.Keys, column))
+        return values
+
+
+class _Reading:
+    """What an image gives while it is read: the columns' values; what no column names, as openings and texts or as
+    leftovers; and of values that do not fit the reasons by column, and the openings and texts by path."""
+
+    __slots__ = ("leftovers", "refused", "rest", "unfit", "values")
+
+    def __init__(self, values: list[Any]) -> None:
+        self.values = values
+        self.rest: list[Any] = []
+        self.leftovers: Leftovers = []
+        self.unfit: dict[str, str] = {}
+        self.refused: dict[Path, tuple[bytes, Raw]] = {}
+
+    def without_rest(self) -> _Reading:
+        """The same reading, for columns inside a value whose leftovers are found otherwise."""
+        inner = _Reading(self.values)
+        inner.unfit, inner.refused = self.unfit, self.refused
+        return inner
 
 
 class _Attributes:
@@ -276,7 +317,12 @@ class _Attributes:
             name, *further = column.path[len(where) :]
             (leading if further else self._ending).setdefault(name, []).append(column)
         self._inside = {name: _Attributes(inner, (*where, name)) for name, inner in leading.items()}
-        self._first_inside = {name: inner[0] for name, inner in leading.items()}
+        self._columns_inside = leading
+        shared = {name for name, ending in self._ending.items() if len(ending) > 1 or name in leading}
+        self._claims = {name: Claims() for name in shared}
+        for column in columns:
+            if column.path[len(where)] in shared:
+                self._claims[column.path[len(where)]].add(column.path[len(where) + 1 :], column.type)
         self._known = self._ending.keys() | leading.keys()
         # Most attributes: those of one column, with no path that leads into them.
         self._fast = {
@@ -292,9 +338,10 @@ class _Attributes:
         is_plain = not self._where and name not in self._known and not name.startswith(self._reserved)
         return f",{encode_basestring(name if is_plain else dotted((*self._where, name)))}:".encode()
 
-    def read(self, image: _Image, values: list[Any], rest: list[Any], leftovers: Leftovers) -> None:
-        """Set the columns' values; what no column names goes to the rest, as openings and texts, or to the leftovers.
-        Raises Unfit."""
+    def read(self, image: _Image, reading: _Reading) -> None:
+        """Set the columns' values; what no column names goes to the rest or to the leftovers, what does not fit to the
+        refused."""
+        values, rest = reading.values, reading.rest
         for name, raw in image.items():
             fast = self._fast.get(name)
             if raw == NULL_TEXT or (fast is None and name not in self._known):
@@ -308,36 +355,47 @@ class _Attributes:
                     continue
                 except DEFECTS:
                     pass  # the full way says what is wrong, or finds that there are leftovers
-            self._take(name, raw, values, rest, leftovers)
+            self._take(name, raw, reading)
 
-    def _take(self, name: str, raw: Raw, values: list[Any], rest: list[Any], leftovers: Leftovers) -> None:
+    def refuse(self, column: AttributeColumn, reason: str, raw: Raw, reading: _Reading) -> None:
+        """Note that an attribute of this map does not fit the column, which then is as if there were none."""
+        name = column.path[len(self._where)]
+        reading.values[column.at] = column.absent
+        reading.unfit[column.column] = f"{column.column}: {reason}"
+        reading.refused[path_of((*self._where, name))] = (self._opening(name), raw)
+
+    def _take(self, name: str, raw: Raw, reading: _Reading) -> None:
         """Read an attribute that columns name in the full way."""
-        ending, inside = self._ending.get(name), self._inside.get(name)
+        value = parse(raw)
+        if value is None:
+            return
+        ending, inside = self._ending.get(name, ()), self._inside.get(name)
+        if is_null(value):
+            reading.rest += (self._opening(name), raw)
+            return
         if inside is not None:
             try:
                 members = map_members(raw).value
             except msgspec.MsgspecError:
-                value = parse(raw)
-                if value is not None and not is_null(value):
-                    raise self._first_inside[name].unfit(value, unfit(value, "type M")) from None
+                for column in self._columns_inside[name]:
+                    self.refuse(column, str(unfit(value, "type M")), raw, reading)
             else:
-                if ending is not None:
-                    inside.read(members, values, [], [])  # a column that takes all of the map leaves nothing over
-                elif members:
-                    inside.read(members, values, rest, leftovers)
-                    return
-        value = parse(raw)
-        if value is None:
-            return
-        if is_null(value) or ending is None:
-            rest += (self._opening(name), raw)  # so is a NULL or an empty map kept that a path leads through
-            return
+                if members or ending:
+                    inside.read(members, reading.without_rest() if ending else reading)
+                else:
+                    reading.rest += (self._opening(name), raw)
         path = path_of((*self._where, name))
+        claims = self._claims.get(name)
         for column in ending:
+            left: Leftovers = []
             try:
-                values[column.at] = column.take(value, path, leftovers)
+                reading.values[column.at] = column.take(value, path, left)
             except DEFECTS as error:
-                raise column.unfit(value, error) from None
+                self.refuse(column, column.reason(value, error), raw, reading)
+            else:
+                reading.leftovers += left if claims is None else []
+        if claims is not None:
+            reading.leftovers += claims.left(value, path, reading.refused)
 
 
 # --- Batches ----------------------------------------------------------------------------------------------------------
@@ -352,6 +410,8 @@ def decode_records(
         try:
             decoded = decoder.decode(data, sequence, position)
         except BadRecord as bad:
+            for row in bad.buried:
+                yield row + ROW_TAGS
             yield without_row(decoder.width, reason=str(bad), raw=_kept(data, sequence, position))
             continue
         for row in decoded.rows:

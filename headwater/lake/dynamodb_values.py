@@ -11,7 +11,7 @@ import base64
 import functools
 import json
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from decimal import Decimal
 from operator import attrgetter
 from typing import Any, NamedTuple
@@ -21,13 +21,12 @@ from msgspec import Raw
 
 from headwater.contract.model import UNKNOWN_MONTH, Column
 from headwater.contract.types import Type
+from headwater.lake import exact_values
 from headwater.lake.changes import plain_digits
 from headwater.lake.exact_values import Converter, Unfit, dotted, scalar_converter, unfit
 
 # What a defect of a record raises while it is taken apart.
-DEFECTS = (
-    msgspec.MsgspecError, LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError,
-)  # fmt: skip
+DEFECTS = (msgspec.MsgspecError, *exact_values.DEFECTS)
 NULL_TEXT = Raw(b'{"NULL":true}')
 """DynamoDB's null, as it writes it."""
 
@@ -65,7 +64,8 @@ dump = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=Fal
 
 class AttributeColumn:
     """Where a column's value stands in an item, and how it is converted: by ``fast`` if it leaves nothing over, else by
-    ``take``. ``at`` is the column's place in a row, ``name`` the attribute's, ``member`` that name as Python allows it;
+    ``take``. ``at`` is the column's place in a row, ``column`` its name and ``type`` its type; ``name`` is the
+    attribute's, ``member`` that name as Python allows it; ``absent`` is the value where there is no attribute;
     ``plain``: a number that becomes text is written in one way only, as keys and partitions need it."""
 
     def __init__(self, at: int, column: Column, *, plain: bool) -> None:
@@ -74,7 +74,8 @@ class AttributeColumn:
         self.name = column.path[0]
         self.member = f"name_{self.name.encode().hex()}"
         self.absent = UNKNOWN_MONTH if column.transform == "month" else None
-        self._column = column.name
+        self.column = column.name
+        self.type = column.type
         self._tag = column.source_type or ""
         self._conversion = _column_conversion(self._tag, column, plain)
         self.has_parts = self._conversion.in_parts is not None
@@ -88,15 +89,15 @@ class AttributeColumn:
         try:
             return self.take(value, path_of(self.path), [])
         except DEFECTS as error:
-            raise self.unfit(value, error) from None
+            raise Unfit(f"{self.column}: {self.reason(value, error)}") from None
 
     def take(self, value: Any, path: Path, leftovers: Leftovers) -> Any:
         """The column's value in the full way; ``value`` stands at that path. Raises what ``DEFECTS`` names."""
         return self._conversion.full(_beside(value, self._tag), path, leftovers)
 
-    def unfit(self, value: Any, error: BaseException) -> Unfit:
-        """The refusal of a value of this attribute, by what its conversion raised."""
-        return Unfit(f"{self._column}: {error if isinstance(error, Unfit) else unfit(value, f'type {self._tag}')}")
+    def reason(self, value: Any, error: BaseException) -> str:
+        """Why a value of this attribute does not fit, by what its conversion raised."""
+        return str(error if isinstance(error, Unfit) else unfit(value, f"type {self._tag}"))
 
 
 def is_null(value: Any) -> bool:
@@ -127,6 +128,53 @@ def in_unicode(text: str) -> str:
     if "\\u" in text:
         dump(json.loads(text, parse_float=str)).encode("utf-8")
     return text
+
+
+class Claims:
+    """What several columns together take of one attribute's value, for what they leave over. A part that one of them
+    takes is no leftover, even if another leaves it."""
+
+    def __init__(self) -> None:
+        self._held = False
+        self._whole = False
+        self._parts: dict[str, Claims] = {}
+        self._element: Claims | None = None
+
+    def add(self, path: Sequence[str], type_: Type) -> None:
+        """Add a column of that type, whose value lies at the path inside this one."""
+        if path:
+            self._parts.setdefault(path[0], Claims()).add(path[1:], type_)
+            return
+        self._held = True
+        if type_.kind == "struct":
+            for name, part in type_.fields:
+                self._parts.setdefault(name, Claims()).add((), part)
+        elif type_.element is not None and type_.element.kind in ("struct", "array"):
+            self._element = self._element or Claims()
+            self._element.add((), type_.element)
+        else:
+            self._whole = True
+
+    def left(self, value: Any, path: Path, refused: Container[Path]) -> Iterator[tuple[Path, Any]]:
+        """What no column takes of the parsed value at the path. What lies in a ``refused`` value is kept with it."""
+        if path in refused:
+            return
+        if is_null(value):
+            yield path, value
+        elif self._whole:
+            return
+        elif isinstance(members := value.get("M"), dict):
+            if not members and not self._held:
+                yield path, value
+            for name, inner in members.items():
+                part = self._parts.get(name)
+                if part is None:
+                    yield (path, name), inner
+                else:
+                    yield from part.left(inner, (path, name), refused)
+        elif isinstance(members := value.get("L"), list) and self._element is not None:
+            for index, inner in enumerate(members):
+                yield from self._element.left(inner, (path, index), refused)
 
 
 # --- Conversions ------------------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 Two sources of values share this module: a column as Debezium's JSON envelope writes it, and a value inside a
 json/jsonb column. Both give the Python object that PySpark stores for the contract's type. A value that has no exact
-counterpart raises ``Unfit``, and its record is quarantined.
+counterpart raises ``Unfit``; the contract's ``on_unfit`` says what becomes of it.
 """
 
 from __future__ import annotations
@@ -42,10 +42,31 @@ _UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the 
 _MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
 _TEXT_OR_NULL = frozenset({str, type(None)})
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
+# An escape of half a surrogate pair. Whole pairs match too: only then is each text looked at.
+_HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]").search
+
+# What a value raises that is not of its column's type or form.
+DEFECTS = (LookupError, TypeError, AttributeError, ValueError, ArithmeticError, RecursionError)
 
 
 class Unfit(ValueError):
     """A value that the contract's type cannot hold exactly; the text says what was found and what was expected."""
+
+
+class NoUnicode:
+    """A JSON text with half a surrogate pair: PostgreSQL's ``json`` stores the escape, and no UTF-8 can hold what it
+    stands for. It is no ``str``, so no column takes it."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __str__(self) -> str:
+        return self.text
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says of a value or a record."""
+    return str(error) if isinstance(error, Unfit) else f"{type(error).__name__}: {error}"
 
 
 def unfit(value: Any, expected: str) -> Unfit:
@@ -359,22 +380,43 @@ def dotted(path: Sequence[str]) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON with exact numbers. Raises Unfit."""
+    """Parse JSON with exact numbers. A text that is no Unicode comes as ``NoUnicode``. Raises Unfit."""
     try:
-        return _parse_exactly(text)
-    except ValueError:
+        value = _parse_exactly(text)
+    except (TypeError, ValueError):
         raise unfit(text, "JSON") from None
+    return _in_unicode(value) if _HALF_PAIR(text) else value
+
+
+def _in_unicode(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _in_unicode(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return [_in_unicode(inner) for inner in value]
+    return NoUnicode(value) if isinstance(value, str) and not _encodes(value) else value
+
+
+def _encodes(text: str) -> bool:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def dump_json(value: Any) -> str:
-    """Write JSON with the digits of Decimals as they came, which ``json.dumps`` cannot."""
+    """Write JSON with the digits of Decimals as they came, which ``json.dumps`` cannot, and half a surrogate pair as
+    the escape that it is."""
     if isinstance(value, Decimal):
         return str(value)
+    if isinstance(value, NoUnicode):
+        return json.dumps(value.text)
     if isinstance(value, Mapping):
         return "{" + ",".join(f"{dump_json(str(key))}:{dump_json(value[key])}" for key in sorted(value)) + "}"
     if isinstance(value, (list, tuple)):
         return "[" + ",".join(dump_json(item) for item in value) + "]"
-    return json.dumps(value, ensure_ascii=False)
+    text = json.dumps(value, ensure_ascii=False)
+    return text if _encodes(text) else json.dumps(value)
 
 
 def column_converter(column: Column, snapshot: bool) -> Converter:

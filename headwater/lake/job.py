@@ -53,6 +53,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--max-bad-share", type=float, default=0.01, help="largest share of undecodable records in a batch, 0 to 1"
     )
+    arguments.add_argument(
+        "--max-unfit-share", type=float, default=1.0, help="largest share of rows in a batch with unfit values, 0 to 1"
+    )
     arguments.add_argument("--lease-seconds", type=float, default=30.0, help="how long a dead writer's lease lasts")
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
     return arguments
@@ -79,12 +82,14 @@ class Job:
 
     def run(self, work: Mapping[str, CommitNext], pause: IdlePause) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. A table without work is looked at again after ``pause``. A table that fails does no more; the others go on
-        for ``GRACE_SECONDS`` and end their current commit. The first error is then raised."""
-        errors: list[tuple[float, BaseException]] = []
+        stop. A table without work is looked at again after ``pause``. A table that fails does no more. After an error
+        that is not TooManyBadRecords, which is about one table's source and contract, the others go on for
+        ``GRACE_SECONDS`` and end their current commit. The first error is raised when all threads have ended."""
+        errors: list[BaseException] = []
+        ended_by: list[float] = []
 
         def ends() -> bool:
-            return self.stop.is_set() or (bool(errors) and self.clock() - errors[0][0] >= GRACE_SECONDS)
+            return self.stop.is_set() or (bool(ended_by) and self.clock() - ended_by[0] >= GRACE_SECONDS)
 
         def loop(table: str, commit_next: CommitNext) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
@@ -103,7 +108,9 @@ class Job:
                     idle_looks += 1
                     self.stop.wait(pause.after(idle_looks))
             except BaseException as error:  # whatever it is, the caller must see it
-                errors.append((self.clock(), error))
+                errors.append(error)
+                if not isinstance(error, TooManyBadRecords):
+                    ended_by.append(self.clock())
                 # Which of the tables it was, as the error itself may not say.
                 failure = {"event": "failed", "table": table, "error": type(error).__name__, "message": str(error)}
                 self.services.report(failure)
@@ -114,7 +121,7 @@ class Job:
         for thread in threads:
             thread.join()
         if errors:
-            raise errors[0][1]
+            raise errors[0]
 
 
 def prepared(prepare: Callable[[], CommitNext]) -> CommitNext:
@@ -152,6 +159,7 @@ def running_job(name: str, contract_uris: list[str], options: argparse.Namespace
             epoch=options.epoch,
             batch_bytes=options.batch_bytes,
             max_bad_share=options.max_bad_share,
+            max_unfit_share=options.max_unfit_share,
             parallelism=spark.sparkContext.defaultParallelism,
         )
         catalog = Catalog(boto3.client("glue"), options.database)

@@ -10,6 +10,7 @@ import contextlib
 import json
 import threading
 import time
+import uuid
 from collections.abc import Callable
 from typing import Any
 
@@ -31,6 +32,7 @@ class Lease:
         self._uri = uri
         self._bucket, self._key = split_uri(uri)
         self._owner = owner
+        self._token = uuid.uuid4().hex
         self._ttl = ttl
         self._clock = clock
         self._etag: str | None = None
@@ -91,18 +93,40 @@ class Lease:
         return None
 
     def _put(self, etag: str | None) -> None:
+        """Write the lease over the version ``etag``. Where another version is there, it may be our own: a write whose
+        answer was lost, so that this one came too late or was sent twice. Then the lease is written over that one.
+        Raises LeaseLost."""
+        written = self._written(etag)
+        if written is None:
+            own = self._own_etag()
+            written = None if own is None else self._written(own)
+        if written is None:
+            self._etag = None
+            self._expires = 0.0
+            raise LeaseLost(f"{self._uri}: another writer took the table")
+        self._etag, self._expires = written
+
+    def _written(self, etag: str | None) -> tuple[str, float] | None:
+        """Write the lease over that version, and return its ETag and when it runs out; None where another version is
+        there."""
         condition = {"IfNoneMatch": "*"} if etag is None else {"IfMatch": etag}
         expires = self._clock() + self._ttl
-        body = json.dumps({"owner": self._owner, "expires": expires}).encode()
+        body = json.dumps({"owner": self._owner, "token": self._token, "expires": expires}).encode()
         try:
             stored = self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body, **condition)
         except self._s3.exceptions.ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] in (404, 409, 412):
-                self._etag = None
-                self._expires = 0.0
-                raise LeaseLost(f"{self._uri}: another writer took the table") from None
+                return None
             raise
-        self._etag, self._expires = stored["ETag"], expires
+        return stored["ETag"], expires
+
+    def _own_etag(self) -> str | None:
+        """The ETag of the stored lease if this object has written it, else None."""
+        try:
+            stored = self._s3.get_object(Bucket=self._bucket, Key=self._key)
+        except self._s3.exceptions.NoSuchKey:
+            return None
+        return str(stored["ETag"]) if json.loads(stored["Body"].read()).get("token") == self._token else None
 
     def _renew_until_stopped(self) -> None:
         while not self._stop.wait(self._ttl / 3):

@@ -27,8 +27,10 @@ COMMIT_SECONDS = "CommitSeconds"
 """How long a batch took to decode and to commit."""
 QUARANTINED = "QuarantinedRecords"
 """How many records could not be decoded and were put aside."""
+UNFIT = "UnfitValues"
+"""How many values did not fit their columns and stand in ``_rest`` instead. It is sent only where there were any."""
 
-_UNITS = {CHANGES: "Count", QUARANTINED: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
+_UNITS = {CHANGES: "Count", QUARANTINED: "Count", UNFIT: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
 _VALUES_PER_DATUM = 150  # PutMetricData's limit
 
 
@@ -36,7 +38,7 @@ _VALUES_PER_DATUM = 150  # PutMetricData's limit
 class _Pending:
     """What is not sent yet of one table: sums, and how often each value occurred."""
 
-    sums: dict[str, int] = field(default_factory=lambda: {CHANGES: 0, QUARANTINED: 0})
+    sums: Counter[str] = field(default_factory=lambda: Counter({CHANGES: 0, QUARANTINED: 0}))
     values: dict[str, Counter[float]] = field(default_factory=dict)
 
     def add(self, name: str, value: float) -> None:
@@ -48,7 +50,7 @@ class CloudWatchReport:
     when that time is over. A failed request never stops the writer: its counts go with the next request, its values
     are dropped.
 
-    These events count, others are ignored: ``commit`` (``changes``, ``seconds``, ``completed_at`` and
+    These events count, others are ignored: ``commit`` (``changes``, ``unfit``, ``seconds``, ``completed_at`` and
     ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time), ``quarantine``
     (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
     """
@@ -79,6 +81,8 @@ class CloudWatchReport:
                 pending.sums[QUARANTINED] += event["records"]
             elif kind == "commit":
                 pending.sums[CHANGES] += event["changes"]
+                if event.get("unfit"):
+                    pending.sums[UNFIT] += event["unfit"]
                 pending.add(COMMIT_SECONDS, event["seconds"])
                 if event["oldest_source_at"] is not None:
                     pending.add(FRESHNESS, max(event["completed_at"] - event["oldest_source_at"], 0.0))

@@ -11,7 +11,8 @@ from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 
 class TooManyBadRecords(RuntimeError):
-    """So many records of a batch cannot be decoded that the contract or the source must be wrong."""
+    """So many records of a batch cannot be decoded, or so many of its rows have values that do not fit, that the
+    contract or the source must be wrong."""
 
 
 _ALWAYS_ACCEPTED = 10

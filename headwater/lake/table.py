@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.contract.model import Contract
+from headwater.contract.types import Type, parse_type
 from headwater.lake.progress import Progress
 
 _METADATA_PREFIX = "headwater."
@@ -58,6 +60,17 @@ _OPTIONS = {
     "hoodie.datasource.write.commitmeta.key.prefix": _METADATA_PREFIX,
 }
 
+# Hudi 1.1.1 refuses a wider decimal, which every reader takes from Parquet. Both settings together switch its check of
+# schemas off. No column is dropped, because ``evolve`` writes those that a contract lacks.
+_WIDER_TYPES = {
+    "hoodie.avro.schema.validate": "false",
+    "hoodie.datasource.write.schema.allow.auto.evolution.column.drop": "true",
+}
+_COMPACT_ALL = {
+    "hoodie.compact.inline.max.delta.commits": "1",
+    "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.UnBoundedCompactionStrategy",
+}
+
 
 @dataclass(frozen=True)
 class Commit:
@@ -80,6 +93,7 @@ class HudiTable:
         self.contract = contract
         self.uri = f"{lake.rstrip('/')}/{contract.table}"
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
+        self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
 
     def last_commit(self) -> Commit | None:
         """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing."""
@@ -103,12 +117,37 @@ class HudiTable:
             )
         return None
 
+    def evolve(self, progress: Progress) -> None:
+        """Make ready for a contract that has changed since the table was written: what the table has and the contract
+        has not is written as null, and a decimal keeps the wider of both types. Before the first row of a wider type
+        the log files are compacted, because Hudi 0.15 does not read the narrow rows in them as wide ones; in Parquet it
+        does."""
+        schema = self.spark.read.format("hudi").load(self.uri).schema
+        stored = {field.name: field.dataType for field in schema if not field.name.startswith("_hoodie_")}
+        self._columns = []
+        changed = []
+        for name, type_ in self.contract.lake_columns():
+            column = F.col(name)
+            if name in stored and stored[name].simpleString() != type_.ddl():
+                old = parse_type(stored[name].simpleString())
+                if widens(type_, old):
+                    column = column.cast(stored[name])
+                else:
+                    changed.append((old, type_))
+            self._columns.append((name, column))
+        lake = {name for name, _ in self.contract.lake_columns()}
+        self._columns += [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
+        if changed and all(widens(old, new) for old, new in changed):
+            nothing = self.spark.createDataFrame([], schema).select(*stored)
+            self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
+            self._options |= _WIDER_TYPES
+
     def read(self) -> DataFrame:
         """The newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
         stored = self.spark.read.format("hudi").load(self.uri)
         return stored.select(
             [
-                F.col(name) if name in stored.columns else F.lit(None).cast(type_.ddl()).alias(name)
+                (F.col(name) if name in stored.columns else F.lit(None)).cast(type_.ddl()).alias(name)
                 for name, type_ in self.contract.lake_columns()
             ]
         )
@@ -116,15 +155,15 @@ class HudiTable:
     def insert(self, rows: DataFrame, progress: Progress) -> Commit:
         """Commit rows (at most one per partition and key) into an empty table, together with the progress, as one
         atomic step. It costs less than ``upsert``, which looks for rows to merge with."""
-        return self._commit(rows, progress, "bulk_insert")
+        return self._commit(rows, progress, {"hoodie.datasource.write.operation": "bulk_insert"})
 
     def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
         """Commit rows (at most one per partition and key) together with the progress, as one atomic step."""
-        return self._commit(rows, progress, "upsert")
+        rows = rows.select([column.alias(name) for name, column in self._columns])
+        return self._commit(rows, progress, {"hoodie.datasource.write.operation": "upsert"})
 
-    def _commit(self, rows: DataFrame, progress: Progress, operation: str) -> Commit:
-        writer = rows.write.format("hudi").options(**self._options)
-        writer = writer.option("hoodie.datasource.write.operation", operation)
+    def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
+        writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
@@ -151,6 +190,12 @@ class HudiTable:
         storage = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
         builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
         return builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
+
+
+def widens(old: Type, new: Type) -> bool:
+    """Whether ``new`` is the decimal ``old`` with more digits before the point. Inside arrays and structs Hudi 0.15
+    does not read both widths in one table."""
+    return old.kind == new.kind == "decimal" and old.scale == new.scale and old.precision < new.precision
 
 
 def layout(contract: Contract) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
@@ -19,6 +19,7 @@ from headwater.lake.late_changes import buried, latest
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
 from headwater.lake.progress import Progress
+from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.table import Commit, HudiTable, layout
 
 Advance = Callable[[Progress], Progress]
@@ -28,12 +29,14 @@ Advance = Callable[[Progress], Progress]
 @dataclass(frozen=True)
 class WriterSettings:
     """A writer's settings. ``quarantine`` is an ``s3://`` address; ``batch_bytes`` counts compressed bytes, per
-    partition of a topic; ``max_bad_share`` is a share from 0 to 1; ``parallelism`` is a number of tasks."""
+    partition of a topic; ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows
+    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
 
     quarantine: str
     epoch: int = 1
     batch_bytes: int = 128 * 1024 * 1024
     max_bad_share: float = 0.01
+    max_unfit_share: float = 1.0
     parallelism: int = 2
 
 
@@ -105,7 +108,10 @@ class TableWriter:
                 "cursor": last.progress.cursor,
             }
         )
-        return replace(last.progress, epoch=self.settings.epoch)
+        progress = replace(last.progress, epoch=self.settings.epoch)
+        self._lease.check()
+        self._table.evolve(progress)
+        return progress
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
@@ -124,11 +130,14 @@ class TableWriter:
         (counted,) = batch.agg(
             F.count(F.when(is_row, 1)).alias("rows"),
             F.count(F.when(is_bad, 1)).alias("bad"),
+            F.count("_unfit").alias("unfit_rows"),
+            F.sum(F.when(F.col("_unfit").isNotNull(), F.size("_unfit"))).alias("unfit_values"),
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
         ).collect()
         if counted["bad"]:
             self._put_aside(batch.filter(is_bad), name, counted["rows"], counted["bad"])
+        self._check_unfit(batch, counted["rows"], counted["unfit_rows"])
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
         names = [name for name, _ in self.contract.lake_columns()]
@@ -142,7 +151,19 @@ class TableWriter:
         commit = write(rows, progress)
         self._progress = progress
         self._has_rows = True
-        self._done(commit, counted["rows"], counted["oldest"], started)
+        self._done(commit, counted, started)
+
+    def _check_unfit(self, batch: DataFrame, rows: int, count: int) -> None:
+        """Raise TooManyBadRecords where so many rows lack a value that the contract must be wrong."""
+        most = self.settings.max_unfit_share
+        if not quarantine.exceeds(count, rows, most):
+            return
+        columns = sorted(row[0] for row in batch.select(F.explode("_unfit")).distinct().collect())
+        raise TooManyBadRecords(
+            f"{self.contract.table}: {count} of {rows} rows have values that do not fit their columns "
+            f"({', '.join(columns)}), at most {most:.1%} are accepted. Nothing of this batch was committed. Correct "
+            "the columns' types in the contract, or raise lake.max_unfit_share, and start again."
+        )
 
     def _put_aside(self, bad: DataFrame, name: str, rows: int, count: int) -> None:
         """Quarantine the records that could not be decoded. Raises TooManyBadRecords."""
@@ -159,7 +180,7 @@ class TableWriter:
             raise quarantine.refusal(table, *share, sample=stored)
         self.services.report({"event": "quarantine", "table": table, "records": count, "object": stored})
 
-    def _done(self, commit: Commit, changes: int, oldest: float | None, started: float) -> None:
+    def _done(self, commit: Commit, counted: Row, started: float) -> None:
         completed = time.time()
         registered = self.services.catalog.register(self.contract.table, commit.partitions)
         self.services.report(
@@ -168,8 +189,9 @@ class TableWriter:
                 "table": self.contract.table,
                 "instant": commit.instant,
                 "completed_at": completed,
-                "oldest_source_at": oldest,
-                "changes": changes,
+                "oldest_source_at": counted["oldest"],
+                "changes": counted["rows"],
+                "unfit": counted["unfit_values"] or 0,
                 "cursor": commit.progress.cursor,
                 "partitions": registered,
                 "seconds": round(completed - started, 3),

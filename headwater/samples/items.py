@@ -154,8 +154,7 @@ class ItemMaker:
         names = {column.path[0] for column in self._keys}
         self._attributes = {name: made for name, made in attributes.members.items() if name not in names}
         self._free_form = [name for name in FREE_FORM if name not in attributes.members]
-        # The writer quarantines an item that lacks its partition attribute, unless a month transform makes the
-        # partition.
+        # Every item has its partition attribute, unless a month transform makes the partition: those without share one.
         self._partitioned = {
             contract.column(name).path[0] for name in contract.partition_by if not contract.column(name).transform
         }

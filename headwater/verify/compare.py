@@ -1,12 +1,12 @@
 """Compare one source table with its lake table, whatever database the source is.
 
 The comparison keeps the keys and a hash of each source row in memory, about 200 bytes per row; the lake's rows stream
-past them.
+past them. Rows that lack a value which does not fit are kept whole, and the source is read once more for them.
 """
 
 import hashlib
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -28,11 +28,18 @@ RowsRead = Callable[[str, str, int], None]
 @dataclass(frozen=True)
 class Field:
     """One compared column of the lake. ``lake_forms`` turns the lake's values into forms, ``spell`` a form into text
-    for people."""
+    for people. ``beside`` takes out of a form what belongs to columns whose values do not fit, given their names."""
 
     name: str
     lake_forms: Callable[[pa.Array], list[Form]]
     spell: Callable[[Form], str]
+    beside: Callable[[Form, Set[str]], Form] | None = None
+
+    def compared(self, form: Form, unfit: Set[str]) -> Form:
+        """What of a form is compared in a row where the values of these columns do not fit."""
+        if self.name in unfit:
+            return None
+        return form if self.beside is None else self.beside(form, unfit)
 
 
 class SourceTable(Protocol):
@@ -68,8 +75,8 @@ class Source(Protocol):
 class Example:
     """One row that differs.
 
-    ``kind`` is ``missing``, ``extra`` or ``different``. ``columns`` holds the source's and the lake's value, as text,
-    by the name of each column that differs.
+    ``kind`` is ``missing``, ``extra``, ``different`` or ``unfit``. ``columns`` holds the source's and the lake's value,
+    as text, by the name of each column that differs or whose value does not fit.
     """
 
     kind: str
@@ -79,10 +86,11 @@ class Example:
 
 @dataclass(frozen=True)
 class TableComparison:
-    """What a table's comparison counted, in rows.
+    """What a table's comparison counted, in rows, and in values for ``unfit``.
 
     ``missing`` are keys that only the source has. ``extra`` are live lake rows whose key the source does not have, and
-    every copy of a key beyond the first. ``different`` are keys that both have, with different content.
+    every copy of a key beyond the first. ``different`` are keys that both have, with different content. ``unfit`` are
+    values of live lake rows that did not fit their columns, as ``_unfit`` says: they make no row different.
     """
 
     name: str
@@ -92,11 +100,12 @@ class TableComparison:
     extra: int
     different: int
     examples: tuple[Example, ...] = ()
+    unfit: int = 0
 
     @property
     def equal(self) -> bool:
-        """Whether source and lake hold the same rows."""
-        return self.missing == self.extra == self.different == 0
+        """Whether source and lake hold the same rows, with all their values."""
+        return self.missing == self.extra == self.different == self.unfit == 0
 
     def counts(self) -> dict[str, str | int]:
         """The comparison as one entry of a report's ``tables``."""
@@ -107,6 +116,7 @@ class TableComparison:
             "missing": self.missing,
             "extra": self.extra,
             "different": self.different,
+            "unfit": self.unfit,
         }
 
 
@@ -135,11 +145,13 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
 
     differing: dict[Row, bytes] = {}
     example_rows: dict[Row, Row] = {}
+    unfit_rows: dict[Row, tuple[Row, frozenset[str]]] = {}
     examples: list[Example] = []
-    extra = lake_count = 0
+    extra = lake_count = unfit_count = 0
     for batch in live_rows(batches):
-        for row in lake_rows(table.fields, batch):
+        for row, unfit in zip(lake_rows(table.fields, batch), _unfit_columns(batch), strict=True):
             key = key_of(row)
+            unfit_count += len(unfit)
             expected = unseen.pop(key, None)
             if expected is None:
                 extra += 1
@@ -149,6 +161,8 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
                     # A right copy after a wrong one: the key has its row and one too many.
                     del differing[key]
                     example_rows.pop(key, None)
+            elif unfit:
+                unfit_rows[key] = (row, unfit)
             elif expected != _digest(row):
                 differing[key] = expected
                 if len(example_rows) < MAX_EXAMPLES:
@@ -157,8 +171,49 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
         report(name, "lake", lake_count)
 
     examples += [Example("missing", _spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
-    examples += _different_examples(table, example_rows)
-    return TableComparison(name, source_count, lake_count, len(unseen), extra, len(differing), tuple(examples))
+    unfit_examples, beside_unfit = _compare_unfit(table, unfit_rows)
+    examples += [*_different_examples(table, example_rows), *unfit_examples]
+    different = len(differing) + beside_unfit
+    return TableComparison(
+        name, source_count, lake_count, len(unseen), extra, different, tuple(examples), unfit=unfit_count
+    )
+
+
+def _unfit_columns(batch: pa.RecordBatch) -> Iterator[frozenset[str]]:
+    """The names of the columns whose values do not fit, for each row of a batch."""
+    at = batch.schema.get_field_index("_unfit")
+    if at < 0:
+        return iter([frozenset[str]()] * batch.num_rows)
+    return (frozenset(names or ()) for names in batch.column(at).to_pylist())
+
+
+def _compare_unfit(table: SourceTable, lake: Mapping[Row, tuple[Row, frozenset[str]]]) -> tuple[list[Example], int]:
+    """Compare rows that lack values which do not fit, by reading the source again: some examples, and how many rows
+    differ in what does fit."""
+    examples: list[Example] = []
+    different = 0
+    if not lake:
+        return examples, different
+    key_of = _key_taker(table)
+    for row in table.rows():
+        key = key_of(row)
+        if key not in lake:
+            continue
+        stored, unfit = lake[key]
+        differing = {
+            column.name
+            for column, source_form, lake_form in zip(table.fields, row, stored, strict=True)
+            if column.compared(source_form, unfit) != column.compared(lake_form, unfit)
+        }
+        different += bool(differing)
+        if len(examples) < MAX_EXAMPLES:
+            columns = {
+                column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
+                for column, source_form, lake_form in zip(table.fields, row, stored, strict=True)
+                if column.name in (differing or unfit)
+            }
+            examples.append(Example("different" if differing else "unfit", _spelled_key(table, key), columns))
+    return examples, different
 
 
 def lake_rows(fields: Iterable[Field], batch: pa.RecordBatch) -> Iterator[Row]:

@@ -5,7 +5,7 @@ The contract's columns are compared, and ``_rest``, which must hold everything t
 
 import json
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -173,7 +173,21 @@ def _rest_field(contract: Contract) -> Field:
         rest = [(_path(name, known), dynamodb_forms.of_json(value)) for name, value in document.items()]
         return tuple(sorted(rest)) or None
 
-    return Field("_rest", partial(arrow_forms, type_=Type("string"), text=form), _spelled_rest)
+    paths = {column.name: column.path for column in contract.columns}
+
+    def beside(form: Form, unfit: Set[str]) -> Form:
+        kept = [paths[name] for name in unfit if name in paths]
+        if form is None or not isinstance(form[0], tuple):
+            return form
+        return tuple(entry for entry in form if not any(_along(entry[0], path) for path in kept)) or None
+
+    return Field("_rest", partial(arrow_forms, type_=Type("string"), text=form), _spelled_rest, beside)
+
+
+def _along(path: tuple[str, ...], other: tuple[str, ...]) -> bool:
+    """Whether one of two paths leads through the other: there, or below it, a value that does not fit is kept."""
+    shorter = min(len(path), len(other))
+    return path[:shorter] == other[:shorter]
 
 
 def _path(name: str, known: Container[str]) -> tuple[str, ...]:

@@ -173,7 +173,7 @@ class Accounts:
         """All rows of the table with tombstones, read by hudi-rs."""
         batches = list(read_lake(f"{self.lake}/accounts", self._storage))
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
-        return sorted(rows, key=lambda row: (row["id"], row["month"]))
+        return sorted(rows, key=lambda row: (row["id"], row["month"] or ""))
 
     def alive(self) -> list[tuple[str, str, str]]:
         """Id, month and name of the rows that are not tombstones."""

@@ -125,7 +125,7 @@ class Pipeline:
         """All rows of the table with tombstones, read by hudi-rs."""
         batches = list(read_lake(f"{self.lake}/accounts", self._storage))
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
-        return sorted(rows, key=lambda row: (row["id"], row["month"]))
+        return sorted(rows, key=lambda row: (row["id"], row["month"] or ""))
 
     def alive(self) -> list[dict[str, Any]]:
         """The rows that are not tombstones, as those of the source."""

@@ -207,20 +207,21 @@ def test_a_request_that_is_none_is_refused_and_stops_nobody(accounts: Accounts) 
     assert accounts.status("00-junk").state == REFUSED
 
 
-def test_an_item_that_does_not_fit_is_quarantined_and_the_rest_is_loaded(accounts: Accounts) -> None:
-    uri = accounts.export(AT, [item("a"), item("unfit", balance="1.234"), item("b")])
+def test_an_item_without_a_usable_key_is_quarantined_and_the_rest_is_loaded(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item("a"), {**item("b"), "id": {"N": "1"}}, item("unfit", balance="1.234")])
     status = accounts.load(uri)
     assert (status.state, status.items) == (DONE, 3)
-    assert accounts.alive() == [("a", "2024-01", "Ann"), ("b", "2024-01", "Ann"), FIRST]
+    assert accounts.alive() == [("a", "2024-01", "Ann"), FIRST, ("unfit", "2024-01", "Ann")]
+    assert [row["_unfit"] for row in accounts.stored()] == [None, None, ["balance"]]
     (kept,) = quarantined(accounts)
-    assert kept["reason"].startswith("balance: ")
-    assert json.loads(kept["record"]["item"])["Item"]["id"] == {"S": "unfit"}
+    assert kept["reason"].startswith("id: ")
+    assert json.loads(kept["record"]["item"])["Item"]["id"] == {"N": "1"}
     assert kept["record"]["exported_at"] == AT
     assert kept["record"]["position"].endswith(".json.gz/1")
 
 
-def test_an_export_with_too_many_unfit_items_is_refused_and_the_job_goes_on(accounts: Accounts) -> None:
-    uri = accounts.export(AT, [item(f"a{number}", balance="1.234") for number in range(20)])
+def test_an_export_with_too_many_bad_items_is_refused_and_the_job_goes_on(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [{**item("a"), "id": {"N": str(number)}} for number in range(20)])
     status = accounts.load(uri)
     assert status.state == REFUSED
     assert "20 of 20 records cannot be decoded" in status.reason

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from headwater.contract.model import QUARANTINE
 from headwater.lake.landing import LandingGap
 from headwater.lake.quarantine import TooManyBadRecords
 from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
@@ -68,7 +69,8 @@ def test_a_second_snapshot_leaves_no_ghosts_of_an_interrupted_one(pipeline: Pipe
     assert pipeline.alive() == [account(2), account(3)]
 
 
-def test_an_unfit_last_row_of_a_snapshot_still_ends_it(pipeline: Pipeline) -> None:
+def test_a_refused_last_row_of_a_snapshot_still_ends_it(pipeline: Pipeline) -> None:
+    pipeline.contract = replace(pipeline.contract, on_unfit=QUARANTINE)
     pipeline.land(event("r", 10, after=account(1), snapshot="first"), event("r", 10, after=account(2), snapshot="true"))
     pipeline.drain()
     pipeline.land(event("r", 50, after=account(2)), event("r", 50, after=account(3, balance="NAN"), snapshot="last"))
@@ -123,7 +125,7 @@ def test_a_missing_landing_object_stops_the_writer(pipeline: Pipeline) -> None:
 
 
 def test_a_record_that_cannot_be_decoded_is_kept_and_the_rest_is_written(pipeline: Pipeline) -> None:
-    pipeline.land(event("c", 10, after=account(1)), b"no json", event("c", 11, after=account(2, balance="NAN")))
+    pipeline.land(event("c", 10, after=account(1)), b"no json", event("c", 11, after={**account(2), "id": None}))
     pipeline.drain()
     assert pipeline.alive() == [account(1)]
     assert [event["records"] for event in pipeline.events if event["event"] == "quarantine"] == [2]

@@ -74,7 +74,7 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
     sent = Sent()
     report = CloudWatchReport(sent, f"headwater_{every.environment.name}")
     for contract in every.contracts:
-        commit = {"changes": 1, "seconds": 1.0, "completed_at": 2.0, "oldest_source_at": 1.0}
+        commit = {"changes": 1, "unfit": 1, "seconds": 1.0, "completed_at": 2.0, "oldest_source_at": 1.0}
         report({"event": "commit", "table": contract.table, **commit})
         report({"event": "quarantine", "table": contract.table, "records": 1})
     report.flush()
@@ -84,7 +84,7 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
         for alarm in alarms(every).values()
         if alarm.get("Namespace") == metrics.NAMESPACE
     }
-    assert len(read) == 3 * len(every.contracts)
+    assert len(read) == 4 * len(every.contracts)
     assert read <= emitted
 
 
@@ -95,9 +95,8 @@ def test_writers_send_under_the_database_that_their_arguments_name(every: "Synth
 
 def test_every_table_is_watched(every: "Synthesized") -> None:
     for contract in every.contracts:
-        assert {f"freshness-{contract.table}", f"writer-{contract.table}", f"quarantine-{contract.table}"} <= set(
-            alarms(every)
-        )
+        watched = {f"{what}-{contract.table}" for what in ("freshness", "writer", "quarantine", "unfit")}
+        assert watched <= set(alarms(every))
 
 
 def test_a_writer_that_says_nothing_raises_an_alarm(every: "Synthesized") -> None:
@@ -118,6 +117,7 @@ def test_thresholds_are_those_of_the_environment(every: "Synthesized") -> None:
     assert thresholds["replication-age-accounts"] == configured.replication_age_seconds * 1000
     assert thresholds["replication-failed-accounts"] == 0
     assert thresholds["quarantine-accounts"] == configured.quarantined_records
+    assert thresholds["unfit-accounts"] == thresholds["unfit-orders"] == configured.unfit_values
 
 
 def test_the_slot_of_whoever_is_the_writer_is_watched_under_both_names(every: "Synthesized") -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion
-from headwater.contract.model import DYNAMODB, POSTGRESQL, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, from_json, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.contract.types import SourceType, parse_type
 from headwater.errors import UserError
@@ -65,7 +65,19 @@ def test_a_path_is_text_with_dots_or_a_list_of_names_that_hold_them() -> None:
 
 def test_a_table_of_dynamodb_has_a_column_that_says_who_deleted() -> None:
     names = [name for name, _ in parse_contract(KEY_VALUE, "people.yaml").lake_columns()]
-    assert names[-3:] == ["_deleted", "_deleted_by", "_rest"]
+    assert names[-4:] == ["_deleted", "_deleted_by", "_rest", "_unfit"]
+
+
+def test_what_does_not_fit_is_kept_unless_the_contract_says_otherwise() -> None:
+    default = parse_contract(GOOD, "orders.yaml")
+    strict = parse_contract(GOOD + "\non_unfit: quarantine\n", "orders.yaml")
+    assert (default.on_unfit, strict.on_unfit) == ("keep", "quarantine")
+    assert from_json(strict.to_json(), "orders.json") == strict
+    shipped_before = json.loads(default.to_json())
+    del shipped_before["on_unfit"]
+    assert from_json(json.dumps(shipped_before), "orders.json") == default
+    with pytest.raises(UserError, match=r"orders\.yaml: on_unfit: found 'drop', expected keep or quarantine"):
+        parse_contract(GOOD + "\non_unfit: drop\n", "orders.yaml")
 
 
 def test_contracts_are_told_apart_by_their_database() -> None:
@@ -76,7 +88,7 @@ def test_contracts_are_told_apart_by_their_database() -> None:
 
 def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
     names = [name for name, _ in parse_contract(GOOD, "orders.yaml").lake_columns()]
-    own = ["_key", "_op", "_order", "_source_ts", "_position", "_deleted", "_rest"]
+    own = ["_key", "_op", "_order", "_source_ts", "_position", "_deleted", "_rest", "_unfit"]
     assert names == ["id", "month", "items", *own]
 
 

@@ -4,11 +4,13 @@ import base64
 import datetime as dt
 import json
 import re
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from headwater.contract.model import QUARANTINE, Contract
 from headwater.contract.reading import parse_contract
 from headwater.lake.changes import BadRecord, Decoded, record_key
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
@@ -38,6 +40,7 @@ columns:
 """,
     "things.yaml",
 )
+STRICT = replace(CONTRACT, on_unfit=QUARANTINE)
 NAMES = [name for name, _ in CONTRACT.lake_columns()]
 ROW: dict[str, Any] = {
     "id": 1, "month": "2024-01", "amount": "1234567890123456789012345678.0123456789", "free": "NAN", "ratio": 0.1,
@@ -54,13 +57,22 @@ def envelope(
     return json.dumps({"op": op, "before": before, "after": after, "source": source}).encode()
 
 
-def decode(value: bytes | None) -> Decoded:
-    return PostgresDecoder(CONTRACT).decode(value, "t/0/5")
+def decode(value: bytes | None, contract: Contract = CONTRACT, **of_record: Any) -> Decoded:
+    return PostgresDecoder(contract).decode(value, "t/0/5", **of_record)
+
+
+def named(row: tuple[Any, ...]) -> dict[str, Any]:
+    return dict(zip(NAMES, row, strict=True))
 
 
 def only(decoded: Decoded) -> dict[str, Any]:
     (row,) = decoded.rows
-    return dict(zip(NAMES, row, strict=True))
+    return named(row)
+
+
+def places(rows: tuple[tuple[Any, ...], ...]) -> list[tuple[Any, ...]]:
+    """Key, partition and whether it is a tombstone, of each row."""
+    return [(row["_key"], row["month"], row["_deleted"]) for row in map(named, rows)]
 
 
 def test_every_kind_of_value_arrives_exactly() -> None:
@@ -94,17 +106,51 @@ def test_every_kind_of_value_arrives_exactly() -> None:
         ("at", "2024-01-01T00:00:00.1234567Z", "at most microseconds"),
         ("raw", "xyz", "hexadecimal"),
         ("tags", "a", "an array"),
-        ("id", None, "key: found null"),
-        ("id", 2**63, "64 bits"),
-        ("id", True, "64 bits"),
         ("payload", "{", "JSON"),
         ("payload", '{"lines":[{"price":0.00001}]}', "lines: found"),
         ("payload", '{"address":{"city":5}}', "city: found 5, expected a text"),
     ],
 )
-def test_a_value_without_an_exact_counterpart_is_refused(column: str, value: Any, reason: str) -> None:
+def test_a_value_without_an_exact_counterpart_costs_itself_or_its_record(column: str, value: Any, reason: str) -> None:
+    changed = envelope("c", after={**ROW, column: value})
     with pytest.raises(BadRecord, match=reason):
-        decode(envelope("c", after={**ROW, column: value}))
+        decode(changed, STRICT)
+    kept, sound = only(decode(changed)), only(decode(envelope("c", after=ROW)))
+    assert column == "payload" or json.loads(kept["_rest"]) == {column: value}
+    assert kept["_unfit"]
+    assert all(kept[name] is None for name in kept["_unfit"])
+    if column != "payload":
+        assert kept["_unfit"] == [column]
+        assert {name for name in NAMES if kept[name] != sound[name]} == {column, "_rest", "_unfit"}
+
+
+@pytest.mark.parametrize(("value", "reason"), [(None, "key: found null"), (2**63, "64 bits"), (True, "64 bits")])
+def test_a_row_without_its_key_is_refused_always(value: Any, reason: str) -> None:
+    with pytest.raises(BadRecord, match=reason):
+        decode(envelope("c", after={**ROW, "id": value}))
+
+
+@pytest.mark.parametrize(
+    ("payload", "unfit", "rest"),
+    [
+        ("{", ["city", "lines"], {"payload": "{"}),
+        ('{"address":[1],"lines":5}', ["city", "lines"], {"payload.address": [1], "payload.lines": 5}),
+        ('{"address":[1],"x":1}', ["city"], {"payload.address": [1], "payload.x": 1}),
+        ('{"lines":[{"price":0.00001,"vat":1}]}', ["lines"], {"payload.lines": [{"price": 0.00001, "vat": 1}]}),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_inside_a_document_is_kept_by_its_path(payload: str, unfit: list[str], rest: Any) -> None:
+    row = only(decode(envelope("c", after={**ROW, "payload": payload})))
+    assert (row["_unfit"], json.loads(row["_rest"])) == (unfit, rest)
+
+
+def test_half_a_surrogate_pair_in_json_does_not_fit_and_keeps_its_escape() -> None:
+    payload = r'{"address":{"city":"\ud800x","more":["\uDC00"]},"lines":[],"\ud83d\ude00":1}'
+    row = only(decode(envelope("c", after={**ROW, "payload": payload})))
+    assert (row["city"], row["_unfit"]) == (None, ["city"])
+    assert row["_rest"].encode() == (
+        r'{"payload.address.city":"\ud800x","payload.address.more":["\udc00"],"payload.😀":1}'.encode()
+    )
 
 
 def test_midnight_at_the_days_end_is_not_its_beginning() -> None:
@@ -117,8 +163,10 @@ def test_a_date_before_the_gregorian_calendar_is_taken_from_a_change_but_not_fro
     column: str, value: Any
 ) -> None:
     assert only(decode(envelope("c", after={**ROW, column: value})))[column].year < 1583
+    read = envelope("r", after={**ROW, column: value}, snapshot="true")
+    assert only(decode(read))["_unfit"] == [column]
     with pytest.raises(BadRecord, match="1582-10-26"):
-        decode(envelope("r", after={**ROW, column: value}, snapshot="true"))
+        decode(read, STRICT)
 
 
 def test_an_incremental_snapshots_row_is_newer_than_a_first_ones_and_older_than_any_change() -> None:
@@ -155,10 +203,10 @@ columns:
 )
 
 
-def nested(**payload: Any) -> dict[str, Any]:
+def nested(payload: Any, contract: Contract = NESTED) -> dict[str, Any]:
     image = {"id": 1, "payload": json.dumps(payload)}
-    (row,) = PostgresDecoder(NESTED).decode(envelope("c", after=image), "t/0/5").rows
-    return dict(zip([name for name, _ in NESTED.lake_columns()], row, strict=True))
+    (row,) = PostgresDecoder(contract).decode(envelope("c", after=image), "t/0/5").rows
+    return dict(zip([name for name, _ in contract.lake_columns()], row, strict=True))
 
 
 @pytest.mark.parametrize(
@@ -188,8 +236,8 @@ def nested(**payload: Any) -> dict[str, Any]:
 def test_columns_come_from_inside_a_document_and_what_is_left_is_kept(
     payload: dict[str, Any], column: str, value: Any, rest: str | None
 ) -> None:
-    row = nested(**payload)
-    assert (row[column], row["_rest"]) == (value, rest)
+    row = nested(payload)
+    assert (row[column], row["_rest"], row["_unfit"]) == (value, rest, None)
 
 
 @pytest.mark.parametrize(
@@ -208,7 +256,41 @@ def test_columns_come_from_inside_a_document_and_what_is_left_is_kept(
 )
 def test_a_document_of_another_form_is_refused(payload: dict[str, Any], reason: str) -> None:
     with pytest.raises(BadRecord, match=re.escape(reason)):
-        nested(**payload)
+        nested(payload, replace(NESTED, on_unfit=QUARANTINE))
+    assert nested(payload)["_unfit"]
+
+
+SHARED = parse_contract(
+    """
+table: things
+description: Columns that share a document.
+source: {database: postgresql, table: shop.things}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: size, type: "struct<size:int,lid:struct<name:string>>", from: payload.box}
+  - {name: colour, type: "struct<colour:string>", from: payload.box}
+  - {name: width, type: int, from: payload.box.lid.width}
+  - {name: note, type: string, from: payload.box.note}
+""",
+    "things.yaml",
+)
+
+
+@pytest.mark.parametrize(
+    ("box", "rest"),
+    [
+        ({"size": 1, "colour": "red", "lid": {"name": "L", "width": 2}, "note": "n"}, None),
+        ({"lid": {"width": 2, "more": 3}, "x": 4}, {"payload.box.lid.more": 3, "payload.box.x": 4}),
+        ({"size": "1", "x": 4}, {"payload.box": {"size": "1", "x": 4}}),
+        ({"note": 5, "x": 4}, {"payload.box.note": 5, "payload.box.x": 4}),
+    ],
+)
+def test_what_one_of_several_columns_takes_is_not_left_over(box: Any, rest: Any) -> None:
+    kept = nested({"box": box}, SHARED)["_rest"]
+    assert (kept and json.loads(kept)) == rest
 
 
 def test_a_delete_is_a_tombstone_of_key_and_partition() -> None:
@@ -226,13 +308,46 @@ def test_a_row_that_leaves_its_partition_leaves_a_tombstone_there() -> None:
     assert len({row[NAMES.index("_order")] for row in moved.rows}) == 1
 
 
-def test_a_toast_placeholder_is_never_stored() -> None:
+def test_an_untouched_toasted_value_is_that_of_the_before_image() -> None:
     toasted = {**ROW, "month": TOAST_PLACEHOLDER}
     assert only(decode(envelope("u", before=ROW, after=toasted)))["month"] == "2024-01"
-    with pytest.raises(BadRecord, match="month: its TOASTed value did not come along"):
-        decode(envelope("u", before=None, after=toasted))
-    with pytest.raises(BadRecord, match="raw: its TOASTed value"):
-        decode(envelope("u", before={**ROW, "raw": None}, after={**ROW, "raw": TOAST_PLACEHOLDER.encode().hex()}))
+
+
+@pytest.mark.parametrize(
+    ("column", "placeholder", "unfit"),
+    [
+        ("raw", TOAST_PLACEHOLDER.encode().hex(), ["raw"]),
+        ("payload", TOAST_PLACEHOLDER, ["city", "lines"]),
+        ("tags", [TOAST_PLACEHOLDER], ["tags"]),
+        ("unnamed", TOAST_PLACEHOLDER, ["unnamed"]),
+    ],
+)
+def test_an_untouched_toasted_value_that_nobody_tells_marks_its_row(
+    column: str, placeholder: Any, unfit: list[str]
+) -> None:
+    changed = envelope("u", before={**ROW, column: None}, after={**ROW, column: placeholder})
+    row = only(decode(changed))
+    assert (row["_unfit"], row["_rest"], row["amount"]) == (unfit, None, Decimal(ROW["amount"]))
+    with pytest.raises(BadRecord, match=f"{column}: its TOASTed value did not come along"):
+        decode(changed, STRICT)
+
+
+def test_a_partition_that_nobody_tells_is_bad() -> None:
+    with pytest.raises(BadRecord, match="without its before image"):
+        decode(envelope("u", before=None, after={**ROW, "month": TOAST_PLACEHOLDER}))
+
+
+def test_a_toast_placeholder_beside_a_changed_primary_key_is_never_stored() -> None:
+    inserted = envelope("c", after={**ROW, "tags": [TOAST_PLACEHOLDER]})
+    row = only(decode(inserted, rekeyed=True))
+    assert (row["tags"], row["_unfit"]) == (None, ["tags"])
+    landed = {
+        "offset": 0,
+        "value": base64.b64encode(inserted).decode(),
+        "headers": [["__debezium.oldkey", base64.b64encode(b'{"id":7}').decode()]],
+    }
+    (line,) = decode_lines(iter([("t/0", json.dumps(landed))]), PostgresDecoder(CONTRACT))
+    assert line[NAMES.index("_unfit")] == ["tags"]
 
 
 def test_a_genuine_text_like_the_placeholder_can_be_inserted() -> None:
@@ -264,9 +379,81 @@ def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
     assert {len(text) for text in orders} == {46}
 
 
-def test_the_change_that_mends_a_refused_row_is_taken() -> None:
-    mended = decode(envelope("u", before={**ROW, "month": 5}, after=ROW))
-    assert [row[NAMES.index("_deleted")] for row in mended.rows] == [False]
+def test_a_row_whose_partition_does_not_fit_stands_where_one_without_it_does() -> None:
+    for month in (5, "", None):
+        unplaced = {**ROW, "month": month}
+        assert places(decode(envelope("c", after=unplaced)).rows) == [("[1]", None, False)]
+        assert places(decode(envelope("d", before=unplaced)).rows) == [("[1]", None, True)]
+        mended = decode(envelope("u", before=unplaced, after=ROW))
+        assert places(mended.rows) == [("[1]", "2024-01", False), ("[1]", None, True)]
+    row = only(decode(envelope("c", after={**ROW, "month": ""})))
+    assert (row["_unfit"], row["_rest"]) == (["month"], '{"month":""}')
+    assert only(decode(envelope("c", after={**ROW, "month": None})))["_unfit"] is None
+    with pytest.raises(BadRecord, match="month: found ''"):
+        decode(envelope("c", after={**ROW, "month": ""}), STRICT)
+
+
+@pytest.mark.parametrize("after", [{**ROW, "amount": "NAN", "month": "2024-02"}, {**ROW, "amount": "NAN"}, None])
+def test_an_update_that_is_refused_buries_what_stood_before_it(after: Any) -> None:
+    with pytest.raises(BadRecord) as bad:
+        decode(envelope("u", before=ROW, after=after), STRICT)
+    assert places(bad.value.buried) == [("[1]", "2024-01", True)]
+    sound = decode(envelope("u", before=ROW, after=ROW)).rows[0]
+    assert named(bad.value.buried[0])["_order"] == named(sound)["_order"]
+
+
+def test_an_update_whose_new_key_is_refused_buries_the_old_one() -> None:
+    with pytest.raises(BadRecord, match="id: found") as bad:
+        decode(envelope("u", before=ROW, after={**ROW, "id": 2**63}))
+    assert places(bad.value.buried) == [("[1]", "2024-01", True)]
+
+
+def test_a_changed_key_that_is_not_the_primary_key_buries_the_old_one() -> None:
+    changed = decode(envelope("u", before={**ROW, "id": 7}, after=ROW), key=b'{"pk":3}')
+    assert places(changed.rows) == [("[1]", "2024-01", False), ("[7]", "2024-01", True)]
+
+
+def test_a_row_whose_primary_key_alone_changes_is_not_lost_to_the_delete_that_stands_for_it() -> None:
+    deleted = only(decode(envelope("d", before=ROW), rekeyed=True))
+    inserted = only(decode(envelope("c", after=ROW), rekeyed=True))
+    earlier = only(decode(envelope("u", before=ROW, after=ROW, lsn=6)))
+    assert deleted["_key"] == inserted["_key"]
+    assert earlier["_order"] < deleted["_order"] < inserted["_order"]
+
+
+@pytest.mark.parametrize("unusable", [None, 2**63])
+def test_a_row_that_gets_a_usable_key_is_taken_and_buries_nothing(unusable: Any) -> None:
+    changed = decode(envelope("u", before={**ROW, "id": unusable, "pk": 3}, after=ROW), key=b'{"pk":3}')
+    assert places(changed.rows) == [("[1]", "2024-01", False)]
+    with pytest.raises(BadRecord, match="key: found null"):
+        decode(envelope("d", before={**ROW, "id": unusable}))
+    with pytest.raises(BadRecord, match="without its before image"):
+        decode(envelope("u", before=dict.fromkeys([*ROW, "pk"]), after=ROW), key=b'{"pk":3}')
+
+
+def test_a_key_that_is_not_the_primary_key_is_refused_without_the_before_image() -> None:
+    contract = replace(CONTRACT, partition_by=())
+    update = envelope("u", before=None, after=ROW)
+    assert len(decode(update, contract, key=b'{"id":1}').rows) == 1
+    with pytest.raises(BadRecord, match=r"key: id is not in the source's primary key.*REPLICA IDENTITY FULL"):
+        decode(update, contract, key=b'{"pk":3}')
+
+
+def test_a_delete_that_tells_its_key_alone_is_taken_and_put_aside() -> None:
+    with pytest.raises(BadRecord, match="has its key alone") as bad:
+        decode(envelope("d", before={**dict.fromkeys(ROW), "id": 1}))
+    assert places(bad.value.buried) == [("[1]", None, True)]
+
+
+def test_a_column_that_the_source_lacks_is_null_but_for_key_and_partition() -> None:
+    old = {name: value for name, value in ROW.items() if name not in ("amount", "payload")}
+    row = only(decode(envelope("u", before=old, after=old)))
+    assert (row["amount"], row["city"], row["lines"], row["_unfit"], row["_rest"]) == (None,) * 5
+    for name in ("id", "month"):
+        lacking = {column: value for column, value in ROW.items() if column != name}
+        for changed in (envelope("c", after=lacking), envelope("d", before=lacking)):
+            with pytest.raises(BadRecord, match=f"{name}: .* has no column {name}"):
+                decode(changed)
 
 
 def test_what_was_committed_last_is_newest_though_it_was_logged_first() -> None:
@@ -295,15 +482,11 @@ def test_a_sequence_that_is_none_is_bad(sequence: Any) -> None:
 
 
 def test_the_last_row_of_a_snapshot_ends_it_even_if_it_is_unfit() -> None:
+    last = envelope("r", after={**ROW, "amount": "NAN"}, lsn=9, snapshot="last")
     with pytest.raises(BadRecord) as bad:
-        decode(envelope("r", after={**ROW, "amount": "NAN"}, lsn=9, snapshot="last"))
-    assert bad.value.floor == decode(envelope("r", after=ROW, lsn=9, snapshot="last")).floor
-
-
-def test_a_row_without_a_partition_is_bad_and_leaves_nothing_to_bury() -> None:
-    with pytest.raises(BadRecord, match="month: found ''"):
-        decode(envelope("c", after={**ROW, "month": ""}))
-    assert len(decode(envelope("u", before={**ROW, "month": None}, after=ROW)).rows) == 1
+        decode(last, STRICT)
+    floor = decode(envelope("r", after=ROW, lsn=9, snapshot="last")).floor
+    assert bad.value.floor == decode(last).floor == floor
 
 
 def test_names_with_dots_keep_apart_in_the_rest() -> None:
@@ -346,3 +529,10 @@ def test_a_bad_line_is_kept_whole_beside_the_good_ones() -> None:
     assert bad[-1] == lines[1]
     assert bad[-2].startswith("not JSON")
     assert truncated[-3] is not None
+
+
+def test_a_refused_line_buries_what_stood_before_it() -> None:
+    line = {"offset": 0, "value": base64.b64encode(envelope("u", ROW, {**ROW, "amount": "NAN"})).decode()}
+    buried, bad = decode_lines(iter([("t/0", json.dumps(line))]), PostgresDecoder(STRICT))
+    assert (buried[NAMES.index("_deleted")], buried[-2]) == (True, None)
+    assert bad[-2].startswith("amount: found")

@@ -4,7 +4,8 @@ import base64
 import datetime as dt
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 from unittest import mock
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.contract.model import Contract
+from headwater.contract.model import QUARANTINE, UNKNOWN_MONTH, Contract
 from headwater.contract.reading import from_document, parse_contract
 from headwater.lake import dynamodb_values
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged
@@ -53,6 +54,7 @@ columns:
 """,
     "people.yaml",
 )
+STRICT = replace(ACCOUNTS, on_unfit=QUARANTINE)
 NAMES = [name for name, _ in ACCOUNTS.lake_columns()]
 KEYS: dict[str, Any] = {"id": {"S": "7"}, "custName": {"S": "Grace"}}
 ITEM: dict[str, Any] = {**KEYS, "since": {"S": "2024-02-29"}}
@@ -244,18 +246,78 @@ def test_a_number_keeps_all_its_digits_as_text_and_in_the_rest(number: str) -> N
         ("history", {"S": "x"}, "expected type L"),
     ],
 )
-def test_a_value_of_another_type_or_without_an_exact_counterpart_is_refused(
+def test_a_value_of_another_type_or_without_an_exact_counterpart_costs_itself_or_its_record(
     column: str, value: Any, reason: str
 ) -> None:
     with pytest.raises(BadRecord) as bad:
-        decode(insert({**ITEM, column: value}))
+        decode(insert({**ITEM, column: value}), STRICT)
     assert reason in str(bad.value)
-    assert column in str(bad.value) or (column == "since" and "month" in str(bad.value))
+    assert column in str(bad.value)
+    kept, sound = only(decode(insert({**ITEM, column: value}))), only(decode(insert(ITEM)))
+    unfit = ["month", "since"] if column == "since" else [column]
+    assert (kept["_unfit"], kept["_rest"]) == (unfit, compact({column: value}))
+    assert kept[column] is None
+    assert kept["month"] == (UNKNOWN_MONTH if column == "since" else "2024-02")
+    assert {name for name in NAMES if kept[name] != sound[name]} <= {*unfit, "_rest", "_unfit"}
 
 
-def test_a_path_through_something_else_than_a_map_is_refused() -> None:
+def test_what_does_not_fit_inside_a_map_is_kept_by_its_path_without_its_parts_again() -> None:
+    address = {"M": {"city": {"N": "5"}, "zip": {"S": "1"}}}
+    profile = {"M": {"ui": {"M": {"locale": {"N": "1"}, "theme": {"S": "dark"}}}}}
+    row = only(decode(insert({**ITEM, "address": address, "profile": profile})))
+    assert (row["address"], row["locale"], row["_unfit"]) == (None, None, ["address", "locale"])
+    assert json.loads(row["_rest"]) == {
+        "address": address,
+        "profile.ui.locale": {"N": "1"},
+        "profile.ui.theme": {"S": "dark"},
+    }
+
+
+def test_a_path_through_something_else_than_a_map_does_not_fit() -> None:
+    row = only(decode(insert({**ITEM, "profile": {"S": "none"}})))
+    assert (row["locale"], row["_unfit"], row["_rest"]) == (None, ["locale"], '{"profile":{"S":"none"}}')
     with pytest.raises(BadRecord, match=r"locale: found .*expected type M"):
-        decode(insert({**ITEM, "profile": {"S": "none"}}))
+        decode(insert({**ITEM, "profile": {"S": "none"}}), STRICT)
+
+
+SHARED = from_document(
+    {
+        "table": "shared",
+        "description": "Columns that share a map.",
+        "source": {"database": "dynamodb", "table": "shop-people"},
+        "key": ["k"],
+        "partition_by": [],
+        "buckets": 1,
+        "columns": [
+            {"name": "k", "type": "string", "source_type": "S"},
+            {"name": "place", "type": "struct<city:string,geo:struct<lat:int>>", "source_type": "M", "from": "a"},
+            {"name": "street", "type": "struct<street:string>", "source_type": "M", "from": "a"},
+            {"name": "zip", "type": "string", "source_type": "S", "from": "a.zip"},
+            {"name": "lon", "type": "int", "source_type": "N", "from": "a.geo.lon"},
+        ],
+    },
+    "shared.yaml",
+)
+TAKEN = {
+    "city": {"S": "Köln"}, "street": {"S": "Ring"}, "zip": {"S": "1"},
+    "geo": {"M": {"lat": {"N": "1"}, "lon": {"N": "2"}}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("address", "unfit", "rest"),
+    [
+        (TAKEN, None, None),
+        ({**TAKEN, "x": {"S": "y"}, "zip": {"NULL": True}}, None, {"a.x": {"S": "y"}, "a.zip": {"NULL": True}}),
+        ({"geo": {"M": {"alt": {"N": "3"}, "lon": {"N": "2"}}}}, None, {"a.geo.alt": {"N": "3"}}),
+        ({"x": {"S": "y"}, "zip": {"N": "1"}}, ["zip"], {"a.x": {"S": "y"}, "a.zip": {"N": "1"}}),
+        ({"x": {"S": "y"}, "street": {"N": "1"}}, ["street"], {"a": {"M": {"x": {"S": "y"}, "street": {"N": "1"}}}}),
+    ],
+)
+def test_what_one_of_several_columns_of_a_map_takes_is_not_left_over(address: Item, unfit: Any, rest: Any) -> None:
+    item = {"k": {"S": "1"}, "a": {"M": address}}
+    row = only(decode(record("INSERT", item, None, {"k": item["k"]}), SHARED), SHARED)
+    assert (row["_unfit"], row["_rest"] and json.loads(row["_rest"])) == (unfit, rest)
 
 
 def test_a_value_in_a_map_is_found_by_its_path() -> None:
@@ -418,8 +480,7 @@ def test_the_month_of_a_timestamp_is_taken_as_it_is_written() -> None:
 
     assert month("2024-03-01T00:30:00+02:00") == "2024-03"
     for wrong in ("", "2024", "2024-03", "2024-13-01", "03/01/2024", "2024-03-01x"):
-        with pytest.raises(BadRecord, match="month: found"):
-            month(wrong)
+        assert month(wrong) == UNKNOWN_MONTH
 
 
 # --- Changes ----------------------------------------------------------------------------------------------------------
@@ -469,10 +530,63 @@ def test_an_item_that_gets_or_loses_its_month_moves(old: Item, new: Item) -> Non
     )
 
 
-def test_the_change_that_mends_a_refused_item_is_taken() -> None:
-    for since in ({"S": "garbage"}, {"N": "1"}):
-        row = only(decode(record(old={**KEYS, "since": since})))
-        assert (row["month"], row["_deleted"]) == ("2024-02", False)
+def places(rows: Iterable[tuple[Any, ...]], contract: Contract = ACCOUNTS) -> list[tuple[Any, ...]]:
+    """Key, partition and whether it is a tombstone, of each row."""
+    (partition,) = contract.partition_by
+    return [(row["_key"], row[partition], row["_deleted"]) for row in (named(row, contract) for row in rows)]
+
+
+def test_an_item_whose_month_does_not_fit_stands_where_one_without_it_does() -> None:
+    key = '["7","Grace"]'
+    for since in ({"S": "garbage"}, {"N": "1"}, {"S": ""}):
+        garbage = {**KEYS, "since": since}
+        assert places(decode(insert(garbage)).rows) == [(key, UNKNOWN_MONTH, False)]
+        assert places(decode(remove(garbage)).rows) == [(key, UNKNOWN_MONTH, True)]
+        assert places(decode(record(old=garbage)).rows) == [(key, "2024-02", False), (key, UNKNOWN_MONTH, True)]
+        assert places(decode(record(new=garbage)).rows) == [(key, UNKNOWN_MONTH, False), (key, "2024-02", True)]
+
+
+@pytest.mark.parametrize("new", [{**ITEM, "points": {"S": "1"}}, {**ITEM, "since": {"S": "x"}}, None])
+def test_a_modification_that_is_refused_buries_what_stood_before_it(new: Any) -> None:
+    change = record(new=new)
+    with pytest.raises(BadRecord) as bad:
+        decode(change, STRICT)
+    assert places(bad.value.buried) == [('["7","Grace"]', "2024-02", True)]
+    buried, kept = decode_records(iter([(compact(change), SEQUENCE, "p")]), DynamoDecoder(STRICT))
+    assert (buried[NAMES.index("_deleted")], buried[-2]) == (True, None)
+    assert kept[-2] == str(bad.value)
+    assert named(bad.value.buried[0])["_order"] == order_of(record())
+
+
+PLACED = from_document(
+    {
+        **json.loads(one_key("string", "S").to_json()),
+        "partition_by": ["town"],
+        "columns": [
+            {"name": "k", "type": "string", "source_type": "S"},
+            {"name": "town", "type": "string", "source_type": "S"},
+        ],
+    },
+    "placed.yaml",
+)
+
+
+@pytest.mark.parametrize(
+    ("town", "unfit"), [({"S": ""}, ["town"]), ({"N": "1"}, ["town"]), ({"NULL": True}, None), (None, None)]
+)
+def test_an_item_whose_partition_does_not_fit_is_written_moved_and_deleted(town: Any, unfit: Any) -> None:
+    keys = {"k": {"S": "a"}}
+    unplaced, sound = {**keys, **({"town": town} if town else {})}, {**keys, "town": {"S": "Bonn"}}
+
+    def rows_of(event: str, new: Any, old: Any) -> tuple[tuple[Any, ...], ...]:
+        return decode(record(event, new, old, keys), PLACED).rows
+
+    written = rows_of("MODIFY", unplaced, sound)
+    assert places(written, PLACED) == [('["a"]', None, False), ('["a"]', "Bonn", True)]
+    row = named(written[0], PLACED)
+    assert (row["_unfit"], row["_rest"]) == (unfit, compact({"town": town}) if town else None)
+    assert places(rows_of("MODIFY", sound, unplaced), PLACED) == [('["a"]', "Bonn", False), ('["a"]', None, True)]
+    assert places(rows_of("REMOVE", None, unplaced), PLACED) == [('["a"]', None, True)]
 
 
 def test_names_that_need_escapes_can_be_keys() -> None:
@@ -526,9 +640,10 @@ def test_lists_of_lists_arrive_with_their_nulls(rows: list[Any], expected: Any) 
     ("column", "value"),
     [("settings", {"M": 5}), ("settings", {"M": None}), ("history", {"L": "x"}), ("points", {"NULL": 1})],
 )
-def test_what_is_not_of_its_types_form_is_refused(column: str, value: Any) -> None:
+def test_what_is_not_of_its_types_form_does_not_fit(column: str, value: Any) -> None:
     with pytest.raises(BadRecord, match=f"{column}: found"):
-        decode(insert({**ITEM, column: value}))
+        decode(insert({**ITEM, column: value}), STRICT)
+    assert only(decode(insert({**ITEM, column: value})))["_unfit"] == [column]
 
 
 def test_an_item_that_stays_in_its_month_is_one_row() -> None:
@@ -563,7 +678,7 @@ def test_an_exported_item_is_a_row_older_than_any_change() -> None:
 @pytest.mark.parametrize(
     ("line", "reason"),
     [
-        (compact({"Item": {**ITEM, "points": {"S": "1"}}}), "points: found"),
+        (compact({"Item": {**ITEM, "custName": {"N": "1"}}}), "cust_name: found"),
         (compact(ITEM), "missing required field `Item`"),
         (compact({"Item": []}), "got `array` - at `$.Item`"),
         ("{", "truncated"),
@@ -702,7 +817,7 @@ def without(document: dict[str, Any], *path: str) -> dict[str, Any]:
         (record(micros=-1), "ApproximateCreationDateTime: found -1"),
         (record(micros=10**18), "OverflowError"),
         (record(new={**ITEM, "points": None, "id": 5}), "id: found 5"),
-        (remove({**ITEM, "since": {"S": "yesterday"}}), "month: found"),
+        (remove(keys={**KEYS, "id": {"N": "1"}}), "id: found"),
         (record(new=[]), "got `array` - at `$.dynamodb.NewImage`"),  # type: ignore[arg-type]
         (record(old="x"), "got `str` - at `$.dynamodb.OldImage`"),  # type: ignore[arg-type]
         (remove(keys="x"), "got `str` - at `$.dynamodb.Keys`"),

@@ -18,6 +18,7 @@ from headwater.lake import job, metrics
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job, parser, running_job
 from headwater.lake.lease import LeaseLost
+from headwater.lake.quarantine import TooManyBadRecords
 from headwater.paths import CONTRACTS, ROOT
 
 CONTRACTS_BY_URI = {f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(CONTRACTS)}
@@ -228,6 +229,22 @@ def test_a_table_that_cannot_even_begin_leaves_the_others_time_for_their_work() 
         run_for(time, look, IdlePause(0.5, 30), on_failure=failed.set, products=job.prepared(refuse))
     assert len(landed.waited) == 2
     assert job.GRACE_SECONDS <= time.now < job.GRACE_SECONDS + 60
+
+
+def test_a_table_with_too_many_bad_records_stops_alone() -> None:
+    time = FakeTime(end=100)
+    landed = Landed(time, 50)
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
+    services: Any = SimpleNamespace(report=lambda _: None)
+    settings: Any = None
+
+    def refuse() -> bool:
+        raise TooManyBadRecords("orders: 20 of 21 records cannot be decoded")
+
+    running = Job([], {}, spark, services, settings, argparse.Namespace(once=False), time, clock=lambda: time.now)
+    with pytest.raises(TooManyBadRecords, match="orders: 20 of 21"):
+        running.run({"orders": refuse, "customers": landed.commit_next}, IdlePause(1, 1))
+    assert landed.waited == [0]
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:

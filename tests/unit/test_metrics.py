@@ -86,6 +86,16 @@ def test_the_events_of_a_minute_go_in_one_request(
     assert cloudwatch.sent("customers")["Changes"] == 5.0
 
 
+def test_unfit_values_are_sent_where_there_are_any(cloudwatch: CloudWatch, report: CloudWatchReport) -> None:
+    report({**commit(), "unfit": 0})
+    report.flush()
+    assert "UnfitValues" not in cloudwatch.sent("orders")
+    report({**commit(), "unfit": 2})
+    report({**commit(), "unfit": 3})
+    report.flush()
+    assert cloudwatch.sent("orders")["UnfitValues"] == 5.0
+
+
 def test_metrics_name_database_and_table(cloudwatch: CloudWatch, report: CloudWatchReport) -> None:
     report(commit())
     report.flush()

@@ -134,9 +134,10 @@ class TestFreshness:
 class TestFiles:
     def test_the_json_holds_what_a_gate_reads(self, tmp_path: Path) -> None:
         _, document = built(tmp_path, pipelines=[RELATIONAL, KEY_VALUE])
+        none = {"missing": 0, "extra": 0, "different": 0, "unfit": 0}
         assert document["tables"] == [
-            {"name": "orders", "source_rows": 3, "lake_rows": 3, "missing": 0, "extra": 0, "different": 0},
-            {"name": "accounts", "source_rows": 7, "lake_rows": 7, "missing": 0, "extra": 0, "different": 0},
+            {"name": "orders", "source_rows": 3, "lake_rows": 3, **none},
+            {"name": "accounts", "source_rows": 7, "lake_rows": 7, **none},
         ]
         assert document["seconds"] == {"start": 1.5, "drain": 0.5}
         assert [customer["customer_id"] for customer in document["top_customers"]] == ["LARGE", "SMALL"]
@@ -180,7 +181,7 @@ class TestFiles:
         text = readable(page)
         assert "from the databases to the lake" in text
         assert "Before that, 2,400 transactions and 1,234 wishes had changed the source." in text
-        assert "orders relational 3 3 0 0 0 ✓ accounts key-value 7 7 0 0 0 ✓" in text
+        assert "orders relational 3 3 0 0 0 0 ✓ accounts key-value 7 7 0 0 0 0 ✓" in text
         assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 changes)" in text
         assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 changes)" in text
         assert "2,400 transactions in 60 s, by kind; 70 rolled back on purpose, 12 attempts repeated" in text

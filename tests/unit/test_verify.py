@@ -112,6 +112,31 @@ class TestRows:
     def test_a_text_that_reads_null_is_not_null(self) -> None:
         assert compared(NAMES, [("1", "None")], names_lake((1, None, False))).different == 1
 
+    def test_an_unfit_value_is_counted_and_makes_no_row_different(self) -> None:
+        lake = names_lake((1, None, False), (2, None, False), (3, "c", False), (4, None, True))
+        lake = lake.append_column("_unfit", pa.array([["value"], None, [], ["value"]], pa.list_(pa.string())))
+        table = compared(NAMES, [("1", "a"), ("2", None), ("3", "c")], lake)
+        assert (counts_of(table), table.unfit, table.equal) == ((3, 3, 0, 0, 0), 1, False)
+        (example,) = table.examples
+        assert (example.kind, example.key, example.columns) == ("unfit", {"id": "1"}, {"value": ("a", "null")})
+
+    def test_a_row_with_an_unfit_value_can_be_different_missing_or_extra_too(self) -> None:
+        contract = contract_of(
+            {"name": "value", "type": "string", "source_type": "text"},
+            {"name": "other", "type": "string", "source_type": "text"},
+        )
+        lake = pa.table(
+            {
+                "id": pa.array([1, 2, 3], pa.int32()),
+                "value": pa.array([None] * 3, pa.string()),
+                "other": pa.array(["x", "y", "z"]),
+                "_unfit": pa.array([["value"]] * 3, pa.list_(pa.string())),
+            }
+        )
+        table = compared(contract, [("1", "a", "x"), ("2", "b", "stale"), ("4", "d", "z")], lake)
+        assert (counts_of(table), table.unfit) == ((3, 3, 1, 1, 1), 3)
+        assert {example.kind for example in table.examples} == {"extra", "missing", "different", "unfit"}
+
     def test_a_tombstone_is_no_row(self) -> None:
         assert counts_of(compared(NAMES, [("1", "a")], names_lake((1, "a", None), (2, "b", True)))) == (1, 1, 0, 0, 0)
 

@@ -11,7 +11,7 @@ import boto3
 import pyarrow as pa
 import pytest
 from botocore.stub import Stubber
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
@@ -540,6 +540,11 @@ def items() -> list[Item]:
 @pytest.fixture(scope="module")
 def lake(contract: Contract, items: list[Item]) -> pa.Table:
     """The items as the decoder stores them."""
+    return decoded(contract, items)
+
+
+def decoded(contract: Contract, items: list[Item]) -> pa.Table:
+    """Items as the decoder stores them."""
     decoder = DynamoDecoder(contract)
     rows = [row for item in items for row in decoder.item(json.dumps({"Item": exported(item)}), 1, "a test").rows]
     columns = zip(contract.lake_columns(), zip(*rows, strict=True), strict=True)
@@ -551,7 +556,45 @@ def lake(contract: Contract, items: list[Item]) -> pa.Table:
     )
 
 
+VALUES = st.sampled_from(
+    [{"S": "x"}, {"S": ""}, {"N": "1"}, {"N": "1E+40"}, {"NULL": True}, {"M": {}}, {"M": {"x": {"S": "y"}}}, {"L": []}]
+)
+NAMED = st.sampled_from(["city", "zip", "geo", "lat", "lon", "x", "a.b"])
+MAPS = st.recursive(
+    VALUES,
+    lambda inner: (
+        st.fixed_dictionaries({"M": st.dictionaries(NAMED, inner, max_size=4)})
+        | st.fixed_dictionaries({"L": st.lists(inner, max_size=2)})
+    ),
+    max_leaves=6,
+)
+SHARING = [
+    ("place", "struct<city:string,geo:struct<lat:int>>", "M", ["a"]),
+    ("town", "struct<city:string,lon:int>", "M", ["a"]),
+    ("zip", "string", "S", ["a", "zip"]),
+    ("lon", "int", "N", ["a", "geo", "lon"]),
+    ("points", "array<struct<lat:int>>", "L", ["l"]),
+    ("list", "array<struct<lon:int>>", "L", ["l"]),
+    ("number", "int", "N", ["n"]),
+    ("deep", "string", "S", ["p", "city", "x"]),
+]
+
+
 class TestDecodedItems:
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(st.dictionaries(st.sampled_from("alnpfx"), MAPS, max_size=5), min_size=1, max_size=5))
+    def test_whatever_shares_a_map_and_does_not_fit_decoder_and_verify_agree(self, documents: list[Item]) -> None:
+        columns = [
+            {"name": name, "type": type_, "source_type": source_type, "from": path}
+            for name, type_, source_type, path in SHARING
+        ]
+        contract = contract_of(*columns)
+        items = [{"id": {"S": str(number)}, **document} for number, document in enumerate(documents)]
+        lake = decoded(contract, items)
+        table = compared(contract, items, dict(zip(lake.column_names, lake.columns, strict=True)))
+        assert (table.missing, table.extra, table.different) == (0, 0, 0), table.examples
+        assert table.unfit == sum(len(names or ()) for names in lake.column("_unfit").to_pylist())
+
     def test_what_the_decoder_makes_of_items_equals_them(
         self, contract: Contract, items: list[Item], lake: pa.Table
     ) -> None:
