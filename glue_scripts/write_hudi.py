@@ -163,6 +163,9 @@ def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> No
                 "streamARN": table.stream_arn,
                 "classification": "json",
                 "startingPosition": options.starting_position,
+                # Glue's one second per batch and shard would read 2 MB per window, where a shard takes 1 MB a second.
+                "maxFetchTimeInMs": str(int(options.window_seconds * 1000)),
+                "avoidEmptyBatches": "true",
                 # One column with the record's text as it is: a schema of Glue's own would lose types and digits.
                 "inferSchema": "true",
             },
@@ -195,7 +198,11 @@ def follow(
         return commit_next
 
     try:
-        running.run({table: prepared(partial(commits, make)) for table, make in work.items()}, EXPORTS_PAUSE)
+        running.run(
+            {table: prepared(partial(commits, make)) for table, make in work.items()},
+            EXPORTS_PAUSE,
+            lambda table: _waits(queries[table]),
+        )
         if options.once:
             for query in queries.values():
                 query.awaitTermination()
@@ -219,6 +226,13 @@ def _started(table: TableWork, frame: DataFrame, options: argparse.Namespace) ->
     else:
         stream = stream.trigger(processingTime=f"{options.window_seconds} seconds")
     return stream.start()
+
+
+def _waits(query: StreamingQuery) -> bool:
+    """Whether a query waits for data. One that begins, or whose batch hangs, is not idle: it says nothing, so that the
+    writer's alarm sees it."""
+    status = query.status
+    return not status["isTriggerActive"] and status["message"].startswith("Waiting")
 
 
 def _stop(queries: Collection[StreamingQuery]) -> None:

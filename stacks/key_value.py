@@ -13,7 +13,7 @@ from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.definitions.dynamodb_table import key_attributes, ttl_attribute
+from headwater.definitions.dynamodb_table import key_attributes
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge
@@ -99,7 +99,7 @@ class KeyValueStack(HeadwaterStack):
             point_in_time_recovery_specification=dynamodb.PointInTimeRecoverySpecification(
                 point_in_time_recovery_enabled=True
             ),
-            time_to_live_attribute=ttl_attribute(contract),
+            time_to_live_attribute=contract.source.time_to_live,
             kinesis_stream=stream,
             deletion_protection=self.protected,
             removal_policy=self.data_removal,

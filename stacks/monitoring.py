@@ -247,7 +247,7 @@ class MonitoringStack(HeadwaterStack):
                 f"replication-failed-{table}": _replication("SUM(FailedToReplicateRecordCount)", source.name)
                 for table, source in sources.items()
             },
-            "DynamoDB gave up on changes, such as those over 1 MB: write their items again",
+            "DynamoDB gave up on changes, such as those over 1 MB: load an export (docs/how-to/backfill.md)",
             _Limit(0, of_periods=1),
         )
 

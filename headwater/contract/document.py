@@ -49,6 +49,18 @@ class DynamodbSource(_Written, frozen=True, kw_only=True):
             extra={"expected": "a DynamoDB table's name"},
         ),
     ]
+    time_to_live: (
+        Annotated[
+            str,
+            Meta(
+                min_length=1,
+                description="The attribute by whose time, in seconds since 1970, items expire. Without it none does.",
+                examples=["expires_at"],
+                extra={"expected": "an attribute's name"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class _WrittenColumn(_Written, frozen=True, kw_only=True):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from headwater.contract.types import Type, parse_type
@@ -25,10 +25,12 @@ QUARANTINE = "quarantine"
 
 @dataclass(frozen=True)
 class Source:
-    """Where a table's changes come from: the kind of database and the table's full name in it."""
+    """Where a table's changes come from: the kind of database and the table's full name in it. ``time_to_live`` is the
+    attribute by which a DynamoDB table's items expire; None where they do not."""
 
     database: str
     table: str
+    time_to_live: str | None = None
 
     @property
     def schema(self) -> str:
@@ -94,7 +96,7 @@ class Contract:
         document: dict[str, Any] = {
             "table": self.table,
             "description": self.description,
-            "source": {"database": self.source.database, "table": self.source.table},
+            "source": {name: value for name, value in asdict(self.source).items() if value is not None},
             "key": list(self.key),
             "partition_by": list(self.partition_by),
             "buckets": self.buckets,
@@ -122,7 +124,7 @@ def from_json(text: str, where: str) -> Contract:
     """Read what ``Contract.to_json`` wrote; ``where`` is its address. Raises UserError where it is something else."""
     try:
         document = json.loads(text)
-        source = Source(document["source"]["database"], document["source"]["table"])
+        source = Source(**document["source"])
         return Contract(
             table=document["table"],
             description=document["description"],

@@ -62,15 +62,15 @@ def from_document(document: Any, where: str) -> Contract:
     if _database(document) == DYNAMODB:
         written = convert(document, DynamodbContract, where)
         columns = tuple(_dynamodb_column(column, where, at) for at, column in _placed(written.columns))
-        verify_with = None
+        verify_with, time_to_live = None, _given(written.source.time_to_live)
     else:
         written = convert(document, PostgresqlContract, where)
         columns = tuple(_postgresql_column(column, where, at) for at, column in _placed(written.columns))
-        verify_with = _given(written.verify_with)
+        verify_with, time_to_live = _given(written.verify_with), None
     contract = Contract(
         table=written.table,
         description=written.description,
-        source=Source(written.source.database, written.source.table),
+        source=Source(written.source.database, written.source.table, time_to_live),
         key=tuple(written.key),
         partition_by=tuple(written.partition_by),
         buckets=written.buckets,

@@ -1,5 +1,4 @@
-"""What a contract says of its DynamoDB table: the key and the time to live. The template has them and so has the local
-run."""
+"""What a contract says of the key of its DynamoDB table. The template has it and so has the local run."""
 
 from __future__ import annotations
 
@@ -7,9 +6,6 @@ from dataclasses import dataclass
 
 from headwater.contract.model import Contract
 from headwater.errors import UserError
-
-# The column whose attribute is the table's time to live, in every contract that has it.
-TTL_COLUMN = "expires_at"
 
 
 @dataclass(frozen=True)
@@ -32,8 +28,3 @@ def key_attributes(contract: Contract) -> list[KeyAttribute]:
         )
     columns = [contract.column(name) for name in contract.key]
     return [KeyAttribute(column.path[0], str(column.source_type)) for column in columns]
-
-
-def ttl_attribute(contract: Contract) -> str | None:
-    """The attribute of the table's time to live; None where the contract has no column ``expires_at``."""
-    return next((column.path[0] for column in contract.columns if column.name == TTL_COLUMN), None)

@@ -42,7 +42,8 @@ from headwater.lake.exact_values import Unfit, dotted, unfit
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
 _TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
-_EXPORTED, _CHANGED = 0, 1  # an exported item is older than any change
+_EXPORTED, _CHANGED = 0, 1  # of one moment, an exported item is older than a change
+_MARGIN_MICROS = 60 * 10**6
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 
 _Image = Mapping[str, Raw]
@@ -63,9 +64,11 @@ class DynamoDecoder:
         self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
-    def decode(self, data: str | bytes, sequence: str | None, position: str) -> Decoded:
+    def decode(self, data: str | bytes | None, sequence: str | None, position: str) -> Decoded:
         """Decode the data of one Kinesis record. ``sequence`` is its sequence number, None where the source gives none;
-        ``position`` is kept as it is. Raises BadRecord."""
+        ``position`` is kept as it is, and where it is empty, the record's eventID stands for it. Raises BadRecord."""
+        if data is None:
+            raise BadRecord("record: found no data, expected JSON")
         try:
             return Decoded(self._rows(self._take_apart(_unicode(data)), sequence, position))
         except BadRecord:
@@ -78,7 +81,7 @@ class DynamoDecoder:
         in microseconds since 1970. Raises BadRecord."""
         try:
             image = self._take_item_apart(_unicode(line)).Item
-            order = _order(self._epoch, _EXPORTED, exported_at_micros, "0" * _TIE_DIGITS)
+            order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
             tail = ("r", order, _moment(exported_at_micros), position)
             return Decoded((self._row(image, tail),))
         except DEFECTS as error:
@@ -93,7 +96,8 @@ class DynamoDecoder:
         change = record.dynamodb
         micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
         tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
-        tail = (op, _order(self._epoch, _CHANGED, micros, tie), _moment(micros), position)
+        order = _order(self._epoch, micros, _CHANGED, tie)
+        tail = (op, order, _moment(micros), position or f"event/{record.eventID}")
         partition = self._columns.partition
         if partition and op != "c" and change.OldImage is None:
             raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
@@ -131,17 +135,23 @@ class DynamoDecoder:
 # --- Order ------------------------------------------------------------------------------------------------------------
 
 
-def _order(epoch: str, kind: int, micros: int, tie: str) -> str:
-    """The text that compares two changes of an item: epoch, 0 for an exported item or 1 for a change, the time, and
+def _order(epoch: str, micros: int, kind: int, tie: str) -> str:
+    """The text that compares two changes of an item: epoch, the time, 0 for an exported item or 1 for a change, and
     what decides between two of one time. 81 digits."""
-    return f"{epoch}{kind}{micros:020d}{tie}"
+    return f"{epoch}{micros:020d}{kind}{tie}"
+
+
+def _place(exported_at_micros: int) -> int:
+    """Where an export's items stand among the changes, in microseconds since 1970: a minute before the export's time.
+    The time of a change is approximate, and no export may win over a change that came after it."""
+    return max(exported_at_micros - _MARGIN_MICROS, 1)
 
 
 def floor_of_export(epoch: int, exported_at_micros: int) -> str:
     """The ``_order`` just below the items of an export of that time, in microseconds since 1970. When the export is
     complete, nothing older than it that it did not show is alive: what an earlier export showed and the stream has not
-    touched, and all of an epoch before."""
-    return _order(epoch_digits(epoch), _EXPORTED, exported_at_micros - 1, "9" * _TIE_DIGITS)
+    touched, what was deleted without a record of it, and all of an epoch before."""
+    return _order(epoch_digits(epoch), _place(exported_at_micros) - 1, _CHANGED, "9" * _TIE_DIGITS)
 
 
 def _sequence_digits(sequence: str) -> str:
@@ -402,10 +412,11 @@ class _Attributes:
 
 
 def decode_records(
-    records: Iterator[tuple[str | bytes, str | None, str]], decoder: DynamoDecoder
+    records: Iterator[tuple[str | bytes | None, str | None, str]], decoder: DynamoDecoder
 ) -> Iterator[tuple[Any, ...]]:
     """Kinesis records, each its data, its sequence number or None, and its position, to rows of ``columns_tagged``. A
-    bad record is kept as JSON: ``data``, or ``data_base64`` where it is not UTF-8, ``sequence`` and ``position``."""
+    bad record is kept as JSON: ``data`` (null where there was none), or ``data_base64`` where it is not UTF-8,
+    ``sequence`` and ``position``."""
     for data, sequence, position in records:
         try:
             decoded = decoder.decode(data, sequence, position)
@@ -418,10 +429,10 @@ def decode_records(
             yield row + ROW_TAGS
 
 
-def _kept(data: str | bytes, sequence: str | None, position: str) -> str:
+def _kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
     document: dict[str, str | None] = {"sequence": sequence, "position": position}
     try:
-        document["data"] = data if isinstance(data, str) else data.decode("utf-8")
+        document["data"] = data.decode("utf-8") if isinstance(data, bytes) else data
     except UnicodeDecodeError:
         document["data_base64"] = base64.b64encode(data).decode("ascii")  # type: ignore[arg-type]
     return json.dumps(document)

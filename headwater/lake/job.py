@@ -80,11 +80,14 @@ class Job:
         table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)
         return TableWriter(table, self.leases[contract.table], self.services, self.settings)
 
-    def run(self, work: Mapping[str, CommitNext], pause: IdlePause) -> None:
+    def run(
+        self, work: Mapping[str, CommitNext], pause: IdlePause, is_idle: Callable[[str], bool] = lambda table: True
+    ) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. A table without work is looked at again after ``pause``. A table that fails does no more. After an error
-        that is not TooManyBadRecords, which is about one table's source and contract, the others go on for
-        ``GRACE_SECONDS`` and end their current commit. The first error is raised when all threads have ended."""
+        stop. A table without work is looked at again after ``pause``, and reported as idle where ``is_idle`` says so:
+        a silent table raises an alarm. A table that fails does no more. After an error that is not TooManyBadRecords,
+        which is about one table's source and contract, the others go on for ``GRACE_SECONDS`` and end their current
+        commit. The first error is raised when all threads have ended."""
         errors: list[BaseException] = []
         ended_by: list[float] = []
 
@@ -102,7 +105,7 @@ class Job:
                         continue
                     if self.options.once:
                         return
-                    if self.clock() - reported >= _IDLE_REPORT_SECONDS:
+                    if self.clock() - reported >= _IDLE_REPORT_SECONDS and is_idle(table):
                         reported = self.clock()
                         self.services.report({"event": "idle", "table": table})
                     idle_looks += 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -16,6 +17,7 @@ class TooManyBadRecords(RuntimeError):
 
 
 _ALWAYS_ACCEPTED = 10
+_DIGEST_DIGITS = 12
 SAMPLE = 100
 """How many bad records of a refused batch are shown."""
 
@@ -35,11 +37,15 @@ def refusal(table: str, bad: int, records: int, most: float, sample: str) -> Too
 
 
 def store(s3: Any, uri: str, table: str, batch: str, records: Iterable[tuple[str, str]]) -> str:
-    """Write ``(reason, landed line)`` pairs as one object below ``uri`` and return its address. ``batch`` is named
-    after the batch's beginning, so a repeated batch writes the same object again instead of a second one."""
+    """Write ``(reason, landed line)`` pairs as one object below ``uri`` and return its address.
+
+    The name begins with ``batch`` and ends with a digest of the records: a repeated batch writes the same object again,
+    and a batch that has the number of an earlier one (a new checkpoint counts from 0) leaves that one's object alone.
+    """
     bucket, prefix = split_uri(uri)
-    key = key_below(prefix, f"{table}/{batch}.jsonl.gz")
-    lines = [json.dumps({"reason": reason, "record": json.loads(line)}) for reason, line in records]
-    body = gzip.compress("".join(line + "\n" for line in lines).encode("utf-8"), mtime=0)
-    s3.put_object(Bucket=bucket, Key=key, Body=body)
+    lines = sorted(json.dumps({"reason": reason, "record": json.loads(line)}) for reason, line in records)
+    content = "".join(line + "\n" for line in lines).encode("utf-8")
+    digest = hashlib.sha256(content).hexdigest()[:_DIGEST_DIGITS]
+    key = key_below(prefix, f"{table}/{batch}-{digest}.jsonl.gz")
+    s3.put_object(Bucket=bucket, Key=key, Body=gzip.compress(content, mtime=0))
     return object_uri(bucket, key)

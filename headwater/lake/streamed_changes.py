@@ -17,8 +17,9 @@ from headwater.lake.kinesis import KinesisStream
 from headwater.lake.progress import Progress
 from headwater.lake.writer import Advance, TableWriter
 
-# How Glue's Kinesis source calls a record's data when it is told not to parse it, and how Spark's own sources do.
-_DATA = ("$json$data_infer_schema$_temporary$", "data")
+# How Glue's Kinesis source calls a record's data when it is told not to parse it, in some releases with a dot, and how
+# Spark's own sources do.
+_DATA = ("$json$data_infer_schema$_temporary$", "$json$data_infer_schema$.temporary$", "data")
 _SEQUENCE = "sequenceNumber"
 _SHARD = "shardId"
 

@@ -108,15 +108,19 @@ class TableWriter:
                 "cursor": last.progress.cursor,
             }
         )
-        progress = replace(last.progress, epoch=self.settings.epoch)
+        progress = last.progress
+        if progress.epoch < self.settings.epoch:
+            # The source's history was cut: what was loaded or read before counts as older than everything from now on.
+            progress = replace(progress, epoch=self.settings.epoch, since=0, exports={})
         self._lease.check()
         self._table.evolve(progress)
         return progress
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
-        last one. ``name`` is that of the batch's quarantine object: a repeated batch has the same one. Raises
-        TooManyBadRecords, LeaseLost, and what Spark raises; the table and the progress are then as before."""
+        last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
+        object begins with ``name``. Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the
+        progress are then as before."""
         with self._committing:
             started = time.time()
             batch = batch.persist(StorageLevel.MEMORY_AND_DISK)
@@ -140,6 +144,10 @@ class TableWriter:
         self._check_unfit(batch, counted["rows"], counted["unfit_rows"])
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
+        if not counted["rows"] and replace(progress, since=self.progress.since) == self.progress:
+            # Nothing is applied and nothing is read on: a commit would only make files, and the table before its time.
+            self._progress = progress
+            return
         names = [name for name, _ in self.contract.lake_columns()]
         rows = batch.filter(is_row).select(names)
         if floor > self.progress.floor and self._has_rows:

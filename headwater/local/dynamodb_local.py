@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.contract.model import Contract
-from headwater.definitions.dynamodb_table import key_attributes, ttl_attribute
+from headwater.definitions.dynamodb_table import key_attributes
 from headwater.local import aws, java
 from headwater.local.processes import Part, Process, Program, free_port, listens
 from headwater.packaging import jars
@@ -83,6 +83,6 @@ def create_table(client: Any, contract: Contract, name: str) -> None:
         StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
     )
     client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
-    expiry = ttl_attribute(contract)
+    expiry = contract.source.time_to_live
     if expiry is not None:
         client.update_time_to_live(TableName=name, TimeToLiveSpecification={"Enabled": True, "AttributeName": expiry})

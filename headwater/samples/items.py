@@ -13,7 +13,6 @@ from typing import Any
 
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import Type
-from headwater.definitions.dynamodb_table import TTL_COLUMN
 
 Key = dict[str, Any]
 Item = dict[str, Any]
@@ -147,6 +146,7 @@ class ItemMaker:
     def __init__(self, contract: Contract, rng: random.Random) -> None:
         self._rng = rng
         self._values = ValueMaker(rng)
+        self._time_to_live = contract.source.time_to_live
         self._keys = [contract.column(name) for name in contract.key]
         attributes = _Attribute()
         for column in contract.columns:
@@ -216,7 +216,7 @@ class ItemMaker:
         # Where several columns hold one attribute, such as a date and its month, a value that fits the strictest of
         # them fits all.
         column = min(attribute.columns, key=_looseness)
-        if column.name == TTL_COLUMN and column.source_type == "N":
+        if column.path == (self._time_to_live,):
             future = _LAST_INT if column.type.kind == "int" else FAR_FUTURE + self._rng.randrange(10**6)
             return {"N": str(future)}
         value = self._typed(column.type, str(column.source_type), dated=column.transform is not None)

@@ -20,8 +20,10 @@ from tests.lake.pipeline import BUCKET
 STARTED = 1_769_860_800_000_000
 """When streaming began, in microseconds since 1970."""
 SECOND = 10**6
-AT = STARTED + 100 * SECOND
-"""The time of exports."""
+AT = STARTED + 50 * SECOND
+"""The time of exports that are too close to the first change to be placed after it."""
+LATER = STARTED + 1000 * SECOND
+"""The time of exports that tell what the changes before them came to."""
 
 
 @pytest.fixture
@@ -238,6 +240,51 @@ def test_a_complete_export_ends_what_a_former_epoch_left_behind(accounts: Accoun
     assert ("ghost", "2024-01", "Ann") in accounts.alive()
     accounts.drain()
     assert accounts.alive() == [FIRST, ("moved", "2024-02", "Ann"), ("new", "2024-01", "Ann")]
+
+
+def test_an_export_mends_what_lost_records_left_behind(accounts: Accounts) -> None:
+    old, moved = item("changed", name="old"), item("moved", "2023-05-01")
+    accounts.stream(*(change(STARTED + 1, None, image) for image in (item("deleted"), old, moved)))
+    # The records of a delete, an update, a move and an insert are lost; then the table is exported.
+    exported = [item("changed", name="new"), item("moved", "2024-02-01"), item("inserted"), item("first")]
+    assert accounts.load(accounts.export(LATER, exported)).state == DONE
+    assert accounts.alive() == [
+        ("changed", "2024-01", "new"),
+        FIRST,
+        ("inserted", "2024-01", "Ann"),
+        ("moved", "2024-02", "Ann"),
+    ]
+
+
+@pytest.mark.parametrize("ahead", [-5, 0, 5])
+def test_an_export_never_wins_over_a_later_change(accounts: Accounts, ahead: int) -> None:
+    """The clocks by which changes and exports are timed may differ by seconds."""
+    exported = [item("changed", name="exported"), item("deleted"), item("first")]
+    after = LATER + ahead * SECOND + 1
+    late = (
+        change(after, exported[0], item("changed", name="later")),
+        change(after, item("deleted"), None),
+        change(after, None, item("inserted", name="later")),
+    )
+    accounts.stream(late[0])
+    assert accounts.load(accounts.export(LATER, exported)).state == DONE
+    accounts.stream(*late[1:])
+    assert accounts.alive() == [("changed", "2024-01", "later"), FIRST, ("inserted", "2024-01", "later")]
+
+
+def test_a_raised_epoch_begins_exports_anew(accounts: Accounts) -> None:
+    uri = accounts.export(LATER, [item("a"), item("first")], [item("b")])
+    accounts.ask(uri)
+    accounts.commit_next()
+    accounts.start(epoch=2)
+    assert (accounts.progress().since, accounts.progress().exports) == (0, {})
+    # The changes of the gap are nowhere, so that no export from before the new stream will do.
+    assert "not known before its first change" in accounts.load(uri).reason
+    accounts.stream(change(LATER + 10 * SECOND, None, item("c")), since=LATER + 5 * SECOND)
+    assert "when streaming began" in accounts.load(uri).reason
+    newer = accounts.export(LATER + 20 * SECOND, [item("a"), item("c")], [item("b")])
+    assert accounts.load(newer).state == DONE
+    assert [row[0] for row in accounts.alive()] == ["a", "b", "c"]
 
 
 def test_an_older_export_after_a_newer_one_changes_nothing(accounts: Accounts) -> None:

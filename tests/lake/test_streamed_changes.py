@@ -165,6 +165,60 @@ def test_a_table_that_fails_ends_the_run_after_the_others_have_worked(
     assert one.alive() == [("1", "2024-01", "Ann")]
 
 
+def test_a_batch_that_hangs_is_not_told_as_idle(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 0.0)
+    hung: list[str] = []
+
+    def hang(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
+        time.sleep(4)
+        hung.extend(event["table"] for event in two_tables.events if event["event"] == "idle")
+        raise RuntimeError("it was hung")
+
+    monkeypatch.setattr(StreamedChanges, "commit_frame", hang)
+    two_tables.arrive("one", "1.txt", FIRST)
+    with pytest.raises(StreamingQueryException, match="it was hung"):
+        two_tables.follow(once=False)
+    assert hung == ["two"]
+
+
+def test_an_empty_batch_makes_no_commit_and_no_table(spark: SparkSession, accounts: Accounts) -> None:
+    changes = accounts.changes()
+    changes.commit_frame(batch(spark), 0)
+    assert accounts.commits() == 0
+    changes.commit_frame(batch(spark, FIRST), 1)
+    noted = accounts.progress().since
+    for number in (2, 3):
+        changes.commit_frame(batch(spark), number)
+    assert accounts.commits() == 1
+    accounts.start()
+    assert accounts.progress().since == noted > 0
+
+
+def test_a_new_checkpoint_overwrites_no_quarantined_record(spark: SparkSession, accounts: Accounts) -> None:
+    for bad in ("no JSON", "nor this", "nor this"):
+        accounts.changes().commit_frame(batch(spark, bad), 0)
+    objects = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
+    assert len(set(objects)) == 2
+    assert objects[1] == objects[2]
+
+
+def test_a_record_without_data_is_quarantined(spark: SparkSession, accounts: Accounts) -> None:
+    frame = spark.createDataFrame([(None,), (FIRST,)], f"`{RAW}` string")
+    accounts.changes().commit_frame(frame, 0)
+    assert accounts.alive() == [("1", "2024-01", "Ann")]
+    assert [event["records"] for event in accounts.events if event["event"] == "quarantine"] == [1]
+
+
+@pytest.mark.parametrize("name", ["$json$data_infer_schema$_temporary$", "$json$data_infer_schema$.temporary$", "data"])
+def test_the_record_is_found_under_every_name_that_sources_give_it(
+    spark: SparkSession, accounts: Accounts, name: str
+) -> None:
+    accounts.changes().commit_frame(spark.createDataFrame([(FIRST,)], f"`{name}` string"), 0)
+    (row,) = accounts.stored()
+    assert row["_position"] == f"event/{START}-1"
+
+
 def test_a_source_without_the_record_is_refused(spark: SparkSession, accounts: Accounts) -> None:
     with pytest.raises(UserError, match="found the columns id, expected"):
         accounts.changes().commit_frame(spark.createDataFrame([("1",)], "id string"), 0)

@@ -19,7 +19,7 @@ from headwater.contract.model import QUARANTINE, UNKNOWN_MONTH, Contract
 from headwater.contract.reading import from_document, parse_contract
 from headwater.lake import dynamodb_values
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
+from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, floor_of_export
 
 ACCOUNTS = parse_contract(
     """
@@ -663,12 +663,16 @@ def test_a_partitioned_tables_change_without_its_old_image_is_bad(event: str) ->
         decode(record(event, old=None))
 
 
-def test_an_exported_item_is_a_row_older_than_any_change() -> None:
+def test_an_exported_item_is_a_row_of_the_minute_before_the_export() -> None:
     item = {**ITEM, "points": {"N": "1"}, "free.form": {"S": ""}, "settings": {"M": {"a": {"N": "1"}}}}
     exported = only(DynamoDecoder(ACCOUNTS).item(compact({"Item": item}), 2**57, "e/0/0"))
-    changed = only(decode(insert(item, micros=0), sequence="0"))
+    before, changed, after = (
+        only(decode(insert(item, micros=2**57 - seconds * 10**6), sequence="0")) for seconds in (61, 60, 59)
+    )
     assert (exported["_op"], exported["_deleted"], exported["_position"]) == ("r", False, "e/0/0")
-    assert exported["_order"] < changed["_order"]
+    floor = floor_of_export(1, 2**57)
+    assert before["_order"] < floor < exported["_order"] < changed["_order"] < after["_order"]
+    assert len({len(order) for order in (floor, exported["_order"], changed["_order"])}) == 1
     ignored = ("_op", "_order", "_source_ts", "_position")
     assert {name: exported[name] for name in NAMES if name not in ignored} == {
         name: changed[name] for name in NAMES if name not in ignored

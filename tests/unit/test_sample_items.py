@@ -20,7 +20,7 @@ MICROS = 1_700_000_000_000_000
 EVERY_TYPE = """
 table: things
 description: A column of every source type, with every lake type that it reaches.
-source: {database: dynamodb, table: things}
+source: {database: dynamodb, table: things, time_to_live: expires_at}
 key: [owner, bought_on]
 partition_by: [size]
 buckets: 1
@@ -168,5 +168,5 @@ def test_the_accounts_get_the_whole_plan_and_other_tables_a_part(contract: Contr
     plan = WorkloadPlan(seconds=60, changes=2_400, workers=4, seed=1)
     part = dynamodb_tables.plan_of(contract, plan)
     assert (part.seconds, part.changes, part.workers) == (60, 300, 1)
-    accounts = parse_contract(EVERY_TYPE.replace("table: things}", f"table: {TABLE}}}"), "things.yaml")
+    accounts = parse_contract(EVERY_TYPE.replace("table: things,", f"table: {TABLE},"), "things.yaml")
     assert dynamodb_tables.plan_of(accounts, plan) == plan
