@@ -30,6 +30,8 @@ _OTHER = {
     "glue.maintenance_window": "Mon:4",
     "glue.version": "5.0",
     "glue.worker_type": "G.1X",
+    "lake.max_quarantined_share": 0.5,
+    "lake.max_unfit_share": 0.25,
     "monitoring.emails": ["oncall@example.com"],
     "network.interface_endpoints": ["glue", "kms", "monitoring", "secretsmanager"],
     "network.nat": "gateway",
