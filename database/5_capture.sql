@@ -23,15 +23,22 @@ LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     partition regclass;
 BEGIN
+    -- Each ALTER TABLE below fires the event trigger.
+    PERFORM set_config('headwater.identifying', 'yes', true);
     FOR partition IN
         SELECT c.oid
         FROM unnest(published) AS p (root)
         CROSS JOIN LATERAL pg_partition_tree(p.root) AS tree
-        JOIN pg_class AS c ON c.oid = tree.relid AND c.relreplident <> 'f'
+        JOIN pg_class AS c ON c.oid = tree.relid AND c.relreplident <> 'f' AND c.relkind IN ('r', 'p')
         ORDER BY c.oid
     LOOP
-        EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', partition);
+        BEGIN
+            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', partition);
+        EXCEPTION WHEN OTHERS THEN
+            RAISE WARNING 'The partition % of a published table lacks REPLICA IDENTITY FULL: %', partition, SQLERRM;
+        END;
     END LOOP;
+    PERFORM set_config('headwater.identifying', '', true);
 END
 $$;
 
@@ -40,6 +47,9 @@ $$;
 CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
+    IF current_setting('headwater.identifying', true) = 'yes' THEN
+        RETURN;
+    END IF;
     PERFORM capture.identify_partitions(array_agg(prrelid::regclass))
     FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
     WHERE p.pubname = 'headwater'

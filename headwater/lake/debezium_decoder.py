@@ -75,6 +75,7 @@ class PostgresDecoder:
             (at, contract.columns[at].name, *identity[contract.columns[at].name]) for at in self._identity_of.kept_at
         ]
         self._key_sources = {identity[name][0] for name in contract.key}
+        self._partition_sources = {identity[name][0] for name in contract.partition_by} - self._key_sources
 
     def _whole_of(self, name: str) -> tuple[str, Converter]:
         for _, source, column, streamed, _ in self._whole:
@@ -143,10 +144,11 @@ class PostgresDecoder:
             if op == "u" or rekeyed:
                 after, unknown = self._without_placeholders(after, before)
             row = self._row(after, tail, unknown, queried=op == "r")
-        except BadRecord as error:
+        except (BadRecord, *DEFECTS) as error:
             if old is None:
                 raise
-            raise BadRecord(str(error), buried=(self._tombstone(old, tail),)) from None
+            reason = str(error) if isinstance(error, BadRecord) else reason_of(error)
+            raise BadRecord(reason, buried=(self._tombstone(old, tail),)) from None
         moved = old is not None and self._identity_of.moved(old, row)
         rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
         return Decoded(rows=rows, floor=self._snapshot_floor(event))
@@ -156,7 +158,8 @@ class PostgresDecoder:
             raise BadRecord("a delete without its before image: REPLICA IDENTITY FULL expected")
         old = self._place(before)
         tombstone = self._tombstone(old, tail)
-        if self._identity_of.partition_at and not any(before[name] for name in before.keys() - self._key_sources):
+        others = before.keys() - self._key_sources
+        if self._partition_sources and others > self._partition_sources and not any(before[name] for name in others):
             # Without FULL, Debezium writes null, or what stands for it, in all columns but the key's.
             raise BadRecord(
                 "a delete in a partitioned table whose before image has its key alone: REPLICA IDENTITY FULL expected",

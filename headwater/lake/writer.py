@@ -139,9 +139,9 @@ class TableWriter:
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
         ).collect()
+        self._check_unfit(batch, counted["rows"], counted["unfit_rows"])
         if counted["bad"]:
             self._put_aside(batch.filter(is_bad), name, counted["rows"], counted["bad"])
-        self._check_unfit(batch, counted["rows"], counted["unfit_rows"])
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
         if not counted["rows"] and replace(progress, since=self.progress.since) == self.progress:

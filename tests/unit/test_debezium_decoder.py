@@ -439,6 +439,12 @@ def test_a_key_that_is_not_the_primary_key_is_refused_without_the_before_image()
         decode(update, contract, key=b'{"pk":3}')
 
 
+def test_a_delete_whose_key_tells_the_partition_is_good_whatever_else_the_row_held() -> None:
+    contract = replace(CONTRACT, key=("id", *CONTRACT.partition_by))
+    before = {name: value if name in ("id", "month") else None for name, value in ROW.items()}
+    assert len(decode(envelope("d", before=before), contract).rows) == 1
+
+
 def test_a_delete_that_tells_its_key_alone_is_taken_and_put_aside() -> None:
     with pytest.raises(BadRecord, match="has its key alone") as bad:
         decode(envelope("d", before={**dict.fromkeys(ROW), "id": 1}))

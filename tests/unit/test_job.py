@@ -232,19 +232,21 @@ def test_a_table_that_cannot_even_begin_leaves_the_others_time_for_their_work() 
 
 
 def test_a_table_with_too_many_bad_records_stops_alone() -> None:
-    time = FakeTime(end=100)
-    landed = Landed(time, 50)
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
-    services: Any = SimpleNamespace(report=lambda _: None)
-    settings: Any = None
+    time = FakeTime(end=3600)
+    landed = Landed(time, 1000)
+    failed = threading.Event()
 
     def refuse() -> bool:
-        raise TooManyBadRecords("orders: 20 of 21 records cannot be decoded")
+        raise TooManyBadRecords("products: 20 of 21 records cannot be decoded")
 
-    running = Job([], {}, spark, services, settings, argparse.Namespace(once=False), time, clock=lambda: time.now)
-    with pytest.raises(TooManyBadRecords, match="orders: 20 of 21"):
-        running.run({"orders": refuse, "customers": landed.commit_next}, IdlePause(1, 1))
-    assert landed.waited == [0]
+    def look() -> bool:
+        assert failed.wait(60)
+        return landed.commit_next()
+
+    with pytest.raises(TooManyBadRecords, match="products: 20 of 21"):
+        run_for(time, look, IdlePause(0.5, 30), on_failure=failed.set, products=refuse)
+    assert len(landed.waited) == 1
+    assert time.now >= 3600
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:

@@ -52,6 +52,8 @@ public final class BoundedJsonConverter implements Converter, Versioned {
         maxBytes = (Integer) DEFINITION.parse(properties).get(MAX_BYTES);
         Map<String, Object> withoutSchemas = new HashMap<>(properties);
         withoutSchemas.put("schemas.enable", "false");
+        // Debezium's schemas have the columns' defaults, and a null is no default.
+        withoutSchemas.put("replace.null.with.default", "false");
         json.configure(withoutSchemas, isKey);
     }
 
