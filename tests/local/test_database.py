@@ -727,7 +727,7 @@ def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: 
     northwind_db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
     northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
     assert [warning.partition(":")[0] for warning in warnings] == [
-        "A partition of a published table may lack REPLICA IDENTITY FULL"
+        "The partition northwind.visits_1 of a published table lacks REPLICA IDENTITY FULL"
     ]
 
 
