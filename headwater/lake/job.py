@@ -146,9 +146,9 @@ def running_job(name: str, contract_uris: list[str], options: argparse.Namespace
 
     Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
     """
-    with ExitStack() as held:
+    with ExitStack() as reports, ExitStack() as held:
         cloudwatch = metrics.CloudWatchReport(metrics.impatient_client(), options.database)
-        held.callback(cloudwatch.flush)
+        reports.callback(cloudwatch.flush)
         s3 = boto3.client("s3")
         contracts = [_read_contract(s3, uri) for uri in contract_uris]
         leases = {}

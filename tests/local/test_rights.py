@@ -24,6 +24,7 @@ from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
+from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, RIGHTS
 from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
@@ -165,6 +166,10 @@ def write_accounts(key_value: KeyValuePipeline) -> None:
     key_value.drain()
 
 
+def any_metrics(recorder: Recorder) -> bool:
+    return any(request.service == "monitoring" for request in list(recorder.requests))
+
+
 def of_the_job(requests: list[Request]) -> list[Request]:
     """The requests of the Glue job's script: all but those of the relay, which stands in for DynamoDB and only puts
     records."""
@@ -202,6 +207,8 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
             KeyValuePipeline(folder / "key_value", [contract], Through(api, recorder)) as key_value,
         ):
             write_accounts(key_value)
+            # The job sends them once a minute, which may be longer than all it has done so far.
+            wait_until("the Glue job's metrics", partial(any_metrics, recorder), 120, 0.5)
             listening, reachable = listening_programs()
         asked: dict[str, list[Request]] = {}
         for request in list(api.recorder.requests):
