@@ -126,7 +126,7 @@ def test_leases_are_not_given_back_while_spark_may_still_write(deeds: list[str],
     deeds.append("fail to stop")
     with pytest.raises(RuntimeError, match="does not stop"), running_job("test", URIS, options):
         pass
-    assert deeds[1:] == [*TAKEN, "start Spark", "stop Spark"]
+    assert deeds[1:] == [*TAKEN, "start Spark", "stop Spark", "flush metrics"]
 
 
 class FakeTime(threading.Event):
