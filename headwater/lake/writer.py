@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from headwater.contract.model import Contract
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
+from headwater.lake.changes import order_version
 from headwater.lake.late_changes import buried, latest
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
@@ -24,6 +25,10 @@ from headwater.lake.table import Commit, HudiTable, layout
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
+_RAISE_EPOCH = {
+    DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
+    POSTGRESQL: "Raise emr.epoch in the environment's file, and let the source connector take a new snapshot.",
+}
 
 
 @dataclass(frozen=True)
@@ -87,7 +92,7 @@ class TableWriter:
         last = self._table.last_commit()
         self._has_rows = last is not None
         if last is None:
-            return Progress(epoch=self.settings.epoch, layout=layout(self.contract))
+            return self._begun(Progress(layout=layout(self.contract)))
         if last.progress.epoch > self.settings.epoch:
             raise ValueError(
                 f"{self.contract.table}: epoch: found {self.settings.epoch}, expected at least "
@@ -97,6 +102,15 @@ class TableWriter:
             raise ValueError(
                 f"{self.contract.table}: key, partition_by, buckets: found {layout(self.contract)}, expected "
                 f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
+            )
+        progress = last.progress
+        if progress.epoch < self.settings.epoch:
+            progress = self._begun(progress)
+        if progress.order_version != order_version(self.contract):
+            raise ValueError(
+                f"{self.contract.table}: layout of _order: found version {progress.order_version}, which the table was "
+                f"written with, expected {order_version(self.contract)}. The two do not compare within epoch "
+                f"{progress.epoch}. {_RAISE_EPOCH[self.contract.source.database]}"
             )
         self.services.catalog.register(self.contract.table, last.partitions)
         # The commit's own event may have been lost in a crash.
@@ -108,13 +122,15 @@ class TableWriter:
                 "cursor": last.progress.cursor,
             }
         )
-        progress = last.progress
-        if progress.epoch < self.settings.epoch:
-            # The source's history was cut: what was loaded or read before counts as older than everything from now on.
-            progress = replace(progress, epoch=self.settings.epoch, since=0, exports={})
         self._lease.check()
         self._table.evolve(progress)
         return progress
+
+    def _begun(self, before: Progress) -> Progress:
+        """The progress at the beginning of the settings' epoch: what was loaded or read ``before`` counts as older than
+        everything from now on, whatever the layout of its order."""
+        version = order_version(self.contract)
+        return replace(before, epoch=self.settings.epoch, since=0, exports={}, order_version=version)
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
