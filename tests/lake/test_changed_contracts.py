@@ -15,7 +15,7 @@ from headwater.contract.types import Type, parse_type
 from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.progress import Progress
 from headwater.lake.table import HudiTable, layout
-from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.test_readers import read_by_hudi_015, without_nulls
 
 WIDE = "123456789012345678.25"
@@ -64,6 +64,36 @@ def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
     pipeline.land(event("c", 40, after=account(8)))
     pipeline.drain()
     assert [(row["id"], str(row["balance"]), row["name"]) for row in pipeline.stored()][-1] == (8, "1.50", "Ann")
+
+
+def test_a_type_that_changed_otherwise_is_refused_before_anything_is_written(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    before = timeline(pipeline)
+    old = pipeline.contract
+    wide = "decimal(20,2)"
+    for types, refused in (
+        (
+            {"balance": "decimal(14,4)"},
+            r"balance is decimal\(12,2\) in the table and decimal\(14,4\) in the contract\.",
+        ),
+        ({"balance": wide, "name": "int"}, r"name is string in the table and int in the contract\."),
+        (
+            {"id": "bigint", "lines": "array<string>"},
+            r"id is int .* and bigint .*, lines is array<struct.* and array<string>",
+        ),
+    ):
+        pipeline.contract = retyped(old, **types)
+        with pytest.raises(ValueError, match=rf"accounts: .*: {refused}.*describe a new table"):
+            pipeline.writer()
+    assert timeline(pipeline) == before
+
+
+def timeline(pipeline: Pipeline) -> list[str]:
+    """The keys of the table's instants, completed or not, in their order."""
+    prefix = f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
+    listed = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix, Delimiter="/")["Contents"]
+    return sorted(entry["Key"] for entry in listed if entry["Key"].removeprefix(prefix)[:1].isdigit())
 
 
 def create_old_table(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
