@@ -34,8 +34,8 @@ _RAISE_EPOCH = {
 @dataclass(frozen=True)
 class WriterSettings:
     """A writer's settings. ``quarantine`` is an ``s3://`` address; ``batch_bytes`` counts compressed bytes, per
-    partition of a topic; ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows
-    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
+    partition of a topic; ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows,
+    without tombstones, may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
 
     quarantine: str
     epoch: int = 1
@@ -147,17 +147,21 @@ class TableWriter:
 
     def _commit(self, batch: DataFrame, name: str, advance: Advance, started: float) -> None:
         is_row, is_bad = F.col("_order").isNotNull(), F.col("_reason").isNotNull()
+        is_live = is_row & ~F.col("_deleted")
         (counted,) = batch.agg(
             F.count(F.when(is_row, 1)).alias("rows"),
+            F.count(F.when(is_live, 1)).alias("live_rows"),
+            # Each gives a row that lives, or is a delete, or is bad. Other tombstones lie where a row or a bad one was.
+            F.count(F.when(is_live | (is_row & (F.col("_op") == "d")) | is_bad, 1)).alias("records"),
             F.count(F.when(is_bad, 1)).alias("bad"),
             F.count("_unfit").alias("unfit_rows"),
             F.sum(F.when(F.col("_unfit").isNotNull(), F.size("_unfit"))).alias("unfit_values"),
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
         ).collect()
-        self._check_unfit(batch, counted["rows"], counted["unfit_rows"])
+        self._check_unfit(batch, counted["live_rows"], counted["unfit_rows"])
         if counted["bad"]:
-            self._put_aside(batch.filter(is_bad), name, counted["rows"], counted["bad"])
+            self._put_aside(batch.filter(is_bad), name, counted["records"], counted["bad"])
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
         if not counted["rows"] and replace(progress, since=self.progress.since) == self.progress:
@@ -189,16 +193,16 @@ class TableWriter:
             "the columns' types in the contract, or raise lake.max_unfit_share, and start again."
         )
 
-    def _put_aside(self, bad: DataFrame, name: str, rows: int, count: int) -> None:
-        """Quarantine the records that could not be decoded. Raises TooManyBadRecords."""
-        share = (count, rows + count, self.settings.max_bad_share)
+    def _put_aside(self, bad: DataFrame, name: str, records: int, count: int) -> None:
+        """Quarantine those of a batch's records that could not be decoded. Raises TooManyBadRecords."""
+        share = (count, records, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)
         shown = bad.select("_reason", "_raw")
         sample = shown.limit(quarantine.SAMPLE) if refused else shown
-        records = [(row["_reason"], row["_raw"]) for row in sample.collect()]
+        contents = [(row["_reason"], row["_raw"]) for row in sample.collect()]
         table = self.contract.table
         stored = quarantine.store(
-            self.services.s3, self.settings.quarantine, table, name + ("-refused" if refused else ""), records
+            self.services.s3, self.settings.quarantine, table, name + ("-refused" if refused else ""), contents
         )
         if refused:
             raise quarantine.refusal(table, *share, sample=stored)
