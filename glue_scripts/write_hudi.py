@@ -3,7 +3,8 @@
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
 both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater backfill`` asks
-for are loaded in between. A table that fails ends the run minutes later, and its error names the table.
+for are loaded in between. A table of which too much is bad stops alone; one that fails otherwise ends the run minutes
+later. An event names the table.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ import argparse
 import sys
 import time
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import NamedTuple
 
 import boto3
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
-from pyspark.sql.streaming.query import StreamingQuery
 
 from headwater.contract.model import Contract
 from headwater.errors import UserError
@@ -179,18 +181,19 @@ def follow(
     running: Job, work: MakeWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
 ) -> None:
     """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. A query that
-    fails ends the run as ``Job.run`` says, after the other queries' current batches."""
-    queries: dict[str, StreamingQuery] = {}
+    fails ends the work of its table, or the run, as ``Job.run`` says of its error, after the other queries' current
+    batches."""
+    queries: dict[str, _TableQuery] = {}
 
     def commits(make: Callable[[], TableWork]) -> CommitNext:
         table = make()
-        query = queries[table.table] = _started(table, records(table), options)
+        query = queries[table.table] = _TableQuery(table, records(table), options)
 
         def commit_next() -> bool:
-            if not query.isActive:
-                failure = query.exception()
-                if failure is not None:
-                    raise failure
+            if options.once:
+                query.drain()
+            if not query.is_active:
+                query.check()
                 if not options.once:
                     running.stop.set()
             return table.backfill.commit_next()
@@ -201,48 +204,74 @@ def follow(
         running.run(
             {table: prepared(partial(commits, make)) for table, make in work.items()},
             EXPORTS_PAUSE,
-            lambda table: _waits(queries[table]),
+            lambda table: queries[table].waits(),
         )
-        if options.once:
-            for query in queries.values():
-                query.awaitTermination()
     finally:
         _stop(queries.values())
     for query in queries.values():
-        failure = query.exception()
+        query.check()
+
+
+class _TableQuery:
+    """The streaming query of one table, started. Its batches have the scheduler's pool of the thread that starts it."""
+
+    def __init__(self, table: TableWork, frame: DataFrame, options: argparse.Namespace) -> None:
+        self._changes = table.changes
+        self._error: Exception | None = None
+        stream = (
+            frame.writeStream.queryName(table.table)
+            .foreachBatch(self._commit)
+            .option("checkpointLocation", str(table.checkpoint))
+        )
+        if options.once:
+            stream = stream.trigger(availableNow=True)
+        else:
+            stream = stream.trigger(processingTime=f"{options.window_seconds} seconds")
+        self._query = stream.start()
+
+    def _commit(self, frame: DataFrame, batch_id: int) -> None:
+        try:
+            self._changes.commit_frame(frame, batch_id)
+        except Exception as error:
+            self._error = error
+            raise
+
+    @property
+    def is_active(self) -> bool:
+        """Whether the query has neither ended nor failed."""
+        return self._query.isActive
+
+    def check(self) -> None:
+        """Raise what ended the query, if it failed: the batch's own error, since Spark's holds no more than its text,
+        and ``Job.run`` and ``job.main`` go by its type."""
+        failure = self._query.exception()
         if failure is not None:
-            raise failure
+            raise self._error or failure
 
+    def drain(self) -> None:
+        """Wait until the query has ended or failed."""
+        with suppress(StreamingQueryException):
+            self._query.awaitTermination()
 
-def _started(table: TableWork, frame: DataFrame, options: argparse.Namespace) -> StreamingQuery:
-    """The query of one table, started. Its batches have the scheduler's pool of the thread that starts it."""
-    stream = (
-        frame.writeStream.queryName(table.table)
-        .foreachBatch(table.changes.commit_frame)
-        .option("checkpointLocation", str(table.checkpoint))
-    )
-    if options.once:
-        stream = stream.trigger(availableNow=True)
-    else:
-        stream = stream.trigger(processingTime=f"{options.window_seconds} seconds")
-    return stream.start()
+    def waits(self) -> bool:
+        """Whether the query waits for data. One that begins, or whose batch hangs, is not idle: it says nothing, so
+        that the writer's alarm sees it."""
+        status = self._query.status
+        return not status["isTriggerActive"] and status["message"].startswith("Waiting")
 
-
-def _waits(query: StreamingQuery) -> bool:
-    """Whether a query waits for data. One that begins, or whose batch hangs, is not idle: it says nothing, so that the
-    writer's alarm sees it."""
-    status = query.status
-    return not status["isTriggerActive"] and status["message"].startswith("Waiting")
-
-
-def _stop(queries: Collection[StreamingQuery]) -> None:
-    """Stop queries between two batches, since a stop within one throws its work away; after ``_BATCH_SECONDS``
-    nevertheless."""
-    end = time.monotonic() + _BATCH_SECONDS
-    for query in queries:
-        while query.isActive and query.status["isTriggerActive"] and time.monotonic() < end:
+    def stop(self, deadline: float) -> None:
+        """Stop the query between two batches, since a stop within one throws its work away; after ``deadline`` (of
+        ``time.monotonic``) nevertheless."""
+        while self.is_active and self._query.status["isTriggerActive"] and time.monotonic() < deadline:
             time.sleep(0.1)
-        query.stop()
+        self._query.stop()
+
+
+def _stop(queries: Collection[_TableQuery]) -> None:
+    """Stop queries, each between two batches if that takes no longer than ``_BATCH_SECONDS``."""
+    deadline = time.monotonic() + _BATCH_SECONDS
+    for query in queries:
+        query.stop(deadline)
 
 
 if __name__ == "__main__":

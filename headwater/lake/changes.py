@@ -12,9 +12,13 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from headwater.contract.model import Contract
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 
 _MAX_EPOCH = 9999
+_ORDER_VERSIONS = {
+    POSTGRESQL: 1,
+    DYNAMODB: 2,  # 1 had what is now the digit behind the time before it
+}
 NO_PARTITION = ""
 """Hudi has one partition for this text and for null, and Athena cannot tell them apart: only null may stand there."""
 
@@ -67,6 +71,12 @@ def epoch_digits(epoch: int) -> str:
     if not 0 <= epoch <= _MAX_EPOCH:
         raise ValueError(f"epoch: found {epoch}, expected 0 to {_MAX_EPOCH}")
     return f"{epoch:04d}"
+
+
+def order_version(contract: Contract) -> int:
+    """The number of the layout that the source's decoder gives ``_order`` behind the epoch. It is raised with every
+    change of that layout: two layouts do not compare within one epoch."""
+    return _ORDER_VERSIONS[contract.source.database]
 
 
 def record_key(values: Sequence[Any]) -> str:

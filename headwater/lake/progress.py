@@ -12,7 +12,8 @@ class Progress:
     """What every commit of Headwater's carries. ``cursor``: how far the source is read. ``floor``: the ``_order`` below
     which no row is alive. ``epoch`` and ``layout`` (key, partitioning, buckets): what the table was written with.
     ``since``: when streaming began, in microseconds since 1970; every change since then is read or will be; 0 where
-    that moment is not known. ``exports``: how many data files of each export are in the table.
+    that moment is not known. ``exports``: how many data files of each export are in the table. ``order_version``: the
+    layout of the table's ``_order``, as ``changes.order_version`` counts them. Older commits carry none: theirs is 1.
 
     The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
 
@@ -22,6 +23,7 @@ class Progress:
     layout: str = ""
     since: int = 0
     exports: dict[str, int] = field(default_factory=dict)
+    order_version: int = 1
 
     def with_streaming_start(self) -> Progress:
         """This progress with ``since`` set to now, unless an earlier moment is known."""

@@ -121,23 +121,31 @@ class HudiTable:
         """Make ready for a contract that has changed since the table was written: what the table has and the contract
         has not is written as null, and a decimal keeps the wider of both types. Before the first row of a wider type
         the log files are compacted, because Hudi 0.15 does not read the narrow rows in them as wide ones; in Parquet it
-        does."""
+        does. Raises ValueError where a type has changed otherwise; nothing is written then."""
         schema = self.spark.read.format("hudi").load(self.uri).schema
         stored = {field.name: field.dataType for field in schema if not field.name.startswith("_hoodie_")}
         self._columns = []
-        changed = []
+        grows = False
+        refused = []
         for name, type_ in self.contract.lake_columns():
             column = F.col(name)
             if name in stored and stored[name].simpleString() != type_.ddl():
                 old = parse_type(stored[name].simpleString())
                 if widens(type_, old):
                     column = column.cast(stored[name])
+                elif widens(old, type_):
+                    grows = True
                 else:
-                    changed.append((old, type_))
+                    refused.append(f"{name} is {old.ddl()} in the table and {type_.ddl()} in the contract")
             self._columns.append((name, column))
+        if refused:
+            raise ValueError(
+                f"{self.contract.table}: changed types: {', '.join(refused)}. Only a decimal's digits before the point "
+                "may become more or fewer. Give these columns the table's types, or describe a new table."
+            )
         lake = {name for name, _ in self.contract.lake_columns()}
         self._columns += [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
-        if changed and all(widens(old, new) for old, new in changed):
+        if grows:
             nothing = self.spark.createDataFrame([], schema).select(*stored)
             self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
             self._options |= _WIDER_TYPES

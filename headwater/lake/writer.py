@@ -12,9 +12,10 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from headwater.contract.model import Contract
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
+from headwater.lake.changes import order_version
 from headwater.lake.late_changes import buried, latest
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
@@ -24,13 +25,17 @@ from headwater.lake.table import Commit, HudiTable, layout
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
+_RAISE_EPOCH = {
+    DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
+    POSTGRESQL: "Raise emr.epoch in the environment's file, and let the source connector take a new snapshot.",
+}
 
 
 @dataclass(frozen=True)
 class WriterSettings:
     """A writer's settings. ``quarantine`` is an ``s3://`` address; ``batch_bytes`` counts compressed bytes, per
-    partition of a topic; ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows
-    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
+    partition of a topic; ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows,
+    without tombstones, may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
 
     quarantine: str
     epoch: int = 1
@@ -87,7 +92,7 @@ class TableWriter:
         last = self._table.last_commit()
         self._has_rows = last is not None
         if last is None:
-            return Progress(epoch=self.settings.epoch, layout=layout(self.contract))
+            return self._begun(Progress(layout=layout(self.contract)))
         if last.progress.epoch > self.settings.epoch:
             raise ValueError(
                 f"{self.contract.table}: epoch: found {self.settings.epoch}, expected at least "
@@ -97,6 +102,15 @@ class TableWriter:
             raise ValueError(
                 f"{self.contract.table}: key, partition_by, buckets: found {layout(self.contract)}, expected "
                 f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
+            )
+        progress = last.progress
+        if progress.epoch < self.settings.epoch:
+            progress = self._begun(progress)
+        if progress.order_version != order_version(self.contract):
+            raise ValueError(
+                f"{self.contract.table}: layout of _order: found version {progress.order_version}, which the table was "
+                f"written with, expected {order_version(self.contract)}. The two do not compare within epoch "
+                f"{progress.epoch}. {_RAISE_EPOCH[self.contract.source.database]}"
             )
         self.services.catalog.register(self.contract.table, last.partitions)
         # The commit's own event may have been lost in a crash.
@@ -108,13 +122,15 @@ class TableWriter:
                 "cursor": last.progress.cursor,
             }
         )
-        progress = last.progress
-        if progress.epoch < self.settings.epoch:
-            # The source's history was cut: what was loaded or read before counts as older than everything from now on.
-            progress = replace(progress, epoch=self.settings.epoch, since=0, exports={})
         self._lease.check()
         self._table.evolve(progress)
         return progress
+
+    def _begun(self, before: Progress) -> Progress:
+        """The progress at the beginning of the settings' epoch: what was loaded or read ``before`` counts as older than
+        everything from now on, whatever the layout of its order."""
+        version = order_version(self.contract)
+        return replace(before, epoch=self.settings.epoch, since=0, exports={}, order_version=version)
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
@@ -131,17 +147,21 @@ class TableWriter:
 
     def _commit(self, batch: DataFrame, name: str, advance: Advance, started: float) -> None:
         is_row, is_bad = F.col("_order").isNotNull(), F.col("_reason").isNotNull()
+        is_live = is_row & ~F.col("_deleted")
         (counted,) = batch.agg(
             F.count(F.when(is_row, 1)).alias("rows"),
+            F.count(F.when(is_live, 1)).alias("live_rows"),
+            # Each gives a row that lives, or is a delete, or is bad. Other tombstones lie where a row or a bad one was.
+            F.count(F.when(is_live | (is_row & (F.col("_op") == "d")) | is_bad, 1)).alias("records"),
             F.count(F.when(is_bad, 1)).alias("bad"),
             F.count("_unfit").alias("unfit_rows"),
             F.sum(F.when(F.col("_unfit").isNotNull(), F.size("_unfit"))).alias("unfit_values"),
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
         ).collect()
-        self._check_unfit(batch, counted["rows"], counted["unfit_rows"])
+        self._check_unfit(batch, counted["live_rows"], counted["unfit_rows"])
         if counted["bad"]:
-            self._put_aside(batch.filter(is_bad), name, counted["rows"], counted["bad"])
+            self._put_aside(batch.filter(is_bad), name, counted["records"], counted["bad"])
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
         if not counted["rows"] and replace(progress, since=self.progress.since) == self.progress:
@@ -173,16 +193,16 @@ class TableWriter:
             "the columns' types in the contract, or raise lake.max_unfit_share, and start again."
         )
 
-    def _put_aside(self, bad: DataFrame, name: str, rows: int, count: int) -> None:
-        """Quarantine the records that could not be decoded. Raises TooManyBadRecords."""
-        share = (count, rows + count, self.settings.max_bad_share)
+    def _put_aside(self, bad: DataFrame, name: str, records: int, count: int) -> None:
+        """Quarantine those of a batch's records that could not be decoded. Raises TooManyBadRecords."""
+        share = (count, records, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)
         shown = bad.select("_reason", "_raw")
         sample = shown.limit(quarantine.SAMPLE) if refused else shown
-        records = [(row["_reason"], row["_raw"]) for row in sample.collect()]
+        contents = [(row["_reason"], row["_raw"]) for row in sample.collect()]
         table = self.contract.table
         stored = quarantine.store(
-            self.services.s3, self.settings.quarantine, table, name + ("-refused" if refused else ""), records
+            self.services.s3, self.settings.quarantine, table, name + ("-refused" if refused else ""), contents
         )
         if refused:
             raise quarantine.refusal(table, *share, sample=stored)

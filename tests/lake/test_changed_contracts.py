@@ -12,10 +12,11 @@ from pyspark.sql import DataFrame
 
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import Type, parse_type
+from headwater.lake import table
 from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.progress import Progress
 from headwater.lake.table import HudiTable, layout
-from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.test_readers import read_by_hudi_015, without_nulls
 
 WIDE = "123456789012345678.25"
@@ -54,16 +55,118 @@ def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
         (6, WIDE, None, None, None),
         (7, "None", None, None, ["balance"]),
     ]
-    by_rust = [without_nulls(row) for row in stored]
-    by_athenas = [without_nulls(row) for row in read_by_hudi_015(f"{pipeline.lake}/accounts", endpoint, tmp_path)]
-    written = pipeline.spark.read.format("hudi").load(f"{pipeline.lake}/accounts").orderBy("id", "month")
-    assert [without_nulls(json.loads(row)) for row in written.toJSON().collect()] == by_rust
-    assert by_athenas == by_rust
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
     # The old contract, whose decimals are narrower and which has another column, is no error either.
     pipeline.contract = old
     pipeline.land(event("c", 40, after=account(8)))
     pipeline.drain()
     assert [(row["id"], str(row["balance"]), row["name"]) for row in pipeline.stored()][-1] == (8, "1.50", "Ann")
+
+
+def test_a_type_that_changed_otherwise_is_refused_before_anything_is_written(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    before = timeline(pipeline)
+    old = pipeline.contract
+    wide = "decimal(20,2)"
+    for types, refused in (
+        (
+            {"balance": "decimal(14,4)"},
+            r"balance is decimal\(12,2\) in the table and decimal\(14,4\) in the contract\.",
+        ),
+        ({"balance": wide, "name": "int"}, r"name is string in the table and int in the contract\."),
+        (
+            {"id": "bigint", "lines": "array<string>"},
+            r"id is int .* and bigint .*, lines is array<struct.* and array<string>",
+        ),
+    ):
+        pipeline.contract = retyped(old, **types)
+        with pytest.raises(ValueError, match=rf"accounts: .*: {refused}.*describe a new table"):
+            pipeline.writer()
+    assert timeline(pipeline) == before
+
+
+def timeline(pipeline: Pipeline) -> list[str]:
+    """The keys of the table's instants, completed or not, in their order."""
+    prefix = f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
+    listed = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix, Delimiter="/")["Contents"]
+    return sorted(entry["Key"] for entry in listed if entry["Key"].removeprefix(prefix)[:1].isdigit())
+
+
+def test_an_ordinary_compaction_joins_narrow_and_wide_decimals(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_old_table(pipeline, monkeypatch)
+    pipeline.contract = retyped(pipeline.contract, balance="decimal(20,2)")
+    pipeline.land(event("u", 30, before=account(1), after=account(1, balance=WIDE)))
+    pipeline.drain()
+    compacted = compactions(pipeline)
+    monkeypatch.setitem(table._OPTIONS, "hoodie.compact.inline.max.delta.commits", "1")
+    monkeypatch.setitem(table._OPTIONS, "hoodie.compaction.logfile.num.threshold", "1")
+    # A narrow row in a log file beside a wide one, then a compaction, then both kinds in log files again.
+    pipeline.land(event("u", 40, before=account(2), after=account(2, name="Bea", balance="4.50")))
+    pipeline.drain()
+    assert len(compactions(pipeline)) == len(compacted) + 1
+    monkeypatch.setitem(table._OPTIONS, "hoodie.compact.inline.max.delta.commits", "20")
+    pipeline.land(
+        event("u", 50, before=account(1), after=account(1, name="Cid", balance="7.25")),
+        event("u", 51, before=account(3, month="2024-02"), after=account(3, month="2024-02", balance=WIDE)),
+    )
+    pipeline.drain()
+    assert balances(pipeline) == [(1, "7.25", "Cid"), (2, "4.50", "Bea"), (3, WIDE, "Ann")]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_a_crash_while_a_decimal_grows_costs_nothing(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_old_table(pipeline, monkeypatch)
+    pipeline.contract = retyped(pipeline.contract, balance="decimal(20,2)")
+    pipeline.writer()
+    # The first writer is killed in its compaction, the second behind it, the third in its first commit of a wide row.
+    assert forget_last_instant(pipeline) == "commit"
+    pipeline.writer()
+    pipeline.land(
+        event("c", 30, after=account(5, balance=WIDE)),
+        event("u", 31, before=account(1), after=account(1, balance=WIDE)),
+    )
+    pipeline.drain()
+    assert forget_last_instant(pipeline) == "deltacommit"
+    pipeline.drain()
+    assert balances(pipeline) == [(1, WIDE, "Ann"), (2, "1.50", "Ann"), (3, "1.50", "Ann"), (5, WIDE, "Ann")]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def compactions(pipeline: Pipeline) -> list[str]:
+    """The table's completed compactions."""
+    return [key for key in timeline(pipeline) if key.endswith(".commit")]
+
+
+def forget_last_instant(pipeline: Pipeline) -> str:
+    """Leave the table as a kill leaves it that comes just before the last commit is complete: the commit is not on the
+    timeline, and the markers of its files are there, by which Hudi takes them back. Returns the action."""
+    last = [key for key in timeline(pipeline) if key.endswith("commit")][-1]
+    stored = json.loads(pipeline.s3.get_object(Bucket=BUCKET, Key=last)["Body"].read())
+    folder, _, name = last.rpartition("/")
+    instant, action = name.split(".")
+    for statistics in stored["partitionToWriteStats"].values():
+        for path in (entry["path"] for entry in statistics):
+            kind = "MERGE" if path.endswith(".parquet") else "APPEND"
+            pipeline.s3.put_object(Bucket=BUCKET, Key=f"{folder}/.temp/{instant}/{path}.marker.{kind}", Body=b"")
+    pipeline.s3.delete_object(Bucket=BUCKET, Key=last)
+    return action
+
+
+def balances(pipeline: Pipeline) -> list[tuple[int, str, str]]:
+    return [(row["id"], str(row["balance"]), row["name"]) for row in pipeline.stored() if not row["_deleted"]]
+
+
+def assert_same_to_every_reader(pipeline: Pipeline, endpoint: str, folder: Path) -> None:
+    """Hudi 1.1.1 and Hudi 0.15 give the rows that hudi-rs gives."""
+    by_rust = [without_nulls(row) for row in pipeline.stored()]
+    written = pipeline.spark.read.format("hudi").load(f"{pipeline.lake}/accounts").orderBy("id", "month")
+    assert [without_nulls(json.loads(row)) for row in written.toJSON().collect()] == by_rust
+    assert [without_nulls(row) for row in read_by_hudi_015(f"{pipeline.lake}/accounts", endpoint, folder)] == by_rust
 
 
 def create_old_table(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,10 +183,10 @@ def create_old_table(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Non
     progress = Progress(layout=layout(contract))
     with monkeypatch.context() as patch:
         patch.setattr(Contract, "lake_columns", lambda _: [column for column in columns if column[0] != "_unfit"])
-        table = HudiTable(pipeline.spark, contract, pipeline.lake, 2)
+        hudi = HudiTable(pipeline.spark, contract, pipeline.lake, 2)
         created = (event("c", 10 + id_, after=account(id_, month=f"2024-0{max(id_ - 1, 1)}")) for id_ in (1, 2, 3))
-        table.insert(rows(*created), progress)
-        table.upsert(rows(event("u", 20, before=account(1), after=account(1, name="log", balance="3.50"))), progress)
+        hudi.insert(rows(*created), progress)
+        hudi.upsert(rows(event("u", 20, before=account(1), after=account(1, name="log", balance="3.50"))), progress)
 
 
 def test_history_that_landed_before_a_column_was_added_and_after_it_was_dropped_is_replayed(pipeline: Pipeline) -> None:

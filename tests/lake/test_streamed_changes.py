@@ -8,20 +8,23 @@ import runpy
 import threading
 import time
 import uuid
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import UserError
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
+from headwater.lake.lease import LeaseLost
+from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.local.aws import AwsApi
+from headwater.local.processes import wait_until
 from headwater.paths import ROOT
 from tests.lake.accounts import SOURCE, Accounts, change, item
 
@@ -97,8 +100,8 @@ class TwoTables:
         """Let changes arrive in a table's stream."""
         (self._folder / table / "records" / file).write_text("".join(change + "\n" for change in changes))
 
-    def follow(self, *, once: bool) -> None:
-        """Follow both streams as the job does."""
+    def follow(self, *, once: bool, files_per_batch: int = 100, until: Callable[[], None] | None = None) -> None:
+        """Follow both streams as the job does, and tell it to stop when ``until`` has returned."""
         script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
         options = argparse.Namespace(once=once, window_seconds=0.1)
         work = {
@@ -106,16 +109,30 @@ class TwoTables:
         }
         services: Any = SimpleNamespace(report=self.events.append)
         settings: Any = None
-        running = Job([], {}, self._spark, services, settings, options, threading.Event())
+        stop = threading.Event()
+        running = Job([], {}, self._spark, services, settings, options, stop)
 
         def records(table: Any) -> DataFrame:
             folder = str(self._folder / table.table / "records")
-            return self._spark.readStream.text(folder).withColumnRenamed("value", RAW)
+            stream = self._spark.readStream.option("maxFilesPerTrigger", files_per_batch)
+            return stream.text(folder).withColumnRenamed("value", RAW)
 
+        def watch(until: Callable[[], None]) -> None:
+            try:
+                until()
+            finally:
+                stop.set()
+
+        if until is not None:
+            threading.Thread(target=watch, args=(until,)).start()
         script["follow"](running, work, records, options)
 
     def _work(self, make: Any, name: str, accounts: Accounts) -> Any:
         return make(name, accounts.changes(), accounts, "arn", str(self._folder / name / "checkpoint"))
+
+    def failed(self) -> list[tuple[str, str]]:
+        """Each table that was reported as failed, with its error."""
+        return [(event["table"], event["error"]) for event in self.events if event["event"] == "failed"]
 
     def running_queries(self) -> list[str | None]:
         """The names of the queries that still run."""
@@ -149,20 +166,51 @@ def test_a_table_that_fails_ends_the_run_after_the_others_have_worked(
     commit = StreamedChanges.commit_frame
 
     def slowly(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
-        if changes._writer is one.changes()._writer:
-            time.sleep(4)
+        if changes._writer is not one.changes()._writer:
+            raise LeaseLost("accounts: another writer has the lease")
+        time.sleep(4)
         commit(changes, frame, batch_id)
 
     monkeypatch.setattr(StreamedChanges, "commit_frame", slowly)
-    # More bad records than the table takes.
-    two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
+    two_tables.arrive("two", "1.txt", FIRST)
     two_tables.arrive("one", "1.txt", FIRST)
-    with pytest.raises(StreamingQueryException):
+    with pytest.raises(LeaseLost, match="another writer"):
         two_tables.follow(once=False)
-    failed = [event for event in two_tables.events if event["event"] == "failed"]
-    assert [(event["table"], "TooManyBadRecords" in event["message"]) for event in failed] == [("two", True)]
+    assert two_tables.failed() == [("two", "LeaseLost")]
     assert two_tables.running_queries() == []
     assert one.alive() == [("1", "2024-01", "Ann")]
+
+
+def test_a_table_with_too_many_bad_records_stops_alone(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 0.0)
+    one, two = two_tables.tables.values()
+    two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
+    two_tables.arrive("one", "1.txt", FIRST)
+
+    def later() -> None:
+        wait_until("the failure of a table", lambda: bool(two_tables.failed()), timeout=60)
+        time.sleep(2)
+        two_tables.arrive("one", "2.txt", MOVED)
+        wait_until("the other table's next commit", lambda: one.commits() == 2, timeout=60)
+
+    with pytest.raises(TooManyBadRecords, match="20 of 20 records cannot be decoded"):
+        two_tables.follow(once=False, until=later)
+    assert two_tables.failed() == [("two", "TooManyBadRecords")]
+    assert one.alive() == [("1", "2024-06", "Bea")]
+    assert two.commits() == 0
+    assert two_tables.running_queries() == []
+
+
+def test_a_table_with_too_many_bad_records_leaves_the_others_to_drain(two_tables: TwoTables) -> None:
+    one = two_tables.tables["one"]
+    two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
+    two_tables.arrive("one", "1.txt", FIRST)
+    two_tables.arrive("one", "2.txt", MOVED)
+    with pytest.raises(TooManyBadRecords):
+        two_tables.follow(once=True, files_per_batch=1)
+    assert two_tables.failed() == [("two", "TooManyBadRecords")]
+    assert one.alive() == [("1", "2024-06", "Bea")]
 
 
 def test_a_batch_that_hangs_is_not_told_as_idle(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,7 +225,7 @@ def test_a_batch_that_hangs_is_not_told_as_idle(two_tables: TwoTables, monkeypat
 
     monkeypatch.setattr(StreamedChanges, "commit_frame", hang)
     two_tables.arrive("one", "1.txt", FIRST)
-    with pytest.raises(StreamingQueryException, match="it was hung"):
+    with pytest.raises(RuntimeError, match="it was hung"):
         two_tables.follow(once=False)
     assert hung == ["two"]
 

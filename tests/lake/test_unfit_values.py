@@ -85,6 +85,34 @@ def test_more_unfit_rows_than_accepted_stop_the_batch_before_its_commit(pipeline
     assert [row["_unfit"] for row in pipeline.stored()] == [["balance"]] * 20
 
 
+def test_tombstones_are_no_rows_among_which_unfit_ones_are_few(pipeline: Pipeline) -> None:
+    pipeline.land(
+        *(event("u", 10 + id_, before=account(id_), after=unfit_elsewhere(id_)) for id_ in range(12)),
+        *(event("d", 50 + id_, before=account(id_)) for id_ in range(12, 24)),
+    )
+    with pytest.raises(TooManyBadRecords, match="12 of 12 rows have values that do not fit"):
+        pipeline.drain(max_unfit_share=0.9)
+
+
+def test_bad_records_are_counted_among_records_and_not_among_rows(pipeline: Pipeline) -> None:
+    """An update that moves a row makes two, a refused one its tombstone beside the record, a delete one."""
+    pipeline.contract = replace(pipeline.contract, on_unfit=QUARANTINE)
+    pipeline.land(
+        *(event("u", 10 + id_, before=account(id_), after=account(id_, month="2024-02")) for id_ in range(20)),
+        *(event("d", 50 + id_, before=account(id_)) for id_ in range(20, 30)),
+        *(event("u", 90 + id_, before=account(id_), after=unfit_elsewhere(id_)) for id_ in range(30, 42)),
+    )
+    with pytest.raises(TooManyBadRecords, match="12 of 42 records cannot be decoded"):
+        pipeline.drain(max_bad_share=0.28)
+    assert pipeline.stored() == []
+    pipeline.drain(max_bad_share=0.29)
+    assert len(live(pipeline.stored())) == 20
+
+
+def unfit_elsewhere(id_: int) -> dict[str, Any]:
+    return account(id_, month="2024-02", balance="NAN")
+
+
 def test_an_item_that_moved_with_an_unfit_value_lives_once_and_can_be_deleted(accounts: Accounts) -> None:
     sound, garbage, mended = item("a"), item("a", registered="garbage"), item("a", registered="2024-03-01", name="Bea")
     accounts.stream(change(10, None, sound))

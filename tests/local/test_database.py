@@ -717,6 +717,39 @@ def test_partitions_are_published_in_full_also_where_the_publication_is_older(no
     assert identities == [("elsewhere", "d"), *((table, "f") for table in full)]
 
 
+def test_each_new_partition_is_altered_once_also_where_many_come_in_one_transaction(
+    northwind_db: psycopg.Connection,
+) -> None:
+    """The event trigger alters tables, and so fires itself."""
+    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
+    administration.create(northwind_db, PASSWORDS, [VISITS])
+    northwind_db.execute("CREATE TABLE northwind.altered (name text)")
+    northwind_db.execute(
+        "CREATE FUNCTION northwind.note() RETURNS event_trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO"
+        " northwind.altered SELECT object_identity FROM pg_event_trigger_ddl_commands(); END $$"
+    )
+    northwind_db.execute(
+        "CREATE EVENT TRIGGER note ON ddl_command_end WHEN TAG IN ('ALTER TABLE') EXECUTE FUNCTION northwind.note()"
+    )
+    expected = []
+    with northwind_db.transaction():
+        for id_ in (1, 2):
+            branch = f"northwind.visits_{id_}"
+            northwind_db.execute(f"CREATE TABLE {branch} (LIKE northwind.visits) PARTITION BY LIST (place)".encode())
+            leaves = [f"{branch}_{place}" for place in ("oslo", "rome", "riga")]
+            for leaf in leaves:
+                values = f"FOR VALUES IN ('{leaf}')"
+                northwind_db.execute(f"CREATE TABLE {leaf} PARTITION OF {branch} {values}".encode())
+            northwind_db.execute(
+                f"ALTER TABLE northwind.visits ATTACH PARTITION {branch} FOR VALUES IN ({id_})".encode()
+            )
+            expected += ["northwind.visits", branch, *leaves]
+    altered = [row[0] for row in northwind_db.execute("SELECT name FROM northwind.altered").fetchall()]
+    assert sorted(altered) == sorted(expected)
+    lacking = "SELECT relname FROM pg_class WHERE relname LIKE 'visits%' AND relreplident <> 'f'"
+    assert northwind_db.execute(lacking).fetchall() == []
+
+
 def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
     administration.create(northwind_db, PASSWORDS, [VISITS])

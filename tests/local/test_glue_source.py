@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import runpy
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,6 +21,7 @@ from headwater.verify import read_lake
 from tests.lake.accounts import CONTRACT, SOURCE, change, item
 
 STAND_IN = Path(__file__).with_name("glue_stand_in")
+STREAM = f"arn:aws:kinesis:eu-central-1:123456789012:stream/{SOURCE}"
 START = 1_769_860_800_000_000
 
 
@@ -40,12 +43,12 @@ class GlueRuns:
         """Start a run with the arguments that the template gives it."""
         options = {
             "--contract": f"s3://{LAKE_BUCKET}/contracts/accounts.json",
-            "--stream-arn": f"accounts=arn:aws:kinesis:eu-central-1:123456789012:stream/{SOURCE}",
+            "--stream-arn": f"accounts={STREAM}",
             "--source-table": f"accounts={SOURCE}",
             "--lake": LAKE,
             "--database": GLUE_DATABASE,
             "--checkpoint": f"accounts={(self._folder / 'checkpoint').as_uri()}",
-            "--window-seconds": "1",
+            "--window-seconds": "1.5",
             "--lease-seconds": "6",
         }
         arguments = [part for pair in options.items() for part in pair]
@@ -53,6 +56,11 @@ class GlueRuns:
         run = spark.submit(job, self._folder / "run", self._aws.endpoint)
         run.start()
         return run
+
+    def options(self) -> dict[str, str]:
+        """The options that the last run gave to Glue's source."""
+        given: dict[str, str] = json.loads((self.streams / f"{SOURCE}.options.json").read_text())
+        return given
 
     def await_commits(self, count: int) -> None:
         """Wait until the runs so far have made so many commits."""
@@ -105,3 +113,27 @@ def test_a_run_that_is_killed_between_commit_and_checkpoint_loses_and_doubles_no
     quarantined = [event["object"] for event in runs.events.update() if event["event"] == "quarantine"]
     assert len(quarantined) == 2
     assert len(set(quarantined)) == 1
+    options = runs.options()
+    # A shard may be read for as long as a window lasts.
+    assert options["maxFetchTimeInMs"] == "1500"
+    assert options["avoidEmptyBatches"] == "true"
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("maxFetchTimeInMS", "1500"),
+        ("maxFetchTimeInMs", "1500.0"),
+        ("maxFetchTimeInMs", 1500),
+        ("avoidEmptyBatches", "yes"),
+        ("startingPosition", "oldest"),
+        ("schema", "id string"),
+        ("inferSchema", "false"),
+    ],
+)
+def test_the_stand_in_refuses_options_that_the_documentation_does_not_allow(name: str, value: object) -> None:
+    check = runpy.run_path(str(STAND_IN / "awsglue" / "context.py"))["check"]
+    given = {"typeOfData": "kinesis", "streamARN": STREAM, "classification": "json", "inferSchema": "true"}
+    check(given)
+    with pytest.raises(ValueError, match=f"^{name}: "):
+        check({**given, name: value})

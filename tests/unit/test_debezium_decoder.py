@@ -12,7 +12,7 @@ import pytest
 
 from headwater.contract.model import QUARANTINE, Contract
 from headwater.contract.reading import parse_contract
-from headwater.lake.changes import BadRecord, Decoded, record_key
+from headwater.lake.changes import BadRecord, Decoded, order_version, record_key
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
 from headwater.lake.exact_values import TOAST_PLACEHOLDER
 
@@ -363,6 +363,12 @@ def test_truncate_and_the_end_of_a_snapshot_set_the_floor_below_what_comes_with_
     assert last.floor is not None
     assert order(1, 8, 8, snapshot=True) < last.floor < order(1, 9, 9, snapshot=True) < order(1, 1, 1, snapshot=False)
     assert decode(envelope("r", after=ROW, lsn=9, snapshot="true")).floor is None
+
+
+def test_another_layout_of_the_order_needs_another_version() -> None:
+    """Whoever changes the digits raises the version, so that no table mixes both."""
+    assert order_version(CONTRACT) == 1
+    assert order(3, 1_000, 7, snapshot=False) == f"00031{1_000:020d}{7:020d}1"
 
 
 def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from headwater.contract.model import QUARANTINE, UNKNOWN_MONTH, Contract
 from headwater.contract.reading import from_document, parse_contract
 from headwater.lake import dynamodb_values
-from headwater.lake.changes import BadRecord, Decoded, columns_tagged
+from headwater.lake.changes import BadRecord, Decoded, columns_tagged, order_version
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, floor_of_export
 
 ACCOUNTS = parse_contract(
@@ -700,6 +700,12 @@ def test_a_line_that_is_no_exported_item_is_bad(line: str | bytes, reason: str) 
 def order_of(document: Any, sequence: str | None = SEQUENCE, epoch: int = 1) -> str:
     rows = DynamoDecoder(ACCOUNTS, epoch).decode(compact(document), sequence, "p").rows
     return str(named(rows[0])["_order"])
+
+
+def test_another_layout_of_the_order_needs_another_version() -> None:
+    """Whoever changes the digits raises the version, so that no table mixes both."""
+    assert order_version(ACCOUNTS) == 2
+    assert order_of(record(micros=1_000), "7", epoch=3) == f"0003{1_000:020d}1{7:056d}"
 
 
 def test_orders_compare_epoch_then_time_then_sequence_number() -> None:

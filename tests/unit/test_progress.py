@@ -18,5 +18,10 @@ def test_a_known_start_of_streaming_is_kept() -> None:
 
 
 def test_progress_goes_through_a_commits_metadata_unchanged() -> None:
-    progress = Progress({"t/0": 7}, floor="01", epoch=2, layout="{}", since=3, exports={"e": 4})
+    progress = Progress({"t/0": 7}, floor="01", epoch=2, layout="{}", since=3, exports={"e": 4}, order_version=2)
     assert Progress.from_json(progress.to_json()) == progress
+
+
+def test_progress_from_before_orders_had_versions_has_the_first() -> None:
+    old = '{"cursor": {"t/0": 7}, "epoch": 2, "exports": {}, "floor": "", "layout": "{}", "since": 0}'
+    assert Progress.from_json(old) == Progress({"t/0": 7}, epoch=2, layout="{}", order_version=1)
