@@ -74,7 +74,8 @@ requests: assets ## Record in reviewed/rights/ which rights the local run asks f
 bench: assets ## Measure how fast the writer drains and decodes, and how fresh the lake is
 	@$(BIN)/headwater bench
 
-soak: setup ## Run the demo under load for half an hour (SECONDS=N)
+soak: assets ## Draw ten thousand histories of keys, then run the demo under load for half an hour (SECONDS=N)
+	@$(BIN)/pytest -v tests/lake/test_histories.py --key-histories 10000 --seed $$(date +%s)
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
 drills: assets ## Kill each part of a running pipeline three times and see that nothing is lost

@@ -45,6 +45,9 @@ class Recorder:
             def _pass_on(self) -> None:
                 body = self._body()
                 headers = {name.lower(): value for name, value in self.headers.items()}
+                if not recorder.passes(self.command, self.path):
+                    self._refuse()
+                    return
                 passed = {name: value for name, value in headers.items() if name not in _OWN}
                 connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
                 try:
@@ -68,6 +71,12 @@ class Recorder:
                     self.send_header("content-length", length)
                 self.end_headers()
                 self.wfile.write(content)
+
+            def _refuse(self) -> None:
+                """Deny access, which AWS's clients do not try again."""
+                self.send_response_only(403, "Forbidden")
+                self.send_header("content-length", "0")
+                self.end_headers()
 
             do_DELETE = do_GET = do_HEAD = do_POST = do_PUT = _pass_on  # noqa: N815  # names of http.server
 
@@ -103,6 +112,10 @@ class Recorder:
     def endpoint(self) -> str:
         """The URL that programs use instead of the API's."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    def passes(self, method: str, path: str) -> bool:
+        """Whether a request is passed on; one that is not is denied."""
+        return True
 
     def _keep(self, method: str, target: str, headers: dict[str, str], body: bytes, status: int) -> None:
         parts = urlsplit(target)

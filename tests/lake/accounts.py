@@ -81,13 +81,15 @@ def change(micros: int, old: Item | None, new: Item | None) -> str:
 class Accounts:
     """One lake table, the changes streamed to it and the exports that it is asked to load."""
 
-    def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str) -> None:
+    def __init__(
+        self, spark: SparkSession, aws: AwsApi, prefix: str, contract: str = CONTRACT, bucket: str = BUCKET
+    ) -> None:
         self.s3 = aws.client("s3")
-        self.lake = f"s3://{BUCKET}/{prefix}/lake"
+        self.lake = f"s3://{bucket}/{prefix}/lake"
         self.requests = BackfillRequests(self.s3, self.lake, "accounts")
         self.events: list[dict[str, Any]] = []
         self._spark = spark
-        self._contract = parse_contract(CONTRACT, "accounts.yaml")
+        self._contract = parse_contract(contract, "accounts.yaml")
         self._glue = aws.client("glue")
         self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
         self._prefix = prefix
@@ -105,8 +107,9 @@ class Accounts:
         )
         self.start()
 
-    def start(self, epoch: int = 1, batch_bytes: int = 1) -> None:
-        """Start a new job, whose state comes from the lake. By default every data file is a commit of its own."""
+    def start(self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False) -> None:
+        """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
+        job that starts at the stream's horizon knows at once when streaming began."""
         settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes)
         lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", "test")
         lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
@@ -114,6 +117,8 @@ class Accounts:
         services = WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
         self._epoch = epoch
         self._writer = TableWriter(table, lease, services, settings)
+        if from_horizon:
+            self._writer.note_streaming_start()
         self._backfill = Backfill(self._writer, self.requests, SOURCE)
 
     def changes(self) -> StreamedChanges:
@@ -123,6 +128,12 @@ class Accounts:
     def progress(self) -> Progress:
         """The progress of the last commit."""
         return self._writer.progress
+
+    def commit_frame(self, records: Sequence[tuple[str, str]], batch_id: int) -> None:
+        """Commit records, each its data and its sequence number, as one micro-batch of Glue's source."""
+        columns = "`$json$data_infer_schema$_temporary$` string, sequenceNumber string, shardId string"
+        frame = self._spark.createDataFrame([(*record, "shard") for record in records], columns)
+        self.changes().commit_frame(frame, batch_id)
 
     def stream(self, *changes: str, since: int | None = None) -> None:
         """Commit changes as the stream's; ``since`` is when streaming began, where the job notes that with this

@@ -12,6 +12,11 @@ from headwater.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET, Pipeline
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--key-histories", type=int, default=100, help="how many test_histories.py draws, of both sources")
+    parser.addoption("--seed", type=int, default=1, help="the first table's seed in test_histories.py")
+
+
 @pytest.fixture(scope="session")
 def endpoint(aws_api: AwsApi) -> Iterator[str]:
     """The AWS API's address, which the Python workers of Spark find in the environment."""

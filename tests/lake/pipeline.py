@@ -6,9 +6,9 @@ import base64
 import gzip
 import itertools
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -59,19 +59,29 @@ def account(id_: int, name: str = "Ann", month: str = "2024-01", balance: str = 
     return {"id": id_, "month": month, "name": name, "balance": balance, "payload": json.dumps({"lines": lines})}
 
 
+class Landed(NamedTuple):
+    """A record of the topic; ``value`` is an event, bytes as they are, or None for a tombstone."""
+
+    value: Any
+    key: bytes | None = None
+    headers: tuple[tuple[str, str], ...] = ()
+    partition: int = 0
+
+
 class Pipeline:
     """Lands events as the sink would and runs the writer over them."""
 
-    def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str) -> None:
+    def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str, bucket: str = BUCKET) -> None:
         self.spark = spark
         self.s3 = aws.client("s3")
         glue = self.glue = aws.client("glue")
         self.contract = parse_contract(CONTRACT, "accounts.yaml")
-        self.landing = f"s3://{BUCKET}/{prefix}/landing"
-        self.lake = f"s3://{BUCKET}/{prefix}/lake"
+        self.landing = f"s3://{bucket}/{prefix}/landing"
+        self.lake = f"s3://{bucket}/{prefix}/lake"
         self.database = prefix.replace("-", "_")
         self.events: list[dict[str, Any]] = []
         self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
+        self._bucket = bucket
         self._prefix = prefix
         self._next: dict[int, int] = {}
         self._owners = itertools.count()
@@ -87,19 +97,24 @@ class Pipeline:
 
     def land(self, *values: Any, partition: int = 0) -> str:
         """Land values (events, or bytes as they are) as one object of the topic's partition; returns its key."""
+        return self.land_records([Landed(value) for value in values], partition)
+
+    def land_records(self, records: Sequence[Landed], partition: int) -> str:
+        """Land records as one object of the topic's partition; returns its key."""
         first = self._next.get(partition, 0)
         lines = []
-        for offset, value in enumerate(values, first):
-            raw = value if isinstance(value, bytes) else json.dumps(value).encode()
-            encoded = base64.b64encode(raw).decode()
-            lines.append(json.dumps({"offset": offset, "timestamp": 0, "key": None, "value": encoded, "headers": []}))
-        self._next[partition] = first + len(values)
+        for offset, record in enumerate(records, first):
+            value = record.value
+            raw = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
+            line = {"offset": offset, "timestamp": 0, "key": _encoded(record.key), "value": _encoded(raw)}
+            lines.append(json.dumps({**line, "headers": record.headers}))
+        self._next[partition] = first + len(records)
         key = f"{self._prefix}/landing/headwater.shop.accounts/{partition}/{first:020d}.jsonl.gz"
         self.s3.put_object(
-            Bucket=BUCKET,
+            Bucket=self._bucket,
             Key=key,
             Body=gzip.compress("".join(line + "\n" for line in lines).encode()),
-            Metadata={"next-offset": str(first + len(values))},
+            Metadata={"next-offset": str(first + len(records))},
         )
         return key
 
@@ -134,6 +149,10 @@ class Pipeline:
             first = {"price": Decimal("12.5000"), "note": row["name"]}
             assert row["lines"] == [first, None, {"price": None, "note": None}]
         return [account(row["id"], row["name"], row["month"], str(row["balance"])) for row in rows]
+
+
+def _encoded(content: bytes | None) -> str | None:
+    return None if content is None else base64.b64encode(content).decode()
 
 
 def partitions(glue: Any, database: str) -> set[str]:

@@ -17,7 +17,7 @@ from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.progress import Progress
 from headwater.lake.table import HudiTable, layout
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
-from tests.lake.test_readers import read_by_hudi_015, without_nulls
+from tests.lake.readers import assert_same_to_every_reader
 
 WIDE = "123456789012345678.25"
 
@@ -159,14 +159,6 @@ def forget_last_instant(pipeline: Pipeline) -> str:
 
 def balances(pipeline: Pipeline) -> list[tuple[int, str, str]]:
     return [(row["id"], str(row["balance"]), row["name"]) for row in pipeline.stored() if not row["_deleted"]]
-
-
-def assert_same_to_every_reader(pipeline: Pipeline, endpoint: str, folder: Path) -> None:
-    """Hudi 1.1.1 and Hudi 0.15 give the rows that hudi-rs gives."""
-    by_rust = [without_nulls(row) for row in pipeline.stored()]
-    written = pipeline.spark.read.format("hudi").load(f"{pipeline.lake}/accounts").orderBy("id", "month")
-    assert [without_nulls(json.loads(row)) for row in written.toJSON().collect()] == by_rust
-    assert [without_nulls(row) for row in read_by_hudi_015(f"{pipeline.lake}/accounts", endpoint, folder)] == by_rust
 
 
 def create_old_table(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

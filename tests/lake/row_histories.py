@@ -1,0 +1,287 @@
+"""Generated histories of a PostgreSQL table: what may happen to its rows, the events that Debezium makes of it, and the
+rows that must be in the lake at the end.
+
+The model knows nothing of decoders, ``_order`` or Hudi. A value is drawn together with what the lake must make of it,
+and the last image of each row says what must be there.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+
+from tests.lake.pipeline import Landed, event
+
+PHASES = 5
+TOAST = "__debezium_unavailable_value"
+CONTRACT = """
+table: accounts
+description: A table of generated histories.
+source: {database: postgresql, table: shop.accounts}
+key: [id]
+partition_by: [month]
+buckets: 2
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: month, type: string, source_type: text}
+  - {name: name, type: string, source_type: text}
+  - {name: balance, type: "decimal(12,2)", source_type: "numeric(12,2)"}
+  - {name: opened, type: date, source_type: date}
+  - {name: lines, type: "array<struct<price:decimal(12,4),note:string>>", from: payload.lines}
+"""
+
+
+@dataclass(frozen=True)
+class Value:
+    """A value as Debezium writes it, and what the lake makes of it: ``typed`` where it ``fits``, else null, and the raw
+    value in ``_rest``; either where ``fits`` is None, because it depends on the contract of the time. ``rest`` is what
+    else must be in ``_rest``, by its path; ``kept`` is what is kept of a value that does not fit, if not all of it."""
+
+    raw: Any
+    typed: Any = None
+    fits: bool | None = True
+    rest: Mapping[str, Any] = field(default_factory=dict)
+    kept: tuple[str, Any] | None = None
+
+
+def plain(value: Any) -> Value:
+    """A value that the lake has as it is."""
+    return Value(value, value)
+
+
+NOTHING = plain(None)
+# A column's first value is the one that most rows have.
+VALUES: dict[str, list[Value]] = {
+    "month": [*map(plain, ("2024-01", "2024-02", "a/b=c d")), NOTHING, Value("", fits=False)],
+    "name": [*map(plain, ("Ann", "", "Zoë 😀\n\"'", "x" * 3000)), NOTHING],
+    "balance": [
+        Value("1.5", Decimal("1.50")),
+        Value("-9999999999.99", Decimal("-9999999999.99")),
+        Value("NAN", fits=False),
+        Value("1.005", fits=False),
+        Value("123456789012.25", Decimal("123456789012.25"), fits=None),
+        NOTHING,
+    ],
+    "opened": [
+        Value(19_000, dt.date(2022, 1, 8)),
+        Value(2_147_483_647, fits=False),
+        Value(4_000_000, fits=False),
+        NOTHING,
+    ],
+    "payload": [
+        Value('{"lines": [{"price": 12.5, "note": "a"}, null]}', [{"price": Decimal("12.5000"), "note": "a"}, None]),
+        Value('{"lines": null, "x": 0.1}', rest={"payload.x": 0.1}),
+        Value('{"lines": 5}', fits=False, kept=("payload.lines", 5)),
+        Value("[1, 2]", fits=False, kept=("payload", [1, 2])),
+        NOTHING,
+    ],
+    "note": [*map(plain, ("red", "blue")), NOTHING],
+}
+_COLUMN_OF = {"payload": "lines"}
+
+
+@dataclass(frozen=True)
+class Step:
+    """What happens to one of a history's two rows; what is not possible at the time does not happen. ``values`` are the
+    places of new values in ``VALUES``."""
+
+    kind: str
+    second: bool
+    values: Mapping[str, int]
+
+
+steps = st.builds(
+    Step,
+    kind=st.sampled_from(("write", "write", "write", "delete", "rekey", "read")),
+    second=st.booleans(),
+    values=st.fixed_dictionaries({}, optional={name: st.integers(0, len(VALUES[name]) - 1) for name in VALUES}),
+)
+histories = st.tuples(*[st.lists(steps, max_size=4)] * PHASES)
+"""What happens to two rows in each phase."""
+turns = st.lists(
+    st.sampled_from(("none", "truncate", "lost slot", "add note", "drop note", "widen")),
+    min_size=PHASES - 1,
+    max_size=PHASES - 1,
+)
+"""What happens to the table between two phases."""
+
+Row = dict[str, Value]
+_Transaction = dict[int, list[list[Landed]]]
+"""The records of each statement, by the history that it belongs to."""
+
+
+class Source:
+    """The table and its log. ``events`` are the records of its topic since they were last taken; ``epoch`` is what an
+    operator must set the writer's to."""
+
+    def __init__(self, random: Random) -> None:
+        self.epoch = 1
+        self.images: dict[int, Row] = {}
+        self.columns = [name for name in VALUES if name != "note"]
+        self._random = random
+        self._lsn = 1_000
+        self._last_commit: int | None = None
+        self._changed: set[int] = set()
+        self._events: list[Landed] = []
+        self._write(0, {}, [])  # a snapshot of an empty table has no end
+
+    def take(self) -> list[Landed]:
+        """The records since the last call."""
+        taken, self._events = self._events, []
+        return taken
+
+    # --- Rows ---------------------------------------------------------------------------------------------------------
+
+    def run(self, histories: Sequence[Sequence[Step]]) -> None:
+        """Let all happen, in transactions that overlap. History number n has the rows 2n + 2 and 2n + 3."""
+        waiting = {number: list(steps) for number, steps in enumerate(histories) if steps}
+        transactions: list[_Transaction] = [{} for _ in range(self._random.randint(1, 4))]
+        while waiting:
+            transaction = self._random.choice(transactions)
+            locked = {number for other in transactions if other is not transaction for number in other}
+            free = [number for number in waiting if number not in locked]
+            if free and self._random.random() < 0.8:
+                number = self._random.choice(free)
+                transaction.setdefault(number, []).append(self._step(number, waiting[number].pop(0)))
+                if not waiting[number]:
+                    del waiting[number]
+            else:
+                self._commit(transaction)
+        for transaction in transactions:
+            self._commit(transaction)
+
+    def run_unseen(self, histories: Sequence[Sequence[Step]]) -> None:
+        """Let all happen while nothing captures it."""
+        self.run(histories)
+        self._events.clear()
+
+    def _commit(self, transaction: _Transaction) -> None:
+        """Debezium hands a transaction's changes on in the order of the log, when it is committed."""
+        statements = [records for statements in transaction.values() for records in statements if records]
+        transaction.clear()
+        before = None if self._last_commit is None else str(self._last_commit)
+        for records in sorted(statements, key=lambda records: int(records[0].value["source"]["lsn"])):
+            for record in records:
+                if record.value is not None:
+                    source = record.value["source"]
+                    source["sequence"] = json.dumps([before, str(source["lsn"])])
+            self._events += records
+        if statements:
+            self._last_commit = self._next_lsn()
+
+    def _step(self, number: int, step: Step) -> list[Landed]:
+        first, second = 2 * number + 2, 2 * number + 3
+        id_, other = (second, first) if step.second else (first, second)
+        values = {name: VALUES[name][place] for name, place in step.values.items()}
+        if step.kind == "write":
+            return self._write(id_, values, [])
+        if id_ not in self.images:
+            return []
+        if step.kind == "delete":
+            return self._delete(id_, [])
+        if step.kind == "rekey" and other not in self.images:
+            row = self.images[id_]
+            lsn = self._next_lsn()
+            gone = self._delete(id_, [("__debezium.newkey", "")], lsn)
+            return [*gone, *self._write(other, {**row, **values}, [("__debezium.oldkey", "")], lsn)]
+        if step.kind == "read":
+            # An incremental snapshot reads a row again.
+            if id_ not in self._changed:
+                self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
+            read = event("r", 0, after=self._image(id_), snapshot="incremental")
+            read["source"]["lsn"] = None
+            self._events.append(_landed(id_, read))
+        return []
+
+    def _next_lsn(self) -> int:
+        self._lsn += self._random.randint(1, 90)
+        return self._lsn
+
+    def _image(self, id_: int) -> dict[str, Any]:
+        return {"id": id_, **{name: value.raw for name, value in self.images[id_].items()}}
+
+    def _write(self, id_: int, values: Row, headers: list[tuple[str, str]], lsn: int | None = None) -> list[Landed]:
+        before = self._image(id_) if id_ in self.images else None
+        old = self.images.get(id_, {})
+        row = {name: values.get(name, old.get(name, VALUES[name][0])) for name in self.columns}
+        self.images[id_] = row
+        self._changed.add(id_)
+        after = self._image(id_)
+        if before is not None and before.get("payload") is not None and before["payload"] == after["payload"]:
+            after["payload"] = self._random.choice([TOAST, after["payload"]])
+        change = event("c" if before is None else "u", lsn or self._next_lsn(), before=before, after=after)
+        return [_landed(id_, change, headers)]
+
+    def _delete(self, id_: int, headers: list[tuple[str, str]], lsn: int | None = None) -> list[Landed]:
+        before = self._image(id_)
+        del self.images[id_]
+        self._changed.add(id_)
+        deleted = _landed(id_, event("d", lsn or self._next_lsn(), before=before), headers)
+        return [deleted, Landed(None, deleted.key, partition=deleted.partition)]
+
+    # --- The table ----------------------------------------------------------------------------------------------------
+
+    def truncate(self) -> None:
+        """TRUNCATE, and a row so that a later snapshot has an end."""
+        self.images.clear()
+        self._commit({0: [[Landed(event("t", self._next_lsn()))]]})
+        self._commit({0: [self._write(0, {}, [])]})
+
+    def snapshot(self, *, interrupted: bool = False) -> None:
+        """Read all rows, or some of them."""
+        lsn = self._next_lsn()
+        ids = sorted(self.images)
+        for id_ in ids:
+            self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
+        marks = {ids[0]: "first", ids[-1]: "last" if self._random.random() < 0.5 else "last_in_data_collection"}
+        read = [_landed(id_, event("r", lsn, after=self._image(id_), snapshot=marks.get(id_, "true"))) for id_ in ids]
+        self._events += read[: self._random.randrange(len(read))] if interrupted else read
+        self._last_commit = None
+        self._changed.clear()
+
+    def lose_slot(self) -> None:
+        """The log is gone, and another one begins lower; the epoch is raised."""
+        self._lsn = self._random.randint(1, 1_000)
+        self.epoch += 1
+
+
+def _landed(id_: int, change: dict[str, Any], headers: Sequence[tuple[str, str]] = ()) -> Landed:
+    return Landed(change, json.dumps({"id": id_}).encode(), tuple(headers), id_ % 2)
+
+
+def differences(images: Mapping[int, Row], alive: Sequence[Mapping[str, Any]]) -> list[str]:
+    """What in the lake's rows that are alive is not as the last images of the source's rows."""
+    ids = [row["id"] for row in alive]
+    found = [f"{id_}: {ids.count(id_)} rows" for id_ in sorted(set(ids)) if ids.count(id_) > 1]
+    found += [f"{id_}: should not be there" for id_ in sorted(set(ids) - images.keys())]
+    found += [f"{id_}: is missing" for id_ in sorted(images.keys() - set(ids))]
+    for row in alive:
+        if row["id"] in images:
+            found += [f"{row['id']}: {text}" for text in _differences(images[row["id"]], row)]
+    return found
+
+
+def _differences(image: Row, row: Mapping[str, Any]) -> list[str]:
+    rest = json.loads(row["_rest"] or "{}")
+    unfit = row["_unfit"] or []
+    found = []
+    for source, value in image.items():
+        name = _COLUMN_OF.get(source, source)
+        stored = row.get(name)
+        path, kept = value.kept or (source, value.raw)
+        if stored == value.typed and name not in unfit and value.fits is not False:
+            right = all(rest.get(inner) == left for inner, left in value.rest.items())
+        else:
+            right = stored is None and path in rest and rest[path] == kept
+            # A column that no contract named was no misfit.
+            right = right and ((value.fits is not True and name in unfit) or (name == "note" and name not in unfit))
+        if not right:
+            found.append(f"{name}: found {stored!r}, _rest {row['_rest']}, _unfit {unfit}, expected {value}")
+    return found

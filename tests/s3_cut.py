@@ -1,0 +1,43 @@
+"""The death of a writer as its store sees it: from some request on, nothing of it arrives any more."""
+
+from __future__ import annotations
+
+import threading
+
+from tests.aws_recorder import Recorder
+
+_WRITES = ("PUT", "POST", "DELETE")
+
+
+class S3Cut(Recorder):
+    """A proxy in front of S3 that can be cut: a program behind it leaves there what it would leave if it were killed
+    between two requests."""
+
+    def __init__(self, target: str) -> None:
+        super().__init__(target)
+        self._left: int | None = None
+        self._counting = threading.Lock()
+        self.happened = False
+
+    def after(self, writes: int) -> None:
+        """Let that many more writes pass, then nothing until ``mend``."""
+        with self._counting:
+            self._left, self.happened = writes, False
+
+    def mend(self) -> None:
+        """Let everything pass again."""
+        with self._counting:
+            self._left = None
+
+    def passes(self, method: str, path: str) -> bool:
+        with self._counting:
+            if self._left is None:
+                return True
+            if self._left == 0:
+                self.happened = True
+                return False
+            self._left -= method in _WRITES
+            return True
+
+    def _keep(self, *_: object) -> None:
+        """Keep nothing: a table's files are many."""
