@@ -2,6 +2,7 @@
 
 import json
 import random
+import threading
 from typing import Any
 from unittest.mock import MagicMock
 
@@ -117,6 +118,7 @@ class Table:
         self._key = key
         self.items = {self._place(item): item for item in present}
         self.changes = 0
+        self._counting = threading.Lock()
 
     def _place(self, item: dict[str, Any]) -> str:
         return repr([item[name] for name in self._key])
@@ -126,18 +128,21 @@ class Table:
         return MagicMock(paginate=lambda **_: [{"Items": keys}])
 
     def put_item(self, Item: dict[str, Any], **_: Any) -> None:  # noqa: N803
-        self.changes += Item != self.items.get(self._place(Item))
-        self.items[self._place(Item)] = Item
+        with self._counting:
+            self.changes += Item != self.items.get(self._place(Item))
+            self.items[self._place(Item)] = Item
 
     def delete_item(self, Key: dict[str, Any], **_: Any) -> None:  # noqa: N803
-        del self.items[self._place(Key)]
-        self.changes += 1
+        with self._counting:
+            del self.items[self._place(Key)]
+            self.changes += 1
 
     def update_item(self, Key: dict[str, Any], **request: Any) -> None:  # noqa: N803
         assert self._place(Key) in self.items
         assert REVISION in request["ExpressionAttributeNames"].values()
         assert not set(request["ExpressionAttributeNames"].values()) & set(self._key)
-        self.changes += 1
+        with self._counting:
+            self.changes += 1
 
 
 def test_a_workload_counts_each_change_and_makes_every_kind(contract: Contract, made: list[dict[str, Any]]) -> None:
