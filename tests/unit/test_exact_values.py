@@ -49,6 +49,8 @@ def test_a_json_number_that_a_double_holds_exactly_is_taken(type_: str, around: 
         ("1" + "0" * 400, "too large"),
         ("true", "a number"),
         ('"1.5"', "a number"),
+        ("Infinity", "a number"),
+        ("NaN", "a number"),
     ],
 )
 def test_a_json_number_that_a_double_would_round_is_refused(

@@ -1,13 +1,15 @@
-"""Renewals of a lease whose answers are lost, over a bucket that answers as S3 does."""
+"""A table's lease: over moto's S3, and over a bucket whose answers are lost."""
 
 from __future__ import annotations
 
 import io
+import uuid
 from typing import Any
 
 import pytest
 
 from headwater.lake.lease import Lease, LeaseLost
+from tests.unit.conftest import BUCKET
 
 
 class Refused(Exception):
@@ -113,3 +115,45 @@ def test_a_lease_that_another_has_taken_is_lost_though_the_owner_is_called_the_s
         heir.check()
     dead.release()
     heir.release()
+
+
+@pytest.fixture
+def uri() -> str:
+    return f"s3://{BUCKET}/leases/{uuid.uuid4().hex}.json"
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_the_table(s3: Any, uri: str) -> None:
+    first = Lease(s3, uri, "first")
+    first.acquire(wait=0)
+    with pytest.raises(LeaseLost, match="held by first"):
+        Lease(s3, uri, "second").acquire(wait=0)
+    first.release()
+    second = Lease(s3, uri, "second")
+    second.acquire(wait=0)
+    second.release()
+
+
+def test_a_dead_writers_lease_runs_out_and_its_return_is_noticed(s3: Any, uri: str) -> None:
+    clock = Clock()
+    dead = Lease(s3, uri, "dead", ttl=3000, clock=clock)
+    dead.acquire(wait=0)
+    clock.now += 3001
+    heir = Lease(s3, uri, "heir", ttl=3000, clock=clock)
+    heir.acquire(wait=0)
+    with pytest.raises(LeaseLost, match="another writer took the table"):
+        dead.check()
+    heir.check()
+    dead.release()
+    heir.release()
+
+
+def test_a_lease_is_renewed_before_a_commit_when_half_of_it_is_gone(s3: Any, uri: str) -> None:
+    clock = Clock()
+    lease = Lease(s3, uri, "writer", ttl=3000, clock=clock)
+    lease.acquire(wait=0)
+    clock.now += 2000
+    lease.check()
+    clock.now += 2000
+    with pytest.raises(LeaseLost, match="held by writer"):
+        Lease(s3, uri, "other", ttl=3000, clock=clock).acquire(wait=0)
+    lease.release()
