@@ -54,7 +54,7 @@ def test_a_record_key_is_of_the_keys_columns_in_their_order() -> None:
 def test_a_row_without_a_part_of_its_key_is_bad(at: int) -> None:
     row: list[Any] = [*ROW]
     row[at] = None
-    with pytest.raises(BadRecord, match="^key: found null in second, first, expected values$"):
+    with pytest.raises(BadRecord, match=r"^key: found null in second, first, expected values$"):
         Identity(CONTRACT).record_key(row)
 
 
