@@ -153,12 +153,20 @@ def test_the_cursor_after_a_batch_keeps_what_the_batch_does_not_touch(landed: La
     assert before == {"t.orders/0": 0, "t.orders/5": 9}
 
 
-def test_lines_are_read_in_order_with_their_source_without_their_ends(landed: Landed) -> None:
-    landed.put(0, 0, 2, ['{"a": "Köln"}', ""])
-    landed.put(1, 0, 1, ["x" * (landing_module._CHUNK_BYTES * 2 + 3)])
+def test_lines_are_read_in_order_with_their_source_and_without_line_feeds(
+    landed: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> Any:
+        raise AssertionError("a client was given")
+
+    monkeypatch.setattr(boto3, "client", refuse)
+    landing_module._worker_client.cache_clear()
+    landed.put(0, 0, 2, ['{"a": "Köln"}', "", "text X \t "])
+    landed.put(1, 0, 1, ["X" * (landing_module._CHUNK_BYTES * 2 + 3)])
     lines = list(read_lines(iter(landed.after({})), landed.s3))
-    assert lines[:2] == [("t.orders/0", '{"a": "Köln"}'), ("t.orders/0", "")]
-    assert [(source, len(line)) for source, line in lines[2:]] == [("t.orders/1", landing_module._CHUNK_BYTES * 2 + 3)]
+    texts = ['{"a": "Köln"}', "", "text X \t "]
+    assert lines[:3] == [("t.orders/0", text) for text in texts]
+    assert [(source, len(line)) for source, line in lines[3:]] == [("t.orders/1", landing_module._CHUNK_BYTES * 2 + 3)]
 
 
 def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
