@@ -116,7 +116,8 @@ def test_a_batch_ends_in_each_partition_with_the_object_that_reaches_the_bytes(l
 
 def test_what_the_sink_did_not_write_is_passed_over_or_stops(landed: Landed) -> None:
     landed.put(0, 0, 1)
-    landed.put("backup", 7, 9)
+    for folder in ("backup", "0X"):
+        landed.put(folder, 7, 9)
     for name in ("0/notes.txt", "0/00000000000000000000.jsonl"):
         landed.s3.put_object(Bucket=BUCKET, Key=f"{landed.prefix}/t.orders/{name}", Body=b"")
     landed.s3.put_object(Bucket=BUCKET, Key=f"{landed.prefix}/t.orders2/0/{0:020d}.jsonl.gz", Body=b"")
