@@ -57,7 +57,7 @@ class Kinesis:
 
     def list_shards(self, **request: Any) -> dict[str, Any]:
         self.calls.append(("list_shards", request))
-        assert len(request) == 1, "Kinesis refuses a stream's name beside a token"
+        assert set(request) in ({"StreamName"}, {"NextToken"}), "Kinesis refuses a stream's name beside a token"
         assert request.get("StreamName", "accounts") == "accounts"
         start = int(request.get("NextToken", "0"))
         names = list(self.shards)[start : start + SHARDS_PER_PAGE]
