@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import time
+import tomllib
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -42,16 +43,16 @@ def change(mutant: str) -> tuple[str, str]:
 def main(modules: list[str]) -> int:
     """Run mutmut module by module; 0 where every mutant was killed or is known as equivalent."""
     known = equivalent()
-    left = 0
-    for module in modules or sorted(file.stem for file in (ROOT / "headwater" / "lake").glob("*.py")):
+    left, untried = 0, False
+    mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    for module in modules or [Path(file).stem for file in mutated]:
         began = time.monotonic()
         command = [*MUTMUT, "run", "--max-children", os.environ.get("PROCESSES", "2"), f"headwater.lake.{module}.*"]
         ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
         meta = LAKE / f"{module}.py.meta"
         results = json.loads(meta.read_text())["exit_code_by_key"] if meta.exists() else {}
-        if not results:
-            continue
-        if None in results.values():
+        if not results or None in results.values():
+            untried = True
             sys.stdout.write(ran.stdout[-2000:] + ran.stderr[-2000:])
         survivors = {mutant: change(mutant) for mutant, code in results.items() if code in SURVIVED}
         unknown = {mutant: pair for mutant, pair in survivors.items() if pair not in known}
@@ -62,7 +63,7 @@ def main(modules: list[str]) -> int:
         for mutant, (old, new) in unknown.items():
             sys.stdout.write(f"  {mutant}\n  - {old}\n  + {new}\n")
         sys.stdout.flush()
-    return 1 if left else 0
+    return 1 if left or untried else 0
 
 
 if __name__ == "__main__":
