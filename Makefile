@@ -2,7 +2,7 @@
 # must be there.
 .DEFAULT_GOAL := help
 .PHONY: help setup assets demo test unit lint synth check cost diff baselines deploy destroy \
-	reference requests bench soak drills lock clean
+	reference requests bench soak drills mutants lock clean
 
 BIN := .venv/bin
 ENV := dev
@@ -81,6 +81,9 @@ soak: assets ## Draw ten thousand histories of keys, then run the demo under loa
 drills: assets ## Kill each part of a running pipeline three times and see that nothing is lost
 	@HEADWATER_KILLS=3 $(BIN)/pytest tests/local/test_kills.py
 
+mutants: setup ## Change what orders and positions changes in every small way, and see that a test fails (MODULES="lease …")
+	@$(BIN)/python tools/mutants.py $(MODULES)
+
 # Both lists are resolved together, then written apart: a package that is in both has one version.
 lock: ## Upgrade the locked Python packages, package-lock.json and the jars' lock
 	@tools/setup
@@ -92,4 +95,4 @@ lock: ## Upgrade the locked Python packages, package-lock.json and the jars' loc
 	@$(BIN)/headwater jars lock
 
 clean: ## Remove what was built here; .venv and node_modules stay
-	rm -rf build cdk.out connect/target
+	rm -rf build cdk.out connect/target mutants

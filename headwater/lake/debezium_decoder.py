@@ -340,7 +340,8 @@ def _placeholder(source_type: str | None) -> tuple[Any, ...]:
     text = TOAST_PLACEHOLDER
     source = SourceType.parse(source_type or "")
     if source.array:
-        return ([text], [ord(letter) for letter in text], [float(ord(letter)) for letter in text], text)
+        # Arrays of numbers have the letters' codes. In Python, those of floats equal those of integers.
+        return ([text], [ord(letter) for letter in text], text)
     return (text.encode().hex(), text) if source.base == "bytea" else (text,)
 
 

@@ -40,13 +40,15 @@ class KinesisStream:
         self._name = arn.rpartition("/")[2]
         self._start = start
         self._iterators: dict[str, str] = {}
+        self._at_first: set[str] | None = None
 
     def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
         """Records after the cursor, of every shard whose parents are read to their end, until ``most_bytes`` are
         reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped."""
         shards = {shard["ShardId"]: shard for shard in self._shards()}
         reached = {self._source(name): cursor[self._source(name)] for name in shards if self._source(name) in cursor}
-        first = not cursor
+        if self._at_first is None:
+            self._at_first = set(shards)
         records: list[Record] = []
         total = 0
         for name in _parents_first(shards):
@@ -55,6 +57,7 @@ class KinesisStream:
                 continue
             if total >= most_bytes:
                 break
+            first = not cursor and name in self._at_first
             read, end = self._records(name, reached.get(source), first)
             total += sum(len(record.data) for record in read)
             records += read

@@ -18,14 +18,13 @@ from headwater.lake.backfill_requests import BackfillRequest, BackfillRequests, 
 from headwater.lake.catalog import Catalog
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
-from headwater.lake.lease import Lease
 from headwater.lake.progress import Progress
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options
-from tests.lake.pipeline import BUCKET
+from tests.lake.pipeline import BUCKET, Leases
 from tests.table_export import Item, write_export
 
 SOURCE = "headwater-test-accounts"
@@ -88,6 +87,7 @@ class Accounts:
         self.lake = f"s3://{bucket}/{prefix}/lake"
         self.requests = BackfillRequests(self.s3, self.lake, "accounts")
         self.events: list[dict[str, Any]] = []
+        self.leases = Leases(self.s3, f"{self.lake}/_leases/accounts.json")
         self._spark = spark
         self._contract = parse_contract(contract, "accounts.yaml")
         self._glue = aws.client("glue")
@@ -111,12 +111,10 @@ class Accounts:
         """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
         job that starts at the stream's horizon knows at once when streaming began."""
         settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes)
-        lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", "test")
-        lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
         table = HudiTable(self._spark, self._contract, self.lake, 2)
         services = WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
         self._epoch = epoch
-        self._writer = TableWriter(table, lease, services, settings)
+        self._writer = TableWriter(table, self.leases.take(), services, settings)
         if from_horizon:
             self._writer.note_streaming_start()
         self._backfill = Backfill(self._writer, self.requests, SOURCE)

@@ -6,6 +6,7 @@ import base64
 import gzip
 import itertools
 import json
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, NamedTuple
@@ -68,6 +69,36 @@ class Landed(NamedTuple):
     partition: int = 0
 
 
+class Leases:
+    """The lease of a table, held by its newest writer: a new one begins when the one before has ended."""
+
+    _TTL = 3600.0
+
+    def __init__(self, s3: Any, uri: str) -> None:
+        self._s3 = s3
+        self._uri = uri
+        self._writers = itertools.count()
+        self._passed = 0.0
+        self._held: Lease | None = None
+
+    def take(self) -> Lease:
+        """The lease of a new writer."""
+        if self._held is not None:
+            self._held.release()
+        return self._new()
+
+    def take_over(self) -> None:
+        """Let time pass until the lease has run out, and another writer take it."""
+        self._passed += self._TTL + 1
+        self._new()
+
+    def _new(self) -> Lease:
+        lease = Lease(self._s3, self._uri, f"test {next(self._writers)}", self._TTL, lambda: time.time() + self._passed)
+        lease.acquire(wait=0)
+        self._held = lease
+        return lease
+
+
 class Pipeline:
     """Lands events as the sink would and runs the writer over them."""
 
@@ -84,7 +115,7 @@ class Pipeline:
         self._bucket = bucket
         self._prefix = prefix
         self._next: dict[int, int] = {}
-        self._owners = itertools.count()
+        self.leases = Leases(self.s3, f"{self.lake}/_leases/accounts.json")
         glue.create_database(DatabaseInput={"Name": self.database})
         glue.create_table(
             DatabaseName=self.database,
@@ -118,17 +149,17 @@ class Pipeline:
         )
         return key
 
-    def writer(self, epoch: int = 1, **settings: Any) -> LandedChanges:
-        """What a new writer process would hold: all that it knows comes from the lake."""
-        lease = Lease(self.s3, f"{self.lake}/_leases/accounts.json", f"test {next(self._owners)}", ttl=0.5)
-        lease.acquire(wait=5)
-        lease.release()
-        lease.check = lambda: None  # type: ignore[method-assign]  # leases have tests of their own
+    def writer(self, epoch: int = 1, lease: Lease | None = None, **settings: Any) -> LandedChanges:
+        """What a new writer process would hold: all that it knows comes from the lake. It takes the lease from the
+        writer before, unless it is given one."""
         chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings)
-        table = HudiTable(self.spark, self.contract, self.lake, 2)
         services = WriterServices(self.s3, Catalog(self.glue, self.database), self.events.append)
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
-        return LandedChanges(TableWriter(table, lease, services, chosen), landing)
+        return LandedChanges(TableWriter(self.table(), lease or self.leases.take(), services, chosen), landing)
+
+    def table(self) -> HudiTable:
+        """The table as a writer opens it."""
+        return HudiTable(self.spark, self.contract, self.lake, 2)
 
     def drain(self, **settings: Any) -> None:
         """Start a writer and let it commit all that has landed."""

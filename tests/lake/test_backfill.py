@@ -149,6 +149,38 @@ def test_requests_are_served_in_the_order_of_asking_and_answered_at_once(account
     assert accounts.alive() == [("b", "2024-01", "second"), FIRST]
 
 
+def test_exports_are_each_remembered(accounts: Accounts) -> None:
+    uris = [accounts.export(AT + number * SECOND, [item("a")], [item("b")]) for number in range(2)]
+    ids = [uri.rpartition("/")[2] for uri in uris]
+    for uri in uris:
+        assert accounts.load(uri).state == DONE
+    commits = accounts.commits()
+    accounts.start()
+    assert accounts.progress().exports == dict.fromkeys(ids, 2)
+    for uri in uris:
+        assert accounts.load(uri).state == DONE
+    assert accounts.commits() == commits
+
+
+def test_an_export_that_has_fewer_files_than_are_in_the_table_is_refused(accounts: Accounts) -> None:
+    uri = accounts.export(AT, [item("a")], [item("b")], [item("c")])
+    accounts.ask(uri)
+    accounts.commit_next()
+    accounts.commit_next()
+    commits = accounts.commits()
+    folder = uri.removeprefix(f"s3://{BUCKET}/")
+    body = accounts.s3.get_object(Bucket=BUCKET, Key=f"{folder}/manifest-files.json")["Body"].read()
+    accounts.s3.put_object(Bucket=BUCKET, Key=f"{folder}/manifest-files.json", Body=body.splitlines()[0])
+    summary = json.loads(accounts.s3.get_object(Bucket=BUCKET, Key=f"{folder}/manifest-summary.json")["Body"].read())
+    shrunk = json.dumps({**summary, "itemCount": 1}).encode()
+    accounts.s3.put_object(Bucket=BUCKET, Key=f"{folder}/manifest-summary.json", Body=shrunk)
+    accounts.start()
+    status = accounts.load(uri)
+    assert status.state == REFUSED
+    assert status.reason == f"{uri}: found 1 data files, expected 2 at least, which are committed"
+    assert accounts.commits() == commits
+
+
 def test_small_data_files_share_a_commit(accounts: Accounts) -> None:
     accounts.start(batch_bytes=10**6)
     status = accounts.load(accounts.export(AT, [item("a")], [], [item("b")]))

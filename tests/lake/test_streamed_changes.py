@@ -20,12 +20,14 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.errors import UserError
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
+from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.local.aws import AwsApi
 from headwater.local.processes import wait_until
 from headwater.paths import ROOT
+from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import SOURCE, Accounts, change, item
 
 RAW = "$json$data_infer_schema$_temporary$"
@@ -249,6 +251,77 @@ def test_a_new_checkpoint_overwrites_no_quarantined_record(spark: SparkSession, 
     objects = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
     assert len(set(objects)) == 2
     assert objects[1] == objects[2]
+
+
+def tied(id_: str, name: str, micros: int = START) -> str:
+    """A change at the same microsecond as others of its item, told apart by its sequence number alone."""
+    document = json.loads(change(micros, item(id_, name="before"), item(id_, name=name)))
+    return json.dumps({**document, "eventID": f"{name} {id_}"})
+
+
+IDS = [f"{number:02d}" for number in range(16)]
+SEQUENCES = (10**55 + 7, 10**55 + 10)
+
+
+def test_sequence_numbers_decide_between_changes_of_one_moment_and_tell_where_a_record_was(
+    spark: SparkSession, accounts: Accounts
+) -> None:
+    records = [
+        (tied(id_, name), str(sequence), "shardId-000000000003")
+        for id_ in IDS
+        for name, sequence in zip(("earlier", "later"), SEQUENCES, strict=True)
+    ]
+    frame = spark.createDataFrame(records, f"`{RAW}` string, sequenceNumber string, shardId string")
+    accounts.changes().commit_frame(frame, 0)
+    rows = accounts.stored()
+    assert [(row["id"], row["name"]) for row in rows] == [(id_, "later") for id_ in IDS]
+    assert {row["_position"] for row in rows} == {f"shardId-000000000003/{SEQUENCES[1]}"}
+
+
+def test_what_the_kinesis_api_gives_is_ordered_by_its_sequence_numbers(accounts: Accounts) -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", *(tied(id_, name) for id_ in IDS for name in ("earlier", "later")))
+    stream = KinesisStream(kinesis, ARN, TRIM_HORIZON)
+    assert accounts.changes().commit_read(stream)
+    rows = accounts.stored()
+    assert [(row["id"], row["name"]) for row in rows] == [(id_, "later") for id_ in IDS]
+    first = int(kinesis.shards["shard-0"].records[0][0])
+    assert [row["_position"] for row in rows] == [f"shard-0/{first + 2 * number + 1}" for number in range(len(IDS))]
+    accounts.start()
+    assert accounts.progress().cursor == {"accounts/shard-0": first + 2 * len(IDS) - 1}
+    assert accounts.progress().since > 0
+    assert not accounts.changes().commit_read(stream)
+    kinesis.put("shard-0", "no JSON")
+    assert accounts.changes().commit_read(stream)
+    (quarantined,) = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
+    assert quarantined.rpartition("/")[2].startswith(f"shard-0-{first + 2 * len(IDS)}-")
+
+
+def test_each_batch_names_its_quarantine_object(spark: SparkSession, accounts: Accounts) -> None:
+    for number in (3, 12):
+        accounts.changes().commit_frame(batch(spark, "no JSON"), number)
+    objects = [event["object"] for event in accounts.events if event["event"] == "quarantine"]
+    assert [address.rpartition("/")[2].rpartition("-")[0] for address in objects] == [
+        "batch-00000000000000000003",
+        "batch-00000000000000000012",
+    ]
+
+
+def test_a_batch_is_read_and_decoded_once(spark: SparkSession, accounts: Accounts) -> None:
+    """What is counted, quarantined and written is the same then, even where the source gives something else if it is
+    read again."""
+    accounts.changes().commit_frame(batch(spark, change(START, None, item("0"))), 0)
+    read = spark.sparkContext.accumulator(0)
+
+    def record(number: int) -> tuple[str]:
+        read.add(1)
+        return (change(START + number, None, item(str(number))) if number else "no JSON",)
+
+    rows = spark.sparkContext.parallelize(range(5), 2).map(record)
+    accounts.changes().commit_frame(spark.createDataFrame(rows, f"`{RAW}` string", verifySchema=False), 1)
+    assert read.value == 5
+    assert len(accounts.alive()) == 5
 
 
 def test_a_record_without_data_is_quarantined(spark: SparkSession, accounts: Accounts) -> None:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from headwater.contract.model import QUARANTINE
+from headwater.contract.types import parse_type
+from headwater.lake.catalog import Catalog
 from headwater.lake.landing import LandingGap
+from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
 from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
 
@@ -103,6 +107,69 @@ def test_a_restarted_writer_goes_on_where_the_last_commit_ended(pipeline: Pipeli
     pipeline.drain()
     pipeline.drain()
     assert [event["changes"] for event in pipeline.events if event["event"] == "commit"] == [1, 1]
+
+
+def test_a_writer_whose_table_another_has_taken_commits_nothing(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    writer = pipeline.writer()
+    before = pipeline.table().last_commit()
+    pipeline.land(event("u", 20, before=account(1), after=account(1, name="late")))
+    pipeline.leases.take_over()
+    for _ in range(2):
+        with pytest.raises(LeaseLost, match="another writer took the table"):
+            writer.commit_next()
+    assert pipeline.table().last_commit() == before
+    assert pipeline.alive() == [account(1)]
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, name="late")]
+
+
+def test_a_writer_whose_table_another_has_taken_makes_no_table(pipeline: Pipeline) -> None:
+    writer = pipeline.writer()
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.leases.take_over()
+    with pytest.raises(LeaseLost, match="another writer took the table"):
+        writer.commit_next()
+    listed = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/")
+    assert "Contents" not in listed
+    assert pipeline.table().last_commit() is None
+
+
+def test_a_writer_that_has_lost_its_table_makes_it_ready_for_no_other_contract(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    before = pipeline.table().last_commit()
+    lease = pipeline.leases.take()
+    pipeline.leases.take_over()
+    wide = parse_type("decimal(14,2)")
+    columns = (
+        replace(column, type=wide) if column.name == "balance" else column for column in pipeline.contract.columns
+    )
+    pipeline.contract = replace(pipeline.contract, columns=tuple(columns))
+    with pytest.raises(LeaseLost, match="another writer took the table"):
+        pipeline.writer(lease=lease)
+    assert pipeline.table().last_commit() == before
+    pipeline.writer()
+    assert pipeline.table().last_commit() != before
+
+
+def test_a_partition_that_was_committed_and_not_registered_is_registered_at_the_next_start(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> int:
+        raise KeyboardInterrupt
+
+    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
+    writer = pipeline.writer()
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "register", killed)
+        with pytest.raises(KeyboardInterrupt):
+            writer.commit_next()
+    assert partitions(pipeline.glue, pipeline.database) == set()
+    pipeline.writer()
+    assert partitions(pipeline.glue, pipeline.database) == {"2024-01", "2024-02"}
+    assert pipeline.alive() == [account(1), account(2, month="2024-02")]
 
 
 def test_a_first_batch_without_a_row_is_a_commit_too(pipeline: Pipeline) -> None:

@@ -332,6 +332,62 @@ def test_an_untouched_toasted_value_that_nobody_tells_marks_its_row(
         decode(changed, STRICT)
 
 
+TOASTABLE = parse_contract(
+    """
+table: things
+description: One column of each type that can be TOASTed.
+source: {database: postgresql, table: shop.things}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: text, type: string, source_type: text}
+  - {name: number, type: string, source_type: numeric}
+  - {name: raw, type: binary, source_type: bytea}
+  - {name: texts, type: array<string>, source_type: "text[]"}
+  - {name: small, type: array<int>, source_type: "integer[]"}
+  - {name: large, type: array<bigint>, source_type: "bigint[]"}
+  - {name: ratios, type: array<double>, source_type: "double precision[]"}
+  - {name: days, type: array<date>, source_type: "date[]"}
+""",
+    "things.yaml",
+)
+_LETTERS = [ord(letter) for letter in TOAST_PLACEHOLDER]
+
+
+@pytest.mark.parametrize(
+    ("column", "placeholder", "old", "value"),
+    [
+        ("text", TOAST_PLACEHOLDER, "a", "a"),
+        ("number", TOAST_PLACEHOLDER, "1.50", "1.50"),
+        ("raw", TOAST_PLACEHOLDER.encode().hex(), "00ff", b"\x00\xff"),
+        ("raw", TOAST_PLACEHOLDER, "00ff", b"\x00\xff"),
+        ("texts", [TOAST_PLACEHOLDER], ["a", None], ["a", None]),
+        ("small", _LETTERS, [1, None], [1, None]),
+        ("large", _LETTERS, [2**40], [2**40]),
+        ("ratios", [float(letter) for letter in _LETTERS], [0.5], [0.5]),
+        ("days", _LETTERS, [19782], [dt.date(2024, 2, 29)]),
+        ("texts", TOAST_PLACEHOLDER, ["a"], ["a"]),
+    ],
+)
+def test_each_types_placeholder_is_known_and_stands_for_the_value_before(
+    column: str, placeholder: Any, old: Any, value: Any
+) -> None:
+    names = [name for name, _ in TOASTABLE.lake_columns()]
+
+    def updated(before: Any) -> dict[str, Any]:
+        changed = envelope("u", before={"id": 1, column: before}, after={"id": 1, column: placeholder})
+        (row,) = decode(changed, TOASTABLE).rows
+        return dict(zip(names, row, strict=True))
+
+    kept = updated(old)
+    assert (kept[column], kept["_unfit"], kept["_rest"]) == (value, None, None)
+    for nobody_tells in (None, placeholder):
+        lost = updated(nobody_tells)
+        assert (lost[column], lost["_unfit"], lost["_rest"]) == (None, [column], None)
+
+
 def test_a_partition_that_nobody_tells_is_bad() -> None:
     with pytest.raises(BadRecord, match="without its before image"):
         decode(envelope("u", before=None, after={**ROW, "month": TOAST_PLACEHOLDER}))
@@ -362,7 +418,12 @@ def test_truncate_and_the_end_of_a_snapshot_set_the_floor_below_what_comes_with_
     last = decode(envelope("r", after=ROW, lsn=9, snapshot="last"))
     assert last.floor is not None
     assert order(1, 8, 8, snapshot=True) < last.floor < order(1, 9, 9, snapshot=True) < order(1, 1, 1, snapshot=False)
-    assert decode(envelope("r", after=ROW, lsn=9, snapshot="true")).floor is None
+    # A snapshot of several tables names the last row of each.
+    assert decode(envelope("r", after=ROW, lsn=9, snapshot="last_in_data_collection")).floor == last.floor
+    for position in ("true", "first", "first_in_data_collection", "false", "incremental", None):
+        assert decode(envelope("r", after=ROW, lsn=9, snapshot=position)).floor is None  # type: ignore[arg-type]
+    for op in ("c", "u"):
+        assert decode(envelope(op, before=ROW, after=ROW, lsn=9, snapshot="last")).floor is None
 
 
 def test_another_layout_of_the_order_needs_another_version() -> None:

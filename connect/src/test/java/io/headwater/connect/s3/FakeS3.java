@@ -6,10 +6,12 @@ import java.io.IOException;
 import java.net.InetAddress;
 import java.net.InetSocketAddress;
 import java.net.URLDecoder;
+import java.nio.ByteBuffer;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.Base64;
 import java.util.Deque;
 import java.util.HashMap;
 import java.util.List;
@@ -17,6 +19,7 @@ import java.util.Map;
 import java.util.NavigableMap;
 import java.util.TreeMap;
 import java.util.stream.Collectors;
+import java.util.zip.CRC32;
 
 /** An HTTP server with the part of S3's API that the sink uses, conditional writes included, that fails on request. */
 final class FakeS3 implements AutoCloseable {
@@ -26,6 +29,18 @@ final class FakeS3 implements AutoCloseable {
         SLOW_DOWN,
         /** Answered 409, nothing done. */
         CONFLICT,
+        /** Answered 429, nothing done. */
+        TOO_MANY_REQUESTS,
+        /** Answered 408, nothing done. */
+        TIMED_OUT,
+        /** Answered 400 as S3 does where a request's body stops coming, nothing done. */
+        BODY_STOPPED,
+        /** Answered 400 as S3 does where a request's body ends too early, nothing done. */
+        BODY_CUT,
+        /** Answered 403, because the clocks of the sink and of S3 differ; nothing done. */
+        CLOCKS_DIFFER,
+        /** A byte of the request's body changes on its way. */
+        DAMAGED,
         /** Answered 403, nothing done. */
         DENIED,
         /** The connection closes, nothing done. */
@@ -95,13 +110,19 @@ final class FakeS3 implements AutoCloseable {
             if (fault == Fault.CUT_BEFORE) {
                 return;
             }
-            if (fault != null && fault != Fault.CUT_AFTER) {
-                int status = switch (fault) {
-                    case SLOW_DOWN -> 503;
-                    case CONFLICT -> 409;
-                    default -> 403;
-                };
-                refuse(exchange, status, fault.name());
+            if (fault == Fault.DAMAGED && body.length > 0) {
+                body[body.length / 2] ^= 1;
+            } else if (fault != null && fault != Fault.CUT_AFTER) {
+                switch (fault) {
+                    case SLOW_DOWN -> refuse(exchange, 503, "SlowDown");
+                    case CONFLICT -> refuse(exchange, 409, "ConditionalRequestConflict");
+                    case TOO_MANY_REQUESTS -> refuse(exchange, 429, "TooManyRequests");
+                    case TIMED_OUT -> refuse(exchange, 408, "Timeout");
+                    case BODY_STOPPED -> refuse(exchange, 400, "RequestTimeout");
+                    case BODY_CUT -> refuse(exchange, 400, "IncompleteBody");
+                    case CLOCKS_DIFFER -> refuse(exchange, 403, "RequestTimeTooSkewed");
+                    default -> refuse(exchange, 403, "AccessDenied");
+                }
                 return;
             }
             String path = exchange.getRequestURI().getPath().replaceFirst("^/[^/]*/?", "");
@@ -117,6 +138,11 @@ final class FakeS3 implements AutoCloseable {
     private void put(HttpExchange exchange, String key, byte[] body, Fault fault) throws IOException {
         if ("*".equals(exchange.getRequestHeaders().getFirst("If-None-Match")) && objects.containsKey(key)) {
             refuse(exchange, 412, "PreconditionFailed");
+            return;
+        }
+        String checksum = exchange.getRequestHeaders().getFirst("x-amz-checksum-crc32");
+        if (checksum != null && !checksum.equals(crc32(body))) {
+            refuse(exchange, 400, "BadDigest");
             return;
         }
         Map<String, String> metadata = new HashMap<>();
@@ -153,6 +179,12 @@ final class FakeS3 implements AutoCloseable {
         keys.stream().limit(PAGE)
                 .forEach(key -> xml.append("<Contents><Key>").append(key).append("</Key></Contents>"));
         answer(exchange, 200, xml.append("</ListBucketResult>").toString());
+    }
+
+    private static String crc32(byte[] body) {
+        CRC32 crc = new CRC32();
+        crc.update(body);
+        return Base64.getEncoder().encodeToString(ByteBuffer.allocate(4).putInt((int) crc.getValue()).array());
     }
 
     private static void refuse(HttpExchange exchange, int status, String code) throws IOException {

@@ -1,0 +1,104 @@
+"""A Kinesis stream that is read through its API, with what AWS does and local stand-ins do not.
+
+Iterators expire, shards are listed in pages, and an answer may have fewer records than were asked for.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.lake.kinesis import LATEST, TRIM_HORIZON
+
+ARN = "arn:aws:kinesis:eu-central-1:123456789012:stream/accounts"
+SHARDS_PER_PAGE = 2
+
+
+class ExpiredIterator(Exception):
+    """An iterator is good for five minutes."""
+
+
+class Shard:
+    """A shard's records by sequence number, and what it came from. ``closed`` when it was split or merged."""
+
+    def __init__(self, *parents: str) -> None:
+        self.parents = dict(zip(("ParentShardId", "AdjacentParentShardId"), parents, strict=False))
+        self.records: list[tuple[int, bytes]] = []
+        self.closed = False
+
+
+class Kinesis:
+    """A stream with the part of Kinesis' API that reads it. ``per_call`` is the most records that a call gives, which
+    may be fewer than it asks for."""
+
+    class exceptions:  # noqa: N801 - boto3's name
+        ExpiredIteratorException = ExpiredIterator
+
+    def __init__(self, per_call: int = 10_000) -> None:
+        self.shards: dict[str, Shard] = {}
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self._per_call = per_call
+        self._sequence = 10**55
+        self._iterators: dict[str, tuple[str, int]] = {}
+
+    def open(self, name: str, *parents: str) -> None:
+        """Add a shard; its parents are closed by that."""
+        self.shards[name] = Shard(*parents)
+        for parent in parents:
+            if parent in self.shards:
+                self.shards[parent].closed = True
+
+    def put(self, shard: str, *texts: str) -> None:
+        for text in texts:
+            self._sequence += 1
+            self.shards[shard].records.append((self._sequence, text.encode()))
+
+    def expire_iterators(self) -> None:
+        self._iterators.clear()
+
+    def list_shards(self, **request: Any) -> dict[str, Any]:
+        self.calls.append(("list_shards", request))
+        assert set(request) in ({"StreamName"}, {"NextToken"}), "Kinesis refuses a stream's name beside a token"
+        assert request.get("StreamName", "accounts") == "accounts"
+        start = int(request.get("NextToken", "0"))
+        names = list(self.shards)[start : start + SHARDS_PER_PAGE]
+        answer: dict[str, Any] = {"Shards": [{"ShardId": name, **self.shards[name].parents} for name in names]}
+        if start + SHARDS_PER_PAGE < len(self.shards):
+            answer["NextToken"] = str(start + SHARDS_PER_PAGE)
+        return answer
+
+    def get_shard_iterator(self, **request: Any) -> dict[str, str]:
+        self.calls.append(("get_shard_iterator", request))
+        assert request["StreamName"] == "accounts"
+        records = self.shards[request["ShardId"]].records
+        kind = request["ShardIteratorType"]
+        if kind == "AFTER_SEQUENCE_NUMBER":
+            after = int(request["StartingSequenceNumber"])
+            at = sum(sequence <= after for sequence, _ in records)
+        else:
+            assert "StartingSequenceNumber" not in request
+            at = {TRIM_HORIZON: 0, LATEST: len(records)}[kind]
+        return {"ShardIterator": self._iterator(request["ShardId"], at)}
+
+    def get_records(self, **request: Any) -> dict[str, Any]:
+        self.calls.append(("get_records", request))
+        if request["ShardIterator"] not in self._iterators:
+            raise ExpiredIterator
+        name, at = self._iterators[request["ShardIterator"]]
+        shard = self.shards[name]
+        assert request["Limit"] <= 10_000, "the most that Kinesis takes"
+        read = shard.records[at : at + min(request["Limit"], self._per_call)]
+        answer: dict[str, Any] = {
+            "Records": [{"SequenceNumber": str(sequence), "Data": data} for sequence, data in read]
+        }
+        end = at + len(read)
+        # What is at the end of a closed shard has no iterator to follow; some answers of AWS have it as null.
+        answer["NextShardIterator"] = None if shard.closed and end == len(shard.records) else self._iterator(name, end)
+        return answer
+
+    def asked(self, operation: str) -> list[dict[str, Any]]:
+        return [request for name, request in self.calls if name == operation]
+
+    def _iterator(self, shard: str, at: int) -> str:
+        iterator = f"{shard}@{at}#{len(self.calls)}"
+        self._iterators[iterator] = (shard, at)
+        return iterator

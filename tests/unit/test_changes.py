@@ -1,0 +1,140 @@
+"""What both decoders share: where a row stands, its record key, and what a record without a row becomes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from decimal import Decimal
+from typing import Any
+
+import pytest
+
+from headwater.contract.reading import parse_contract
+from headwater.lake.changes import (
+    ROW_TAGS,
+    BadRecord,
+    Decoded,
+    Identity,
+    columns_tagged,
+    epoch_digits,
+    plain_digits,
+    record_key,
+    without_row,
+)
+
+CONTRACT = parse_contract(
+    """
+table: things
+description: Key and partition share no column, and stand in another order than in the columns.
+source: {database: postgresql, table: shop.things}
+key: [second, first]
+partition_by: [month]
+buckets: 1
+columns:
+  - {name: month, type: string, source_type: text}
+  - {name: note, type: string, source_type: text}
+  - {name: first, type: int, source_type: integer}
+  - {name: second, type: string, source_type: text}
+""",
+    "things.yaml",
+)
+ROW = ["2024-01", "n", 1, "b"]
+
+
+def test_an_identity_knows_the_places_of_key_and_partition() -> None:
+    identity = Identity(CONTRACT)
+    assert (identity.key_at, identity.partition_at, identity.kept_at) == ([3, 2], [0], [0, 2, 3])
+
+
+def test_a_record_key_is_of_the_keys_columns_in_their_order() -> None:
+    assert Identity(CONTRACT).record_key(ROW) == '["b",1]'
+
+
+@pytest.mark.parametrize("at", [2, 3])
+def test_a_row_without_a_part_of_its_key_is_bad(at: int) -> None:
+    row: list[Any] = [*ROW]
+    row[at] = None
+    with pytest.raises(BadRecord, match=r"^key: found null in second, first, expected values$"):
+        Identity(CONTRACT).record_key(row)
+
+
+@pytest.mark.parametrize(
+    ("at", "value", "moved"), [(0, "2024-02", True), (0, None, True), (1, "m", False), (2, 2, True), (3, "c", True)]
+)
+def test_a_row_has_moved_where_key_or_partition_differ(at: int, value: Any, moved: bool) -> None:
+    new: list[Any] = [*ROW]
+    new[at] = value
+    assert Identity(CONTRACT).moved(ROW, new) is moved
+    assert Identity(CONTRACT).moved(new, ROW) is moved
+
+
+def test_a_row_that_changes_nothing_has_not_moved() -> None:
+    assert Identity(CONTRACT).moved(ROW, [*ROW]) is False
+
+
+def test_epochs_have_four_digits_so_that_texts_compare_as_numbers() -> None:
+    assert [epoch_digits(epoch) for epoch in (0, 1, 12, 9999)] == ["0000", "0001", "0012", "9999"]
+    for epoch in (-1, 10_000):
+        with pytest.raises(ValueError, match=f"^epoch: found {epoch}, expected 0 to 9999$"):
+            epoch_digits(epoch)
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        ([1, "a"], '[1,"a"]'),
+        (["1", "a"], '["1","a"]'),
+        (['a","b', "é"], '["a\\",\\"b","é"]'),
+        ([Decimal("1.50"), Decimal("-0.00"), Decimal("1E+3"), Decimal("100")], '["1.5","0","1000","100"]'),
+        ([b"\x00\xff"], '["AP8="]'),
+        ([dt.date(2024, 2, 29)], '["2024-02-29"]'),
+        ([], "[]"),
+    ],
+)
+def test_a_record_key_is_a_json_array(values: list[Any], key: str) -> None:
+    assert record_key(values) == key
+    assert len(json.loads(key)) == len(values)
+
+
+@pytest.mark.parametrize(
+    ("number", "text"),
+    [
+        ("0", "0"),
+        ("0E-10", "0"),
+        ("-0", "0"),
+        ("10", "10"),
+        ("1E+2", "100"),
+        ("1.10", "1.1"),
+        ("2.00", "2"),
+        ("100.0", "100"),
+        ("-0.050", "-0.05"),
+        ("1234567890123456789012345678901234567890.10", "1234567890123456789012345678901234567890.1"),
+    ],
+)
+def test_one_number_has_one_text_with_all_its_digits(number: str, text: str) -> None:
+    assert plain_digits(Decimal(number)) == text
+
+
+def test_a_batch_has_a_rows_columns_and_those_of_a_record_without_a_row() -> None:
+    columns = columns_tagged(CONTRACT)
+    lake = [name for name, _ in CONTRACT.lake_columns()]
+    assert [name for name, _ in columns] == [*lake, "_floor", "_reason", "_raw"]
+    assert columns[:4] == [("month", "string"), ("note", "string"), ("first", "int"), ("second", "string")]
+    assert columns[-3:] == [("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
+    assert len((*ROW, *ROW_TAGS)) == len(ROW) + 3
+    assert ROW_TAGS == (None, None, None)
+
+
+def test_a_record_without_a_row_has_its_floor_its_reason_and_what_is_kept_of_it() -> None:
+    assert without_row(2) == (None, None, None, None, None)
+    assert without_row(2, "floor", "reason", "raw") == (None, None, "floor", "reason", "raw")
+    assert without_row(1, reason="reason", raw="raw") == (None, None, "reason", "raw")
+
+
+def test_a_bad_record_tells_why_and_what_it_still_does_to_other_rows() -> None:
+    bad = BadRecord("reason")
+    assert (str(bad), bad.floor, bad.buried) == ("reason", None, ())
+    buried = (("row",),)
+    ends = BadRecord("reason", "floor", buried)
+    assert (str(ends), ends.floor, ends.buried) == ("reason", "floor", buried)
+    assert Decoded() == ((), None)

@@ -1,0 +1,208 @@
+"""Reading a Kinesis stream across reshards, expired iterators and pages, over an API that answers as Kinesis does."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.lake.kinesis import LATEST, NOTHING_READ, READ_TO_END, TRIM_HORIZON, KinesisStream
+from tests.kinesis_api import ARN, SHARDS_PER_PAGE, Kinesis
+
+MOST = 10**6
+
+
+def reader(kinesis: Kinesis, start: str = TRIM_HORIZON) -> KinesisStream:
+    return KinesisStream(kinesis, ARN, start)
+
+
+def once(stream: KinesisStream, cursor: dict[str, int], most: int = MOST) -> tuple[list[str], dict[str, int]]:
+    """The texts of one read, and the cursor after it."""
+    records, reached = stream.read(cursor, most)
+    return [record.data.decode() for record in records], reached
+
+
+def drained(stream: KinesisStream, cursor: dict[str, int] | None = None) -> tuple[list[str], dict[str, int]]:
+    """All texts in the order in which they are read, and the cursor after them."""
+    texts: list[str] = []
+    reached = cursor or {}
+    while True:
+        read, reached = once(stream, reached)
+        if not read:
+            return texts, reached
+        texts += read
+
+
+def test_a_record_tells_its_shard_and_sequence_number_and_moves_the_cursor() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a", "b")
+    records, cursor = reader(kinesis).read({}, MOST)
+    assert [(record.data, record.shard) for record in records] == [(b"a", "shard-0"), (b"b", "shard-0")]
+    assert [record.sequence for record in records] == [str(10**55 + 1), str(10**55 + 2)]
+    assert cursor == {"accounts/shard-0": 10**55 + 2}
+    assert [request["Limit"] for request in kinesis.asked("get_records")] == [10_000]
+
+
+def test_a_new_reader_goes_on_after_the_cursor_and_the_same_one_where_it_was() -> None:
+    kinesis = Kinesis(per_call=2)
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a", "b", "c")
+    first = reader(kinesis)
+    texts, cursor = once(first, {})
+    assert texts == ["a", "b"]
+    assert once(reader(kinesis), cursor)[0] == ["c"]
+    before = len(kinesis.asked("get_shard_iterator"))
+    assert once(first, cursor)[0] == ["c"]
+    assert len(kinesis.asked("get_shard_iterator")) == before, "an iterator that follows costs no call of its own"
+
+
+def test_a_silent_shard_is_noted_and_read_from_its_beginning_later() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    texts, cursor = once(reader(kinesis), {})
+    assert (texts, cursor) == ([], {"accounts/shard-0": NOTHING_READ})
+    kinesis.put("shard-0", "a")
+    texts, cursor = once(reader(kinesis, LATEST), cursor)
+    assert texts == ["a"]
+    assert once(reader(kinesis), cursor) == ([], cursor)
+
+
+def test_a_shard_of_a_split_waits_until_its_parent_is_read_to_its_end() -> None:
+    kinesis = Kinesis(per_call=2)
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a", "b", "c")
+    kinesis.open("shard-1", "shard-0")
+    kinesis.open("shard-2", "shard-0")
+    kinesis.put("shard-1", "d")
+    kinesis.put("shard-2", "e")
+    stream = reader(kinesis)
+    texts, cursor = once(stream, {})
+    assert (texts, set(cursor)) == (["a", "b"], {"accounts/shard-0"})
+    texts, cursor = once(stream, cursor)
+    assert texts == ["c", "d", "e"]
+    assert cursor["accounts/shard-0"] == READ_TO_END
+
+
+@pytest.mark.parametrize("slow", ["shard-0", "shard-1"])
+def test_a_merged_shard_waits_for_both_of_its_parents(slow: str) -> None:
+    kinesis = Kinesis(per_call=2)
+    kinesis.open("shard-0")
+    kinesis.open("shard-1")
+    kinesis.put("shard-0", "a")
+    kinesis.put("shard-1", "b")
+    kinesis.put(slow, "c", "d")
+    kinesis.open("shard-2", "shard-0", "shard-1")
+    kinesis.put("shard-2", "e")
+    stream = reader(kinesis)
+    texts, cursor = once(stream, {})
+    assert "e" not in texts
+    texts += drained(stream, cursor)[0]
+    assert sorted(texts) == ["a", "b", "c", "d", "e"]
+    assert texts[-1] == "e"
+
+
+def test_a_shard_that_is_read_to_its_end_is_asked_for_nothing_more() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    kinesis.open("shard-1", "shard-0")
+    cursor = drained(reader(kinesis))[1]
+    assert cursor == {"accounts/shard-0": READ_TO_END, "accounts/shard-1": NOTHING_READ}
+    kinesis.calls.clear()
+    once(reader(kinesis), cursor)
+    assert {request["ShardId"] for request in kinesis.asked("get_shard_iterator")} == {"shard-1"}
+
+
+def test_a_shard_whose_parents_are_older_than_the_retention_is_read_and_theirs_leave_the_cursor() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-7", "shard-1", "shard-2")
+    kinesis.put("shard-7", "a")
+    texts, cursor = once(reader(kinesis), {"accounts/shard-1": READ_TO_END, "accounts/shard-2": 5, "other/shard-7": 1})
+    assert texts == ["a"]
+    assert cursor == {"accounts/shard-7": 10**55 + 1}
+
+
+def test_parents_are_read_first_in_whatever_order_the_shards_are_listed() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-2", "shard-0")
+    kinesis.put("shard-2", "b")
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    kinesis.shards["shard-0"].closed = True
+    assert once(reader(kinesis), {})[0] == ["a", "b"]
+
+
+def test_all_pages_of_shards_are_read() -> None:
+    kinesis = Kinesis()
+    for number in range(2 * SHARDS_PER_PAGE + 1):
+        kinesis.open(f"shard-{number}")
+        kinesis.put(f"shard-{number}", str(number))
+    assert once(reader(kinesis), {})[0] == ["0", "1", "2", "3", "4"]
+    assert len(kinesis.asked("list_shards")) == 3
+
+
+def test_an_expired_iterator_is_replaced_after_the_cursor() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a", "b")
+    stream = reader(kinesis)
+    cursor = once(stream, {})[1]
+    kinesis.put("shard-0", "c")
+    kinesis.expire_iterators()
+    texts, cursor = once(stream, cursor)
+    assert texts == ["c"]
+    kinesis.put("shard-0", "d")
+    assert once(stream, cursor)[0] == ["d"]
+
+
+def test_an_iterator_that_expires_before_the_first_record_begins_at_the_start_again() -> None:
+    for start, expected in ((TRIM_HORIZON, ["a"]), (LATEST, [])):
+        kinesis = Kinesis()
+        kinesis.open("shard-0")
+        stream = reader(kinesis, start)
+        once(stream, {})
+        kinesis.put("shard-0", "a")
+        kinesis.expire_iterators()
+        assert once(stream, {})[0] == expected
+
+
+def test_the_latest_position_leaves_out_what_was_there_before() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "old")
+    stream = reader(kinesis, LATEST)
+    assert once(stream, {})[0] == []
+    kinesis.put("shard-0", "new")
+    assert once(stream, {})[0] == ["new"]
+
+
+@pytest.mark.parametrize("committed", [True, False])
+def test_shards_of_a_later_reshard_are_read_from_their_beginning_also_where_reading_began_at_the_latest(
+    committed: bool,
+) -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    stream = reader(kinesis, LATEST)
+    cursor = once(stream, {})[1]
+    if committed:
+        kinesis.put("shard-0", "a")
+        texts, cursor = once(stream, cursor)
+        assert texts == ["a"]
+    kinesis.open("shard-1", "shard-0")
+    kinesis.open("shard-2", "shard-0")
+    kinesis.put("shard-1", "b")
+    kinesis.put("shard-2", "c")
+    # The caller keeps the cursor in its commits, and what holds no record makes none.
+    assert once(stream, cursor if committed else {})[0] == ["b", "c"]
+
+
+def test_a_read_ends_with_the_shard_that_reaches_the_bytes() -> None:
+    kinesis = Kinesis()
+    for number, texts in enumerate((("a", "bb"), ("ccc",), ("d",))):
+        kinesis.open(f"shard-{number}")
+        kinesis.put(f"shard-{number}", *texts)
+    stream = reader(kinesis)
+    texts_read, cursor = once(stream, {}, most=4)
+    assert texts_read == ["a", "bb", "ccc"]
+    assert set(cursor) == {"accounts/shard-0", "accounts/shard-1"}
+    assert once(reader(kinesis), {}, most=3)[0] == ["a", "bb"]
+    assert once(stream, cursor)[0] == ["d"]

@@ -1,0 +1,189 @@
+"""Landing objects as the sink leaves them, listed after a cursor and read line by line."""
+
+from __future__ import annotations
+
+import gzip
+import itertools
+from typing import Any
+
+import boto3
+import pytest
+
+from headwater.lake import landing as landing_module
+from headwater.lake.landing import Landing, LandingGap, LandingObject, cursor_after, read_lines
+from tests.unit.conftest import BUCKET
+
+MOST = 10**9
+_folders = itertools.count()
+
+
+class Landed:
+    """The landing objects of one topic in a prefix of its own."""
+
+    def __init__(self, s3: Any) -> None:
+        self.s3 = s3
+        self.prefix = f"landing-{next(_folders)}"
+
+    def put(self, partition: int | str, first: int, next_: int | str | None, lines: list[str] | None = None) -> str:
+        """Put an object and return its key; ``next_`` is the offset after its last one."""
+        key = f"{self.prefix}/t.orders/{partition}/{first:020d}.jsonl.gz"
+        metadata = {} if next_ is None else {"next-offset": str(next_)}
+        content = "".join(f"{line}\n" for line in lines or [f"{partition}:{first}"])
+        self.s3.put_object(Bucket=BUCKET, Key=key, Body=gzip.compress(content.encode()), Metadata=metadata)
+        return key
+
+    def after(self, cursor: dict[str, int], most_bytes: int = MOST) -> list[LandingObject]:
+        return Landing(self.s3, f"s3://{BUCKET}/{self.prefix}/", "t.orders").after(cursor, most_bytes)
+
+    def ranges(self, cursor: dict[str, int], most_bytes: int = MOST) -> list[tuple[str, int, int]]:
+        return [(landed.source, landed.first, landed.next) for landed in self.after(cursor, most_bytes)]
+
+
+@pytest.fixture
+def landed(s3: Any) -> Landed:
+    return Landed(s3)
+
+
+def test_objects_come_in_the_order_of_partitions_and_offsets(landed: Landed) -> None:
+    for partition in (10, 9, 0):
+        landed.put(partition, 3, 7)
+        landed.put(partition, 0, 3)
+    assert landed.ranges({}) == [
+        ("t.orders/0", 0, 3),
+        ("t.orders/0", 3, 7),
+        ("t.orders/9", 0, 3),
+        ("t.orders/9", 3, 7),
+        ("t.orders/10", 0, 3),
+        ("t.orders/10", 3, 7),
+    ]
+
+
+def test_an_object_tells_where_it_is_and_how_large(landed: Landed) -> None:
+    key = landed.put(0, 5, 8)
+    size = landed.s3.head_object(Bucket=BUCKET, Key=key)["ContentLength"]
+    assert landed.after({}) == [LandingObject(BUCKET, key, "t.orders/0", 5, 8, size)]
+
+
+def test_only_what_is_after_the_cursor_is_listed(landed: Landed) -> None:
+    for first in (0, 1, 2):
+        landed.put(0, first, first + 1)
+    landed.put(1, 0, 1)
+    assert landed.ranges({"t.orders/0": 0, "t.orders/1": 1}) == [(f"t.orders/{0}", n, n + 1) for n in (0, 1, 2)]
+    assert landed.ranges({"t.orders/0": 1, "t.orders/1": 1}) == [("t.orders/0", 1, 2), ("t.orders/0", 2, 3)]
+    assert landed.ranges({"t.orders/0": 3, "t.orders/1": 1}) == []
+
+
+def test_the_first_object_of_a_partition_may_begin_anywhere(landed: Landed) -> None:
+    landed.put(0, 40, 41)
+    assert landed.ranges({}) == [("t.orders/0", 40, 41)]
+
+
+def test_a_gap_after_the_cursor_stops_and_says_what_is_missing_and_what_to_do(landed: Landed) -> None:
+    key = landed.put(3, 12, 15)
+    with pytest.raises(LandingGap) as stopped:
+        landed.after({"t.orders/3": 10})
+    assert str(stopped.value) == (
+        f"s3://{BUCKET}/{key}: found 12 as first offset, expected 10: landing objects of t.orders/3 are missing. "
+        "Restore them; or move the table away, take a new landing prefix and a new snapshot, and raise the epoch."
+    )
+
+
+@pytest.mark.parametrize("cursor", [{}, {"t.orders/0": 0}])
+def test_a_gap_within_a_batch_stops_too(landed: Landed, cursor: dict[str, int]) -> None:
+    landed.put(0, 0, 2)
+    landed.put(0, 3, 4)
+    with pytest.raises(LandingGap, match=r"found 3 as first offset, expected 2: landing objects of t\.orders/0"):
+        landed.after(cursor)
+
+
+def test_an_object_that_overlaps_another_stops(landed: Landed) -> None:
+    landed.put(0, 0, 5)
+    landed.put(0, 3, 8)
+    with pytest.raises(LandingGap, match="found 3 as first offset, expected 5"):
+        landed.after({})
+
+
+def test_a_batch_ends_in_each_partition_with_the_object_that_reaches_the_bytes(landed: Landed) -> None:
+    for partition in (0, 1):
+        for first in (0, 1, 2):
+            landed.put(partition, first, first + 1, ["x"])
+    (size,) = {entry.size for entry in landed.after({})}
+    firsts = [(f"t.orders/{partition}", first, first + 1) for partition in (0, 1) for first in (0, 1, 2)]
+    assert landed.ranges({}, most_bytes=2 * size + 1) == firsts
+    assert landed.ranges({}, most_bytes=2 * size) == [firsts[at] for at in (0, 1, 3, 4)]
+    assert landed.ranges({}, most_bytes=1) == [firsts[0], firsts[3]]
+
+
+def test_what_the_sink_did_not_write_is_passed_over_or_stops(landed: Landed) -> None:
+    landed.put(0, 0, 1)
+    for folder in ("backup", "0X"):
+        landed.put(folder, 7, 9)
+    for name in ("0/notes.txt", "0/00000000000000000000.jsonl"):
+        landed.s3.put_object(Bucket=BUCKET, Key=f"{landed.prefix}/t.orders/{name}", Body=b"")
+    landed.s3.put_object(Bucket=BUCKET, Key=f"{landed.prefix}/t.orders2/0/{0:020d}.jsonl.gz", Body=b"")
+    assert landed.ranges({}) == [("t.orders/0", 0, 1)]
+    for metadata in (None, "", "1x"):
+        key = landed.put(0, 1, metadata)
+        with pytest.raises(LandingGap) as stopped:
+            landed.after({})
+        assert str(stopped.value) == (
+            f"s3://{BUCKET}/{key}: no next-offset in its metadata: not written by the S3 sink"
+        )
+
+
+def test_a_file_that_is_no_landing_object_takes_none_of_a_batchs_bytes(landed: Landed) -> None:
+    landed.s3.put_object(Bucket=BUCKET, Key=f"{landed.prefix}/t.orders/0/{0:020d}.copy", Body=b"x" * 1000)
+    landed.put(0, 0, 1)
+    landed.put(0, 1, 2)
+    assert landed.ranges({}, most_bytes=900) == [("t.orders/0", 0, 1), ("t.orders/0", 1, 2)]
+
+
+def test_a_bucket_without_a_prefix_and_a_topic_without_objects(landed: Landed) -> None:
+    assert Landing(landed.s3, f"s3://{BUCKET}", "t.none").after({}, MOST) == []
+    landed.s3.put_object(Bucket=BUCKET, Key=f"t.root/0/{0:020d}.jsonl.gz", Body=b"", Metadata={"next-offset": "1"})
+    (only,) = Landing(landed.s3, f"s3://{BUCKET}", "t.root").after({}, MOST)
+    assert (only.key, only.source) == (f"t.root/0/{0:020d}.jsonl.gz", "t.root/0")
+
+
+def test_the_cursor_after_a_batch_keeps_what_the_batch_does_not_touch(landed: Landed) -> None:
+    landed.put(0, 0, 2)
+    landed.put(0, 2, 7)
+    landed.put(1, 0, 1)
+    before = {"t.orders/0": 0, "t.orders/5": 9}
+    assert cursor_after(before, landed.after({})) == {"t.orders/0": 7, "t.orders/1": 1, "t.orders/5": 9}
+    assert before == {"t.orders/0": 0, "t.orders/5": 9}
+
+
+def test_lines_are_read_in_order_with_their_source_and_without_line_feeds(
+    landed: Landed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(_: str) -> Any:
+        raise AssertionError("a client was given")
+
+    monkeypatch.setattr(boto3, "client", refuse)
+    landing_module._worker_client.cache_clear()
+    landed.put(0, 0, 2, ['{"a": "Köln"}', "", "text X \t "])
+    landed.put(1, 0, 1, ["X" * (landing_module._CHUNK_BYTES * 2 + 3)])
+    lines = list(read_lines(iter(landed.after({})), landed.s3))
+    texts = ['{"a": "Köln"}', "", "text X \t "]
+    assert lines[:3] == [("t.orders/0", text) for text in texts]
+    assert [(source, len(line)) for source, line in lines[3:]] == [("t.orders/1", landing_module._CHUNK_BYTES * 2 + 3)]
+
+
+def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
+    landed.put(0, 0, 1, ["a"])
+    landed.put(0, 1, 2, ["b"])
+    made: list[str] = []
+
+    def client(service: str) -> Any:
+        made.append(service)
+        return landed.s3
+
+    monkeypatch.setattr(boto3, "client", client)
+    landing_module._worker_client.cache_clear()
+    try:
+        for _ in range(2):
+            assert [line for _, line in read_lines(iter(landed.after({})))] == ["a", "b"]
+    finally:
+        landing_module._worker_client.cache_clear()
+    assert made == ["s3"]

@@ -1,0 +1,70 @@
+"""Change the code in every small way that mutmut knows, and fail where the tests see no difference.
+
+``tools/mutants.py [MODULE …]``: all modules of ``[tool.mutmut]`` in pyproject.toml, or some, such as ``lease``. Mutants
+that mean the same as the code are listed with the reason in reviewed/equivalent_mutants.txt.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+LAKE = ROOT / "mutants" / "headwater" / "lake"
+MUTMUT = [sys.executable, "-m", "mutmut"]
+SURVIVED = (0, 33, None)
+"""mutmut's numbers for: the tests passed, no test runs the function, not tried."""
+
+
+def equivalent() -> set[tuple[str, str]]:
+    """The line of the code and of the mutant, of each mutant that the list has."""
+    pairs, old = set(), ""
+    for line in (ROOT / "reviewed" / "equivalent_mutants.txt").read_text().splitlines():
+        if line.startswith("- "):
+            old = line[2:]
+        elif line.startswith("+ "):
+            pairs.add((old, line[2:]))
+    return pairs
+
+
+def change(mutant: str) -> tuple[str, str]:
+    """The lines that a mutant changes, and what they become, each joined to one."""
+    shown = subprocess.run([*MUTMUT, "show", mutant], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    lines = [line for line in shown.splitlines() if line[:1] in "+-" and line[:3] not in ("+++", "---")]
+    old, new = ([line[1:].strip() for line in lines if line[0] == sign] for sign in "-+")
+    return " ".join(old), " ".join(new)
+
+
+def main(modules: list[str]) -> int:
+    """Run mutmut module by module; 0 where every mutant was killed or is known as equivalent."""
+    known = equivalent()
+    left, untried = 0, False
+    mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    for module in modules or [Path(file).stem for file in mutated]:
+        began = time.monotonic()
+        command = [*MUTMUT, "run", "--max-children", os.environ.get("PROCESSES", "2"), f"headwater.lake.{module}.*"]
+        ran = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+        meta = LAKE / f"{module}.py.meta"
+        results = json.loads(meta.read_text())["exit_code_by_key"] if meta.exists() else {}
+        if not results or None in results.values():
+            untried = True
+            sys.stdout.write(ran.stdout[-2000:] + ran.stderr[-2000:])
+        survivors = {mutant: change(mutant) for mutant, code in results.items() if code in SURVIVED}
+        unknown = {mutant: pair for mutant, pair in survivors.items() if pair not in known}
+        left += len(unknown)
+        killed, same = len(results) - len(survivors), len(survivors) - len(unknown)
+        counts = f"{len(results)} mutants, {killed} killed, {same} equivalent, {len(unknown)} left"
+        sys.stdout.write(f"{module}: {counts}, {time.monotonic() - began:.0f} s\n")
+        for mutant, (old, new) in unknown.items():
+            sys.stdout.write(f"  {mutant}\n  - {old}\n  + {new}\n")
+        sys.stdout.flush()
+    return 1 if left or untried else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
