@@ -39,7 +39,7 @@ from tests.lake.readers import comparable, read_by_hudi_015, read_by_writer
 from tests.s3_cut import S3Cut
 
 BUCKET = "headwater-histories"
-KEYS_PER_TABLE = 500
+KEYS_PER_TABLE = 1000
 HOUR = 3600 * 10**6
 # What the shipped settings do once in twenty commits happens all the time in half of the tables.
 HASTY = {
