@@ -82,7 +82,8 @@ class Commit:
 
 
 class ProgressMissing(RuntimeError):
-    """A table has commits but no cursor: going on would read everything again or skip something."""
+    """A table has commits but no cursor, or has lost its properties: going on would read everything again or skip
+    something."""
 
 
 class HudiTable:
@@ -190,14 +191,35 @@ class HudiTable:
         config.update(client.getStorage(), client.getMetaPath(), properties)
 
     def _meta_client(self) -> Any:
+        """Hudi's view of the table, or None where there is none yet. Raises ProgressMissing."""
         jvm: Any = self.spark.sparkContext._jvm
         configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
-        path = jvm.org.apache.hadoop.fs.Path(f"{self.uri}/.hoodie/hoodie.properties")
-        if not path.getFileSystem(configuration).exists(path):
+        folder = jvm.org.apache.hadoop.fs.Path(f"{self.uri}/.hoodie")
+        files = folder.getFileSystem(configuration)
+        has_properties = files.exists(jvm.org.apache.hadoop.fs.Path(folder, "hoodie.properties"))
+        # Hudi replaces its properties by way of a backup.
+        if not has_properties and not files.exists(jvm.org.apache.hadoop.fs.Path(folder, "hoodie.properties.backup")):
+            self._clear(files, folder)
             return None
         storage = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
         builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
-        return builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
+        client = builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
+        if not has_properties:
+            # Readers such as Athena do not look for the backup.
+            jvm.org.apache.hudi.common.table.HoodieTableConfig.recover(client.getStorage(), client.getMetaPath())
+        return client
+
+    def _clear(self, files: Any, folder: Any) -> None:
+        """Remove what a crash within the table's creation left behind: Hudi takes the empty folder for a table. Raises
+        ProgressMissing where it is not empty."""
+        if not files.exists(folder):
+            return
+        if files.listFiles(folder, True).hasNext():
+            raise ProgressMissing(
+                f"{self.uri}/.hoodie: found a timeline without hoodie.properties. Restore that file; or move the table "
+                "away and start again with a raised epoch."
+            )
+        files.delete(folder, True)
 
 
 def widens(old: Type, new: Type) -> bool:

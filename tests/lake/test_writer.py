@@ -14,6 +14,8 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.landing import LandingGap
 from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.s3_uri import split_uri
+from headwater.lake.table import ProgressMissing
 from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
 
 
@@ -214,3 +216,45 @@ def test_the_next_commit_finds_its_cursor_behind_compactions(pipeline: Pipeline)
         Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
     )
     assert [entry for entry in timeline["Contents"] if entry["Key"].endswith(".commit")], "no compaction took place"
+
+
+def test_a_crash_within_the_creation_of_the_table_costs_nothing(pipeline: Pipeline) -> None:
+    bucket, folder = split_uri(f"{pipeline.lake}/accounts/.hoodie")
+    for name in ("", "archived/", ".temp/"):
+        pipeline.s3.put_object(Bucket=bucket, Key=f"{folder}/{name}", Body=b"")
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    assert pipeline.alive() == [account(1)]
+
+
+def test_a_crash_while_the_tables_properties_are_replaced_costs_nothing(pipeline: Pipeline) -> None:
+    """Hudi writes a backup, removes the file, and writes it anew."""
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    properties = move_properties(pipeline, ".backup")
+    pipeline.land(event("c", 20, after=account(2)))
+    pipeline.drain()
+    assert pipeline.alive() == [account(1), account(2)]
+    commits = [entry["changes"] for entry in pipeline.events if entry["event"] == "commit"]
+    assert commits == [1, 1], "the landed changes were read again"
+    assert pipeline.s3.get_object(Bucket=BUCKET, Key=properties)
+
+
+def test_a_table_that_has_lost_its_properties_is_left_alone(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    move_properties(pipeline, ".elsewhere")
+    bucket, folder = split_uri(f"{pipeline.lake}/accounts")
+    before = pipeline.s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"]
+    with pytest.raises(ProgressMissing, match=r"found a timeline without hoodie\.properties"):
+        pipeline.writer()
+    assert pipeline.s3.list_objects_v2(Bucket=bucket, Prefix=folder)["KeyCount"] == before
+
+
+def move_properties(pipeline: Pipeline, suffix: str) -> str:
+    """Give hoodie.properties another name, and return the key that it had."""
+    bucket, folder = split_uri(f"{pipeline.lake}/accounts/.hoodie")
+    key = f"{folder}/hoodie.properties"
+    pipeline.s3.copy_object(Bucket=bucket, Key=key + suffix, CopySource={"Bucket": bucket, "Key": key})
+    pipeline.s3.delete_object(Bucket=bucket, Key=key)
+    return key
