@@ -609,3 +609,22 @@ def test_a_refused_line_buries_what_stood_before_it() -> None:
     buried, bad = decode_lines(iter([("t/0", json.dumps(line))]), PostgresDecoder(STRICT))
     assert (buried[NAMES.index("_deleted")], buried[-2]) == (True, None)
     assert bad[-2].startswith("amount: found")
+
+
+@pytest.mark.parametrize("levels", [101, 400, 2_000, 50_000])
+def test_a_document_that_is_too_deep_costs_its_columns_and_is_kept_whole(levels: int) -> None:
+    deep = '{"address":{"city":"Bonn"},"more":' + "[" * levels + "]" * levels + "}"
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "payload": deep})))
+    assert (row["city"], row["lines"], row["_unfit"]) == (None, None, ["city", "lines"])
+    assert json.loads(row["_rest"]) == {"payload": deep}
+    # A document that no column names is a text from the beginning.
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "unnamed": deep})))
+    assert (row["city"], row["_unfit"], json.loads(row["_rest"])) == ("Köln", None, {"unnamed": deep})
+
+
+def test_an_integer_longer_than_python_reads_costs_nothing_beside_it() -> None:
+    digits = "7" * 5_000
+    payload = f'{{"address":{{"city":"Bonn"}},"lines":[{{"price":{digits}}}],"more":{digits}}}'
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "payload": payload})))
+    assert (row["city"], row["lines"], row["_unfit"]) == ("Bonn", None, ["lines"])
+    assert row["_rest"] == f'{{"payload.lines":[{{"price":{digits}}}],"payload.more":{digits}}}'

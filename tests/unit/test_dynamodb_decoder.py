@@ -646,6 +646,16 @@ def test_what_is_not_of_its_types_form_does_not_fit(column: str, value: Any) -> 
     assert only(decode(insert({**ITEM, column: value})))["_unfit"] == [column]
 
 
+def test_a_value_as_deep_as_dynamodb_allows_is_taken() -> None:
+    deep: Any = {"N": "1"}
+    for level in range(32):
+        deep = {"L": [deep]} if level % 2 else {"M": {"a": deep}}
+    settings = {"M": {"a": deep["L"][0]}}
+    row = only(decode(insert({**ITEM, "settings": settings, "free": deep})))
+    assert (json.loads(row["settings"]), row["_unfit"]) == (settings, None)
+    assert json.loads(row["_rest"]) == {"free": deep}
+
+
 def test_an_item_that_stays_in_its_month_is_one_row() -> None:
     assert len(decode(record(new={**ITEM, "since": {"S": "2024-02-01"}})).rows) == 1
 
