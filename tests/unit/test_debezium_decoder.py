@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import hashlib
 import json
 import re
+import uuid
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -313,6 +315,48 @@ def test_an_untouched_toasted_value_is_that_of_the_before_image() -> None:
     assert only(decode(envelope("u", before=ROW, after=toasted)))["month"] == "2024-01"
 
 
+_LETTERS = [ord(letter) for letter in TOAST_PLACEHOLDER]
+_IN_HEX = TOAST_PLACEHOLDER.encode().hex()
+_MD5 = hashlib.md5(TOAST_PLACEHOLDER.encode(), usedforsecurity=False).digest()
+_AS_UUID = str(uuid.UUID(bytes=_MD5, version=3))  # as Java makes it
+PLACEHOLDERS = [
+    TOAST_PLACEHOLDER,
+    _IN_HEX,
+    [TOAST_PLACEHOLDER],
+    [_IN_HEX],
+    [_AS_UUID],
+    _LETTERS,
+    [float(letter) for letter in _LETTERS],
+    {TOAST_PLACEHOLDER: TOAST_PLACEHOLDER},
+    {TOAST_PLACEHOLDER: None},
+    json.dumps({TOAST_PLACEHOLDER: TOAST_PLACEHOLDER}, separators=(",", ":")),
+]
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+@pytest.mark.parametrize("column", ["unnamed", "tags", "payload"])
+def test_every_spelling_of_the_placeholder_is_known_in_every_column(column: str, placeholder: Any) -> None:
+    old = {"unnamed": ["a"], "tags": ["b"], "payload": '{"address":{"city":"Bonn"}}'}[column]
+    kept = only(decode(envelope("u", before={**ROW, column: old}, after={**ROW, column: placeholder})))
+    assert kept == only(decode(envelope("u", before=ROW, after={**ROW, column: old})))
+    for before in (None, placeholder):
+        changed = envelope("u", before={**ROW, column: before}, after={**ROW, column: placeholder})
+        row = only(decode(changed))
+        assert (row["_unfit"], row["_rest"]) == ({"payload": ["city", "lines"]}.get(column, [column]), None)
+    inserted = envelope("c", after={**ROW, column: placeholder})
+    if column == "unnamed":
+        assert json.loads(only(decode(inserted))["_rest"]) == {"unnamed": placeholder}
+        assert only(decode(inserted, rekeyed=True))["_unfit"] == ["unnamed"]
+
+
+@pytest.mark.parametrize(
+    "value", [[], {}, "", 0, False, [0], [TOAST_PLACEHOLDER, "a"], {"a": TOAST_PLACEHOLDER}, f"{TOAST_PLACEHOLDER} "]
+)
+def test_what_is_only_like_the_placeholder_is_a_value(value: Any) -> None:
+    row = only(decode(envelope("u", before={**ROW, "unnamed": "a"}, after={**ROW, "unnamed": value})))
+    assert (row["_unfit"], json.loads(row["_rest"])) == (None, {"unnamed": value})
+
+
 @pytest.mark.parametrize(
     ("column", "placeholder", "unfit"),
     [
@@ -353,7 +397,6 @@ columns:
 """,
     "things.yaml",
 )
-_LETTERS = [ord(letter) for letter in TOAST_PLACEHOLDER]
 
 
 @pytest.mark.parametrize(
