@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater.contract.model import QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
-from headwater.lake.changes import NO_PARTITION, ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
+from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.exact_values import (
     DEFECTS,
     TOAST_PLACEHOLDER,
@@ -246,18 +246,21 @@ class PostgresDecoder:
         return self._finish(reading.values, tail, deleted=False, rest=reading.rest, unfit=reading.unfit)
 
     def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
-        """Take ``NO_PARTITION`` for a value that does not fit. Raises BadRecord where the image does not tell the key
-        or the partition, or the key does not fit."""
+        """Take a value that cannot be a partition for one that does not fit. Raises BadRecord where the image
+        does not tell the key or the partition, or the key does not fit."""
         for at, name, source, _ in self._identity_columns:
             if source not in image:
                 raise BadRecord(f"{name}: the source has no column {source}")
             if name in reading.unfit and (source in unknown or at in self._identity_of.key_at):
                 raise BadRecord(reading.unfit[name])
-            if reading.values[at] == NO_PARTITION and at in self._identity_of.partition_at:
+            if at not in self._identity_of.partition_at:
+                continue
+            defect = partition_defect(reading.values[at])
+            if defect is not None:
                 if at in self._identity_of.key_at:
-                    raise BadRecord(f"{name}: found '' as key and partition, expected a value")
+                    raise BadRecord(f"{name}, of the key: {defect}")
                 reading.values[at] = None
-                reading.refuse([name], Unfit("found '' as partition, expected a value"), (source,), image[source])
+                reading.refuse([name], Unfit(defect), (source,), image[source])
 
     def _place(self, image: Mapping[str, Any]) -> list[Any]:
         """Key and partition values of an image, all else None. A row whose partition value does not fit stands where
@@ -272,7 +275,7 @@ class PostgresDecoder:
                 values[at] = convert(image[source])
             except DEFECTS:
                 continue
-            if values[at] == NO_PARTITION and at in self._identity_of.partition_at:
+            if at in self._identity_of.partition_at and partition_defect(values[at]) is not None:
                 values[at] = None
         return values
 

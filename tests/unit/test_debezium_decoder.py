@@ -489,8 +489,24 @@ def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
     assert {len(text) for text in orders} == {46}
 
 
+UNPLACED = ["a" * 201, "ü" * 101, "a\nb", "\x7f", "__HIVE_DEFAULT_PARTITION__"]
+
+
+@pytest.mark.parametrize("month", UNPLACED)
+def test_a_partition_that_no_store_takes_is_unfit_and_refused_in_a_key(month: str) -> None:
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "month": month}), replace(CONTRACT, partition_by=())))
+    assert (row["month"], row["_unfit"]) == (month, None)
+    row = only(decode(envelope("c", after={**ROW, "month": month})))
+    assert (row["month"], row["_unfit"], json.loads(row["_rest"])) == (None, ["month"], {"month": month})
+    keyed = replace(CONTRACT, key=("id", *CONTRACT.partition_by))
+    with pytest.raises(BadRecord, match=r"month, of the key: found .* as partition"):
+        decode(envelope("c", after={**ROW, "month": month}), keyed)
+    with pytest.raises(BadRecord, match="key: found null"):
+        decode(envelope("d", before={**ROW, "month": month}), keyed)
+
+
 def test_a_row_whose_partition_does_not_fit_stands_where_one_without_it_does() -> None:
-    for month in (5, "", None):
+    for month in (5, "", None, *UNPLACED):
         unplaced = {**ROW, "month": month}
         assert places(decode(envelope("c", after=unplaced)).rows) == [("[1]", None, False)]
         assert places(decode(envelope("d", before=unplaced)).rows) == [("[1]", None, True)]
