@@ -7,6 +7,8 @@ One source record gives no row, one, or two (a row that left its place leaves a 
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
@@ -19,8 +21,9 @@ _ORDER_VERSIONS = {
     POSTGRESQL: 1,
     DYNAMODB: 2,  # 1 had what is now the digit behind the time before it
 }
-NO_PARTITION = ""
-"""Hudi has one partition for this text and for null, and Athena cannot tell them apart: only null may stand there."""
+_PARTITION_OF_NULL = "__HIVE_DEFAULT_PARTITION__"
+_PARTITION_BYTES = 200
+_CONTROL = re.compile("[\x00-\x1f\x7f]").search
 
 
 class BadRecord(ValueError):
@@ -101,6 +104,24 @@ def plain_digits(number: Decimal) -> str:
     """A number in digits alone, without an exponent or needless zeros: one text for one number."""
     text = format(number, "f") if number else "0"  # not normalize(), which rounds
     return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+def partition_defect(value: Any) -> str | None:
+    """Why a value cannot be the partition of a row, although it is one of its column; None where it can. Hudi has one
+    partition for null, for an empty text and for null's own name, and Athena cannot tell them apart: only null may
+    stand there. Others would end each try of their batch: S3 takes keys of 1024 bytes, and Hudi may write a byte as
+    three (``%20``); Glue's catalog takes partition values of 1024 characters, and no control characters."""
+    if not isinstance(value, str):
+        return None
+    if value == "":
+        return "found '' as partition, expected a value"
+    if value == _PARTITION_OF_NULL:
+        return f"found {value} as partition, expected a value: it stands for null"
+    if _CONTROL(value):
+        return f"found {json.dumps(value)[:80]} as partition, expected a text without control characters"
+    if len(value) > _PARTITION_BYTES // 4 and len(value.encode("utf-8", "surrogatepass")) > _PARTITION_BYTES:
+        return f"found {json.dumps(value)[:80]}... as partition, expected at most {_PARTITION_BYTES} bytes of UTF-8"
+    return None
 
 
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:

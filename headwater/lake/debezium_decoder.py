@@ -11,7 +11,7 @@ from typing import Any
 
 from headwater.contract.model import QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
-from headwater.lake.changes import NO_PARTITION, ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
+from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.exact_values import (
     DEFECTS,
     TOAST_PLACEHOLDER,
@@ -30,7 +30,19 @@ _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _REKEYED = ("__debezium.newkey", "__debezium.oldkey")
 """The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
-_PLACEHOLDER = (TOAST_PLACEHOLDER,)
+
+# How Debezium spells its TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these, of
+# its UUID (Java's nameUUIDFromBytes) or of its letters' codes. In Python, codes that are floats equal those that are
+# integers.
+_IN_HEX = TOAST_PLACEHOLDER.encode().hex()
+_PLACEHOLDER_TEXTS = frozenset({TOAST_PLACEHOLDER, _IN_HEX})
+_PLACEHOLDER_ARRAYS = (
+    [TOAST_PLACEHOLDER],
+    [_IN_HEX],
+    ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+    [ord(letter) for letter in TOAST_PLACEHOLDER],
+)
+_PLACEHOLDER_HSTORE = f'{{"{TOAST_PLACEHOLDER}":'
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
@@ -56,7 +68,6 @@ class PostgresDecoder:
         self._refuses = contract.on_unfit == QUARANTINE
         self._whole: list[tuple[int, str, str, Converter, Converter]] = []
         self._inside: dict[str, _Inside] = {}
-        self._placeholders: dict[str, Any] = {}
         for at, column in enumerate(contract.columns):
             source = column.path[0]
             is_nested = column.type.kind in ("struct", "array")
@@ -65,8 +76,7 @@ class PostgresDecoder:
             else:
                 streamed, queried = column_converter(column, snapshot=False), column_converter(column, snapshot=True)
                 self._whole.append((at, source, column.name, streamed, queried))
-            self._placeholders[source] = _placeholder(column.source_type)
-        self._known = set(self._placeholders)
+        self._known = {column.path[0] for column in contract.columns}
         self._columns_of = {
             source: [column.name for column in contract.columns if column.path[0] == source] for source in self._known
         }
@@ -193,15 +203,14 @@ class PostgresDecoder:
     def _without_placeholders(self, after: dict[str, Any], before: Any) -> tuple[dict[str, Any], list[str]]:
         """The after image with the untouched TOASTed values taken from the before image, and the columns whose values
         that does not have either: they are null."""
-        spellings = self._placeholders
         untouched = {
             name: before.get(name) if isinstance(before, dict) else None
             for name, value in after.items()
-            if value is not None and value in spellings.get(name, _PLACEHOLDER)
+            if _is_placeholder(value)
         }
         if not untouched:
             return after, []
-        unknown = [name for name, old in untouched.items() if old is None or old in spellings.get(name, _PLACEHOLDER)]
+        unknown = [name for name, old in untouched.items() if old is None or _is_placeholder(old)]
         return {**after, **untouched, **dict.fromkeys(unknown)}, unknown
 
     def _row(
@@ -237,18 +246,21 @@ class PostgresDecoder:
         return self._finish(reading.values, tail, deleted=False, rest=reading.rest, unfit=reading.unfit)
 
     def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
-        """Take ``NO_PARTITION`` for a value that does not fit. Raises BadRecord where the image does not tell the key
-        or the partition, or the key does not fit."""
+        """Take a value that cannot be a partition for one that does not fit. Raises BadRecord where the image
+        does not tell the key or the partition, or the key does not fit."""
         for at, name, source, _ in self._identity_columns:
             if source not in image:
                 raise BadRecord(f"{name}: the source has no column {source}")
             if name in reading.unfit and (source in unknown or at in self._identity_of.key_at):
                 raise BadRecord(reading.unfit[name])
-            if reading.values[at] == NO_PARTITION and at in self._identity_of.partition_at:
+            if at not in self._identity_of.partition_at:
+                continue
+            defect = partition_defect(reading.values[at])
+            if defect is not None:
                 if at in self._identity_of.key_at:
-                    raise BadRecord(f"{name}: found '' as key and partition, expected a value")
+                    raise BadRecord(f"{name}, of the key: {defect}")
                 reading.values[at] = None
-                reading.refuse([name], Unfit("found '' as partition, expected a value"), (source,), image[source])
+                reading.refuse([name], Unfit(defect), (source,), image[source])
 
     def _place(self, image: Mapping[str, Any]) -> list[Any]:
         """Key and partition values of an image, all else None. A row whose partition value does not fit stands where
@@ -263,7 +275,7 @@ class PostgresDecoder:
                 values[at] = convert(image[source])
             except DEFECTS:
                 continue
-            if values[at] == NO_PARTITION and at in self._identity_of.partition_at:
+            if at in self._identity_of.partition_at and partition_defect(values[at]) is not None:
                 values[at] = None
         return values
 
@@ -335,14 +347,15 @@ def _source_time(source: Mapping[str, Any]) -> dt.datetime:
     return _EPOCH_START + dt.timedelta(microseconds=micros)
 
 
-def _placeholder(source_type: str | None) -> tuple[Any, ...]:
-    """How Debezium spells its TOAST placeholder in a column of that type."""
-    text = TOAST_PLACEHOLDER
-    source = SourceType.parse(source_type or "")
-    if source.array:
-        # Arrays of numbers have the letters' codes. In Python, those of floats equal those of integers.
-        return ([text], [ord(letter) for letter in text], text)
-    return (text.encode().hex(), text) if source.base == "bytea" else (text,)
+def _is_placeholder(value: Any) -> bool:
+    """Whether a value is the TOAST placeholder, in the spelling of whatever type: of a column that no contract names,
+    the type is not known."""
+    kind = type(value)
+    if kind is str:
+        return value in _PLACEHOLDER_TEXTS or value.startswith(_PLACEHOLDER_HSTORE)
+    if kind is list:
+        return value in _PLACEHOLDER_ARRAYS
+    return kind is dict and len(value) == 1 and TOAST_PLACEHOLDER in value
 
 
 class _Inside:

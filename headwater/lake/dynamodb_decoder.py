@@ -21,7 +21,7 @@ import msgspec
 from msgspec import Raw
 
 from headwater.contract.model import QUARANTINE, Contract
-from headwater.lake.changes import NO_PARTITION, ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, without_row
+from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.dynamodb_values import (
     DEFECTS,
     NULL_TEXT,
@@ -267,8 +267,9 @@ class _Columns:
         reading = _Reading(self._blank.copy())
         self._attributes.read(image, reading)
         for column in self.partition:
-            if reading.values[column.at] == NO_PARTITION:
-                self._attributes.refuse(column, "found '' as partition, expected a value", image[column.name], reading)
+            defect = partition_defect(reading.values[column.at])
+            if defect is not None:
+                self._attributes.refuse(column, defect, image[column.name], reading)
         rest = reading.rest
         if reading.unfit:
             for column in self.key:
@@ -289,10 +290,13 @@ class _Columns:
             try:
                 value = column.of(_member(change.OldImage, column))
             except Unfit:
-                value = NO_PARTITION
-            values[column.at] = column.absent if value == NO_PARTITION else value
+                value = column.absent
+            values[column.at] = value if partition_defect(value) is None else column.absent
         for column in self.key:
             values[column.at] = column.of(_member(change.Keys, column))
+            defect = partition_defect(values[column.at]) if column in self.partition else None
+            if defect is not None:
+                raise Unfit(f"{column.column}: {defect}")
         return values
 
 

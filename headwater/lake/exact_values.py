@@ -42,6 +42,8 @@ _UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the 
 _MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
 _TEXT_OR_NULL = frozenset({str, type(None)})
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
+_INT_DIGITS = 4_000  # fewer than Python's limit, 4300, and more than any type of a column holds
+_MAX_LEVELS = 100  # what is done with a document calls itself for each level, and Python has about 1000 calls
 # An escape of half a surrogate pair. Whole pairs match too: only then is each text looked at.
 _HALF_PAIR = re.compile(r"\\u[dD][89a-fA-F]").search
 
@@ -380,12 +382,48 @@ def dotted(path: Sequence[str]) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """Parse JSON with exact numbers. A text that is no Unicode comes as ``NoUnicode``. Raises Unfit."""
+    """Parse JSON with exact numbers; an integer of very many digits comes as a Decimal. A text that is no Unicode comes
+    as ``NoUnicode``. Raises Unfit, also where arrays and objects lie deeper in each other than 100 levels."""
     try:
-        value = _parse_exactly(text)
+        value = _parsed(text)
     except (TypeError, ValueError):
         raise unfit(text, "JSON") from None
+    except RecursionError:
+        raise _too_deep(text) from None
+    if text.count("[") + text.count("{") > _MAX_LEVELS and _is_too_deep(value):
+        raise _too_deep(text)
     return _in_unicode(value) if _HALF_PAIR(text) else value
+
+
+def _parsed(text: str) -> Any:
+    try:
+        return _parse_exactly(text)
+    except json.JSONDecodeError:
+        raise
+    except ValueError:  # an integer beyond Python's limit
+        return _parse_long_integers(text)
+
+
+def _int_or_decimal(digits: str) -> int | Decimal:
+    return int(digits) if len(digits) <= _INT_DIGITS else Decimal(digits)
+
+
+_parse_long_integers = json.JSONDecoder(parse_float=Decimal, parse_int=_int_or_decimal).decode
+
+
+def _too_deep(text: str) -> Unfit:
+    return unfit(text, f"JSON of at most {_MAX_LEVELS} levels")
+
+
+def _is_too_deep(value: Any) -> bool:
+    """Whether a parsed document has arrays and objects in more levels than it may have."""
+    level = [value]
+    for _ in range(_MAX_LEVELS + 1):
+        level = [item for item in level if type(item) in (dict, list)]
+        if not level:
+            return False
+        level = [inner for item in level for inner in (item.values() if type(item) is dict else item)]
+    return True
 
 
 def _in_unicode(value: Any) -> Any:

@@ -24,6 +24,7 @@ from headwater.errors import UserError
 from headwater.lake import metrics
 from headwater.lake.catalog import Catalog
 from headwater.lake.idle_pause import IdlePause
+from headwater.lake.kinesis import ShardGone
 from headwater.lake.landing import LandingGap
 from headwater.lake.lease import Lease, LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
@@ -34,7 +35,7 @@ from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 CommitNext = Callable[[], bool]
 """Commits what there is to commit next for a table, and says whether there was anything."""
 
-_EXPECTED = (UserError, LandingGap, LeaseLost, ProgressMissing, TooManyBadRecords, ValueError)
+_EXPECTED = (UserError, LandingGap, LeaseLost, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
 _IDLE_REPORT_SECONDS = 30.0
 GRACE_SECONDS = 300.0
 """How long the other tables go on after one has failed. The next run of the script then tries all of them again."""

@@ -22,6 +22,10 @@ TRIM_HORIZON = "TRIM_HORIZON"
 LATEST = "LATEST"
 
 
+class ShardGone(RuntimeError):
+    """The stream no longer has a shard that was not read to its end; going on would lose changes."""
+
+
 @dataclass(frozen=True)
 class Record:
     """One record; ``sequence`` is its sequence number in decimal digits."""
@@ -41,11 +45,15 @@ class KinesisStream:
         self._start = start
         self._iterators: dict[str, str] = {}
         self._at_first: set[str] | None = None
+        # Where a cursor is at a closed shard's end, although it may not say so: what holds no record makes no commit.
+        self._ends: dict[str, int] = {}
 
     def read(self, cursor: ShardCursor, most_bytes: int) -> tuple[list[Record], dict[str, int]]:
         """Records after the cursor, of every shard whose parents are read to their end, until ``most_bytes`` are
-        reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped."""
+        reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped. Raises
+        ShardGone where such a shard was not read to its end."""
         shards = {shard["ShardId"]: shard for shard in self._shards()}
+        self._check_gone({source: cursor[source] for source in cursor.keys() - {self._source(name) for name in shards}})
         reached = {self._source(name): cursor[self._source(name)] for name in shards if self._source(name) in cursor}
         if self._at_first is None:
             self._at_first = set(shards)
@@ -64,8 +72,22 @@ class KinesisStream:
             if read or source not in reached:
                 reached[source] = int(read[-1].sequence) if read else NOTHING_READ
             if end:
+                self._ends[source] = reached[source]
                 reached[source] = READ_TO_END
         return records, reached
+
+    def _check_gone(self, gone: ShardCursor) -> None:
+        """Raise ShardGone unless these shards of this stream, or of others, were read to their ends."""
+        for source, last in sorted(gone.items()):
+            of_this = source.startswith(self._source(""))
+            if of_this and last != READ_TO_END and self._ends.get(source) != last:
+                raise ShardGone(
+                    f"{source}: the stream no longer has this shard, and what it held after "
+                    f"{last or 'its beginning'} was not read: the stream's retention has ended. Raise the epoch "
+                    "(glue.epoch in the environment's file, then deploy): the job then reads what the stream still "
+                    "has, from its starting position. Then load a new export (headwater backfill), which mends the "
+                    "rest."
+                )
 
     def _source(self, shard: str) -> str:
         return f"{self._name}/{shard}"

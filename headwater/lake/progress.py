@@ -29,6 +29,13 @@ class Progress:
         """This progress with ``since`` set to now, unless an earlier moment is known."""
         return self if self.since else replace(self, since=time.time_ns() // 1000)
 
+    def in_epoch(self, epoch: int, order_version: int, *, from_beginning: bool) -> Progress:
+        """This progress at the beginning of an epoch: what was loaded or read before counts as older than everything
+        from now on, whatever the layout of its order. ``from_beginning``: the source is read anew from its starting
+        position."""
+        cursor = {} if from_beginning else self.cursor
+        return replace(self, cursor=cursor, epoch=epoch, since=0, exports={}, order_version=order_version)
+
     def to_json(self) -> str:
         """The text kept in the commit's metadata."""
         return json.dumps(asdict(self), sort_keys=True)

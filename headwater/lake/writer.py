@@ -127,10 +127,10 @@ class TableWriter:
         return progress
 
     def _begun(self, before: Progress) -> Progress:
-        """The progress at the beginning of the settings' epoch: what was loaded or read ``before`` counts as older than
-        everything from now on, whatever the layout of its order."""
-        version = order_version(self.contract)
-        return replace(before, epoch=self.settings.epoch, since=0, exports={}, order_version=version)
+        """The progress at the beginning of the settings' epoch. A stream is then read anew, because shards of the
+        cursor may be gone from it; a landing bucket still has what comes next."""
+        is_stream = self.contract.source.database == DYNAMODB
+        return before.in_epoch(self.settings.epoch, order_version(self.contract), from_beginning=is_stream)
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the

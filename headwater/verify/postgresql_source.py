@@ -145,7 +145,7 @@ class PostgresqlTable:
             value: Any = texts[at]
             if is_json and value is not None:
                 if at not in documents:
-                    documents[at] = json.loads(value, parse_float=Decimal, parse_int=_json_integer)
+                    documents[at] = _document(value)
                 value = documents[at]
                 for name in path:
                     value = value.get(name) if isinstance(value, dict) else None
@@ -153,9 +153,17 @@ class PostgresqlTable:
         return tuple(row)
 
 
+def _document(text: str) -> Any:
+    """Parsed JSON; the text itself where it is too deep for Python. The lake calls such a document unfit."""
+    try:
+        return json.loads(text, parse_float=Decimal, parse_int=_json_integer)
+    except RecursionError:
+        return text
+
+
 def _json_integer(text: str) -> int | Decimal:
-    # A float may be -0, which int cannot hold.
-    return Decimal(text) if text == "-0" else int(text)
+    # A float may be -0, which int cannot hold; and Python makes no int of more than 4300 digits.
+    return Decimal(text) if text == "-0" or len(text) > 4_000 else int(text)
 
 
 def _field(column: Column) -> Field:

@@ -17,6 +17,7 @@ from headwater.lake.changes import (
     Identity,
     columns_tagged,
     epoch_digits,
+    partition_defect,
     plain_digits,
     record_key,
     without_row,
@@ -138,3 +139,29 @@ def test_a_bad_record_tells_why_and_what_it_still_does_to_other_rows() -> None:
     ends = BadRecord("reason", "floor", buried)
     assert (str(ends), ends.floor, ends.buried) == ("reason", "floor", buried)
     assert Decoded() == ((), None)
+
+
+@pytest.mark.parametrize(
+    ("value", "reason"),
+    [
+        ("", "found '' as partition, expected a value"),
+        ("__HIVE_DEFAULT_PARTITION__", "expected a value: it stands for null"),
+        ("a\x00b", "control character"),
+        ("a\x1f", "control character"),
+        ("\x7f", "control character"),
+        ("\n", "control character"),
+        ("a" * 201, "at most 200 bytes"),
+        ("ü" * 101, "at most 200 bytes"),
+        ("\U0001f600" * 51, "at most 200 bytes"),
+    ],
+)
+def test_a_text_that_no_store_takes_as_partition_is_refused(value: str, reason: str) -> None:
+    assert reason in str(partition_defect(value))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [None, 0, -5, dt.date(2024, 1, 1), " ", "a/b=c%", "__hive_default_partition__", "a" * 200, "ü" * 100, "\x80"],
+)
+def test_other_values_can_be_partitions(value: Any) -> None:
+    assert partition_defect(value) is None

@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import hashlib
 import json
 import re
+import uuid
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -313,6 +315,48 @@ def test_an_untouched_toasted_value_is_that_of_the_before_image() -> None:
     assert only(decode(envelope("u", before=ROW, after=toasted)))["month"] == "2024-01"
 
 
+_LETTERS = [ord(letter) for letter in TOAST_PLACEHOLDER]
+_IN_HEX = TOAST_PLACEHOLDER.encode().hex()
+_MD5 = hashlib.md5(TOAST_PLACEHOLDER.encode(), usedforsecurity=False).digest()
+_AS_UUID = str(uuid.UUID(bytes=_MD5, version=3))  # as Java makes it
+PLACEHOLDERS = [
+    TOAST_PLACEHOLDER,
+    _IN_HEX,
+    [TOAST_PLACEHOLDER],
+    [_IN_HEX],
+    [_AS_UUID],
+    _LETTERS,
+    [float(letter) for letter in _LETTERS],
+    {TOAST_PLACEHOLDER: TOAST_PLACEHOLDER},
+    {TOAST_PLACEHOLDER: None},
+    json.dumps({TOAST_PLACEHOLDER: TOAST_PLACEHOLDER}, separators=(",", ":")),
+]
+
+
+@pytest.mark.parametrize("placeholder", PLACEHOLDERS)
+@pytest.mark.parametrize("column", ["unnamed", "tags", "payload"])
+def test_every_spelling_of_the_placeholder_is_known_in_every_column(column: str, placeholder: Any) -> None:
+    old = {"unnamed": ["a"], "tags": ["b"], "payload": '{"address":{"city":"Bonn"}}'}[column]
+    kept = only(decode(envelope("u", before={**ROW, column: old}, after={**ROW, column: placeholder})))
+    assert kept == only(decode(envelope("u", before=ROW, after={**ROW, column: old})))
+    for before in (None, placeholder):
+        changed = envelope("u", before={**ROW, column: before}, after={**ROW, column: placeholder})
+        row = only(decode(changed))
+        assert (row["_unfit"], row["_rest"]) == ({"payload": ["city", "lines"]}.get(column, [column]), None)
+    inserted = envelope("c", after={**ROW, column: placeholder})
+    if column == "unnamed":
+        assert json.loads(only(decode(inserted))["_rest"]) == {"unnamed": placeholder}
+        assert only(decode(inserted, rekeyed=True))["_unfit"] == ["unnamed"]
+
+
+@pytest.mark.parametrize(
+    "value", [[], {}, "", 0, False, [0], [TOAST_PLACEHOLDER, "a"], {"a": TOAST_PLACEHOLDER}, f"{TOAST_PLACEHOLDER} "]
+)
+def test_what_is_only_like_the_placeholder_is_a_value(value: Any) -> None:
+    row = only(decode(envelope("u", before={**ROW, "unnamed": "a"}, after={**ROW, "unnamed": value})))
+    assert (row["_unfit"], json.loads(row["_rest"])) == (None, {"unnamed": value})
+
+
 @pytest.mark.parametrize(
     ("column", "placeholder", "unfit"),
     [
@@ -353,7 +397,6 @@ columns:
 """,
     "things.yaml",
 )
-_LETTERS = [ord(letter) for letter in TOAST_PLACEHOLDER]
 
 
 @pytest.mark.parametrize(
@@ -446,8 +489,24 @@ def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
     assert {len(text) for text in orders} == {46}
 
 
+UNPLACED = ["a" * 201, "ü" * 101, "a\nb", "\x7f", "__HIVE_DEFAULT_PARTITION__"]
+
+
+@pytest.mark.parametrize("month", UNPLACED)
+def test_a_partition_that_no_store_takes_is_unfit_and_refused_in_a_key(month: str) -> None:
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "month": month}), replace(CONTRACT, partition_by=())))
+    assert (row["month"], row["_unfit"]) == (month, None)
+    row = only(decode(envelope("c", after={**ROW, "month": month})))
+    assert (row["month"], row["_unfit"], json.loads(row["_rest"])) == (None, ["month"], {"month": month})
+    keyed = replace(CONTRACT, key=("id", *CONTRACT.partition_by))
+    with pytest.raises(BadRecord, match=r"month, of the key: found .* as partition"):
+        decode(envelope("c", after={**ROW, "month": month}), keyed)
+    with pytest.raises(BadRecord, match="key: found null"):
+        decode(envelope("d", before={**ROW, "month": month}), keyed)
+
+
 def test_a_row_whose_partition_does_not_fit_stands_where_one_without_it_does() -> None:
-    for month in (5, "", None):
+    for month in (5, "", None, *UNPLACED):
         unplaced = {**ROW, "month": month}
         assert places(decode(envelope("c", after=unplaced)).rows) == [("[1]", None, False)]
         assert places(decode(envelope("d", before=unplaced)).rows) == [("[1]", None, True)]
@@ -609,3 +668,22 @@ def test_a_refused_line_buries_what_stood_before_it() -> None:
     buried, bad = decode_lines(iter([("t/0", json.dumps(line))]), PostgresDecoder(STRICT))
     assert (buried[NAMES.index("_deleted")], buried[-2]) == (True, None)
     assert bad[-2].startswith("amount: found")
+
+
+@pytest.mark.parametrize("levels", [101, 400, 2_000, 50_000])
+def test_a_document_that_is_too_deep_costs_its_columns_and_is_kept_whole(levels: int) -> None:
+    deep = '{"address":{"city":"Bonn"},"more":' + "[" * levels + "]" * levels + "}"
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "payload": deep})))
+    assert (row["city"], row["lines"], row["_unfit"]) == (None, None, ["city", "lines"])
+    assert json.loads(row["_rest"]) == {"payload": deep}
+    # A document that no column names is a text from the beginning.
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "unnamed": deep})))
+    assert (row["city"], row["_unfit"], json.loads(row["_rest"])) == ("Köln", None, {"unnamed": deep})
+
+
+def test_an_integer_longer_than_python_reads_costs_nothing_beside_it() -> None:
+    digits = "7" * 5_000
+    payload = f'{{"address":{{"city":"Bonn"}},"lines":[{{"price":{digits}}}],"more":{digits}}}'
+    row = only(decode(envelope("u", before=ROW, after={**ROW, "payload": payload})))
+    assert (row["city"], row["lines"], row["_unfit"]) == ("Bonn", None, ["lines"])
+    assert row["_rest"] == f'{{"payload.lines":[{{"price":{digits}}}],"payload.more":{digits}}}'

@@ -572,7 +572,17 @@ PLACED = from_document(
 
 
 @pytest.mark.parametrize(
-    ("town", "unfit"), [({"S": ""}, ["town"]), ({"N": "1"}, ["town"]), ({"NULL": True}, None), (None, None)]
+    ("town", "unfit"),
+    [
+        ({"S": ""}, ["town"]),
+        ({"S": "a" * 201}, ["town"]),
+        ({"S": "ü" * 101}, ["town"]),
+        ({"S": "a\nb"}, ["town"]),
+        ({"S": "__HIVE_DEFAULT_PARTITION__"}, ["town"]),
+        ({"N": "1"}, ["town"]),
+        ({"NULL": True}, None),
+        (None, None),
+    ],
 )
 def test_an_item_whose_partition_does_not_fit_is_written_moved_and_deleted(town: Any, unfit: Any) -> None:
     keys = {"k": {"S": "a"}}
@@ -587,6 +597,16 @@ def test_an_item_whose_partition_does_not_fit_is_written_moved_and_deleted(town:
     assert (row["_unfit"], row["_rest"]) == (unfit, compact({"town": town}) if town else None)
     assert places(rows_of("MODIFY", sound, unplaced), PLACED) == [('["a"]', "Bonn", False), ('["a"]', None, True)]
     assert places(rows_of("REMOVE", None, unplaced), PLACED) == [('["a"]', None, True)]
+
+
+@pytest.mark.parametrize("event", ["INSERT", "MODIFY", "REMOVE"])
+@pytest.mark.parametrize("town", ["a" * 201, "a\nb", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_key_that_no_store_takes_as_partition_is_refused(event: str, town: str) -> None:
+    contract = replace(PLACED, key=("k", "town"))
+    item = {"k": {"S": "a"}, "town": {"S": town}}
+    images = {"INSERT": (item, None), "MODIFY": (item, item), "REMOVE": (None, item)}[event]
+    with pytest.raises(BadRecord, match=r"town: found .* as partition"):
+        decode(record(event, *images, item), contract)
 
 
 def test_names_that_need_escapes_can_be_keys() -> None:
@@ -644,6 +664,16 @@ def test_what_is_not_of_its_types_form_does_not_fit(column: str, value: Any) -> 
     with pytest.raises(BadRecord, match=f"{column}: found"):
         decode(insert({**ITEM, column: value}), STRICT)
     assert only(decode(insert({**ITEM, column: value})))["_unfit"] == [column]
+
+
+def test_a_value_as_deep_as_dynamodb_allows_is_taken() -> None:
+    deep: Any = {"N": "1"}
+    for level in range(32):
+        deep = {"L": [deep]} if level % 2 else {"M": {"a": deep}}
+    settings = {"M": {"a": deep["L"][0]}}
+    row = only(decode(insert({**ITEM, "settings": settings, "free": deep})))
+    assert (json.loads(row["settings"]), row["_unfit"]) == (settings, None)
+    assert json.loads(row["_rest"]) == {"free": deep}
 
 
 def test_an_item_that_stays_in_its_month_is_one_row() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headwater.contract.types import parse_type
-from headwater.lake.exact_values import DEFECTS, dump_json, json_converter, parse_json
+from headwater.lake.exact_values import DEFECTS, Unfit, dump_json, json_converter, parse_json
 
 
 def convert(type_: str, text: str) -> tuple[Any, dict[str, Any]]:
@@ -88,3 +88,27 @@ def test_what_is_left_over_keeps_the_digits_of_its_numbers(text: str) -> None:
 def test_a_number_with_a_point_is_no_integer(number: str) -> None:
     with pytest.raises(DEFECTS, match="an integer of 32 bits"):
         convert("int", number)
+
+
+@pytest.mark.parametrize(("opening", "closing"), [("[", "]"), ('{"a":', "}"), ('[{"a":', "}]")])
+def test_a_document_is_taken_apart_down_to_a_hundred_levels(opening: str, closing: str) -> None:
+    levels = 100 // len(closing)
+    deepest = opening * levels + "1" + closing * levels
+    assert dump_json(parse_json(deepest)) == deepest
+    for more in (1, 300, 2_000, 100_000):
+        with pytest.raises(Unfit, match="at most 100 levels"):
+            parse_json(opening * (levels + more) + "1" + closing * (levels + more))
+    flat = json.dumps(["[{" * 200, *[{"a": []}] * 200], separators=(",", ":"))
+    assert dump_json(parse_json(flat)) == flat
+
+
+def test_an_integer_of_any_length_keeps_its_digits_and_costs_only_its_column() -> None:
+    digits = "1" + "0" * 20_000
+    document = f'{{"a":{digits},"b":-{digits},"c":[1,1.50]}}'
+    assert dump_json(parse_json(document)) == document
+    assert convert("struct<c:array<decimal(3,2)>>", document)[0] == ([Decimal(1), Decimal("1.50")],)
+    for type_ in ("int", "bigint", "double", "decimal(38,0)", "string"):
+        with pytest.raises(DEFECTS):
+            convert(f"struct<a:{type_}>", document)
+    with pytest.raises(Unfit, match="expected JSON"):
+        parse_json(f"[{digits}")

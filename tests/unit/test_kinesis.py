@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headwater.lake.kinesis import LATEST, NOTHING_READ, READ_TO_END, TRIM_HORIZON, KinesisStream
+from headwater.lake.kinesis import LATEST, NOTHING_READ, READ_TO_END, TRIM_HORIZON, KinesisStream, ShardGone
 from tests.kinesis_api import ARN, SHARDS_PER_PAGE, Kinesis
 
 MOST = 10**6
@@ -116,9 +116,39 @@ def test_a_shard_whose_parents_are_older_than_the_retention_is_read_and_theirs_l
     kinesis = Kinesis()
     kinesis.open("shard-7", "shard-1", "shard-2")
     kinesis.put("shard-7", "a")
-    texts, cursor = once(reader(kinesis), {"accounts/shard-1": READ_TO_END, "accounts/shard-2": 5, "other/shard-7": 1})
+    texts, cursor = once(
+        reader(kinesis), {"accounts/shard-1": READ_TO_END, "accounts/shard-2": READ_TO_END, "other/shard-7": 1}
+    )
     assert texts == ["a"]
     assert cursor == {"accounts/shard-7": 10**55 + 1}
+
+
+@pytest.mark.parametrize("last", [5, NOTHING_READ])
+def test_a_shard_that_is_gone_before_it_was_read_to_its_end_is_an_error(last: int) -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-7", "shard-1")
+    kinesis.put("shard-7", "a")
+    stream = reader(kinesis)
+    with pytest.raises(ShardGone, match=rf"accounts/shard-1: .* after {last or 'its beginning'}.*headwater backfill"):
+        stream.read({"accounts/shard-1": last}, MOST)
+    assert not kinesis.asked("get_records"), "its children are not due"
+    # A raised epoch forgets the cursor.
+    assert once(stream, {})[0] == ["a"]
+
+
+def test_a_shard_that_was_seen_to_hold_no_more_may_go_although_no_commit_says_so() -> None:
+    kinesis = Kinesis()
+    kinesis.open("shard-0")
+    kinesis.put("shard-0", "a")
+    stream = reader(kinesis)
+    committed = once(stream, {})[1]
+    kinesis.open("shard-1", "shard-0")
+    assert once(stream, committed)[0] == []  # what holds no record makes no commit
+    del kinesis.shards["shard-0"]
+    kinesis.put("shard-1", "b")
+    assert once(stream, committed)[0] == ["b"]
+    with pytest.raises(ShardGone):
+        stream.read({"accounts/shard-0": committed["accounts/shard-0"] - 1}, MOST)
 
 
 def test_parents_are_read_first_in_whatever_order_the_shards_are_listed() -> None:

@@ -1,6 +1,7 @@
 """What a table's commits carry."""
 
 import time
+from dataclasses import replace
 
 from headwater.lake.progress import Progress
 
@@ -35,6 +36,13 @@ def test_one_progress_has_one_text() -> None:
         '"order_version": 1, "since": 3}'
     )
     assert progress.to_json() == Progress.from_json(progress.to_json()).to_json()
+
+
+def test_a_new_epoch_forgets_exports_and_since_and_where_the_source_is_a_stream_the_cursor() -> None:
+    before = Progress({"t/0": 7}, floor="01", epoch=1, layout="{}", since=3, exports={"e": 4}, order_version=1)
+    after = Progress({"t/0": 7}, floor="01", epoch=3, layout="{}", since=0, exports={}, order_version=2)
+    assert before.in_epoch(3, 2, from_beginning=False) == after
+    assert before.in_epoch(3, 2, from_beginning=True) == replace(after, cursor={})
 
 
 def test_a_new_table_has_read_nothing() -> None:

@@ -320,6 +320,17 @@ class TestDocuments:
         table = compared(DOCUMENT, [("1", PAYLOAD)], documents())
         assert table.equal, table.examples
 
+    def test_a_document_that_python_cannot_parse_is_as_unfit_as_the_lake_says(self) -> None:
+        names = ["customer", "items", "placed_at"]
+        lake = pa.table({"id": pa.array([1], pa.int32()), "_unfit": pa.array([names])})
+        deep = '{"customer": ' + "[" * 100_000 + "]" * 100_000 + "}"
+        table = compared(DOCUMENT, [("1", deep)], lake)
+        assert (table.different, table.unfit) == (0, 3)
+
+    def test_an_integer_of_many_digits_is_no_hindrance(self) -> None:
+        more = PAYLOAD.replace('"unnamed": 1', f'"unnamed": {"1" * 5_000}')
+        assert compared(DOCUMENT, [("1", more)], documents()).equal
+
     def test_a_nested_value_that_differs_is_shown_readably(self) -> None:
         table = compared(DOCUMENT, [("1", PAYLOAD)], documents(price="15.5"))
         assert table.examples[0].columns["items"] == (
