@@ -750,6 +750,18 @@ def test_each_new_partition_is_altered_once_also_where_many_come_in_one_transact
     assert northwind_db.execute(lacking).fetchall() == []
 
 
+@pytest.mark.parametrize("identity", ["DEFAULT", "NOTHING"])
+def test_a_published_table_without_partitions_keeps_its_full_identity(
+    northwind_db: psycopg.Connection, identity: str
+) -> None:
+    northwind_db.execute(f"ALTER TABLE northwind.products REPLICA IDENTITY {identity}".encode())
+    northwind_db.execute(f"ALTER TABLE northwind.shippers REPLICA IDENTITY {identity}".encode())  # not published
+    identities = northwind_db.execute(
+        "SELECT relname::text, relreplident::text FROM pg_class WHERE relname IN ('products', 'shippers') ORDER BY 1"
+    ).fetchall()
+    assert identities == [("products", "f"), ("shippers", identity[0].lower())]
+
+
 def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
     administration.create(northwind_db, PASSWORDS, [VISITS])
@@ -760,7 +772,7 @@ def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: 
     northwind_db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
     northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
     assert [warning.partition(":")[0] for warning in warnings] == [
-        "The partition northwind.visits_1 of a published table lacks REPLICA IDENTITY FULL"
+        "The published table or partition northwind.visits_1 lacks REPLICA IDENTITY FULL"
     ]
 
 
