@@ -16,7 +16,7 @@ CREATE TABLE IF NOT EXISTS capture.signal (
     data text
 );
 
--- REPLICA IDENTITY FULL for the partitions of published tables. A partition does not take it over from its table, and
+-- REPLICA IDENTITY FULL for published tables and their partitions. A partition does not take it over from its table, and
 -- PostgreSQL writes the row before a change by the identity of the partition that holds it.
 CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
@@ -28,22 +28,23 @@ BEGIN
     FOR partition IN
         SELECT c.oid
         FROM unnest(published) AS p (root)
-        CROSS JOIN LATERAL pg_partition_tree(p.root) AS tree
+        -- Of a table without partitions, pg_partition_tree has no row.
+        CROSS JOIN LATERAL (SELECT p.root UNION SELECT relid FROM pg_partition_tree(p.root)) AS tree (relid)
         JOIN pg_class AS c ON c.oid = tree.relid AND c.relreplident <> 'f' AND c.relkind IN ('r', 'p')
         ORDER BY c.oid
     LOOP
         BEGIN
             EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', partition);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'The partition % of a published table lacks REPLICA IDENTITY FULL: %', partition, SQLERRM;
+            RAISE WARNING 'The published table or partition % lacks REPLICA IDENTITY FULL: %', partition, SQLERRM;
         END;
     END LOOP;
     PERFORM set_config('headwater.identifying', '', true);
 END
 $$;
 
--- The same for a partition that is created or attached later, in the transaction that does it. It fails nobody's
--- statement: whoever may not alter the partition gets a warning.
+-- The same for a partition that is created or attached later, and for a table that loses FULL, in the transaction that
+-- does it. It fails nobody's statement: whoever may not alter the table gets a warning.
 CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
@@ -55,7 +56,7 @@ BEGIN
     WHERE p.pubname = 'headwater'
     HAVING count(*) > 0;
 EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING 'A partition of a published table may lack REPLICA IDENTITY FULL: %', SQLERRM;
+    RAISE WARNING 'A published table or a partition may lack REPLICA IDENTITY FULL: %', SQLERRM;
 END
 $$;
 

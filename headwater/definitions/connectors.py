@@ -122,8 +122,8 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "topic.prefix": settings.topic_prefix,
         "table.include.list": ",".join([*tables, HEARTBEAT_TABLE, SIGNAL_TABLE]),
         # Any login may write messages into the log (pg_logical_emit_message). Debezium would send them to a topic that
-        # does not exist, and wait for it for good.
-        "message.prefix.exclude.list": ".*",
+        # does not exist, and wait for it for good. A prefix may hold line breaks: (?s) lets the dot match them too.
+        "message.prefix.exclude.list": "(?s).*",
         "plugin.name": "pgoutput",
         "slot.name": SLOT,
         "publication.name": PUBLICATION,

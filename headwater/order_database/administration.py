@@ -30,8 +30,8 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
     """Create schema, outbox, capture tables, roles and publication, or bring them up to date, in one transaction.
 
     ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. Raises UserError where a
-    password is missing, a contract names a table that does not exist or a generated column, the server's ``wal_level``
-    is not ``logical``, or the connected role lacks a right.
+    password is missing, a contract names a table that does not exist, a generated column, or a table that cannot be
+    captured as the contract says, the server's ``wal_level`` is not ``logical``, or the connected role lacks a right.
     """
     for role in ROLES:
         password = passwords.get(role, "")

@@ -92,8 +92,8 @@ def test_messages_in_the_log_do_not_stop_capture(capture: Capture) -> None:
     before = len(capture.landed("documents"))
     with capture.pipeline.application() as anyone:
         for transactional in (True, False):
-            anyone.execute("SELECT pg_logical_emit_message(%s, 'audit', 'x')", (transactional,))
-            anyone.execute("SELECT pg_logical_emit_message(%s, '', 'x')", (transactional,))
+            for prefix in ("audit", "", "au\ndit", "\u2028"):
+                anyone.execute("SELECT pg_logical_emit_message(%s, %s, 'x')", (transactional, prefix))
     with capture.pipeline.postgres.connect(DATABASE) as owner:
         owner.execute("INSERT INTO shop.documents VALUES (1, 'after the messages', '')")
     assert capture.await_landed("documents", before + 1)[-1]["after"]["id"] == 1

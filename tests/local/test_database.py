@@ -27,11 +27,12 @@ from headwater.samples import orders
 
 PASSWORDS = {role: f"secret ' \\ é of {role}" for role in order_database.ROLES}
 VISITS = parse_contract(
-    "{table: visits, description: x, source: {database: postgresql, table: northwind.visits}, key: [id],"
+    "{table: visits, description: x, source: {database: postgresql, table: northwind.visits}, key: [id, place],"
     " partition_by: [], buckets: 1, columns: [{name: id, type: int, source_type: integer},"
     " {name: place, type: string, source_type: text}]}",
     "visits.yaml",
 )
+VISITS_BY_ID = "CREATE TABLE northwind.visits (id integer, place text, PRIMARY KEY (id, place)) PARTITION BY LIST (id)"
 ORDERS_VERIFY = (CONTRACTS / "orders.verify.sql").read_text()
 RETRIED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
 # PostgreSQL may also refuse a transaction and roll it back: a row that it refers to is gone, or its key is taken.
@@ -693,7 +694,7 @@ def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Conn
 
 
 def test_partitions_are_published_in_full_also_where_the_publication_is_older(northwind_db: psycopg.Connection) -> None:
-    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
+    northwind_db.execute(VISITS_BY_ID)
     northwind_db.execute(
         "CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1) PARTITION BY LIST (place)"
     )
@@ -710,8 +711,8 @@ def test_partitions_are_published_in_full_also_where_the_publication_is_older(no
     ).fetchall()
     assert published == [("visits",)]
     identities = northwind_db.execute(
-        "SELECT relname::text, relreplident::text FROM pg_class WHERE relname LIKE 'visits%' OR relname = 'elsewhere'"
-        " ORDER BY 1"
+        "SELECT relname::text, relreplident::text FROM pg_class WHERE relkind IN ('r', 'p')"
+        " AND (relname LIKE 'visits%' OR relname = 'elsewhere') ORDER BY 1"
     ).fetchall()
     full = ("visits", "visits_1", "visits_1_oslo", "visits_1_rome")
     assert identities == [("elsewhere", "d"), *((table, "f") for table in full)]
@@ -721,7 +722,7 @@ def test_each_new_partition_is_altered_once_also_where_many_come_in_one_transact
     northwind_db: psycopg.Connection,
 ) -> None:
     """The event trigger alters tables, and so fires itself."""
-    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
+    northwind_db.execute(VISITS_BY_ID)
     administration.create(northwind_db, PASSWORDS, [VISITS])
     northwind_db.execute("CREATE TABLE northwind.altered (name text)")
     northwind_db.execute(
@@ -746,12 +747,26 @@ def test_each_new_partition_is_altered_once_also_where_many_come_in_one_transact
             expected += ["northwind.visits", branch, *leaves]
     altered = [row[0] for row in northwind_db.execute("SELECT name FROM northwind.altered").fetchall()]
     assert sorted(altered) == sorted(expected)
-    lacking = "SELECT relname FROM pg_class WHERE relname LIKE 'visits%' AND relreplident <> 'f'"
+    lacking = (
+        "SELECT relname FROM pg_class WHERE relname LIKE 'visits%' AND relreplident <> 'f' AND relkind IN ('r', 'p')"
+    )
     assert northwind_db.execute(lacking).fetchall() == []
 
 
+@pytest.mark.parametrize("identity", ["DEFAULT", "NOTHING"])
+def test_a_published_table_without_partitions_keeps_its_full_identity(
+    northwind_db: psycopg.Connection, identity: str
+) -> None:
+    northwind_db.execute(f"ALTER TABLE northwind.products REPLICA IDENTITY {identity}".encode())
+    northwind_db.execute(f"ALTER TABLE northwind.shippers REPLICA IDENTITY {identity}".encode())  # not published
+    identities = northwind_db.execute(
+        "SELECT relname::text, relreplident::text FROM pg_class WHERE relname IN ('products', 'shippers') ORDER BY 1"
+    ).fetchall()
+    assert identities == [("products", "f"), ("shippers", identity[0].lower())]
+
+
 def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: psycopg.Connection) -> None:
-    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text) PARTITION BY LIST (id)")
+    northwind_db.execute(VISITS_BY_ID)
     administration.create(northwind_db, PASSWORDS, [VISITS])
     northwind_db.execute(
         f"ALTER FUNCTION capture.identify_new_partitions() OWNER TO {order_database.CDC_ROLE}".encode()
@@ -760,19 +775,114 @@ def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: 
     northwind_db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
     northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
     assert [warning.partition(":")[0] for warning in warnings] == [
-        "The partition northwind.visits_1 of a published table lacks REPLICA IDENTITY FULL"
+        "The published table or partition northwind.visits_1 lacks REPLICA IDENTITY FULL"
     ]
 
 
 def test_a_contract_that_names_a_generated_column_is_refused(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute(
-        "CREATE TABLE northwind.visits (id integer, place text GENERATED ALWAYS AS ('place ' || id::text) STORED)"
+        "CREATE TABLE northwind.visits (id integer PRIMARY KEY,"
+        " place text GENERATED ALWAYS AS ('place ' || id::text) STORED)"
     )
     with pytest.raises(UserError, match=r"generated columns: northwind\.visits\.place\. .* Remove them"):
         administration.create(northwind_db, PASSWORDS, [VISITS])
     northwind_db.execute("ALTER TABLE northwind.visits ALTER COLUMN place DROP EXPRESSION")
     northwind_db.execute("ALTER TABLE northwind.visits ADD COLUMN unnamed integer GENERATED ALWAYS AS (id + 1) STORED")
     administration.create(northwind_db, PASSWORDS, [VISITS])
+
+
+@pytest.mark.parametrize(
+    ("made", "mended", "problem"),
+    [
+        ("", "CREATE UNIQUE INDEX ON northwind.visits (place)", "no unique index"),
+        (
+            "ALTER TABLE northwind.visits ADD PRIMARY KEY (id) DEFERRABLE",
+            "ALTER TABLE northwind.visits DROP CONSTRAINT visits_pkey, ADD PRIMARY KEY (place, id)",
+            "no unique index",
+        ),
+        (
+            "CREATE UNIQUE INDEX visits_index ON northwind.visits (id) WHERE id > 0",
+            "ALTER TABLE northwind.visits ADD UNIQUE (id) INCLUDE (other)",
+            "no unique index",
+        ),
+        (
+            "ALTER TABLE northwind.visits ADD UNIQUE (id, other)",
+            "CREATE UNIQUE INDEX ON northwind.visits (id)",
+            "no uni",
+        ),
+        (
+            "CREATE UNIQUE INDEX ON northwind.visits (lower(place))",
+            "ALTER TABLE northwind.visits ADD UNIQUE (id)",
+            "no u",
+        ),
+        (
+            "ALTER TABLE northwind.visits ADD UNIQUE (id); CREATE TABLE northwind.calls () INHERITS (northwind.visits)",
+            "ALTER TABLE northwind.calls NO INHERIT northwind.visits",
+            r"tables that inherit from it \(northwind\.calls\)",
+        ),
+        (
+            "ALTER TABLE northwind.visits ADD UNIQUE (id), ENABLE ROW LEVEL SECURITY",
+            f"ALTER ROLE {order_database.CDC_ROLE} BYPASSRLS",
+            "row level security",
+        ),
+    ],
+)
+def test_a_source_table_that_cannot_be_captured_as_its_contract_says_is_refused(
+    northwind_db: psycopg.Connection, made: str, mended: str, problem: str
+) -> None:
+    northwind_db.execute("CREATE TABLE northwind.visits (id integer, place text, other integer)")
+    northwind_db.execute(made.encode())
+    with pytest.raises(UserError, match=rf"northwind\.visits: found {problem}.*, expected .*; "):
+        administration.create(northwind_db, PASSWORDS, [VISITS])
+    northwind_db.execute(mended.encode())
+    try:
+        administration.create(northwind_db, PASSWORDS, [VISITS])
+    finally:
+        northwind_db.execute(f"ALTER ROLE {order_database.CDC_ROLE} NOBYPASSRLS".encode())
+
+
+@pytest.mark.parametrize(
+    ("named", "lake", "others", "same"),
+    [
+        ("timestamp", "timestamp", ["timestamp(3)", "timestamptz", "date"], ["timestamp", "timestamp(6)"]),
+        ("timestamp(3) without time zone", "timestamp", ["timestamp", "timestamp(2)"], ["timestamp(3)"]),
+        ("timestamp(6) with time zone", "timestamp", ["timestamptz(0)", "timestamp"], ["timestamptz"]),
+        ("date", "date", ["timestamp", "text"], ["date", "northwind.day"]),
+        ("time", "string", ["timetz", "interval"], ["time", "time(3)"]),
+        ("interval", "string", ["time"], ["interval", "interval day to second(2)"]),
+        ("numeric(10,2)", "decimal(10,2)", ["numeric", "numeric(10,3)"], ["numeric(10,2)", "northwind.price"]),
+        ("decimal(10)", "decimal(10,0)", ["numeric(10,2)", "bigint"], ["numeric(10)"]),
+        ("numeric", "string", ["text", "double precision"], ["numeric"]),
+        ("numeric(10,2)[]", "array<decimal(10,2)>", ["numeric(10,2)", "numeric[]"], ["numeric(10,2)[]"]),
+        ("int4", "int", ["bigint", "smallint"], ["integer", "serial"]),
+        ("varchar(40)", "string", ["text", "character(40)"], ["varchar(40)", "varchar(60)", "varchar"]),
+        ("char(5)", "string", ["text"], ["character(5)", "bpchar"]),
+        ("enum", "string", ["text"], ["northwind.mood"]),
+        ("text", "string", ["northwind.mood", "uuid"], ["text"]),
+    ],
+)
+def test_a_column_of_another_type_than_its_contract_says_is_refused(
+    northwind_db: psycopg.Connection, named: str, lake: str, others: list[str], same: list[str]
+) -> None:
+    visits = parse_contract(
+        "{table: visits, description: x, source: {database: postgresql, table: northwind.visits}, key: [id],"
+        " partition_by: [], buckets: 1, columns: [{name: id, type: int, source_type: integer},"
+        f" {{name: at, type: '{lake}', source_type: '{named}'}}]}}",
+        "visits.yaml",
+    )
+    northwind_db.execute("CREATE DOMAIN northwind.day AS date; CREATE DOMAIN northwind.cost AS numeric(10,2)")
+    northwind_db.execute("CREATE DOMAIN northwind.price AS northwind.cost; CREATE TYPE northwind.mood AS ENUM ('well')")
+    check = next(text for text in order_database.publication_statements([visits]) if "Source tables do not" in text)
+    for type_ in (*others, *same):
+        northwind_db.execute("DROP TABLE IF EXISTS northwind.visits")
+        northwind_db.execute(f"CREATE TABLE northwind.visits (id integer PRIMARY KEY, at {type_})".encode())
+        if type_ in same:
+            northwind_db.execute(check.encode())
+        else:
+            with pytest.raises(
+                psycopg.errors.FeatureNotSupported, match=r"visits\.at: found the type .*, expected .*;"
+            ):
+                northwind_db.execute(check.encode())
 
 
 def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connection) -> None:
