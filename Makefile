@@ -27,7 +27,8 @@ demo: setup ## Run the pipeline on this machine and compare lake and sources (DA
 test: lint assets ## Check everything: lint, the connectors' tests, then all of tests/
 	@echo "Testing connect/ (Maven)"
 	@mvn -B -ntp -q -f connect/pom.xml test
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile tests/unit tests/synth tests/lake
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile tests/unit tests/synth
+	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/lake
 	@$(BIN)/pytest tests/local
 
 unit: setup ## Run the tests that need no services, in under a minute

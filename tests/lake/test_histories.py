@@ -140,10 +140,10 @@ class Writers(Generic[Writer]):
     @contextmanager
     def _danger(self) -> Iterator[None]:
         danger = self._random.random()
-        if danger < 0.3:
+        if danger < 0.15:
             self._cut.after(self._random.randint(0, 50))
             yield
-        elif danger < 0.4:
+        elif danger < 0.2:
             with pytest.MonkeyPatch.context() as patch:
                 patch.setattr(Catalog, "register", _die)
                 yield
@@ -207,7 +207,7 @@ def disordered(random: Random, values: Sequence[Value]) -> list[Value]:
 
 def pieces(random: Random, values: Sequence[Value]) -> list[Sequence[Value]]:
     """The values cut into one piece or some, none of them empty."""
-    places = sorted({0, len(values), *(random.randint(0, len(values)) for _ in range(random.randint(0, 2)))})
+    places = sorted({0, len(values), *(random.randint(0, len(values)) for _ in range(random.randint(0, 1)))})
     return [values[start:end] for start, end in itertools.pairwise(places)]
 
 
