@@ -98,7 +98,7 @@ def _float32(value: Any) -> float:
     number = _float(value)
     if math.isfinite(number):
         try:
-            return float(struct.unpack("f", struct.pack("f", number))[0])
+            return float(struct.unpack("<f", struct.pack("<f", number))[0])
         except OverflowError:
             raise unfit(value, "a single-precision number") from None
     return number
