@@ -12,7 +12,7 @@ from functools import partial
 from headwater.contract.model import Contract
 from headwater.lake import job
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
-from headwater.lake.job import CommitNext, Job, prepared
+from headwater.lake.job import CommitNext, Job
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 
@@ -42,7 +42,7 @@ def main(argv: list[str]) -> int:
             landing = Landing(running.services.s3, options.landing, topic)
             return LandedChanges(running.writer(contract), landing).commit_next
 
-        work = {contract.table: prepared(partial(changes, contract)) for contract in running.contracts}
+        work = {contract.table: partial(changes, contract) for contract in running.contracts}
         running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
 
     return job.main("headwater write_hudi", options.contract, options, write)

@@ -3,8 +3,7 @@
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
 both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater backfill`` asks
-for are loaded in between. A table of which too much is bad stops alone; one that fails otherwise ends the run minutes
-later. An event names the table.
+for are loaded in between. A table that fails rests and begins anew, while the others go on.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from headwater.lake import job
 from headwater.lake.backfill import Backfill
 from headwater.lake.backfill_requests import BackfillRequests
 from headwater.lake.idle_pause import EXPORTS_PAUSE, IdlePause
-from headwater.lake.job import CommitNext, Job, prepared
+from headwater.lake.job import CommitNext, Job
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
 from headwater.lake.streamed_changes import StreamedChanges
 
@@ -131,7 +130,7 @@ def follow_api(running: Job, work: MakeWork, options: argparse.Namespace) -> Non
     """Follow the streams through the Kinesis API."""
     pause = min(options.window_seconds, 1.0)
     running.run(
-        {table: prepared(partial(_commits_read, running, make, options)) for table, make in work.items()},
+        {table: partial(_commits_read, running, make, options) for table, make in work.items()},
         IdlePause(pause, pause),
     )
 
@@ -180,14 +179,16 @@ def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> No
 def follow(
     running: Job, work: MakeWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
 ) -> None:
-    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. A query that
-    fails ends the work of its table, or the run, as ``Job.run`` says of its error, after the other queries' current
-    batches."""
+    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. After a
+    failure of its query, or of an export, a table gets a new query, as ``Job.run`` says."""
     queries: dict[str, _TableQuery] = {}
 
-    def commits(make: Callable[[], TableWork]) -> CommitNext:
+    def commits(name: str, make: Callable[[], TableWork]) -> CommitNext:
+        if name in queries:
+            # Where an export has failed, the former query still commits: there must not be two.
+            _stop([queries[name]])
         table = make()
-        query = queries[table.table] = _TableQuery(table, records(table), options)
+        query = queries[name] = _TableQuery(table, records(table), options)
 
         def commit_next() -> bool:
             if options.once:
@@ -202,7 +203,7 @@ def follow(
 
     try:
         running.run(
-            {table: prepared(partial(commits, make)) for table, make in work.items()},
+            {table: partial(commits, table, make) for table, make in work.items()},
             EXPORTS_PAUSE,
             lambda table: queries[table].waits(),
         )

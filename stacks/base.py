@@ -99,6 +99,15 @@ class HeadwaterStack(cdk.Stack):
         )
         acknowledge_wildcard(grantee, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
 
+    def grant_put_events(self, grantee: iam.IGrantable, source: str) -> None:
+        """Let a principal send events of one source to the account's event bus."""
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["events:PutEvents"],
+            resource_arns=[self.format_arn(service="events", resource="event-bus", resource_name="default")],
+            conditions={"StringEquals": {"events:source": source}},
+        )
+
     def grant_decrypt(self, grantee: iam.IGrantable, key: kms.IKey, service: str) -> None:
         """Let a principal of this or a later stack decrypt with a key through one service, such as ``kinesis``.
 

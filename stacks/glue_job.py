@@ -18,6 +18,7 @@ from constructs import Construct
 from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions import spark_settings
 from headwater.deployment.environment import Environment
+from headwater.lake.failures import SOURCE
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack
@@ -185,6 +186,7 @@ class GlueJobStack(HeadwaterStack):
             self._lake.grant_backfill(role, contract)
         self._lake.grant_write_tables(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
+        self.grant_put_events(role, SOURCE)
         # Glue encrypts a job's bookmark with the key.
         self._key.grant(role, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
         return role

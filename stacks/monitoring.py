@@ -20,6 +20,7 @@ from headwater.contract.model import Contract
 from headwater.definitions.connectors import CaptureSettings, sink_group, sink_name, source_name, table_topics
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
+from headwater.lake.failures import FAILING, RECOVERED, SOURCE
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack
 from stacks.database_content import DatabaseContentStack
@@ -76,6 +77,7 @@ class MonitoringStack(HeadwaterStack):
         self._graphs: list[cloudwatch.IWidget] = []
         self.topic = self._topic()
         self._watch_tables(watched.lake, watched.contracts)
+        self._tell_of_failing_tables(watched.lake.database)
         self._watch_relational(watched)
         self._watch_key_value(watched.key_value)
         self._watch_failures(watched.emr, watched.emr_writer.step_name, watched.glue_job)
@@ -152,6 +154,25 @@ class MonitoringStack(HeadwaterStack):
             ("Seconds a commit", metrics.COMMIT_SECONDS, "Maximum"),
         ):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
+
+    def _tell_of_failing_tables(self, database: str) -> None:
+        """Notify when a writer says that a table fails, and when it works again. The alarm writer-TABLE rings ten
+        minutes later, too, but it does not know the reason."""
+        table = events.EventField.from_path("$.detail.table")
+        error, message, next_step = (
+            events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")
+        )
+        name = f"Headwater {self.environment_settings.name}"
+        for kind, text in (
+            (FAILING, f"{name}: the table {table} is not written ({error}). {message} Next: {next_step}"),
+            (RECOVERED, f"{name}: the table {table} is written again."),
+        ):
+            events.Rule(
+                self,
+                kind.replace(" ", ""),
+                event_pattern=events.EventPattern(source=[SOURCE], detail_type=[kind], detail={"database": [database]}),
+                targets=[targets.SnsTopic(self.topic, message=events.RuleTargetInput.from_text(text))],
+            )
 
     def _watch_relational(self, watched: Watched) -> None:
         settings, capture = self.environment_settings.monitoring, watched.capture

@@ -6,11 +6,13 @@ import argparse
 import json
 import math
 import os
+import random
 import signal
 import socket
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -23,10 +25,11 @@ from headwater.contract.model import Contract, from_json
 from headwater.errors import UserError
 from headwater.lake import metrics
 from headwater.lake.catalog import Catalog
+from headwater.lake.failures import EventBridgeReport, Failures, passes
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.kinesis import ShardGone
 from headwater.lake.landing import LandingGap
-from headwater.lake.lease import Lease, LeaseLost
+from headwater.lake.lease import LeaseLost, Leases
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import HudiTable, ProgressMissing
@@ -37,8 +40,10 @@ CommitNext = Callable[[], bool]
 
 _EXPECTED = (UserError, LandingGap, LeaseLost, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
 _IDLE_REPORT_SECONDS = 30.0
-GRACE_SECONDS = 300.0
-"""How long the other tables go on after one has failed. The next run of the script then tries all of them again."""
+PASSING_PAUSE = IdlePause(first=2.0, longest=300.0)
+"""How long a table rests after a failure that may pass by itself."""
+LASTING_PAUSE = IdlePause(first=60.0, longest=900.0)
+"""How long a table rests after a failure that somebody has to mend."""
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -64,11 +69,11 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Job:
-    """A running job: it holds the leases of its tables, by table, and a Spark session. ``stop`` tells it to end;
-    ``clock`` gives seconds from any moment."""
+    """A running job: it has a Spark session, and holds the leases of its tables, each from the first writer on.
+    ``stop`` tells it to end; ``clock`` gives seconds from any moment."""
 
     contracts: list[Contract]
-    leases: Mapping[str, Lease]
+    leases: Leases
     spark: SparkSession
     services: WriterServices
     settings: WriterSettings
@@ -77,85 +82,119 @@ class Job:
     clock: Callable[[], float] = time.monotonic
 
     def writer(self, contract: Contract) -> TableWriter:
-        """The writer of one of the job's tables. Raises ProgressMissing and ValueError as ``TableWriter`` does."""
+        """A new writer of one of the job's tables. Raises LeaseLost where another process writes the table, and
+        ProgressMissing and ValueError as ``TableWriter`` does."""
+        lease = self.leases.take(contract.table)
         table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)
-        return TableWriter(table, self.leases[contract.table], self.services, self.settings)
+        return TableWriter(table, lease, self.services, self.settings)
 
     def run(
-        self, work: Mapping[str, CommitNext], pause: IdlePause, is_idle: Callable[[str], bool] = lambda table: True
+        self,
+        work: Mapping[str, Callable[[], CommitNext]],
+        pause: IdlePause,
+        is_idle: Callable[[str], bool] = lambda table: True,
     ) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
-        stop. A table without work is looked at again after ``pause``, and reported as idle where ``is_idle`` says so:
-        a silent table raises an alarm. A table that fails does no more. After an error that is not TooManyBadRecords,
-        which is about one table's source and contract, the others go on for ``GRACE_SECONDS`` and end their current
-        commit. The first error is raised when all threads have ended."""
-        errors: list[BaseException] = []
-        ended_by: list[float] = []
+        stop. ``work`` prepares it. A table without work is looked at again after ``pause``, and reported as idle where
+        ``is_idle`` says so: a silent table raises an alarm.
 
-        def ends() -> bool:
-            return self.stop.is_set() or (bool(ended_by) and self.clock() - ended_by[0] >= GRACE_SECONDS)
+        A table that fails rests and is prepared anew, alone: ``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter. The
+        job ends if all of its tables fail for good (``Failures``), or without a living Spark, since a new process may
+        help then. It raises the error of a table that failed last, where there is one."""
+        failures = Failures(work)
 
-        def loop(table: str, commit_next: CommitNext) -> None:
+        def loop(table: str, prepare: Callable[[], CommitNext]) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
-            reported = -math.inf
-            idle_looks = 0
-            try:
-                while not ends():
-                    if commit_next():
-                        idle_looks = 0
-                        continue
-                    if self.options.once:
-                        return
-                    if self.clock() - reported >= _IDLE_REPORT_SECONDS and is_idle(table):
-                        reported = self.clock()
-                        self.services.report({"event": "idle", "table": table})
-                    idle_looks += 1
-                    self.stop.wait(pause.after(idle_looks))
-            except BaseException as error:  # whatever it is, the caller must see it
-                errors.append(error)
-                if not isinstance(error, TooManyBadRecords):
-                    ended_by.append(self.clock())
-                # Which of the tables it was, as the error itself may not say.
-                failure = {"event": "failed", "table": table, "error": type(error).__name__, "message": str(error)}
-                self.services.report(failure)
+            while not self.stop.is_set():
+                try:
+                    self._work(table, prepare(), pause, is_idle, failures)
+                    return
+                except BaseException as error:  # whatever it is, the caller must see it
+                    rest = self._rest(table, error, failures)
+                if rest is None:
+                    return
+                self.stop.wait(rest)
 
         threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
         for thread in threads:
             thread.start()
         for thread in threads:
             thread.join()
-        if errors:
-            raise errors[0]
+        failures.raise_first()
 
+    def _work(
+        self,
+        table: str,
+        commit_next: CommitNext,
+        pause: IdlePause,
+        is_idle: Callable[[str], bool],
+        failures: Failures,
+    ) -> None:
+        """Do the work of a table until it is done, it fails, or the job is told to stop."""
+        reported = -math.inf
+        idle_looks = 0
+        while not self.stop.is_set():
+            worked = commit_next()
+            idle = not worked and is_idle(table)
+            if (worked or idle) and failures.forget(table):
+                self.services.report({"event": "recovered", "table": table})
+            if worked:
+                idle_looks = 0
+                continue
+            if self.options.once:
+                return
+            if idle and self.clock() - reported >= _IDLE_REPORT_SECONDS:
+                reported = self.clock()
+                self.services.report({"event": "idle", "table": table})
+            idle_looks += 1
+            self.stop.wait(pause.after(idle_looks))
 
-def prepared(prepare: Callable[[], CommitNext]) -> CommitNext:
-    """Work that is prepared when it is first asked for, so that a table that cannot be prepared fails alone."""
-    ready: list[CommitNext] = []
+    def _rest(self, table: str, error: BaseException, failures: Failures) -> float | None:
+        """Report a table's failure, and say how many seconds it rests; None where its work ends."""
+        attempt = failures.note(table, error)
+        ends = not isinstance(error, Exception) or failures.all_for_good() or not self._spark_lives()
+        if ends:
+            self.stop.set()
+        rest = None
+        if not ends and not self.options.once:
+            longest = (PASSING_PAUSE if passes(error) else LASTING_PAUSE).after(attempt)
+            rest = round(random.uniform(longest / 2, longest), 1)  # noqa: S311
+        if not isinstance(error, _EXPECTED):
+            traceback.print_exception(type(error), error, error.__traceback__)
+        self.services.report(
+            {
+                "event": "failed",
+                "table": table,
+                "error": type(error).__name__,
+                "message": str(error),
+                "passes": passes(error),
+                "attempt": attempt,
+                "again_in_seconds": rest,
+            }
+        )
+        return rest
 
-    def commit_next() -> bool:
-        if not ready:
-            ready.append(prepare())
-        return ready[0]()
-
-    return commit_next
+    def _spark_lives(self) -> bool:
+        try:
+            return not self.spark.sparkContext._jsc.sc().isStopped()
+        except Exception:  # the JVM does not even answer
+            return False
 
 
 @contextmanager
 def running_job(name: str, contract_uris: list[str], options: argparse.Namespace) -> Iterator[Job]:
-    """A job of these contracts. It takes its tables' leases before it starts Spark, and so before Hudi's first client;
-    it gives them back after Spark has stopped, also on an error.
+    """A job of these contracts. It gives its tables' leases back after Spark has stopped, also on an error.
 
     Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
     """
     with ExitStack() as reports, ExitStack() as held:
-        cloudwatch = metrics.CloudWatchReport(metrics.impatient_client(), options.database)
+        cloudwatch = metrics.CloudWatchReport(metrics.impatient_client("cloudwatch"), options.database)
         reports.callback(cloudwatch.flush)
+        announcements = EventBridgeReport(metrics.impatient_client("events"), options.database)
         s3 = boto3.client("s3")
         contracts = [_read_contract(s3, uri) for uri in contract_uris]
-        leases = {}
-        for contract in contracts:
-            lease = leases[contract.table] = _taken_lease(s3, contract, options)
-            held.callback(lease.release)
+        leases = Leases(s3, f"{options.lake}/_leases", f"{socket.gethostname()}/{os.getpid()}", options.lease_seconds)
+        held.callback(leases.release)
         spark = SparkSession.builder.appName(name).getOrCreate()
         held.callback(_stop, spark, held)
         settings = WriterSettings(
@@ -167,20 +206,13 @@ def running_job(name: str, contract_uris: list[str], options: argparse.Namespace
             parallelism=spark.sparkContext.defaultParallelism,
         )
         catalog = Catalog(boto3.client("glue"), options.database)
-        services = WriterServices(s3, catalog, metrics.to_all(print_event, cloudwatch))
+        services = WriterServices(s3, catalog, metrics.to_all(print_event, cloudwatch, announcements))
         yield Job(contracts, leases, spark, services, settings, options, threading.Event())
 
 
 def _read_contract(s3: Any, uri: str) -> Contract:
     bucket, key = split_uri(uri)
     return from_json(s3.get_object(Bucket=bucket, Key=key)["Body"].read().decode("utf-8"), uri)
-
-
-def _taken_lease(s3: Any, contract: Contract, options: argparse.Namespace) -> Lease:
-    owner = f"{socket.gethostname()}/{os.getpid()}"
-    lease = Lease(s3, f"{options.lake}/_leases/{contract.table}.json", owner, options.lease_seconds)
-    lease.acquire(wait=options.lease_seconds * 2)
-    return lease
 
 
 def _stop(spark: SparkSession, held: ExitStack) -> None:

@@ -137,3 +137,35 @@ class Lease:
                 return
             except Exception:  # noqa: S112  # may pass: the next round, or check() before a commit, decides
                 continue
+
+
+class Leases:
+    """The leases of a job's tables, below the ``s3://`` address ``uri``. Each is taken for the table's first writer,
+    and again for the next one where it was lost. Threads of different tables may take theirs at the same time."""
+
+    def __init__(self, s3: Any, uri: str, owner: str, ttl: float) -> None:
+        self._s3 = s3
+        self._uri = uri
+        self._owner = owner
+        self._ttl = ttl
+        self._held: dict[str, Lease] = {}
+
+    def take(self, table: str) -> Lease:
+        """The lease of a table, held now. Waits for two lifetimes of another's. Raises LeaseLost."""
+        lease = self._held.get(table)
+        if lease is not None:
+            try:
+                lease.check()
+            except LeaseLost:
+                self._held.pop(table).release()
+            else:
+                return lease
+        lease = Lease(self._s3, f"{self._uri}/{table}.json", self._owner, self._ttl)
+        lease.acquire(wait=2 * self._ttl)
+        self._held[table] = lease
+        return lease
+
+    def release(self) -> None:
+        """Give all leases back."""
+        for lease in self._held.values():
+            lease.release()

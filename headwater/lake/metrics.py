@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 Report = Callable[[dict[str, Any]], None]
 """Receives one event (a JSON document) at a time."""
@@ -131,14 +131,12 @@ class CloudWatchReport:
         return data
 
 
-def impatient_client() -> Any:
-    """A CloudWatch client that gives up after a few seconds, since a writer waits for it."""
+def impatient_client(service: Literal["cloudwatch", "events"]) -> Any:
+    """A client of an AWS service that gives up after a few seconds, since a writer waits for it."""
     import boto3
     from botocore.config import Config
 
-    return boto3.client(
-        "cloudwatch", config=Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1})
-    )
+    return boto3.client(service, config=Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1}))
 
 
 def to_all(*reports: Report) -> Report:

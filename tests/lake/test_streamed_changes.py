@@ -21,7 +21,6 @@ from headwater.errors import UserError
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.local.aws import AwsApi
@@ -112,7 +111,8 @@ class TwoTables:
         services: Any = SimpleNamespace(report=self.events.append)
         settings: Any = None
         stop = threading.Event()
-        running = Job([], {}, self._spark, services, settings, options, stop)
+        leases: Any = None
+        running = Job([], leases, self._spark, services, settings, options, stop)
 
         def records(table: Any) -> DataFrame:
             folder = str(self._folder / table.table / "records")
@@ -130,6 +130,7 @@ class TwoTables:
         script["follow"](running, work, records, options)
 
     def _work(self, make: Any, name: str, accounts: Accounts) -> Any:
+        accounts.start()
         return make(name, accounts.changes(), accounts, "arn", str(self._folder / name / "checkpoint"))
 
     def failed(self) -> list[tuple[str, str]]:
@@ -159,33 +160,68 @@ def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: T
     assert two.commits() == commits
 
 
-def test_a_table_that_fails_ends_the_run_after_the_others_have_worked(
-    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
-    monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 1.0)
-    one = two_tables.tables["one"]
-    commit = StreamedChanges.commit_frame
+    monkeypatch.setattr("headwater.lake.job.PASSING_PAUSE", IdlePause(0.5, 0.5))
 
-    def slowly(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
-        if changes._writer is not one.changes()._writer:
-            raise LeaseLost("accounts: another writer has the lease")
-        time.sleep(4)
+
+def test_a_table_that_fails_begins_anew_while_the_others_go_on(
+    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch, short_pauses: None
+) -> None:
+    one, two = two_tables.tables.values()
+    commit = StreamedChanges.commit_frame
+    refusals = iter(("S3 refused", "S3 refused", "S3 refused", "S3 refused"))
+
+    def refused(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
+        if changes._writer.settings.quarantine.startswith(two.lake):
+            for refusal in refusals:
+                raise OSError(refusal)
         commit(changes, frame, batch_id)
 
-    monkeypatch.setattr(StreamedChanges, "commit_frame", slowly)
+    def later() -> None:
+        wait_until("two failures", lambda: len(two_tables.failed()) >= 2, timeout=60)
+        two_tables.arrive("one", "2.txt", MOVED)
+        wait_until("both tables' commits", lambda: (one.commits(), two.commits()) == (2, 1), timeout=60)
+        wait_until("the other table's recovery", lambda: {"event": "recovered", "table": "two"} in two_tables.events)
+
+    monkeypatch.setattr(StreamedChanges, "commit_frame", refused)
     two_tables.arrive("two", "1.txt", FIRST)
     two_tables.arrive("one", "1.txt", FIRST)
-    with pytest.raises(LeaseLost, match="another writer"):
-        two_tables.follow(once=False)
-    assert two_tables.failed() == [("two", "LeaseLost")]
+    two_tables.follow(once=False, until=later)
+    assert two_tables.failed() == [("two", "OSError")] * 4
     assert two_tables.running_queries() == []
-    assert one.alive() == [("1", "2024-01", "Ann")]
+    assert (one.alive(), two.alive()) == ([("1", "2024-06", "Bea")], [("1", "2024-01", "Ann")])
 
 
-def test_a_table_with_too_many_bad_records_stops_alone(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
-    monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 0.0)
+def test_a_table_whose_export_fails_has_one_query_when_it_begins_anew(
+    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch, short_pauses: None
+) -> None:
+    two = two_tables.tables["two"]
+    refusals = iter(("S3 refused", "S3 refused"))
+    running: list[list[str | None]] = []
+
+    def load(accounts: Accounts) -> bool:
+        running.append(sorted(two_tables.running_queries(), key=str))
+        if accounts is two:
+            for refusal in refusals:
+                raise OSError(refusal)
+        return False
+
+    def later() -> None:
+        wait_until("two failures", lambda: len(two_tables.failed()) >= 2, timeout=60)
+        two_tables.arrive("two", "1.txt", FIRST)
+        wait_until("a commit", lambda: two.commits() == 1, timeout=60)
+        wait_until("the table's recovery", lambda: {"event": "recovered", "table": "two"} in two_tables.events)
+
+    monkeypatch.setattr(Accounts, "commit_next", load)
+    two_tables.follow(once=False, until=later)
+    assert two_tables.failed() == [("two", "OSError")] * 2
+    assert max(map(len, running)) == 2
+    assert two.alive() == [("1", "2024-01", "Ann")]
+
+
+def test_a_table_with_too_many_bad_records_stops_alone(two_tables: TwoTables, short_pauses: None) -> None:
     one, two = two_tables.tables.values()
     two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
     two_tables.arrive("one", "1.txt", FIRST)
@@ -215,9 +251,9 @@ def test_a_table_with_too_many_bad_records_leaves_the_others_to_drain(two_tables
     assert one.alive() == [("1", "2024-06", "Bea")]
 
 
-def test_a_batch_that_hangs_is_not_told_as_idle(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
-    monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 0.0)
+def test_a_batch_that_hangs_is_not_told_as_idle(
+    two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch, short_pauses: None
+) -> None:
     hung: list[str] = []
 
     def hang(changes: StreamedChanges, frame: DataFrame, batch_id: int) -> None:
@@ -227,8 +263,12 @@ def test_a_batch_that_hangs_is_not_told_as_idle(two_tables: TwoTables, monkeypat
 
     monkeypatch.setattr(StreamedChanges, "commit_frame", hang)
     two_tables.arrive("one", "1.txt", FIRST)
+
+    def later() -> None:
+        wait_until("the failure of a table", lambda: bool(two_tables.failed()), timeout=60)
+
     with pytest.raises(RuntimeError, match="it was hung"):
-        two_tables.follow(once=False)
+        two_tables.follow(once=False, until=later)
     assert hung == ["two"]
 
 

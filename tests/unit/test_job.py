@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +16,12 @@ import boto3
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.lake import job, metrics
+from headwater.lake import job, lease, metrics
 from headwater.lake.idle_pause import IdlePause
-from headwater.lake.job import Job, parser, running_job
+from headwater.lake.job import LASTING_PAUSE, PASSING_PAUSE, CommitNext, Job, parser, running_job
 from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
+from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS, ROOT
 
 CONTRACTS_BY_URI = {f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(CONTRACTS)}
@@ -39,6 +42,10 @@ def deeds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             if f"refuse {self._table}" in done:
                 raise LeaseLost(f"{self._table}: held by another")
             done.append(f"take {self._table}")
+
+        def check(self) -> None:
+            if f"lose {self._table}" in done:
+                raise LeaseLost(f"{self._table}: another writer took the table")
 
         def release(self) -> None:
             done.append(f"give back {self._table}")
@@ -68,10 +75,12 @@ def deeds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def flush(self) -> None:
             done.append("flush metrics")
 
-    monkeypatch.setattr(job, "Lease", Lease)
+    monkeypatch.setattr(lease, "Lease", Lease)
+    monkeypatch.setattr(job, "HudiTable", lambda spark, contract, *_: contract.table)
+    monkeypatch.setattr(job, "TableWriter", lambda table, *_: done.append(f"make the client of {table}"))
     monkeypatch.setattr(boto3, "client", lambda name: S3())
     monkeypatch.setattr(metrics, "CloudWatchReport", CloudWatchReport)
-    monkeypatch.setattr(metrics, "impatient_client", lambda: None)
+    monkeypatch.setattr(metrics, "impatient_client", lambda service: None)
     session = SimpleNamespace(
         builder=SimpleNamespace(appName=lambda name: SimpleNamespace(getOrCreate=lambda: start(name)))
     )
@@ -84,49 +93,75 @@ def options() -> argparse.Namespace:
     return parser("A job of the tests.").parse_args(["--lake", "s3://lake/lake", "--database", "d"])
 
 
-TAKEN = [f"take {table}" for table in TABLES]
-GIVEN_BACK = [f"give back {table}" for table in reversed(TABLES)]
+WRITTEN = [deed for table in TABLES for deed in (f"take {table}", f"make the client of {table}")]
+GIVEN_BACK = [f"give back {table}" for table in TABLES]
 
 
-def test_leases_are_taken_before_spark_starts_and_given_back_after_it_has_stopped(
+def make_writers(running: Job) -> None:
+    for contract in running.contracts:
+        running.writer(contract)
+
+
+def test_a_lease_is_taken_before_its_tables_client_exists_and_given_back_after_spark_has_stopped(
     deeds: list[str], options: argparse.Namespace
 ) -> None:
     with running_job("test", URIS, options) as running:
         assert [contract.table for contract in running.contracts] == TABLES
         assert running.settings.quarantine == "s3://lake/lake/_quarantine"
+        make_writers(running)
         deeds.append("work")
-    assert deeds == [*TAKEN, "start Spark", "work", "stop Spark", *GIVEN_BACK, "flush metrics"]
+    assert deeds == ["start Spark", *WRITTEN, "work", "stop Spark", *GIVEN_BACK, "flush metrics"]
 
 
 def test_a_failing_job_gives_its_leases_back_after_spark_has_stopped(
     deeds: list[str], options: argparse.Namespace
 ) -> None:
-    with pytest.raises(RuntimeError, match="a commit failed"), running_job("test", URIS, options):
+    def fail(running: Job) -> None:
+        make_writers(running)
         raise RuntimeError("a commit failed")
-    assert deeds == [*TAKEN, "start Spark", "stop Spark", *GIVEN_BACK, "flush metrics"]
+
+    with pytest.raises(RuntimeError, match="a commit failed"), running_job("test", URIS, options) as running:
+        fail(running)
+    assert deeds == ["start Spark", *WRITTEN, "stop Spark", *GIVEN_BACK, "flush metrics"]
 
 
-def test_a_lease_that_is_held_by_another_starts_no_spark_and_keeps_no_lease(
+def test_a_lease_that_is_held_by_another_makes_no_client_and_leaves_the_other_tables_alone(
     deeds: list[str], options: argparse.Namespace
 ) -> None:
     deeds.append(f"refuse {TABLES[1]}")
-    with pytest.raises(LeaseLost), running_job("test", URIS, options):
-        pytest.fail("the job runs")
-    assert deeds[1:] == [TAKEN[0], GIVEN_BACK[1], "flush metrics"]
+    with running_job("test", URIS, options) as running:
+        running.writer(running.contracts[0])
+        with pytest.raises(LeaseLost):
+            running.writer(running.contracts[1])
+    assert deeds[1:] == ["start Spark", *WRITTEN[:2], "stop Spark", GIVEN_BACK[0], "flush metrics"]
 
 
-def test_leases_are_given_back_if_spark_does_not_start(deeds: list[str], options: argparse.Namespace) -> None:
+def test_the_next_writer_of_a_table_keeps_its_lease_and_takes_a_lost_one_again(
+    deeds: list[str], options: argparse.Namespace
+) -> None:
+    client = f"make the client of {TABLES[0]}"
+    with running_job("test", URIS[:1], options) as running:
+        running.writer(running.contracts[0])
+        running.writer(running.contracts[0])
+        deeds.append(f"lose {TABLES[0]}")
+        running.writer(running.contracts[0])
+    lost = deeds.index(f"lose {TABLES[0]}")
+    assert deeds[1:lost] == [f"take {TABLES[0]}", client, client]
+    assert deeds[lost + 1 : lost + 4] == [f"give back {TABLES[0]}", f"take {TABLES[0]}", client]
+
+
+def test_no_lease_is_taken_if_spark_does_not_start(deeds: list[str], options: argparse.Namespace) -> None:
     deeds.append("fail to start")
     with pytest.raises(RuntimeError, match="does not start"), running_job("test", URIS, options):
         pytest.fail("the job runs")
-    assert deeds[1:] == [*TAKEN, *GIVEN_BACK, "flush metrics"]
+    assert deeds[1:] == ["flush metrics"]
 
 
 def test_leases_are_not_given_back_while_spark_may_still_write(deeds: list[str], options: argparse.Namespace) -> None:
     deeds.append("fail to stop")
-    with pytest.raises(RuntimeError, match="does not stop"), running_job("test", URIS, options):
-        pass
-    assert deeds[1:] == [*TAKEN, "start Spark", "stop Spark", "flush metrics"]
+    with pytest.raises(RuntimeError, match="does not stop"), running_job("test", URIS, options) as running:
+        make_writers(running)
+    assert deeds[1:] == ["start Spark", *WRITTEN, "stop Spark", "flush metrics"]
 
 
 class FakeTime(threading.Event):
@@ -164,27 +199,30 @@ class Landed:
 
 def run_for(
     time: FakeTime,
-    orders: job.CommitNext,
+    orders: CommitNext,
     pause: IdlePause,
-    on_failure: Callable[[], None] = lambda: None,
-    **others: job.CommitNext,
+    **others: CommitNext,
 ) -> list[dict[str, Any]]:
-    """Run the loops of the tables until the time is over, and return what was reported."""
+    """Run the loops of the tables until the time is over, and return what was reported. Spark ends with the first table
+    that raises SystemError."""
     events: list[dict[str, Any]] = []
 
-    def report(event: dict[str, Any]) -> None:
-        events.append(event)
-        if event["event"] == "failed":
-            on_failure()
+    def stopped() -> bool:
+        return any(event["event"] == "failed" and event["error"] == "SystemError" for event in events)
 
-    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None))
-    services: Any = SimpleNamespace(report=report)
+    java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=stopped))
+    spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None, _jsc=java))
+    services: Any = SimpleNamespace(report=events.append)
+    leases: Any = None
     settings: Any = None
     options = argparse.Namespace(once=False)
-    Job([], {}, spark, services, settings, options, time, clock=lambda: time.now).run(
-        {"orders": orders, **others}, pause
-    )
+    run = Job([], leases, spark, services, settings, options, time, clock=lambda: time.now).run
+    run({table: partial(returned, work) for table, work in {"orders": orders, **others}.items()}, pause)
     return events
+
+
+def returned(work: CommitNext) -> CommitNext:
+    return work
 
 
 def test_an_idle_table_is_looked_at_ever_more_rarely_up_to_the_longest_pause() -> None:
@@ -213,40 +251,109 @@ def test_an_idle_writer_reports_in_every_minute_at_each_pause_that_a_file_may_na
     assert 60 <= reported <= 121
 
 
-def test_a_table_that_cannot_even_begin_leaves_the_others_time_for_their_work() -> None:
+class Failing:
+    """The work of a table that raises these errors, one with each look, and works from then on; ``at`` says when it
+    was tried."""
+
+    def __init__(self, time: FakeTime, *errors: Exception) -> None:
+        self._time = time
+        self._errors = list(errors)
+        self.at: list[float] = []
+
+    def commit_next(self) -> bool:
+        self.at.append(self._time.now)
+        if self._errors:
+            raise self._errors.pop(0)
+        return False
+
+
+def in_step(work: CommitNext, others: Sequence[float], tries: int) -> CommitNext:
+    """Work whose first looks each wait for another try of another table: waiting takes no time here, so that one
+    thread would be at the end before the other begins."""
+    looks = itertools.count(1)
+
+    def commit_next() -> bool:
+        look = min(next(looks), tries)
+        wait_until("another table's try", lambda: len(others) >= look, poll=0.001)
+        return work()
+
+    return commit_next
+
+
+SEVERAL = [OSError("S3 refused"), OSError("S3 refused"), LeaseLost("products: held by another"), OSError("refused")]
+BAD = TooManyBadRecords("products: 20 of 21 records cannot be decoded")
+
+
+def test_a_failure_that_passes_costs_its_table_some_seconds_and_the_others_nothing() -> None:
     time = FakeTime(end=3600)
-    landed = Landed(time, 100, 250, 310)
-    failed = threading.Event()
+    landed, products = Landed(time, 100, 1000, 3500), Failing(time, *SEVERAL)
 
-    def refuse() -> job.CommitNext:
-        raise ValueError("epoch: found 1, expected at least 2")
-
-    def look() -> bool:
-        assert failed.wait(60)
-        return landed.commit_next()
-
-    with pytest.raises(ValueError, match="expected at least 2"):
-        run_for(time, look, IdlePause(0.5, 30), on_failure=failed.set, products=job.prepared(refuse))
-    assert len(landed.waited) == 2
-    assert job.GRACE_SECONDS <= time.now < job.GRACE_SECONDS + 60
+    look = in_step(landed.commit_next, products.at, len(SEVERAL) + 1)
+    events = run_for(time, look, IdlePause(0.5, 30), products=products.commit_next)
+    assert len(landed.waited) == 3
+    told = [event for event in events if event.get("table") == "products" and event["event"] != "idle"]
+    assert [event["event"] for event in told] == ["failed"] * 4 + ["recovered"]
+    assert [event["attempt"] for event in told[:4]] == [1, 2, 3, 4]
+    assert all(event["passes"] for event in told[:4])
+    shares = [event["again_in_seconds"] / PASSING_PAUSE.after(event["attempt"]) for event in told[:4]]
+    assert 0.5 <= min(shares) < max(shares) <= 1  # they have jitter
 
 
-def test_a_table_with_too_many_bad_records_stops_alone() -> None:
-    time = FakeTime(end=3600)
-    landed = Landed(time, 1000)
-    failed = threading.Event()
-
-    def refuse() -> bool:
-        raise TooManyBadRecords("products: 20 of 21 records cannot be decoded")
-
-    def look() -> bool:
-        assert failed.wait(60)
-        return landed.commit_next()
-
+def test_a_table_that_somebody_must_mend_is_tried_ever_more_rarely_while_the_others_go_on() -> None:
+    time = FakeTime(end=7200)
+    landed, products = Landed(time, 1000, 7000), Failing(time, *[BAD] * 100)
+    look = in_step(landed.commit_next, products.at, 4)
     with pytest.raises(TooManyBadRecords, match="products: 20 of 21"):
-        run_for(time, look, IdlePause(0.5, 30), on_failure=failed.set, products=refuse)
-    assert len(landed.waited) == 1
-    assert time.now >= 3600
+        run_for(time, look, IdlePause(0.5, 30), products=products.commit_next)
+    assert len(landed.waited) == 2
+    assert time.now >= 7200
+    assert 4 <= len(products.at) <= 30
+    assert products.at[1] - products.at[0] >= LASTING_PAUSE.first / 2
+
+
+def test_a_table_that_cannot_even_begin_is_prepared_again() -> None:
+    time = FakeTime(end=3600)
+    tries: list[float] = []
+
+    def prepare() -> CommitNext:
+        tries.append(time.now)
+        if len(tries) < 3:
+            raise OSError("S3 refused")
+        return lambda: False
+
+    spark: Any = SimpleNamespace(
+        sparkContext=SimpleNamespace(
+            setLocalProperty=lambda *_: None, _jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: False))
+        )
+    )
+    events: list[dict[str, Any]] = []
+    services: Any = SimpleNamespace(report=events.append)
+    nothing: Any = None
+    options = argparse.Namespace(once=False)
+    running = Job([], nothing, spark, services, nothing, options, time, clock=lambda: time.now)
+    running.run(
+        {"orders": prepare, "products": partial(returned, in_step(lambda: False, tries, 3))}, IdlePause(0.5, 30)
+    )
+    assert len(tries) == 3
+    assert {"event": "recovered", "table": "orders"} in events
+
+
+def test_a_job_all_of_whose_tables_fail_for_good_ends() -> None:
+    time = FakeTime(end=36000)
+    orders, products = Failing(time, *[OSError("S3 refused")] * 100), Failing(time, *[BAD] * 100)
+    refused = in_step(products.commit_next, orders.at, 3)
+    with pytest.raises((TooManyBadRecords, OSError)):
+        run_for(time, orders.commit_next, IdlePause(0.5, 30), products=refused)
+    assert time.now < 1000
+
+
+def test_a_job_whose_spark_is_gone_ends() -> None:
+    time = FakeTime(end=3600)
+    gone = Failing(time, SystemError("the JVM is gone"), SystemError("the JVM is gone"))
+    look = in_step(Landed(time).commit_next, gone.at, 2)
+    with pytest.raises(SystemError, match="the JVM is gone"):
+        run_for(time, look, IdlePause(0.5, 30), products=gone.commit_next)
+    assert time.now < 3600
 
 
 def test_the_emr_step_needs_neither_msgspec_nor_what_stays_on_the_laptop() -> None:

@@ -1,0 +1,123 @@
+"""Tables that fail: which they are, whether that may pass, and the events by which people hear of them."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterable
+from typing import Any
+
+from headwater.errors import UserError
+from headwater.lake.kinesis import ShardGone
+from headwater.lake.landing import LandingGap
+from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.table import ProgressMissing
+
+_LASTING = (UserError, LandingGap, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
+_TRIES = 3
+"""A failure that may pass, and has come so often in a row, does not."""
+
+SOURCE = "headwater.writer"
+"""The source of the events in EventBridge."""
+FAILING = "Table Failing"
+RECOVERED = "Table Recovered"
+_DETAIL_CHARACTERS = 4000
+"""How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
+
+
+def passes(error: BaseException) -> bool:
+    """Whether a failure may pass by itself, such as a request that S3 refused. The others say in their message what
+    somebody has to mend."""
+    return not isinstance(error, _LASTING)
+
+
+class Failures:
+    """The tables of a job that fail at present. Threads of all tables share it."""
+
+    def __init__(self, tables: Iterable[str]) -> None:
+        self._tables = set(tables)
+        self._lock = threading.Lock()
+        self._failed: dict[str, tuple[int, BaseException]] = {}
+
+    def note(self, table: str, error: BaseException) -> int:
+        """Note a failure, and say the how manieth in a row it is."""
+        with self._lock:
+            attempt = self._failed.get(table, (0, error))[0] + 1
+            self._failed[table] = (attempt, error)
+            return attempt
+
+    def forget(self, table: str) -> bool:
+        """Forget the failures of a table, because it works, and say whether there were any."""
+        with self._lock:
+            return self._failed.pop(table, None) is not None
+
+    def all_for_good(self) -> bool:
+        """Whether every table of the job fails, and none in a way that may pass, or it has not passed."""
+        with self._lock:
+            return self._failed.keys() == self._tables and all(
+                attempt >= _TRIES or not passes(error) for attempt, error in self._failed.values()
+            )
+
+    def raise_first(self) -> None:
+        """Raise the last error of the table that has failed for longest, if any fails."""
+        for _, error in self._failed.values():
+            raise error
+
+
+class EventBridgeReport:
+    """Receives a writer's events, and hands on to EventBridge that a table fails, and that it works again. A failure
+    that may pass is told when it has come three times in a row. Several threads may report at the same time."""
+
+    def __init__(self, events: Any, database: str) -> None:
+        self._events = events
+        self._database = database
+        self._lock = threading.Lock()
+        self._told: set[str] = set()
+
+    def __call__(self, event: dict[str, Any]) -> None:
+        """Take in one event; ``failed`` and ``recovered`` count."""
+        kind = event["event"]
+        if kind == "failed":
+            passing = event["passes"] and event["attempt"] < _TRIES and event["again_in_seconds"] is not None
+            with self._lock:
+                if passing or event["table"] in self._told:
+                    return
+                self._told.add(event["table"])
+            self._send(FAILING, event["table"], {**event, "next_step": _next_step(event)})
+        elif kind == "recovered":
+            with self._lock:
+                if event["table"] not in self._told:
+                    return
+                self._told.discard(event["table"])
+            self._send(RECOVERED, event["table"], {})
+
+    def _send(self, kind: str, table: str, event: dict[str, Any]) -> None:
+        detail: dict[str, Any] = {"database": self._database, "table": table}
+        for name in ("error", "message", "next_step"):
+            if name in event:
+                detail[name] = _plain(event[name])
+        entry = {"Source": SOURCE, "DetailType": kind, "Detail": json.dumps(detail)}
+        try:
+            answer = self._events.put_events(Entries=[entry])
+            refused = answer["Entries"][0].get("ErrorMessage") if answer["FailedEntryCount"] else None
+        except Exception as error:
+            # Whatever is wrong with EventBridge, the other tables go on; the silent table raises its own alarm.
+            refused = f"{type(error).__name__}: {error}"
+        if refused is not None:
+            sys.stderr.write(f"EventBridge took no event: {refused}\n")
+
+
+def _plain(text: str) -> str:
+    """A text as one line without quotes and backslashes, since EventBridge puts it into one as it is."""
+    return " ".join(text[:_DETAIL_CHARACTERS].split()).replace('"', "'").replace("\\", "/")
+
+
+def _next_step(event: dict[str, Any]) -> str:
+    again = event["again_in_seconds"]
+    then = (
+        "The job has ended and is started anew." if again is None else "The other tables go on; this one tries again."
+    )
+    if event["passes"]:
+        return f"{then} If it goes on failing, look for the error in the writer's log, below `failed` and this table."
+    return f"{then} Do what the message says."
