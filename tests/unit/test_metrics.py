@@ -1,10 +1,10 @@
 import threading
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from headwater.lake import metrics
-from headwater.lake.metrics import CloudWatchReport, to_all
+from headwater.lake.metrics import CloudWatchReport, impatient_client, to_all
 
 
 class CloudWatch:
@@ -101,6 +101,32 @@ def test_metrics_name_database_and_table(cloudwatch: CloudWatch, report: CloudWa
     report.flush()
     dimensions = [{"Name": "Database", "Value": "headwater_dev"}, {"Name": "Table", "Value": "orders"}]
     assert all(datum["Dimensions"] == dimensions for datum in cloudwatch.requests[0]["MetricData"])
+
+
+def test_metrics_have_their_units_and_counts_add_up(cloudwatch: CloudWatch, report: CloudWatchReport) -> None:
+    report(commit())
+    for records in (3, 4):
+        report({"event": "quarantine", "table": "orders", "records": records})
+    report.flush()
+    units = {datum["MetricName"]: datum["Unit"] for datum in cloudwatch.requests[0]["MetricData"]}
+    assert units == {
+        "Changes": "Count",
+        "QuarantinedRecords": "Count",
+        "Freshness": "Seconds",
+        "CommitSeconds": "Seconds",
+    }
+    assert cloudwatch.sent("orders")["QuarantinedRecords"] == 7.0
+
+
+@pytest.mark.parametrize("service", ["cloudwatch", "events"])
+def test_a_client_for_a_writer_tries_once_and_waits_for_seconds(
+    service: Literal["cloudwatch", "events"], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "eu-central-1")
+    client = impatient_client(service)
+    assert client.meta.service_model.service_name == service
+    config = client.meta.config
+    assert (config.connect_timeout, config.read_timeout, config.retries["total_max_attempts"]) == (2, 3, 1)
 
 
 def test_an_idle_writer_says_that_it_lives(cloudwatch: CloudWatch, report: CloudWatchReport) -> None:
