@@ -107,7 +107,8 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
     tables = sorted(contract.source.table for contract in of_database(contracts, POSTGRESQL))
     secret = settings.database_secret
     return source_name(settings), {
-        "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+        # Debezium's, which goes on at the start of the transaction in which it was stopped.
+        "connector.class": "io.headwater.connect.postgresql.HeadwaterPostgresConnector",
         "tasks.max": "1",
         "database.hostname": settings.database_host,
         "database.port": str(settings.database_port),

@@ -46,18 +46,23 @@ def build(announce: Announce, build: Path = BUILD) -> None:
 
 
 def build_connect(announce: Announce, build: Path = BUILD) -> None:
-    """Build the Maven module ``connect/`` into ``build/plugins/headwater-connect``. Its tests are left to
-    ``make test``."""
+    """Build the Maven module ``connect/`` into ``build/plugins/headwater-connect``, and the source connector into a
+    folder of its own inside Debezium's plugin, beside the locked jars. Its tests are left to ``make test``."""
     plugin = build / "plugins" / "headwater-connect"
+    source = build / "plugins" / "debezium-postgres" / "headwater"
     stamp = build / "stamps" / "connect"
     sources = (path for part in ("main", "assembly") for path in sorted((CONNECT / "src" / part).rglob("*")))
     inputs = tree_digest([CONNECT / "pom.xml", *sources])
-    if plugin.is_dir() and stamps.is_current(stamp, inputs):
+    if plugin.is_dir() and source.is_dir() and stamps.is_current(stamp, inputs):
         return
-    with announce("Building the sink connector and the config provider (connect/)"):
+    with announce("Building the connectors and the config provider (connect/)"):
         jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
         shutil.rmtree(plugin, ignore_errors=True)
         shutil.copytree(CONNECT / "target" / plugin.name, plugin)
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        (jar,) = (CONNECT / "target").glob("headwater-connect-*-debezium.jar")
+        shutil.copyfile(jar, source / jar.name)
     stamps.write(stamp, inputs)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import psycopg
 import pytest
@@ -195,6 +195,104 @@ def test_records_of_sixteen_megabytes_arrive_and_larger_ones_are_refused_by_name
         ("d", 10, 0),
         ("d", 13, 0),
         ("c", 14, 0),
+    ]
+
+
+class Interruption:
+    """A source connector that is killed in the middle of a transaction: it has sent the records before the first one
+    that is larger than 20 KB, and that one could not be sent."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._capture = capture
+        self._pipeline = capture.pipeline
+        self.name, self._config = connectors.source_connector(self._pipeline.contracts, self._pipeline.settings)
+        self.sent: list[dict[str, Any]] = []
+
+    def __enter__(self) -> Self:
+        self._pipeline.await_captured()
+        self._before = len(self._capture.landed("documents"))
+        self._pipeline.connect.delete(self.name)
+        self._pipeline.connect.put(self.name, {**self._config, "producer.override.max.request.size": "20000"})
+        wait_until("the source to run", lambda: self._task("RUNNING"), 60)
+        return self
+
+    def strike(self, sent: int) -> None:
+        """Wait until so many records were sent and the next one was not, and kill the worker."""
+        wait_until("a record to be too large", lambda: self._task("FAILED"), 60)
+        wait_until(f"{sent} records to land", lambda: len(self._new()) >= sent, 60)
+        self.sent = self._new()
+        assert len(self.sent) == sent
+        (position,) = self._pipeline.connect.offsets(self.name)
+        assert position["offset"]["lsn"] == self.sent[-1]["source"]["lsn"]
+        self._pipeline.connect.kill()
+
+    def __exit__(self, *_: object) -> None:
+        if not self.sent:
+            return
+        self._pipeline.connect.start()
+        self._pipeline.connect.put(self.name, self._config)
+        wait_until("the source to run", lambda: self._task("RUNNING"), 60)
+
+    def repeated(self, until: int) -> list[dict[str, Any]]:
+        """The records that were sent after the kill, up to the insert of a document."""
+        seen = self._before + len(self.sent)
+
+        def there() -> bool:
+            self._pipeline.check()
+            return any((event["after"] or {}).get("id") == until for event in self._capture.landed("documents"))
+
+        wait_until(f"document {until} to land", there, 60, 0.2)
+        return self._capture.landed("documents")[seen:]
+
+    def _new(self) -> list[dict[str, Any]]:
+        return self._capture.landed("documents")[self._before :]
+
+    def _task(self, state: str) -> bool:
+        with suppress(UserError):  # A new connector is unknown until the worker has read its configuration.
+            return [task["state"] for task in self._pipeline.connect.status(self.name)["tasks"]] == [state]
+        return False
+
+
+def test_a_kill_among_rows_of_a_copy_that_share_an_lsn_loses_none(capture: Capture, owner: psycopg.Connection) -> None:
+    """PostgreSQL logs rows of a COPY that go into one page as one record, with one LSN."""
+    ids = list(range(1000, 4000))
+    with Interruption(capture) as interruption:
+        with owner.cursor() as cursor, cursor.copy("COPY shop.documents FROM STDIN") as copy:
+            for id_ in ids:
+                copy.write_row((id_, "copied", "x" * (30_000 if id_ == 2300 else 10)))
+        interruption.strike(sent=1300)
+    document(owner, 4000, "after the kill", 0)
+    *repeated, _ = interruption.repeated(until=4000)
+    sent = {event["after"]["id"]: event["source"] for event in interruption.sent}
+    again = {event["after"]["id"]: event["source"] for event in repeated}
+    assert sorted(set(ids) - {*sent, *again}) == []
+    # The kill was in the middle of rows of one LSN.
+    assert sent[2299]["lsn"] == again[2300]["lsn"]
+    # All of the transaction came again, and each row with the order that it had.
+    assert sorted(again) == ids
+    assert {id_: again[id_]["sequence"] for id_ in sent} == {id_: sent[id_]["sequence"] for id_ in sent}
+
+
+def test_a_kill_between_the_halves_of_a_change_of_a_key_loses_none(capture: Capture, owner: psycopg.Connection) -> None:
+    """Debezium sends a delete and an insert for it, which have one LSN."""
+    for id_ in range(5000, 5010):
+        document(owner, id_, "to be moved", 0)
+    with Interruption(capture) as interruption:
+        owner.execute(
+            "UPDATE shop.documents SET id = id + 100, body = repeat('y', CASE id WHEN 5005 THEN 30000 ELSE 10 END)"
+            " WHERE id BETWEEN 5000 AND 5009"
+        )
+        interruption.strike(sent=11)
+    document(owner, 5200, "after the kill", 0)
+    *repeated, _ = interruption.repeated(until=5200)
+    halves = [(event["op"], (event["after"] or event["before"])["id"]) for event in interruption.sent]
+    assert halves[-2:] == [("c", 5104), ("d", 5005)]
+    again = [(event["op"], (event["after"] or event["before"])["id"]) for event in repeated]
+    expected = [half for id_ in range(5000, 5010) for half in (("d", id_), ("c", id_ + 100))]
+    assert [half for half in expected if half not in halves + again] == []
+    assert again == expected
+    assert [event["source"]["sequence"] for event in repeated[: len(halves)]] == [
+        event["source"]["sequence"] for event in interruption.sent
     ]
 
 

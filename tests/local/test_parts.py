@@ -37,7 +37,7 @@ def test_a_broker_and_its_worker_survive_a_crash_of_each(broker: Broker, tmp_pat
     broker.create_topics({"crash": 2})
     with ConnectWorker(tmp_path, broker.bootstrap, WORKER) as worker:
         plugins = {plugin["class"] for plugin in requests.get(f"{worker.url}/connector-plugins", timeout=10).json()}
-        assert "io.debezium.connector.postgresql.PostgresConnector" in plugins
+        assert "io.headwater.connect.postgresql.HeadwaterPostgresConnector" in plugins
         assert "io.headwater.connect.s3.S3SinkConnector" in plugins
         with pytest.raises(UserError, match=r"refused PUT /connectors/wrong/config with .*NoSuchConnector"):
             worker.put("wrong", {"connector.class": "NoSuchConnector"})

@@ -1,11 +1,13 @@
 """The lock of the jars notices changes that a person would overlook."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from headwater.errors import UserError
 from headwater.packaging import jars
+from headwater.paths import ROOT
 
 
 @pytest.fixture
@@ -65,6 +67,11 @@ def test_a_lock_that_cannot_be_read_is_named_with_its_line(build: Path) -> None:
     (build.parent / "jars.lock").write_text("abc  pom.xml\n")
     with pytest.raises(UserError, match=r"jars\.lock:1: found 'abc  pom\.xml', expected a SHA-256"):
         verify(build)
+
+
+def test_the_source_connector_is_compiled_for_the_debezium_that_it_runs_with() -> None:
+    version = re.compile(r"<debezium\.version>(.+)</debezium\.version>")
+    assert version.findall((ROOT / "connect" / "pom.xml").read_text()) == version.findall(jars.POM.read_text())
 
 
 def test_the_lock_of_this_project_fits_its_pom_and_names_every_set() -> None:
