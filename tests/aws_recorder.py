@@ -41,6 +41,8 @@ class Recorder:
 
         class Handler(BaseHTTPRequestHandler):
             protocol_version = "HTTP/1.1"
+            # Else the body of each answer waits 40 ms for the client to acknowledge the headers.
+            disable_nagle_algorithm = True
 
             def _pass_on(self) -> None:
                 body = self._body()

@@ -6,14 +6,19 @@ cannot be tested against that. Here a record goes to the open shard of its hash 
 is higher than all before, and the iterator of a closed shard ends after its last record.
 
 moto 5.2.5 moves the label AWSCURRENT, and goes on answering with the version that had it when none is asked for.
+
+moto 5.2.5 lists its own folder twice per request, and parses the time of each object anew in each listing. Here it does
+so once.
 """
 
+import functools
 import hashlib
 import itertools
 import threading
 from typing import Any
 
-from moto import server
+from moto import backends, server
+from moto.core import serialize
 from moto.kinesis import models
 from moto.kinesis.utils import decompose_shard_iterator
 from moto.secretsmanager.models import SecretsManagerBackend
@@ -27,6 +32,8 @@ _split_shard = models.Stream.split_shard
 _merge_shards = models.Stream.merge_shards
 _get_records = models.KinesisBackend.get_records
 _update_secret_version_stage = SecretsManagerBackend.update_secret_version_stage
+_list_of_moto_modules = backends.list_of_moto_modules
+_parse_to_aware_datetime = serialize.parse_to_aware_datetime
 
 
 def mend() -> None:
@@ -39,6 +46,8 @@ def mend() -> None:
         (models.Stream, "merge_shards", merge_shards),
         (models.KinesisBackend, "get_records", get_records),
         (SecretsManagerBackend, "update_secret_version_stage", update_secret_version_stage),
+        (backends, "list_of_moto_modules", moto_modules),
+        (serialize, "parse_to_aware_datetime", functools.lru_cache(4096)(_parse_to_aware_datetime)),
     ):
         setattr(owner, name, function)
 
@@ -120,6 +129,12 @@ def update_secret_version_stage(
     if version_stage == "AWSCURRENT" and move_to_version_id:
         backend.secrets[secret_id].default_version_id = move_to_version_id
     return arn, name
+
+
+@functools.cache
+def moto_modules() -> frozenset[str]:
+    """Return the names of moto's services."""
+    return frozenset(_list_of_moto_modules())
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.console import Announce
+from headwater.folder_lock import claim
 from headwater.packaging import stamps, wheels
 from headwater.paths import BUILD
 
@@ -49,15 +50,17 @@ def build_archives(announce: Announce, build: Path = BUILD) -> None:
 
 
 def unpack(platform: str, build: Path = BUILD) -> Path:
-    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher. A current one stays."""
+    """Unpack a platform's archive beside it, as EMR's nodes do, and return the launcher. A current one stays. Several
+    processes may do so at once."""
     archive = path(platform, build)
     folder, stamp = archive.parent / platform, build / "stamps" / f"python-{platform}-unpacked"
     inputs = (build / "stamps" / f"python-{platform}").read_text()
-    if not (folder.is_dir() and stamps.is_current(stamp, inputs)):
-        shutil.rmtree(folder, ignore_errors=True)
-        with tarfile.open(archive) as packed:
-            packed.extractall(folder, filter="data")
-        stamps.write(stamp, inputs)
+    with claim(folder, "another unpacking", wait=True):
+        if not (folder.is_dir() and stamps.is_current(stamp, inputs)):
+            shutil.rmtree(folder, ignore_errors=True)
+            with tarfile.open(archive) as packed:
+                packed.extractall(folder, filter="data")
+            stamps.write(stamp, inputs)
     return folder / LAUNCHER
 
 

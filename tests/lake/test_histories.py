@@ -1,7 +1,8 @@
 """Whatever happens to a source, however it arrives and wherever the writer dies, the lake equals the source.
 
 Hypothesis draws what happens; all keys of one table share its commits. ``--key-histories`` and ``--seed`` choose how
-many and which; each test's name has its seed. ``make soak`` runs ten thousand.
+many and which, ``--turns`` how often something happens to a table; each test's name has its seed. ``make soak`` runs
+ten thousand.
 """
 
 from __future__ import annotations
@@ -156,6 +157,13 @@ def _die(*_: object) -> None:
     raise Killed
 
 
+@pytest.fixture(scope="module")
+def most_turns(pytestconfig: pytest.Config) -> int:
+    """How many of the turns that are drawn for a table take place."""
+    most: int = pytestconfig.getoption("--turns")
+    return most
+
+
 @pytest.fixture
 def settings(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     if seed % 2:
@@ -225,12 +233,13 @@ def test_rows_equal_their_source(
     cut: S3Cut,
     seed: int,
     keys: int,
+    most_turns: int,
     written: dict[str, list[dict[str, Any]]],
     settings: None,
 ) -> None:
     random = Random(seed)
     histories = drawn(row_histories.histories, keys, seed)
-    turns = drawn(row_histories.turns, 20, seed)[-1]  # the first ones that Hypothesis draws are simple
+    turns = drawn(row_histories.turns, 20, seed)[-1][1:][:most_turns]  # the first ones that Hypothesis draws are simple
     pipeline = Pipeline(spark, aws_api, f"r-{uuid.uuid4().hex[:8]}", BUCKET)
     pipeline.contract = parse_contract(row_histories.CONTRACT, "accounts.yaml")
     source = row_histories.Source(random)
@@ -255,7 +264,7 @@ def test_rows_equal_their_source(
     source.run_unseen([history[0] for history in histories])
     snapshot(1)
     deliver(topic.land([*taken, *source.take()]))
-    for phase, turn in enumerate(turns[1:], 2):
+    for phase, turn in enumerate(turns, 2):
         taken.clear()
         if turn == "truncate":
             source.truncate()
@@ -270,7 +279,7 @@ def test_rows_equal_their_source(
             source.run([history[phase] for history in histories])
         deliver(topic.land([*taken, *source.take()]))
     deliver(topic.land_again())
-    say(f"seed {seed}: {keys} rows, {turns[1:]}, {commits(pipeline.events)} commits, {writers.deaths} deaths")
+    say(f"seed {seed}: {keys} rows, {turns}, {commits(pipeline.events)} commits, {writers.deaths} deaths")
     assert not [event for event in pipeline.events if event["event"] == "quarantine"]
     rows = pipeline.stored()
     assert row_histories.differences(source.images, [row for row in rows if not row["_deleted"]]) == []
@@ -352,12 +361,13 @@ def test_items_equal_their_source(
     cut: S3Cut,
     seed: int,
     keys: int,
+    most_turns: int,
     written: dict[str, list[dict[str, Any]]],
     settings: None,
 ) -> None:
     random = Random(seed)
     histories = drawn(item_histories.histories, keys, seed)
-    turns = drawn(item_histories.turns, 20, seed)[-1]
+    turns = drawn(item_histories.turns, 20, seed)[-1][:most_turns]
     accounts = Accounts(spark, aws_api, f"i-{uuid.uuid4().hex[:8]}", item_histories.CONTRACT, BUCKET)
     # Streaming begins when the job starts: nothing that happens in the table may be older.
     source = item_histories.Source(random, time.time_ns() // 1000 + HOUR)
