@@ -15,8 +15,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from headwater.commands import sources
+from headwater.contract import evolution
+from headwater.contract.evolution import Change
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
-from headwater.contract.reading import read_contract, read_contracts
+from headwater.contract.reading import read_contract, read_contracts, read_versions
 from headwater.definitions import dynamodb_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes, table_name
 from headwater.definitions.order_database import CDC_ROLE
@@ -81,6 +83,52 @@ def check(
         _show(described, invalid, found, live=live)
     if failed:
         raise typer.Exit(1)
+
+
+_STATUS = {evolution.SAFE: 0, evolution.REFUSED: 1, evolution.FILL: 3}
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="The contracts that are deployed: a folder or one file, YAML or JSON.")],
+    new: Annotated[Path, typer.Argument(help="The contracts that would be deployed: a folder or one file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say of each change between two states of contracts whether it is safe, needs a fill, or is refused and why.
+
+    The status is 0 where all changes are safe, 3 where stored rows lack something until a command such as `headwater
+    fill TABLE COLUMN` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
+    same rules.
+    """
+    if old.is_dir() != new.is_dir():
+        raise UserError(f"OLD, NEW: found a folder and a file ({old}, {new}), expected two folders or two files")
+    found = evolution.changes(read_versions(old), read_versions(new))
+    verdicts = {change.verdict for change in found}
+    verdict = next((worst for worst in (evolution.REFUSED, evolution.FILL) if worst in verdicts), evolution.SAFE)
+    if as_json:
+        document = {"verdict": verdict, "changes": [asdict(change) for change in found]}
+        sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    else:
+        _show_changes(found)
+    raise typer.Exit(_STATUS[verdict])
+
+
+def _show_changes(found: Sequence[Change]) -> None:
+    console = Console()
+    if not found:
+        console.print("No difference")
+        return
+    grid = Table("table", "", "what changes", "what it means", "what to do", show_lines=True)
+    colours = {evolution.SAFE: "green", evolution.FILL: "yellow", evolution.REFUSED: "bold red"}
+    for change in found:
+        grid.add_row(
+            escape(change.table),
+            f"[{colours[change.verdict]}]{change.verdict}[/]",
+            escape(f"{change.subject}: {change.change}"),
+            escape(change.meaning),
+            escape(change.action),
+        )
+    console.print(grid)
 
 
 def _read(folder: Path) -> tuple[list[Contract], list[str]]:
