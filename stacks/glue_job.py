@@ -17,12 +17,13 @@ from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions import spark_settings
+from headwater.definitions.dynamodb_table import table_name
 from headwater.deployment.environment import Environment
 from headwater.lake.failures import SOURCE
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack
-from stacks.key_value import KeyValueStack, source_name
+from stacks.key_value import KeyValueStack
 from stacks.lake import LakeStack
 from stacks.polled import PolledProvider
 from stacks.restarts import Restarts
@@ -127,7 +128,9 @@ class GlueJobStack(HeadwaterStack):
             # Glue passes an argument once, so that what differs by table is a list.
             "--contract": ",".join(asset.s3_object_url for asset in shipped),
             "--stream-arn": _by_table({contract.table: self._key_value.stream_arn(contract) for contract in contracts}),
-            "--source-table": _by_table({contract.table: source_name(environment, contract) for contract in contracts}),
+            "--source-table": _by_table(
+                {contract.table: table_name(environment.name, contract) for contract in contracts}
+            ),
             "--lake": self._lake.lake_uri,
             "--database": self._lake.database,
             "--quarantine": f"{self._lake.lake_uri}/_quarantine",

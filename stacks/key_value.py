@@ -13,7 +13,7 @@ from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.definitions.dynamodb_table import key_attributes
+from headwater.definitions.dynamodb_table import key_attributes, table_name
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge
@@ -68,12 +68,12 @@ class KeyValueStack(HeadwaterStack):
         stack imports it, so that no contract could be removed.
         """
         return self.format_arn(
-            service="kinesis", resource="stream", resource_name=source_name(self.environment_settings, contract)
+            service="kinesis", resource="stream", resource_name=table_name(self.environment_settings.name, contract)
         )
 
     def _source(self, contract: Contract) -> KeyValueSource:
         settings = self.environment_settings.key_value
-        name = source_name(self.environment_settings, contract)
+        name = table_name(self.environment_settings.name, contract)
         on_demand = settings.stream_shards is None
         stream = kinesis.Stream(
             self,
@@ -109,9 +109,3 @@ class KeyValueStack(HeadwaterStack):
             "Replicas.0.KinesisStreamSpecification.ApproximateCreationDateTimePrecision", "MICROSECOND"
         )
         return KeyValueSource(name, table, stream)
-
-
-def source_name(environment: Environment, contract: Contract) -> str:
-    """The name of a contract's table and stream in an environment: ``headwater-accounts`` becomes
-    ``headwater-dev-accounts`` in dev."""
-    return f"headwater-{environment.name}-{contract.source.table.removeprefix('headwater-')}"

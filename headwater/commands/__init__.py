@@ -9,6 +9,7 @@ VERBS = (
     "demo",
     "verify",
     "backfill",
+    "contract",
     "db",
     "bench",
     "assets",

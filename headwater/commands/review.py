@@ -8,11 +8,13 @@ import boto3
 import typer
 
 from headwater.console import say
+from headwater.contract.evolution import REFUSED, SAFE, Change, changes
+from headwater.contract.reading import read_versions
 from headwater.deployment import baselines, replacements, review_comment
 from headwater.deployment.baselines import CDK
 from headwater.deployment.replacements import Specification
 from headwater.deployment.review_comment import Section
-from headwater.paths import BASELINES, ROOT, SYNTHESIZED
+from headwater.paths import BASELINES, CONTRACTS, ROOT, SYNTHESIZED
 
 app = typer.Typer(help="Compare the baselines of two checkouts: what differs, and what would be lost.")
 
@@ -43,8 +45,17 @@ def synthesized(environment: Name) -> None:
 
 
 @app.command()
-def gate(environment: Name, before: Before, after: After = BASELINES) -> None:
-    """Name every stateful resource that would be replaced or deleted; the status is 1 where nobody agreed to one."""
+def gate(
+    environment: Name,
+    before: Before,
+    after: After = BASELINES,
+    contracts_before: Annotated[
+        Path | None, typer.Option(help="Folder of the contracts of what is deployed; without it they are not compared.")
+    ] = None,
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts of what would be deployed.")] = CONTRACTS,
+) -> None:
+    """Name every stateful resource that would be replaced or deleted, and every change of a contract that is not safe.
+    The status is 1 where nobody agreed to a loss, and where the writer would refuse a contract."""
     losses = replacements.losses(
         environment, baselines.read(before / environment), baselines.read(after / environment), Specification()
     )
@@ -53,8 +64,20 @@ def gate(environment: Name, before: Before, after: After = BASELINES) -> None:
         say(f"{'refused' if loss in refused else 'agreed'}: {loss}")
     if refused:
         say(f"\n{replacements.how_to_allow(refused)}")
+    changed = _changes(contracts_before, contracts)
+    for change in changed:
+        say(f"{change.verdict}: {change}")
+    # Whoever agreed to lose the resources of a table agreed to that change of its contract.
+    if refused or any(change.verdict == REFUSED and not change.resources for change in changed):
         raise typer.Exit(1)
     say(f"{environment}: no stateful resource is lost without an agreement")
+
+
+def _changes(before: Path | None, after: Path) -> list[Change]:
+    """The changes of contracts that are not safe."""
+    if before is None or not before.is_dir():
+        return []
+    return [change for change in changes(read_versions(before), read_versions(after)) if change.verdict != SAFE]
 
 
 @app.command()

@@ -1,26 +1,20 @@
 """``headwater verify``: compare the lake with its sources."""
 
 import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
-import boto3
-import psycopg
 import typer
-from botocore.exceptions import BotoCoreError
-from psycopg.conninfo import conninfo_to_dict
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands.db import PASSWORD_VARIABLE
-from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.commands import sources
+from headwater.contract.model import DYNAMODB, POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
-from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 from headwater.verify import (
     DynamoDbSource,
@@ -33,29 +27,19 @@ from headwater.verify import (
     verify_tables,
 )
 
-_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
-
 
 def verify(
     lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")],
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
-    database_url: Annotated[
-        str, typer.Option(help="PostgreSQL connection string without the password; replaces the next four.")
-    ] = "",
-    host: Annotated[str, typer.Option(help="The database's host.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The database's port.")] = 5432,
-    database: Annotated[str, typer.Option(help="The database's name.")] = "northwind",
-    user: Annotated[str, typer.Option(help="A role that may read the tables.")] = "headwater_reader",
-    dynamodb_table: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="CONTRACT=TABLE",
-            help="A contract's DynamoDB table, where its name is not the contract's source.table; can be repeated.",
-        ),
-    ] = None,
-    dynamodb_endpoint: Annotated[str, typer.Option(help="Address of a DynamoDB API that is not AWS's.")] = "",
+    database_url: sources.DatabaseUrl = "",
+    host: sources.Host = "127.0.0.1",
+    port: sources.Port = 5432,
+    database: sources.Database = "northwind",
+    user: sources.User = "headwater_reader",
+    dynamodb_table: sources.DynamodbTable = None,
+    dynamodb_endpoint: sources.DynamodbEndpoint = "",
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
-    region: Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")] = "",
+    region: sources.Region = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, examples included.")] = False,
 ) -> None:
     """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
@@ -66,21 +50,21 @@ def verify(
     """
     described = read_contracts(contracts)
     queries = load_queries(described, contracts)
-    renamed = _renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
+    renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
     storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
     progress = Console(stderr=True)
-    sources: dict[str, Source] = {}
+    read: dict[str, Source] = {}
     with ExitStack() as opened:
         if of_database(described, DYNAMODB):
-            sources[DYNAMODB] = DynamoDbSource(_dynamodb(dynamodb_endpoint, region), renamed)
+            read[DYNAMODB] = DynamoDbSource(sources.dynamodb_client(dynamodb_endpoint, region), renamed)
         if of_database(described, POSTGRESQL):
-            connection = opened.enter_context(_connect(database_url, host, port, database, user))
-            sources[POSTGRESQL] = PostgresqlSource(connection, queries)
+            connection = opened.enter_context(sources.connect(database_url, host, port, database, user))
+            read[POSTGRESQL] = PostgresqlSource(connection, queries)
         status = opened.enter_context(progress.status("Reading …"))
         tables = verify_tables(
             described,
-            sources,
+            read,
             Lake(location, storage),
             lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
         )
@@ -115,71 +99,15 @@ def _print_examples(tables: Sequence[TableComparison], console: Console) -> None
                 console.print(f"  {name}: source {in_source} | lake {in_lake}", markup=False, highlight=False)
 
 
-def _connect(url: str, host: str, port: int, database: str, user: str) -> psycopg.Connection:
-    try:
-        parts = conninfo_to_dict(url) if url else {"host": host, "port": port, "dbname": database, "user": user}
-    except psycopg.ProgrammingError as error:
-        raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/northwind.") from None
-    if "password" in parts:
-        raise UserError(
-            f"--database-url: found a password, which other users of this machine could see: put it into "
-            f"{PASSWORD_VARIABLE}, or leave it out to be asked."
-        )
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if password is None:
-        password = typer.prompt(f"Password of {parts.get('user', 'the database user')}", hide_input=True, err=True)
-    try:
-        return psycopg.connect(**{**parts, "password": password, "connect_timeout": 10}, autocommit=True)  # type: ignore[arg-type]
-    except psycopg.OperationalError as error:
-        raise UserError(
-            f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
-            f"Check the address, the user and {PASSWORD_VARIABLE}."
-        ) from None
-
-
-def _renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Mapping[str, str]:
-    """The values of --dynamodb-table, as DynamoDB tables by contract."""
-    known = [contract.table for contract in contracts]
-    tables: dict[str, str] = {}
-    for option in options:
-        name, _, table = option.partition("=")
-        if not table or name not in known or name in tables:
-            raise UserError(
-                f"--dynamodb-table: found {option!r}, expected CONTRACT=TABLE, each contract at most once, out of: "
-                f"{', '.join(known) or 'none, because no contract has source.database: dynamodb'}."
-            )
-        tables[name] = table
-    return tables
-
-
-def _dynamodb(endpoint: str, region: str) -> Any:
-    session = _session()
-    try:
-        return session.client(
-            "dynamodb", region_name=region or session.region_name or _REGION, endpoint_url=endpoint or None
-        )
-    except ValueError as error:
-        raise UserError(
-            f"--dynamodb-endpoint, --region: {error}; expected e.g. http://127.0.0.1:8000 and eu-central-1."
-        ) from None
-
-
 def _storage(endpoint: str, region: str) -> dict[str, str]:
     # boto3 finds credentials that hudi-rs does not: profiles, SSO, and their region.
-    session = _session()
-    credentials = session.get_credentials()
+    configured = sources.session()
+    credentials = configured.get_credentials()
     keys = credentials.get_frozen_credentials() if credentials is not None else None
     return s3_options(
-        region or session.region_name or _REGION,
+        region or configured.region_name or sources.DEFAULT_REGION,
         endpoint or None,
         keys.access_key if keys else None,
         keys.secret_key if keys else None,
         keys.token if keys else None,
     )
-
-
-def _session() -> boto3.Session:
-    try:
-        return boto3.Session()
-    except BotoCoreError as error:
-        raise UserError(f"The AWS configuration cannot be used: {error}.") from None

@@ -76,6 +76,10 @@ class Contract:
                 return column
         raise KeyError(name)
 
+    def has(self, name: str) -> bool:
+        """Whether the contract has a column of that name."""
+        return any(column.name == name for column in self.columns)
+
     def lake_columns(self) -> list[tuple[str, Type]]:
         """Name and type of all columns that the writer stores, in order; Hudi's own ``_hoodie_*`` come before them."""
         own = ("_key", "_op", "_order")

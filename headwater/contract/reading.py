@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, holds
 from headwater.contract.document import DynamodbColumn, DynamodbContract, PostgresqlColumn, PostgresqlContract
-from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source
+from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source, from_json
 from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
 from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_paths
@@ -44,6 +44,22 @@ def _contracts(folder: Path) -> Iterator[Contract]:
         if path.stem != contract.table:
             raise refusal(str(path), "table", contract.table, f"the file's name {path.stem!r}")
         yield contract
+
+
+def read_versions(path: Path) -> list[Contract]:
+    """The contracts of a file or of a folder, in YAML or, as ``Contract.to_json`` writes them, in JSON. Raises
+    UserError."""
+    if path.is_dir() and not any(path.glob("*.json")):
+        return read_contracts(path)
+    paths = sorted(path.glob("*.json")) if path.is_dir() else [path]
+    return [_read_json(entry) if entry.suffix == ".json" else read_contract(entry) for entry in paths]
+
+
+def _read_json(path: Path) -> Contract:
+    try:
+        return from_json(path.read_text(encoding="utf-8"), str(path))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def read_contract(path: Path) -> Contract:

@@ -1,4 +1,4 @@
-"""What a contract says of the key of its DynamoDB table. The template has it and so has the local run."""
+"""What a contract says of its DynamoDB table: its key and its name."""
 
 from __future__ import annotations
 
@@ -28,3 +28,9 @@ def key_attributes(contract: Contract) -> list[KeyAttribute]:
         )
     columns = [contract.column(name) for name in contract.key]
     return [KeyAttribute(column.path[0], str(column.source_type)) for column in columns]
+
+
+def table_name(environment: str, contract: Contract) -> str:
+    """The name of a contract's table and stream in an environment: ``headwater-accounts`` becomes
+    ``headwater-dev-accounts`` in dev."""
+    return f"headwater-{environment}-{contract.source.table.removeprefix('headwater-')}"

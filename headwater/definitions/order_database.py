@@ -5,14 +5,14 @@ The SQL is in ``database/``. Each statement runs on its own, as the RDS Data API
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import sqlparse
 from sqlparse import lexer, tokens
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.contract.types import SourceType
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
+from headwater.definitions.source_checks import UNFIT, refusal
 from headwater.paths import ROOT
 
 SQL_FOLDER = ROOT / "database"
@@ -95,8 +95,7 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
     captured = [table for table in tables if table not in (HEARTBEAT_TABLE, SIGNAL_TABLE)]
     return [
-        _refuse_generated_columns(contracts),
-        _refuse_unfit_sources(contracts),
+        refusal(contracts, CDC_ROLE, [UNFIT]),
         # Each event then carries the whole row before the change: the writer needs it to bury a row in the partition
         # that it leaves.
         *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in tables),
@@ -115,155 +114,9 @@ BEGIN
     END IF;
 END
 $$""",
+        # Everything is set by now: what is still wrong, nobody here could mend.
+        refusal(contracts, CDC_ROLE),
     ]
-
-
-def _refuse_generated_columns(contracts: Sequence[Contract]) -> str:
-    """A statement that fails where a contract names a generated column: PostgreSQL 16 leaves these out of the stream,
-    so that each change would lack a value that the snapshot had."""
-    columns = sorted(
-        (contract.source.table, path)
-        for contract in of_database(contracts, POSTGRESQL)
-        for path in {column.path[0] for column in contract.columns}
-    )
-    named = ", ".join(f"('{table}', {_literal(name)})" for table, name in columns)
-    return f"""DO $check$
-DECLARE
-    generated text;
-BEGIN
-    SELECT string_agg(source || '.' || name, ', ' ORDER BY source, name) INTO generated
-    FROM (VALUES {named or "(NULL, NULL)"}) AS named (source, name)
-    JOIN pg_attribute ON attrelid = to_regclass(source) AND attname = name AND attgenerated <> '';
-    IF generated IS NOT NULL THEN
-        RAISE EXCEPTION 'The contracts name generated columns: %. PostgreSQL leaves these out of its changes. '
-            'Remove them from the contracts, and compute them in a view over the lake; or make them plain columns that '
-            'a trigger fills.', generated USING ERRCODE = 'feature_not_supported';
-    END IF;
-END
-$check$"""
-
-
-def _refuse_unfit_sources(contracts: Sequence[Contract]) -> str:
-    """A statement that fails where a source table cannot be captured as its contract says, and names every reason:
-
-    - No unique index holds columns of the key only, so that rows of the lake would bury each other. One that is checked
-      at the end of a transaction is none: two rows may have one key meanwhile.
-    - Tables inherit from it. Its snapshot reads their rows, and their changes go by their own names.
-    - Row level security hides rows from the snapshot.
-    - A column has another type than its contract says. Debezium's numbers would then mean another unit.
-
-    A column whose type is a domain is compared by the type below it, and a type of an extension that is a text (citext)
-    counts as text, because Debezium takes them so.
-    """
-    described = of_database(contracts, POSTGRESQL)
-    keys = sorted({(contract.source.table, _key_columns(contract)) for contract in described})
-    types = sorted(
-        {
-            (contract.source.table, column.path[0], _spelled(SourceType.parse(column.source_type)))
-            for contract in described
-            for column in contract.columns
-            if len(column.path) == 1 and column.source_type is not None
-        }
-    )
-    listed_keys = ", ".join(f"('{table}', ARRAY[{', '.join(map(_literal, key))}]::text[])" for table, key in keys)
-    listed_types = ", ".join(f"('{table}', {_literal(name)}, {_literal(type_)})" for table, name, type_ in types)
-    return f"""DO $check$
-DECLARE
-    problems text;
-BEGIN
-    WITH RECURSIVE
-    source AS (
-        SELECT pg_class.*, name, key
-        FROM (VALUES {listed_keys or "(NULL, ARRAY[]::text[])"}) AS listed (name, key)
-        JOIN pg_class ON pg_class.oid = to_regclass(name)
-    ),
-    typed AS (
-        SELECT source, name, expected, atttypid AS type, atttypmod AS modifier
-        FROM (VALUES {listed_types or "(NULL, NULL, NULL)"}) AS listed (source, name, expected)
-        JOIN pg_attribute ON attrelid = to_regclass(source) AND attname = name AND attnum > 0 AND NOT attisdropped
-        UNION ALL
-        SELECT source, name, expected, typbasetype, typtypmod
-        FROM typed JOIN pg_type ON pg_type.oid = type AND typtype = 'd'
-    ),
-    spelled AS (
-        SELECT source, name, expected, CASE
-            WHEN typtype = 'e' THEN 'enum'
-            WHEN typcategory = 'S' AND typnamespace <> 'pg_catalog'::regnamespace THEN 'text'
-            WHEN format_type(type, NULL) LIKE 'timestamp%' THEN replace(format_type(type, modifier), '(6)', '')
-            WHEN format_type(type, NULL) LIKE 'numeric%' THEN format_type(type, modifier)
-            ELSE format_type(type, NULL)
-        END AS actual
-        FROM typed JOIN pg_type ON pg_type.oid = type AND typtype <> 'd'
-    ),
-    problem (text) AS (
-        SELECT format(
-            '%s: found no unique index with only columns of the contract''s key (%s), expected one that is valid, '
-            'without a condition and not DEFERRABLE; create it, or name the columns of such an index as the key',
-            name, array_to_string(key, ', ')
-        )
-        FROM source
-        WHERE NOT EXISTS (
-            SELECT FROM pg_index
-            WHERE indrelid = source.oid AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL
-            AND NOT EXISTS (
-                SELECT FROM generate_series(0, indnkeyatts - 1) AS place
-                LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] AND attnum > 0
-                WHERE attname IS NULL OR attname <> ALL (key)
-            )
-        )
-        UNION
-        SELECT format(
-            '%s: found tables that inherit from it (%s), expected none: their rows would be in the snapshot, and their '
-            'changes are not captured; detach them (ALTER TABLE … NO INHERIT), or make it a partitioned table',
-            name, string_agg(inhrelid::regclass::text, ', ' ORDER BY inhrelid::regclass::text)
-        )
-        FROM source JOIN pg_inherits ON inhparent = source.oid
-        WHERE relkind = 'r'
-        GROUP BY name
-        UNION
-        SELECT format(
-            '%s: found row level security, expected none that holds for {CDC_ROLE}: it would hide rows from the '
-            'snapshot; ALTER ROLE {CDC_ROLE} BYPASSRLS, or disable it for the table', name
-        )
-        FROM source JOIN pg_roles ON rolname = '{CDC_ROLE}'
-        WHERE relrowsecurity AND NOT rolsuper AND NOT rolbypassrls
-        AND (relforcerowsecurity OR NOT pg_has_role(pg_roles.oid, relowner, 'USAGE'))
-        UNION
-        SELECT format(
-            '%s.%s: found the type %s, expected %s, as the contract''s source_type says; correct the contract, or the '
-            'column', source, name, actual, expected
-        )
-        FROM spelled
-        WHERE actual <> expected
-    )
-    SELECT string_agg(text, '. ' ORDER BY text) INTO problems FROM problem;
-    IF problems IS NOT NULL THEN
-        RAISE EXCEPTION 'Source tables do not fit their contracts. %.', problems
-            USING ERRCODE = 'feature_not_supported';
-    END IF;
-END
-$check$"""
-
-
-def _key_columns(contract: Contract) -> tuple[str, ...]:
-    """The source's columns that the key holds whole, not by a path into JSON."""
-    columns = [contract.column(name) for name in contract.key]
-    return tuple(column.path[0] for column in columns if len(column.path) == 1)
-
-
-def _spelled(source: SourceType) -> str:
-    """A type as ``format_type`` prints it, with the arguments that a contract can name. Six digits of a timestamp are
-    PostgreSQL's default."""
-    arguments = [str(number) for number in (source.precision, source.scale) if number is not None]
-    if source.base.startswith("timestamp") and source.precision == 6:
-        arguments = []
-    word, space, rest = source.base.partition(" ") if source.base.startswith("timestamp") else (source.base, "", "")
-    argued = f"({','.join(arguments)})" if arguments else ""
-    return f"{word}{argued}{space}{rest}{'[]' if source.array else ''}"
-
-
-def _literal(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def repair_statement(first: int, last: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +9,9 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
-from headwater.contract.types import Type, parse_type
+from headwater.contract.types import parse_type
 from headwater.lake.progress import Progress
 
 _METADATA_PREFIX = "headwater."
@@ -132,17 +132,18 @@ class HudiTable:
             column = F.col(name)
             if name in stored and stored[name].simpleString() != type_.ddl():
                 old = parse_type(stored[name].simpleString())
-                if widens(type_, old):
+                change = type_change(old, type_)
+                if change == NARROWER:
                     column = column.cast(stored[name])
-                elif widens(old, type_):
+                elif change == WIDER:
                     grows = True
-                else:
+                elif change == OTHER:
                     refused.append(f"{name} is {old.ddl()} in the table and {type_.ddl()} in the contract")
             self._columns.append((name, column))
         if refused:
             raise ValueError(
-                f"{self.contract.table}: changed types: {', '.join(refused)}. Only a decimal's digits before the point "
-                "may become more or fewer. Give these columns the table's types, or describe a new table."
+                f"{self.contract.table}: changed types: {', '.join(refused)}. {TYPE_RULE} "
+                "Give these columns the table's types, or describe a new table."
             )
         lake = {name for name, _ in self.contract.lake_columns()}
         self._columns += [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
@@ -220,18 +221,6 @@ class HudiTable:
                 "away and start again with a raised epoch."
             )
         files.delete(folder, True)
-
-
-def widens(old: Type, new: Type) -> bool:
-    """Whether ``new`` is the decimal ``old`` with more digits before the point. Inside arrays and structs Hudi 0.15
-    does not read both widths in one table."""
-    return old.kind == new.kind == "decimal" and old.scale == new.scale and old.precision < new.precision
-
-
-def layout(contract: Contract) -> str:
-    """The part of a contract that cannot change once rows are stored: it decides which file holds a row."""
-    parts = {"key": contract.key, "partition_by": contract.partition_by, "buckets": contract.buckets}
-    return json.dumps(parts, sort_keys=True)
 
 
 def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:

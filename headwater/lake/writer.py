@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
+from headwater.contract.evolution import layout
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
@@ -21,7 +22,7 @@ from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
 from headwater.lake.progress import Progress
 from headwater.lake.quarantine import TooManyBadRecords
-from headwater.lake.table import Commit, HudiTable, layout
+from headwater.lake.table import Commit, HudiTable
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""

@@ -18,6 +18,7 @@ LAKE_PACKAGE = (
     "__init__.py",
     "errors.py",
     "contract/__init__.py",
+    "contract/evolution.py",
     "contract/model.py",
     "contract/types.py",
     "lake/**/*.py",

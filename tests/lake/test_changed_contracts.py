@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame
 
+from headwater.contract.evolution import layout
 from headwater.contract.model import Column, Contract
 from headwater.contract.types import Type, parse_type
 from headwater.lake import table
 from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.progress import Progress
-from headwater.lake.table import HudiTable, layout
+from headwater.lake.table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 
@@ -36,7 +37,7 @@ def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
     create_old_table(pipeline, monkeypatch)
     old = pipeline.contract
     wider = retyped(old, balance="decimal(20,2)")
-    columns = [column for column in wider.columns if column.name != "name"]
+    columns = [column for column in wider.columns if column.name != "name"][::-1]
     pipeline.contract = replace(wider, columns=(*columns, Column("colour", Type("string"), "text", ("colour",))))
     unnamed = {name: value for name, value in account(6, balance=WIDE).items() if name != "name"}
     pipeline.land(

@@ -214,7 +214,7 @@ STOPS = {
     "last": order_database.content_statements()[-1],
     "password": "DO $$ BEGIN EXECUTE format('ALTER ROLE %I",
     "repair": order_database.REPAIR.partition("{")[0],
-    "publication": order_database.publication_statements(ALL_CONTRACTS)[-1],
+    "publication": order_database.publication_statements(ALL_CONTRACTS)[-2],
 }
 
 

@@ -1,6 +1,7 @@
 """The order database on a real PostgreSQL: after every change its outbox equals the base tables."""
 
 import contextlib
+import json
 import os
 import random
 import shutil
@@ -14,10 +15,12 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from typer.testing import CliRunner, Result
 
+from headwater.cli import compose
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.definitions import order_database
+from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.order_database import administration
@@ -32,6 +35,13 @@ VISITS = parse_contract(
     " {name: place, type: string, source_type: text}]}",
     "visits.yaml",
 )
+ABOUT = (
+    "{{table: visits, description: x, source: {{database: postgresql, table: northwind.visits}}, key: {key},"
+    " partition_by: [], buckets: 1, columns: [{{name: id, type: int, source_type: integer}},"
+    " {{name: place, type: string, source_type: text}}, {{name: who, type: string, from: about.who}}]}}"
+)
+VISITS_ABOUT = parse_contract(ABOUT.format(key="[id]"), "visits.yaml")
+VISITS_ABOUT_PLACE = parse_contract(ABOUT.format(key="[id, place]"), "visits.yaml")
 VISITS_BY_ID = "CREATE TABLE northwind.visits (id integer, place text, PRIMARY KEY (id, place)) PARTITION BY LIST (id)"
 ORDERS_VERIFY = (CONTRACTS / "orders.verify.sql").read_text()
 RETRIED = (psycopg.errors.DeadlockDetected, psycopg.errors.SerializationFailure)
@@ -784,7 +794,7 @@ def test_a_contract_that_names_a_generated_column_is_refused(northwind_db: psyco
         "CREATE TABLE northwind.visits (id integer PRIMARY KEY,"
         " place text GENERATED ALWAYS AS ('place ' || id::text) STORED)"
     )
-    with pytest.raises(UserError, match=r"generated columns: northwind\.visits\.place\. .* Remove them"):
+    with pytest.raises(UserError, match=r"northwind\.visits\.place: found a generated column, expected .*; remove"):
         administration.create(northwind_db, PASSWORDS, [VISITS])
     northwind_db.execute("ALTER TABLE northwind.visits ALTER COLUMN place DROP EXPRESSION")
     northwind_db.execute("ALTER TABLE northwind.visits ADD COLUMN unnamed integer GENERATED ALWAYS AS (id + 1) STORED")
@@ -883,6 +893,141 @@ def test_a_column_of_another_type_than_its_contract_says_is_refused(
                 psycopg.errors.FeatureNotSupported, match=r"visits\.at: found the type .*, expected .*;"
             ):
                 northwind_db.execute(check.encode())
+
+
+# What is done to a database that fits, and what the check then finds: place, level, and the beginning of what it found.
+SPOILED = {
+    "type": ("ALTER TABLE northwind.visits ALTER place TYPE uuid USING NULL", "northwind.visits.place", "unfit", "the"),
+    "key": ("DROP TABLE northwind.visits", "northwind.visits", "unfit", "no such table"),
+    "view": (
+        "DROP TABLE northwind.visits; CREATE VIEW northwind.visits AS SELECT 1 AS id, 'x' AS place",
+        "northwind.visits",
+        "unfit",
+        "a view",
+    ),
+    "unlogged": (
+        "ALTER PUBLICATION headwater DROP TABLE northwind.visits; ALTER TABLE northwind.visits SET UNLOGGED",
+        "northwind.visits",
+        "unfit",
+        "an unlogged",
+    ),
+    "key column": ("ALTER TABLE northwind.visits DROP id", "northwind.visits.id", "unfit", "no such column"),
+    "json": ("ALTER TABLE northwind.visits DROP about, ADD about integer", "northwind.visits.about", "unfit", "the"),
+    "column": ("ALTER TABLE northwind.visits DROP place", "northwind.visits.place", "warning", "no such column"),
+    "null": (
+        "ALTER TABLE northwind.visits DROP CONSTRAINT visits_pkey, ADD UNIQUE (id), ALTER id DROP NOT NULL",
+        "northwind.visits.id",
+        "warning",
+        "a column that may be NULL",
+    ),
+    "identity": (
+        "ALTER EVENT TRIGGER headwater_new_partitions DISABLE; ALTER TABLE northwind.visits REPLICA IDENTITY DEFAULT",
+        "northwind.visits",
+        "unprepared",
+        "REPLICA IDENTITY DEFAULT",
+    ),
+    "options": ("ALTER PUBLICATION headwater SET (publish = 'insert')", "headwater", "unprepared", "publish = insert,"),
+    "publication": ("DROP PUBLICATION headwater", "headwater", "unprepared", "no such publication"),
+    "unpublished": (
+        "ALTER PUBLICATION headwater DROP TABLE northwind.visits",
+        "northwind.visits",
+        "unprepared",
+        "a table outside the publication",
+    ),
+    "filter": (
+        "ALTER PUBLICATION headwater DROP TABLE northwind.visits; "
+        "ALTER PUBLICATION headwater ADD TABLE northwind.visits (id, place) WHERE (id > 0)",
+        "northwind.visits",
+        "unprepared",
+        "a row filter and a column list",
+    ),
+    "foreign": (
+        "ALTER PUBLICATION headwater ADD TABLE northwind.region",
+        "northwind.region",
+        "warning",
+        "a table in the publication",
+    ),
+    "rights": (
+        "REVOKE ALL ON northwind.visits, capture.signal FROM headwater_cdc",
+        "capture.signal",
+        "unprepared",
+        "no DELETE and no INSERT and no SELECT for headwater_cdc",
+    ),
+    "usage": ("REVOKE USAGE ON SCHEMA capture FROM headwater_cdc", "capture", "unprepared", "no USAGE"),
+    "role": ("ALTER ROLE headwater_cdc NOREPLICATION", "headwater_cdc", "unprepared", "a role that may not replicate"),
+    "unnamed": ("ALTER TABLE northwind.visits ADD secret text", "northwind.visits.secret", "note", "a column of type"),
+    "unnamed table": ("CREATE TABLE northwind.calls ()", "northwind.calls", "note", "a table without a contract"),
+}
+
+
+@pytest.fixture
+def visited_db(northwind_db: psycopg.Connection) -> psycopg.Connection:
+    """A database whose only contract is VISITS_ABOUT, and fits."""
+    northwind_db.execute("CREATE TABLE northwind.visits (id integer PRIMARY KEY, place text, about jsonb)")
+    administration.create(northwind_db, PASSWORDS, [VISITS_ABOUT])
+    return northwind_db
+
+
+def _findings(connection: psycopg.Connection) -> list[source_checks.Finding]:
+    found = source_checks.findings(
+        [VISITS_ABOUT], order_database.CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall()
+    )
+    northwind = {f"northwind.{table}" for table in (*order_database.TABLES, order_database.OUTBOX)}
+    return [finding for finding in found if finding.level != "note" or finding.place not in northwind]
+
+
+def test_the_check_names_what_does_not_fit_and_where(visited_db: psycopg.Connection) -> None:
+    assert _findings(visited_db) == []
+    for spoiled, (statements, place, level, found) in SPOILED.items():
+        with visited_db.transaction(force_rollback=True):
+            visited_db.execute(statements.encode())
+            findings = _findings(visited_db)
+        named = [(finding.place, finding.level) for finding in findings if finding.found.startswith(found)]
+        assert (place, level) in named, (spoiled, findings)
+    assert _findings(visited_db) == []
+
+
+def test_a_partition_without_its_full_identity_is_found_and_fails_the_deployment(
+    northwind_db: psycopg.Connection,
+) -> None:
+    northwind_db.execute(VISITS_BY_ID)
+    northwind_db.execute("ALTER TABLE northwind.visits ADD about jsonb")
+    northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
+    administration.create(northwind_db, PASSWORDS, [VISITS_ABOUT_PLACE])
+    last = order_database.publication_statements([VISITS_ABOUT_PLACE])[-1]
+    northwind_db.execute(last.encode())
+    northwind_db.execute("ALTER EVENT TRIGGER headwater_new_partitions DISABLE")
+    northwind_db.execute("ALTER TABLE northwind.visits_1 REPLICA IDENTITY NOTHING")
+    with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"visits_1: found REPLICA IDENTITY NOTHING"):
+        northwind_db.execute(last.encode())
+
+
+def test_the_command_checks_a_real_database_and_ends_with_1_where_it_does_not_fit(
+    visited_db: psycopg.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "visits.yaml").write_text(ABOUT.format(key="[id]"))
+    info = visited_db.info
+    monkeypatch.setenv("HEADWATER_DB_PASSWORD", PASSWORDS[order_database.READER_ROLE])
+    arguments = ["contract", "check", "--live", "--contracts", str(tmp_path), "--port", str(info.port)]
+    arguments += ["--host", info.host, "--database", info.dbname]
+
+    def run(*more: str) -> Result:
+        return CliRunner().invoke(compose(["contract"]), [*arguments, *more], catch_exceptions=False)
+
+    assert "0 problems" in run().stdout
+    visited_db.execute("ALTER TABLE northwind.visits ALTER place TYPE uuid USING NULL")
+    result = run("--json")
+    assert result.exit_code == 1
+    document = json.loads(result.stdout)
+    assert (document["fits"], document["invalid"]) == (False, [])
+    assert document["findings"][0] == {
+        "contract": "visits",
+        "place": "northwind.visits.place",
+        "level": "unfit",
+        "found": "the type uuid",
+        "expected": "text, as the contract's source_type says",
+        "action": "correct the contract, or the column",
+    }
 
 
 def test_a_contract_without_its_table_is_refused(northwind_db: psycopg.Connection) -> None:

@@ -7,6 +7,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.contract.reading import read_contract
+from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
 from headwater.local.aws import AwsApi
 from headwater.local.dynamodb_local import DynamoDbLocal, create_table
@@ -37,6 +39,7 @@ ITEM = {
     "numbers": {"NS": ["-1.5", "2"]},
     "blobs": {"BS": [b"", b"\x01"]},
 }
+UNTOLD = {("warning", "an API without")}
 KEY = {name: ITEM[name] for name in ("id", "custName")}
 
 
@@ -44,6 +47,19 @@ KEY = {name: ITEM[name] for name in ("id", "custName")}
 def dynamodb(session_folder: Path) -> Iterator[DynamoDbLocal]:
     with DynamoDbLocal(session_folder / "dynamodb") as server:
         yield server
+
+
+def test_a_table_of_the_local_run_fits_its_contract_as_far_as_it_tells(dynamodb: DynamoDbLocal) -> None:
+    client, contract = dynamodb.client("dynamodb"), read_contract(CONTRACTS / "accounts.yaml")
+    create_table(client, contract, "checked")
+    found = dynamodb_checks.findings([contract], {"accounts": "checked"}, client)
+    assert {(finding.level, finding.found.partition(" Describe")[0]) for finding in found} <= UNTOLD, found
+    other = replace(contract, key=("id",), source=replace(contract.source, time_to_live="gone_at"))
+    found = dynamodb_checks.findings([other], {"accounts": "checked"}, client)
+    assert [finding.found for finding in found if finding.level != "warning"] == [
+        "the key id (S), custName (S)",
+        "a time to live by expires_at",
+    ]
 
 
 class Source:

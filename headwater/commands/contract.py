@@ -1,0 +1,188 @@
+"""``headwater contract``: contracts before they are deployed."""
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated
+
+import psycopg
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from headwater.commands import sources
+from headwater.contract import evolution
+from headwater.contract.evolution import Change
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.reading import read_contract, read_contracts, read_versions
+from headwater.definitions import dynamodb_checks, source_checks
+from headwater.definitions.dynamodb_table import key_attributes, table_name
+from headwater.definitions.order_database import CDC_ROLE
+from headwater.definitions.source_checks import PROBLEMS, WARNING, Finding
+from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
+from headwater.paths import CONFIG, CONTRACTS
+from headwater.verify import load_queries
+from headwater.yaml_files import yaml_paths
+
+app = typer.Typer(help="Check contracts, and say what a change of one means.", no_args_is_help=True)
+
+
+@app.callback()
+def contract() -> None:
+    """Check contracts, and say what a change of one means."""
+
+
+@app.command()
+def check(
+    environment: Annotated[
+        str | None,
+        typer.Argument(metavar="[ENV]", help="The environment whose DynamoDB tables and region are meant."),
+    ] = None,
+    live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    database_url: sources.DatabaseUrl = "",
+    host: sources.Host = "127.0.0.1",
+    port: sources.Port = 5432,
+    database: sources.Database = "northwind",
+    user: sources.User = "headwater_reader",
+    dynamodb_table: sources.DynamodbTable = None,
+    dynamodb_endpoint: sources.DynamodbEndpoint = "",
+    region: sources.Region = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Check the contracts' files and, with --live, whether the sources are as the contracts say. The status is 1 where
+    a file is invalid or a source does not fit.
+
+    --live changes nothing. It asks PostgreSQL's catalog, which any role may read, and DynamoDB for the descriptions of
+    the tables. PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. A deployment checks PostgreSQL by
+    the same rules, and fails before the source connector starts.
+    """
+    settings = read_environment(environment, CONFIG) if environment is not None else None
+    described, invalid = _read(contracts)
+    found: list[Finding] = []
+    if live and not invalid:
+        key_value = of_database(described, DYNAMODB)
+        names = {entry.table: table_name(settings.name, entry) for entry in key_value} if settings else {}
+        names |= sources.renamed_tables(dynamodb_table or [], key_value)
+        if of_database(described, POSTGRESQL):
+            with sources.connect(database_url, host, port, database, user) as connection:
+                found += _in_postgresql(described, connection)
+        if key_value:
+            client = sources.dynamodb_client(dynamodb_endpoint, region or (settings.region if settings else ""))
+            found += _in_dynamodb(described, names, client)
+    failed = bool(invalid) or any(finding.level in PROBLEMS for finding in found)
+    if as_json:
+        document = {"fits": not failed, "invalid": invalid, "findings": [asdict(finding) for finding in found]}
+        sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    else:
+        _show(described, invalid, found, live=live)
+    if failed:
+        raise typer.Exit(1)
+
+
+_STATUS = {evolution.SAFE: 0, evolution.REFUSED: 1, evolution.FILL: 3}
+
+
+@app.command()
+def diff(
+    old: Annotated[Path, typer.Argument(help="The contracts that are deployed: a folder or one file, YAML or JSON.")],
+    new: Annotated[Path, typer.Argument(help="The contracts that would be deployed: a folder or one file.")],
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Say of each change between two states of contracts whether it is safe, needs a fill, or is refused and why.
+
+    The status is 0 where all changes are safe, 3 where stored rows lack something until a command such as `headwater
+    fill TABLE COLUMN` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
+    same rules.
+    """
+    if old.is_dir() != new.is_dir():
+        raise UserError(f"OLD, NEW: found a folder and a file ({old}, {new}), expected two folders or two files")
+    found = evolution.changes(read_versions(old), read_versions(new))
+    verdicts = {change.verdict for change in found}
+    verdict = next((worst for worst in (evolution.REFUSED, evolution.FILL) if worst in verdicts), evolution.SAFE)
+    if as_json:
+        document = {"verdict": verdict, "changes": [asdict(change) for change in found]}
+        sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
+    else:
+        _show_changes(found)
+    raise typer.Exit(_STATUS[verdict])
+
+
+def _show_changes(found: Sequence[Change]) -> None:
+    console = Console()
+    if not found:
+        console.print("No difference")
+        return
+    grid = Table("table", "", "what changes", "what it means", "what to do", show_lines=True)
+    colours = {evolution.SAFE: "green", evolution.FILL: "yellow", evolution.REFUSED: "bold red"}
+    for change in found:
+        grid.add_row(
+            escape(change.table),
+            f"[{colours[change.verdict]}]{change.verdict}[/]",
+            escape(f"{change.subject}: {change.change}"),
+            escape(change.meaning),
+            escape(change.action),
+        )
+    console.print(grid)
+
+
+def _read(folder: Path) -> tuple[list[Contract], list[str]]:
+    """The contracts of a folder, and what is wrong with each file; no contract where anything is."""
+    invalid = []
+    for path in yaml_paths(folder):
+        try:
+            entry = read_contract(path)
+            if entry.source.database == DYNAMODB:
+                key_attributes(entry)
+        except UserError as error:
+            invalid.append(str(error))
+    if invalid:
+        return [], invalid
+    try:
+        described = read_contracts(folder)
+        load_queries(described, folder)
+    except UserError as error:
+        return [], [str(error)]
+    return described, []
+
+
+def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection) -> list[Finding]:
+    try:
+        return source_checks.findings(contracts, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall())
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
+
+
+def _in_dynamodb(contracts: Sequence[Contract], names: Mapping[str, str], client: object) -> list[Finding]:
+    try:
+        return dynamodb_checks.findings(contracts, names, client)
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"DynamoDB cannot be asked: {error}. Check the credentials, --region and --dynamodb-endpoint; the check "
+            "needs dynamodb:DescribeTable, DescribeTimeToLive, DescribeContinuousBackups and "
+            "DescribeKinesisStreamingDestination."
+        ) from None
+
+
+def _show(contracts: Sequence[Contract], invalid: Sequence[str], found: Sequence[Finding], *, live: bool) -> None:
+    console = Console()
+    for problem in invalid:
+        console.print(problem, markup=False, highlight=False, soft_wrap=True)
+    if found:
+        grid = Table("contract", "place", "", "found", "expected", "what to do", title_justify="left", show_lines=True)
+        for finding in found:
+            colour = "bold red" if finding.level in PROBLEMS else "yellow" if finding.level == WARNING else "dim"
+            texts = (finding.contract, finding.place, finding.level, finding.found, finding.expected, finding.action)
+            cells = [escape(text) for text in texts]
+            cells[2] = f"[{colour}]{cells[2]}[/]"
+            grid.add_row(*cells)
+        console.print(grid)
+    if not invalid:
+        problems = sum(finding.level in PROBLEMS for finding in found)
+        told = f"{problems} problems, {len(found) - problems} remarks" if live else "not compared with the sources"
+        console.print(f"{len(contracts)} contracts are valid; {told}", highlight=False)

@@ -1,0 +1,93 @@
+"""The sources that commands read: their options, and the connections to them."""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import boto3
+import psycopg
+import typer
+from botocore.exceptions import BotoCoreError
+from psycopg.conninfo import conninfo_to_dict
+
+from headwater.commands.db import PASSWORD_VARIABLE
+from headwater.contract.model import Contract
+from headwater.errors import UserError
+
+DEFAULT_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
+
+DatabaseUrl = Annotated[
+    str, typer.Option(help="PostgreSQL connection string without the password; replaces the next four.")
+]
+Host = Annotated[str, typer.Option(help="The database's host.")]
+Port = Annotated[int, typer.Option(help="The database's port.")]
+Database = Annotated[str, typer.Option(help="The database's name.")]
+User = Annotated[str, typer.Option(help="A role that may read the tables.")]
+DynamodbTable = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="CONTRACT=TABLE",
+        help="A contract's DynamoDB table, where its name is not the contract's source.table; can be repeated.",
+    ),
+]
+DynamodbEndpoint = Annotated[str, typer.Option(help="Address of a DynamoDB API that is not AWS's.")]
+Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
+
+
+def connect(url: str, host: str, port: int, database: str, user: str) -> psycopg.Connection:
+    """Connect to the PostgreSQL of the options. Raises UserError where that is not possible."""
+    try:
+        parts = conninfo_to_dict(url) if url else {"host": host, "port": port, "dbname": database, "user": user}
+    except psycopg.ProgrammingError as error:
+        raise UserError(f"--database-url: {error}; expected e.g. postgresql://user@host:5432/northwind.") from None
+    if "password" in parts:
+        raise UserError(
+            f"--database-url: found a password, which other users of this machine could see: put it into "
+            f"{PASSWORD_VARIABLE}, or leave it out to be asked."
+        )
+    password = os.environ.get(PASSWORD_VARIABLE)
+    if password is None:
+        password = typer.prompt(f"Password of {parts.get('user', 'the database user')}", hide_input=True, err=True)
+    try:
+        return psycopg.connect(**{**parts, "password": password, "connect_timeout": 10}, autocommit=True)  # type: ignore[arg-type]
+    except psycopg.OperationalError as error:
+        raise UserError(
+            f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
+            f"Check the address, the user and {PASSWORD_VARIABLE}."
+        ) from None
+
+
+def renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Mapping[str, str]:
+    """The values of --dynamodb-table, as DynamoDB tables by contract."""
+    known = [contract.table for contract in contracts]
+    tables: dict[str, str] = {}
+    for option in options:
+        name, _, table = option.partition("=")
+        if not table or name not in known or name in tables:
+            raise UserError(
+                f"--dynamodb-table: found {option!r}, expected CONTRACT=TABLE, each contract at most once, out of: "
+                f"{', '.join(known) or 'none, because no contract has source.database: dynamodb'}."
+            )
+        tables[name] = table
+    return tables
+
+
+def dynamodb_client(endpoint: str, region: str) -> Any:
+    """boto3's client for the DynamoDB of the options. Raises UserError where they cannot be used."""
+    configured = session()
+    try:
+        return configured.client(
+            "dynamodb", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
+        )
+    except ValueError as error:
+        raise UserError(
+            f"--dynamodb-endpoint, --region: {error}; expected e.g. http://127.0.0.1:8000 and eu-central-1."
+        ) from None
+
+
+def session() -> boto3.Session:
+    """The AWS configuration at hand. Raises UserError where it cannot be used."""
+    try:
+        return boto3.Session()
+    except BotoCoreError as error:
+        raise UserError(f"The AWS configuration cannot be used: {error}.") from None

@@ -1,0 +1,262 @@
+"""How a contract may change while rows are stored: the rules that the writer enforces, and what each change means.
+
+Runs on EMR and Glue too: the standard library only.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from headwater.contract.model import DYNAMODB, Column, Contract
+from headwater.contract.types import Type
+
+SAFE = "safe"
+"""Nothing is to be done."""
+FILL = "fill"
+"""Rows that are stored already lack something until a command fills it in."""
+REFUSED = "refused"
+"""The writer stops, or the deployment is refused, or rows would be wrong."""
+
+SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
+TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
+_LAYOUT = ("key", "partition_by", "buckets")
+
+
+@dataclass(frozen=True)
+class Change:
+    """One change of a table's contract. ``subject`` is a field (``key``, ``source.table``), a column (``columns.city``)
+    or ``table``; ``verdict`` is ``SAFE``, ``FILL`` or ``REFUSED``; ``change`` says what differs, ``meaning`` what comes
+    of it, and ``action`` what to do, "" where there is nothing. ``resources`` is true where the loss is that of
+    resources, to which ``reviewed/acknowledged_replacements.yaml`` may agree."""
+
+    table: str
+    subject: str
+    verdict: str
+    change: str
+    meaning: str
+    action: str = ""
+    resources: bool = False
+
+    def __str__(self) -> str:
+        """The sentence that a reviewer reads."""
+        action = f"; {self.action}" if self.action else ""
+        return f"{self.table}: {self.subject}: {self.change}: {self.meaning}{action}"
+
+
+def layout(contract: Contract) -> str:
+    """The part of a contract that cannot change once rows are stored: it decides which file holds a row."""
+    return json.dumps({name: getattr(contract, name) for name in _LAYOUT}, sort_keys=True)
+
+
+def type_change(before: Type, after: Type) -> str:
+    """What becomes of a column's type: ``SAME``, ``WIDER`` or ``NARROWER`` for a decimal that has more or fewer digits
+    before the point, ``OTHER`` for what the writer refuses. Inside arrays and structs Hudi 0.15 does not read both
+    widths in one table."""
+    if before == after:
+        return SAME
+    if before.kind == after.kind == "decimal" and before.scale == after.scale:
+        return WIDER if before.precision < after.precision else NARROWER
+    return OTHER
+
+
+def changes(before: Iterable[Contract], after: Iterable[Contract]) -> list[Change]:
+    """What the contracts ``after`` change in those ``before``, by table. A column that an earlier contract had and
+    ``before`` has not is unknown here: its type in the table counts when it comes back."""
+    old = {contract.table: contract for contract in before}
+    new = {contract.table: contract for contract in after}
+    return [
+        change
+        for table in sorted(old.keys() | new.keys())
+        for change in _changes(table, old.get(table), new.get(table))
+    ]
+
+
+def _changes(table: str, old: Contract | None, new: Contract | None) -> Iterator[Change]:
+    if new is None:
+        yield Change(
+            table,
+            "table",
+            REFUSED,
+            "the contract is gone",
+            "its topic or its DynamoDB table, and its Glue table, would be deleted; the lake's files stay",
+            "see KNOWN_LIMITS.md, Adding a table, and agree to the losses that `headwater review gate` names",
+            resources=True,
+        )
+    elif old is None:
+        fill = f"headwater backfill EXPORT --table {table}" if new.source.database == DYNAMODB else ""
+        yield Change(
+            table,
+            "table",
+            FILL,
+            "a new contract",
+            "changes arrive from the deployment on, and the rows that the source has by then do not",
+            f"load them by `{fill}`" if fill else "see KNOWN_LIMITS.md, Adding a table",
+        )
+    else:
+        yield from _source_changes(old, new)
+        yield from _layout_changes(old, new)
+        yield from _column_changes(old, new)
+        yield from _setting_changes(old, new)
+
+
+def _source_changes(old: Contract, new: Contract) -> Iterator[Change]:
+    before, after = old.source, new.source
+    if (before.database, before.table) != (after.database, after.table):
+        yield Change(
+            new.table,
+            "source.table",
+            REFUSED,
+            f"{before.database} {before.table} becomes {after.database} {after.table}",
+            "the old topic or DynamoDB table would be deleted, and changes between a rename and the deployment are "
+            "captured by neither name",
+            "describe a new table; or agree to the losses that `headwater review gate` names, and take the table anew "
+            "with a raised epoch",
+            resources=True,
+        )
+    if before.time_to_live != after.time_to_live:
+        yield Change(
+            new.table,
+            "source.time_to_live",
+            SAFE,
+            f"{before.time_to_live or 'none'} becomes {after.time_to_live or 'none'}",
+            "DynamoDB expires items by it from the deployment on; expired items become tombstones",
+        )
+
+
+def _layout_changes(old: Contract, new: Contract) -> Iterator[Change]:
+    for name in _LAYOUT:
+        before, after = getattr(old, name), getattr(new, name)
+        if before != after:
+            yield Change(
+                new.table,
+                name,
+                REFUSED,
+                f"{_listed(before)} becomes {_listed(after)}",
+                "it decides which file holds a row, and stored rows stay where they are: the writer refuses",
+                "describe a new table under another name, beside this one, until its readers have moved",
+            )
+
+
+def _listed(value: object) -> str:
+    return (", ".join(value) or "none") if isinstance(value, tuple) else str(value)
+
+
+def _column_changes(old: Contract, new: Contract) -> Iterator[Change]:
+    before = {column.name: column for column in old.columns}
+    after = {column.name: column for column in new.columns}
+    for name in before.keys() - after.keys():
+        yield _dropped(before[name], new)
+    for column in new.columns:
+        if column.name in before:
+            yield from _column_change(before[column.name], column, new)
+        else:
+            yield _added(column, old, new)
+    kept = [name for name in before if name in after]
+    if kept != [name for name in after if name in before]:
+        yield Change(new.table, "columns", SAFE, "another order", "files and readers know columns by their names")
+
+
+def _dropped(column: Column, new: Contract) -> Change:
+    heir = next((other.name for other in new.columns if other.path == column.path), None)
+    meaning = "rows of earlier files keep their values there, unseen; later rows have them in _rest"
+    if heir is not None:
+        meaning = f"rows of earlier files keep their values there, unseen; later rows have them in {heir}"
+    return Change(new.table, f"columns.{column.name}", SAFE, "dropped", meaning)
+
+
+def _added(column: Column, old: Contract, new: Contract) -> Change:
+    renamed = next((other.name for other in old.columns if other.path == column.path), None)
+    change = "added" if renamed is None or new.has(renamed) else f"added in place of {renamed}"
+    return Change(
+        new.table,
+        f"columns.{column.name}",
+        FILL,
+        change,
+        "null in rows that were written before",
+        f"after the deployment run `headwater fill {new.table} {column.name}`",
+    )
+
+
+def _column_change(before: Column, after: Column, contract: Contract) -> Iterator[Change]:
+    subject = f"columns.{after.name}"
+    kind = type_change(before.type, after.type)
+    retyped = f"{before.type.ddl()} becomes {after.type.ddl()}"
+    if kind == WIDER:
+        meaning = "old and new rows stand side by side; before the first wide row the writer compacts the table once"
+        yield Change(contract.table, subject, SAFE, retyped, meaning)
+    elif kind == NARROWER:
+        meaning = "stored rows keep the wide type; a new value with more digits does not fit"
+        yield Change(contract.table, subject, SAFE, retyped, meaning)
+    elif kind == OTHER:
+        yield Change(
+            contract.table, subject, REFUSED, retyped, f"the writer refuses. {TYPE_RULE}", _way_out(after, contract)
+        )
+    if before.path != after.path:
+        yield Change(
+            contract.table,
+            subject,
+            FILL,
+            f"from {'.'.join(before.path)} becomes from {'.'.join(after.path)}",
+            "rows that were written before keep their values; what came under the new name until the deployment is in "
+            "_rest, or, where this is a column of the key, in quarantine",
+            f"after the deployment run `headwater fill {contract.table} {after.name}`",
+        )
+    if before.transform != after.transform:
+        yield _transformed(before, after, contract)
+    if before.source_type != after.source_type and before.path == after.path:
+        yield Change(
+            contract.table,
+            subject,
+            SAFE,
+            f"source_type {before.source_type} becomes {after.source_type}",
+            "records that were captured before the source changed are read by the new type",
+            "let the writer drain between the source's change and the deployment",
+        )
+
+
+def _way_out(column: Column, contract: Contract) -> str:
+    if column.name in contract.key or column.name in contract.partition_by:
+        return "describe a new table: a column of key or partition keeps its type"
+    path = ".".join(column.path)
+    named = f"a second column, such as {{name: {column.name}_2, from: {path}, type: …}}"
+    if column.type.kind in ("struct", "array"):
+        return (
+            f"keep this column as it is, and give what is new a column of its own by its path (from: {path}.…), or "
+            f"add {named}"
+        )
+    return f"keep this column as it is and add {named}, which `headwater fill` fills in old rows"
+
+
+def _transformed(before: Column, after: Column, contract: Contract) -> Change:
+    change = f"transform {before.transform or 'none'} becomes {after.transform or 'none'}"
+    subject = f"columns.{after.name}"
+    if after.name in contract.partition_by:
+        return Change(
+            contract.table,
+            subject,
+            REFUSED,
+            change,
+            "rows would lie in other partitions than before, and their old copies stay",
+            "describe a new table",
+        )
+    return Change(
+        contract.table,
+        subject,
+        FILL,
+        change,
+        "rows that were written before keep their values",
+        f"after the deployment run `headwater fill {contract.table} {after.name}`",
+    )
+
+
+def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
+    if old.on_unfit != new.on_unfit:
+        meaning = "it holds for what is read from the deployment on; what was put aside stays aside"
+        yield Change(new.table, "on_unfit", SAFE, f"{old.on_unfit} becomes {new.on_unfit}", meaning)
+    if old.verify_with != new.verify_with:
+        change = f"{old.verify_with or 'none'} becomes {new.verify_with or 'none'}"
+        yield Change(new.table, "verify_with", SAFE, change, "only headwater verify reads it")
+    if old.description != new.description:
+        yield Change(new.table, "description", SAFE, "another text", "readers of the catalog see it")

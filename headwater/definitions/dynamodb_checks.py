@@ -1,0 +1,132 @@
+"""Whether the contracts fit their real DynamoDB tables: what ``stacks/key_value.py`` sets, asked of DynamoDB."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from botocore import xform_name
+from botocore.exceptions import ClientError
+
+from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.definitions.dynamodb_table import key_attributes
+from headwater.definitions.source_checks import UNFIT, UNPREPARED, WARNING, Finding
+
+_DEPLOY = "deploy, which sets it"
+_Answer = Mapping[str, Any]
+_Finding = Callable[[str, str, str, str], Finding]
+
+
+def findings(contracts: Iterable[Contract], tables: Mapping[str, str], client: Any) -> list[Finding]:
+    """What is to be said of the tables of the DynamoDB contracts. ``tables`` has their names by contract, where they
+    are not the contracts' own; ``client`` is boto3's. Raises botocore's ClientError."""
+    return [
+        finding
+        for contract in of_database(contracts, DYNAMODB)
+        for finding in _check(contract, tables.get(contract.table, contract.source.table), client)
+    ]
+
+
+def _check(contract: Contract, table: str, client: Any) -> Iterator[Finding]:
+    def finding(level: str, found: str, expected: str, action: str) -> Finding:
+        return Finding(contract.table, table, level, found, expected, action)
+
+    try:
+        description = client.describe_table(TableName=table)["Table"]
+    except ClientError as error:
+        if _code(error) != "ResourceNotFoundException":
+            raise
+        yield finding(UNFIT, "no such table", "the source table of the contract", "deploy, or correct source.table")
+        return
+    types = {
+        attribute["AttributeName"]: attribute["AttributeType"] for attribute in description["AttributeDefinitions"]
+    }
+    key = [(part["AttributeName"], types[part["AttributeName"]]) for part in description["KeySchema"]]
+    expected = [(attribute.name, attribute.type) for attribute in key_attributes(contract)]
+    if key != expected:
+        yield finding(
+            UNFIT,
+            f"the key {_attributes(key)}",
+            f"{_attributes(expected)}, as the contract's key says",
+            "correct the contract's key: a table's key never changes",
+        )
+    if description.get("BillingModeSummary", {}).get("BillingMode", "PROVISIONED") != "PAY_PER_REQUEST":
+        yield finding(
+            WARNING,
+            "provisioned capacity",
+            "on-demand: where writes are throttled, so is a change of what the lake shows",
+            _DEPLOY,
+        )
+    asked = {
+        "DescribeKinesisStreamingDestination": _destination,
+        "DescribeTimeToLive": _time_to_live,
+        "DescribeContinuousBackups": _recovery,
+    }
+    for operation, check in asked.items():
+        try:
+            answer = getattr(client, xform_name(operation))(TableName=table)
+        except ClientError as error:
+            if _code(error) != "UnknownOperationException":
+                raise
+            yield finding(WARNING, f"an API without {operation}", "DynamoDB", "check the table in AWS")
+        else:
+            yield from check(contract, answer, finding)
+
+
+def _attributes(key: list[tuple[str, str]]) -> str:
+    return ", ".join(f"{name} ({type_})" for name, type_ in key)
+
+
+def _code(error: ClientError) -> str:
+    return str(error.response["Error"]["Code"])
+
+
+def _destination(contract: Contract, answer: _Answer, finding: _Finding) -> Iterator[Finding]:
+    destinations = answer.get("KinesisDataStreamDestinations", [])
+    active = [entry for entry in destinations if entry["DestinationStatus"] == "ACTIVE"]
+    if not active:
+        states = ", ".join(entry["DestinationStatus"] for entry in destinations) or "none"
+        yield finding(UNPREPARED, f"no active Kinesis destination ({states})", "one, which brings the changes", _DEPLOY)
+    for entry in active:
+        precision = entry.get("ApproximateCreationDateTimePrecision", "MILLISECOND")
+        if precision != "MICROSECOND":
+            yield finding(
+                UNPREPARED,
+                f"times in {precision} at the Kinesis destination",
+                "MICROSECOND: changes of an item within a millisecond would have one time",
+                f"{_DEPLOY}, or aws dynamodb update-kinesis-streaming-destination",
+            )
+
+
+def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding) -> Iterator[Finding]:
+    description = answer["TimeToLiveDescription"]
+    is_on = description["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
+    actual = description.get("AttributeName") if is_on else None
+    expected = contract.source.time_to_live
+    if actual != expected:
+        yield finding(
+            UNPREPARED,
+            f"a time to live by {actual}" if actual else "no time to live",
+            f"one by {expected}, as source.time_to_live says" if expected else "none, as source.time_to_live is unset",
+            f"correct the contract, or {_DEPLOY}",
+        )
+    for column in contract.columns:
+        if column.path == (expected,) and column.source_type != "N":
+            yield finding(
+                UNFIT,
+                f"the column {column.name} of type {column.source_type}",
+                "N for the attribute of source.time_to_live: DynamoDB expires no item by another type",
+                "correct the column's source_type, or time_to_live",
+            )
+
+
+def _recovery(contract: Contract, answer: _Answer, finding: _Finding) -> Iterator[Finding]:
+    backups = answer["ContinuousBackupsDescription"]
+    status = backups.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus", "DISABLED")
+    if status != "ENABLED":
+        yield finding(
+            UNPREPARED,
+            "no point-in-time recovery",
+            "point-in-time recovery: without it DynamoDB exports no table for headwater backfill",
+            _DEPLOY,
+        )

@@ -1,0 +1,358 @@
+"""Whether the contracts fit their real PostgreSQL tables, as one SQL query.
+
+The deployment runs it within a statement that fails (``refusal``), and ``headwater contract check --live`` prints its
+rows (``findings``).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.types import SourceType
+from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
+
+UNFIT = "unfit"
+"""The source cannot be captured as the contract says, and its owner or the contract must change."""
+UNPREPARED = "unprepared"
+"""Identity, publication or rights are not as ``headwater db create`` and the deployment set them."""
+WARNING = "warning"
+"""Rows or values will be missing in the lake."""
+NOTE = "note"
+"""Worth knowing, and as it may be."""
+PROBLEMS = (UNFIT, UNPREPARED)
+
+Query = Callable[[str], Iterable[Sequence[object]]]
+"""Runs a query and returns its rows."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that a check found. ``contract`` is "" where it concerns all; ``place`` is a table, a column as
+    ``schema.table.column``, a role or ``server``; ``level`` is one of this module's four; ``action`` says what to
+    do."""
+
+    contract: str
+    place: str
+    level: str
+    found: str
+    expected: str
+    action: str
+
+    def __str__(self) -> str:
+        return f"{self.place}: found {self.found}, expected {self.expected}; {self.action}"
+
+
+def findings(contracts: Iterable[Contract], role: str, query: Query) -> list[Finding]:
+    """What is to be said of the source tables of the PostgreSQL contracts, problems first. ``role`` is the
+    connector's."""
+    return [Finding(*map(str, row)) for row in query(findings_query(contracts, role))]
+
+
+def refusal(contracts: Iterable[Contract], role: str, levels: Sequence[str] = PROBLEMS) -> str:
+    """A statement that fails where there are findings of these levels, and names them all."""
+    # PL/pgSQL has a variable ``found`` of its own.
+    return f"""DO $check$
+#variable_conflict use_column
+DECLARE
+    problems text;
+BEGIN
+    SELECT string_agg(format('%s: found %s, expected %s; %s', place, found, expected, action), '. ' ORDER BY place)
+    INTO problems
+    FROM ({findings_query(contracts, role)}) AS checked
+    WHERE level IN ({", ".join(map(_literal, levels))});
+    IF problems IS NOT NULL THEN
+        RAISE EXCEPTION 'Source tables do not fit their contracts. %.', problems
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
+END
+$check$"""
+
+
+def findings_query(contracts: Iterable[Contract], role: str) -> str:
+    """The query, which needs no right but to connect. Its columns are the fields of ``Finding``.
+
+    A column whose type is a domain is compared by the type below it, and a type of an extension that is a text (citext)
+    counts as text, because Debezium takes them so.
+    """
+    described = of_database(contracts, POSTGRESQL)
+    listed = [
+        f"({_literal(contract.table)}, {_literal(contract.source.table)}, {_array(_sources(contract, contract.key))},"
+        f" {_array(_sources(contract, contract.partition_by))}, {_array(names)}, {_array(types)})"
+        for contract in described
+        for names, types in [_expected_columns(contract)]
+    ]
+    nothing = "(NULL, NULL, ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[])"
+    query = re.sub(r"\n\s+", "\n", _QUERY)  # the Data API takes 64 KiB
+    return (
+        query.replace("{listed}", ",\n        ".join(listed) or nothing)
+        .replace("{role}", _literal(role))
+        .replace("{publication}", _literal(PUBLICATION))
+        .replace("{heartbeat}", _literal(HEARTBEAT_TABLE))
+        .replace("{signal}", _literal(SIGNAL_TABLE))
+    )
+
+
+def _sources(contract: Contract, names: Sequence[str]) -> list[str]:
+    """The source's columns that these columns hold whole."""
+    columns = [contract.column(name) for name in names]
+    return [column.path[0] for column in columns if len(column.path) == 1]
+
+
+def _expected_columns(contract: Contract) -> tuple[list[str], list[str]]:
+    """The source's columns that a contract names, and the type of each; ``json`` where a path leads into it."""
+    pairs = sorted(
+        {
+            (column.path[0], "json" if column.source_type is None else _spelled(SourceType.parse(column.source_type)))
+            for column in contract.columns
+        }
+    )
+    return [name for name, _ in pairs], [type_ for _, type_ in pairs]
+
+
+def _spelled(source: SourceType) -> str:
+    """A type as ``format_type`` prints it, with the arguments that a contract can name. Six digits of a timestamp are
+    PostgreSQL's default."""
+    arguments = [str(number) for number in (source.precision, source.scale) if number is not None]
+    if source.base.startswith("timestamp") and source.precision == 6:
+        arguments = []
+    word, space, rest = source.base.partition(" ") if source.base.startswith("timestamp") else (source.base, "", "")
+    argued = f"({','.join(arguments)})" if arguments else ""
+    return f"{word}{argued}{space}{rest}{'[]' if source.array else ''}"
+
+
+def _array(texts: Sequence[str]) -> str:
+    return f"ARRAY[{', '.join(map(_literal, texts))}]::text[]"
+
+
+def _literal(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
+
+
+# Each SELECT of ``checked`` is one rule.
+_QUERY = """WITH RECURSIVE
+    listed (contract, name, key, partition_by, columns, types) AS (VALUES
+        {listed}
+    ),
+    role AS (SELECT * FROM pg_roles WHERE rolname = {role}),
+    publication AS (SELECT * FROM pg_publication WHERE pubname = {publication}),
+    source AS (SELECT listed.*, pg_class.* FROM listed JOIN pg_class ON pg_class.oid = to_regclass(listed.name)),
+    captured (contract, name, id) AS (
+        SELECT contract, name, oid FROM source WHERE relkind IN ('r', 'p')
+        UNION ALL
+        SELECT '', capture, to_regclass(capture)::oid FROM (VALUES ({heartbeat}), ({signal})) AS own (capture)
+        WHERE to_regclass(capture) IS NOT NULL
+    ),
+    attribute AS (
+        SELECT contract, name, key, partition_by, columns, pg_attribute.*
+        FROM source JOIN pg_attribute ON attrelid = source.oid AND attnum > 0 AND NOT attisdropped
+    ),
+    named (contract, name, column_name, expected, needed) AS (
+        SELECT contract, name, column_name, expected, column_name = ANY (key || partition_by)
+        FROM listed CROSS JOIN LATERAL unnest(columns, types) AS pair (column_name, expected)
+    ),
+    typed (contract, name, column_name, expected, type, modifier) AS (
+        SELECT contract, name, column_name, expected, atttypid, atttypmod
+        FROM named JOIN attribute USING (contract, name) WHERE attname = column_name
+        UNION ALL
+        SELECT contract, name, column_name, expected, typbasetype, typtypmod
+        FROM typed JOIN pg_type ON pg_type.oid = type AND typtype = 'd'
+    ),
+    spelled AS (
+        SELECT contract, name, column_name, expected, CASE
+            WHEN typtype = 'e' THEN 'enum'
+            WHEN typcategory = 'S' AND typnamespace <> 'pg_catalog'::regnamespace THEN 'text'
+            WHEN format_type(type, NULL) LIKE 'timestamp%' THEN replace(format_type(type, modifier), '(6)', '')
+            WHEN format_type(type, NULL) LIKE 'numeric%' THEN format_type(type, modifier)
+            ELSE format_type(type, NULL)
+        END AS actual
+        FROM typed JOIN pg_type ON pg_type.oid = type AND typtype <> 'd'
+    ),
+    checked (contract, place, level, found, expected, action) AS (
+        SELECT '', 'server', 'unfit', 'wal_level = ' || current_setting('wal_level'), 'logical',
+            'set it (on Aurora rds.logical_replication = 1 in the cluster''s parameter group) and restart the server'
+        WHERE current_setting('wal_level') <> 'logical'
+
+        UNION ALL
+        SELECT contract, name, 'unfit', 'no such table', 'the source table of the contract',
+            'correct source.table in the contract, or create the table first'
+        FROM listed WHERE name IS NOT NULL AND to_regclass(name) IS NULL
+
+        UNION ALL
+        SELECT contract, name, 'unfit',
+            CASE relkind WHEN 'v' THEN 'a view' WHEN 'm' THEN 'a materialized view' WHEN 'f' THEN 'a foreign table'
+                WHEN 'r' THEN 'an unlogged or temporary table' ELSE 'no table' END,
+            'a table or a partitioned table, whose changes are in the server''s log',
+            'name the table that holds the rows, or make it logged (ALTER TABLE … SET LOGGED)'
+        FROM source WHERE relkind NOT IN ('r', 'p') OR (relkind = 'r' AND relpersistence <> 'p')
+
+        UNION ALL
+        SELECT contract, name, 'unfit',
+            'no unique index with only columns of the contract''s key (' || array_to_string(key, ', ') || ')',
+            'one that is valid, without a condition and not DEFERRABLE',
+            'create it, or name the columns of such an index as the key'
+        FROM source
+        WHERE relkind IN ('r', 'p') AND NOT EXISTS (
+            SELECT FROM pg_index
+            WHERE indrelid = source.oid AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL
+            AND NOT EXISTS (
+                SELECT FROM generate_series(0, indnkeyatts - 1) AS place
+                LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] AND attnum > 0
+                WHERE attname IS NULL OR attname <> ALL (key)
+            )
+        )
+
+        UNION ALL
+        SELECT contract, name, 'unfit',
+            'tables that inherit from it (' || string_agg(inhrelid::regclass::text, ', '
+                ORDER BY inhrelid::regclass::text) || ')',
+            'none: their rows would be in the snapshot, and their changes are not captured',
+            'detach them (ALTER TABLE … NO INHERIT), or make it a partitioned table'
+        FROM source JOIN pg_inherits ON inhparent = source.oid
+        WHERE relkind = 'r'
+        GROUP BY contract, name
+
+        UNION ALL
+        SELECT contract, name, 'unfit', 'row level security',
+            'none that holds for ' || rolname || ': it would hide rows from the snapshot',
+            'ALTER ROLE ' || rolname || ' BYPASSRLS, or disable it for the table'
+        FROM source CROSS JOIN role
+        WHERE relrowsecurity AND NOT rolsuper AND NOT rolbypassrls
+        AND (relforcerowsecurity OR NOT pg_has_role(role.oid, relowner, 'USAGE'))
+
+        UNION ALL
+        SELECT contract, name || '.' || column_name, 'unfit', 'the type ' || actual,
+            CASE expected WHEN 'json' THEN 'json or jsonb, as the contract''s paths lead into it'
+                ELSE expected || ', as the contract''s source_type says' END,
+            'correct the contract, or the column'
+        FROM spelled
+        WHERE actual <> expected
+        AND NOT (expected = 'json' AND actual IN ('jsonb', 'text', 'character varying'))
+
+        UNION ALL
+        SELECT contract, name || '.' || column_name, 'unfit', 'a generated column',
+            'a plain one: PostgreSQL leaves generated columns out of its changes',
+            'remove it from the contract and compute it in a view over the lake, or make it a plain column that a '
+                'trigger fills'
+        FROM named JOIN attribute USING (contract, name) WHERE attname = column_name AND attgenerated <> ''
+        GROUP BY contract, name, column_name
+
+        UNION ALL
+        SELECT contract, name || '.' || column_name, CASE WHEN bool_or(needed) THEN 'unfit' ELSE 'warning' END,
+            'no such column',
+            CASE WHEN bool_or(needed) THEN 'a column of the contract''s key or partition'
+                ELSE 'a column that the contract names' END,
+            CASE WHEN bool_or(needed) THEN 'correct the contract, or add the column'
+                ELSE 'nothing, where it is yet to come or has gone: it is null in the lake' END
+        FROM named JOIN source USING (contract, name)
+        WHERE NOT EXISTS (SELECT FROM attribute WHERE attribute.attrelid = source.oid AND attname = column_name)
+        GROUP BY contract, name, column_name
+
+        UNION ALL
+        SELECT contract, name || '.' || attname, 'warning', 'a column that may be NULL',
+            'NOT NULL in a column of the key',
+            'ALTER TABLE … ALTER COLUMN … SET NOT NULL: a row without its key is put aside, not stored'
+        FROM attribute WHERE attname = ANY (key) AND NOT attnotnull
+
+        UNION ALL
+        SELECT contract, relation::regclass::text, 'unprepared',
+            'REPLICA IDENTITY ' || CASE relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX'
+                END,
+            'FULL, also of each partition',
+            'run headwater db create or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY FULL'
+        FROM captured
+        CROSS JOIN LATERAL (SELECT id UNION SELECT relid::oid FROM pg_partition_tree(id)) AS tree (relation)
+        JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p') AND relreplident <> 'f'
+
+        UNION ALL
+        SELECT '', {publication}, 'unprepared', 'no such publication', 'one of the contracts'' tables',
+            'run headwater db create, or deploy'
+        WHERE NOT EXISTS (SELECT FROM publication)
+
+        UNION ALL
+        SELECT '', pubname, 'unprepared',
+            concat_ws(', ', CASE WHEN puballtables THEN 'all tables' END,
+                'publish = ' || concat_ws(' ', CASE WHEN pubinsert THEN 'insert' END,
+                    CASE WHEN pubupdate THEN 'update' END, CASE WHEN pubdelete THEN 'delete' END,
+                    CASE WHEN pubtruncate THEN 'truncate' END),
+                'publish_via_partition_root = ' || pubviaroot),
+            'a publication of the contracts'' tables, publish = insert update delete truncate, '
+                'publish_via_partition_root = true',
+            'run headwater db create, or deploy'
+        FROM publication
+        WHERE puballtables OR NOT (pubinsert AND pubupdate AND pubdelete AND pubtruncate AND pubviaroot)
+
+        UNION ALL
+        SELECT contract, name, 'unprepared', 'a table outside the publication ' || pubname, 'one that it publishes',
+            'run headwater db create, or deploy'
+        FROM captured CROSS JOIN publication
+        WHERE NOT puballtables
+        AND NOT EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = publication.oid AND prrelid = id)
+
+        UNION ALL
+        SELECT contract, name, 'unprepared',
+            concat_ws(' and ', CASE WHEN prqual IS NOT NULL THEN 'a row filter' END,
+                CASE WHEN prattrs IS NOT NULL THEN 'a column list' END) || ' in the publication ' || pubname,
+            'neither: rows would be missing, and updates would fail beside REPLICA IDENTITY FULL',
+            'run headwater db create, or deploy'
+        FROM captured CROSS JOIN publication
+        JOIN pg_publication_rel ON prpubid = publication.oid AND prrelid = id
+        WHERE prqual IS NOT NULL OR prattrs IS NOT NULL
+
+        UNION ALL
+        SELECT '', prrelid::regclass::text, 'warning', 'a table in the publication ' || pubname,
+            'only tables that contracts name', 'write a contract for it; the next deploy takes it out otherwise'
+        FROM publication JOIN pg_publication_rel ON prpubid = publication.oid
+        WHERE prrelid NOT IN (SELECT id FROM captured)
+
+        UNION ALL
+        SELECT '', {role}, 'unprepared', 'no such role', 'the role of the source connector', 'run headwater db create'
+        WHERE NOT EXISTS (SELECT FROM role)
+
+        UNION ALL
+        SELECT '', rolname, 'unprepared', 'a role that may not replicate', 'REPLICATION, or on RDS rds_replication',
+            'run headwater db create, or grant it'
+        FROM role
+        WHERE NOT rolreplication AND NOT rolsuper AND NOT EXISTS (
+            SELECT FROM pg_roles AS rds
+            WHERE rds.rolname = 'rds_replication' AND pg_has_role(role.oid, rds.oid, 'USAGE')
+        )
+
+        UNION ALL
+        SELECT contract, name, 'unprepared',
+            'no ' || string_agg(privilege, ' and no ' ORDER BY privilege) || ' for ' || rolname, 'these rights',
+            'run headwater db create or deploy, or grant them'
+        FROM captured CROSS JOIN role
+        CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS needed (privilege)
+        WHERE (privilege = 'SELECT' OR (name = {heartbeat} AND privilege = 'UPDATE')
+            OR (name = {signal} AND privilege IN ('INSERT', 'DELETE')))
+        AND NOT has_table_privilege(role.oid, id, privilege)
+        GROUP BY contract, name, rolname
+
+        UNION ALL
+        SELECT '', nspname, 'unprepared', 'no USAGE for ' || rolname, 'this right on the schema',
+            'run headwater db create or deploy, or grant it'
+        FROM role CROSS JOIN pg_namespace
+        WHERE EXISTS (SELECT FROM captured JOIN pg_class ON pg_class.oid = id WHERE relnamespace = pg_namespace.oid)
+        AND NOT has_schema_privilege(role.oid, pg_namespace.oid, 'USAGE')
+
+        UNION ALL
+        SELECT contract, name || '.' || attname, 'note',
+            CASE WHEN attgenerated = '' THEN 'a column' ELSE 'a generated column' END || ' of type '
+                || format_type(atttypid, atttypmod),
+            'a column that the contract names',
+            CASE WHEN attgenerated = '' THEN 'nothing, where _rest may keep its values; name it to give it a column'
+                ELSE 'nothing: PostgreSQL leaves it out of its changes' END
+        FROM attribute WHERE attname <> ALL (columns)
+
+        UNION ALL
+        SELECT '', pg_class.oid::regclass::text, 'note', 'a table without a contract', 'a contract',
+            'nothing, where it is not to be captured; write a contract to have it in the lake'
+        FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE relkind IN ('r', 'p') AND NOT relispartition AND pg_class.oid NOT IN (SELECT id FROM captured)
+        AND relnamespace IN (SELECT relnamespace FROM source)
+    )
+    SELECT contract, place, level, found, expected, action FROM checked
+    ORDER BY array_position(ARRAY['unfit', 'unprepared', 'warning', 'note'], level), contract, place, found"""

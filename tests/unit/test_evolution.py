@@ -1,0 +1,181 @@
+"""What a changed contract means, by the rules of the writer."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from headwater.cli import compose
+from headwater.contract import evolution
+from headwater.contract.evolution import FILL, NARROWER, OTHER, REFUSED, SAFE, SAME, WIDER, changes, type_change
+from headwater.contract.reading import parse_contract
+from headwater.contract.types import parse_type
+from headwater.paths import BASELINES
+
+TEXT = """
+table: parcels
+description: x
+source: {database: postgresql, table: shop.parcels}
+key: [id]
+partition_by: [month]
+buckets: 2
+columns:
+  - {name: id, type: int, source_type: integer}
+  - {name: month, type: string, source_type: text}
+  - {name: weight, type: "decimal(10,2)", source_type: "numeric(10,2)"}
+  - {name: sender, type: "struct<name:string,zip:string>", from: about.sender}
+  - {name: note, type: string, source_type: text}
+"""
+ITEMS = """
+table: parcels
+description: x
+source: {database: dynamodb, table: headwater-parcels}
+key: [id]
+partition_by: [month]
+buckets: 2
+columns:
+  - {name: id, type: string, source_type: S}
+  - {name: month, type: string, source_type: S, from: sentAt, transform: month}
+  - {name: sent_at, type: string, source_type: S, from: sentAt}
+"""
+WEIGHT = '{name: weight, type: "decimal(10,2)", source_type: "numeric(10,2)"}'
+NOTE = "  - {name: note, type: string, source_type: text}\n"
+
+
+def verdicts(old: str, new: str) -> list[tuple[str, str]]:
+    found = changes([parse_contract(old, "old.yaml")], [parse_contract(new, "new.yaml")])
+    assert all(change.table == "parcels" and change.change and change.meaning for change in found)
+    assert all(change.action for change in found if change.verdict != SAFE)
+    return [(change.subject, change.verdict) for change in found]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("x", "x", []),
+        (NOTE, NOTE + "  - {name: colour, type: string, source_type: text}\n", [("columns.colour", FILL)]),
+        (NOTE, "", [("columns.note", SAFE)]),
+        (
+            NOTE,
+            "  - {name: remark, type: string, source_type: text, from: note}\n",
+            [("columns.note", SAFE), ("columns.remark", FILL)],
+        ),
+        (NOTE, NOTE.replace("source_type: text", "source_type: text, from: remark"), [("columns.note", FILL)]),
+        ('decimal(10,2)", source', 'decimal(12,2)", source', [("columns.weight", SAFE)]),
+        (
+            WEIGHT,
+            '{name: weight, type: "decimal(8,2)", source_type: "numeric(8,2)"}',
+            [("columns.weight", SAFE), ("columns.weight", SAFE)],
+        ),
+        ('decimal(10,2)", source', 'decimal(12,4)", source', [("columns.weight", REFUSED)]),
+        (WEIGHT, WEIGHT.replace('"decimal(10,2)"', "string"), [("columns.weight", REFUSED)]),
+        ("{name: id, type: int,", "{name: id, type: bigint,", [("columns.id", REFUSED)]),
+        ("zip:string>", "zip:string,city:string>", [("columns.sender", REFUSED)]),
+        ("name:string,zip:string", "zip:string,name:string", [("columns.sender", REFUSED)]),
+        ("key: [id]", "key: [id, month]", [("key", REFUSED)]),
+        ("partition_by: [month]", "partition_by: []", [("partition_by", REFUSED)]),
+        ("buckets: 2", "buckets: 4", [("buckets", REFUSED)]),
+        ("shop.parcels", "shop.shipments", [("source.table", REFUSED)]),
+        ("buckets: 2", "buckets: 2\non_unfit: quarantine", [("on_unfit", SAFE)]),
+        ("buckets: 2", "buckets: 2\nverify_with: parcels.sql", [("verify_with", SAFE)]),
+        ("description: x", "description: y", [("description", SAFE)]),
+        ("source_type: text}\n  - {name: weight", "source_type: uuid}\n  - {name: weight", [("columns.month", SAFE)]),
+    ],
+)
+def test_a_change_of_a_postgresql_contract(before: str, after: str, expected: list[tuple[str, str]]) -> None:
+    assert before == "x" or before in TEXT
+    assert verdicts(TEXT, TEXT.replace(before, after)) == expected
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "expected"),
+    [
+        ("headwater-parcels}", "headwater-parcels, time_to_live: gone}", [("source.time_to_live", SAFE)]),
+        (", transform: month", "", [("columns.month", REFUSED)]),
+        ("from: sentAt}", "from: sentAt, transform: month}", [("columns.sent_at", FILL)]),
+        ("{name: sent_at, type: string,", "{name: sent_at, type: date,", [("columns.sent_at", REFUSED)]),
+    ],
+)
+def test_a_change_of_a_dynamodb_contract(before: str, after: str, expected: list[tuple[str, str]]) -> None:
+    assert before in ITEMS
+    assert verdicts(ITEMS, ITEMS.replace(before, after)) == expected
+
+
+def test_another_order_of_columns_is_safe() -> None:
+    contract = parse_contract(TEXT, "parcels.yaml")
+    turned = replace(contract, columns=contract.columns[::-1])
+    assert [(change.subject, change.verdict) for change in changes([contract], [turned])] == [("columns", SAFE)]
+
+
+def test_a_table_that_comes_needs_its_history_and_one_that_goes_is_refused() -> None:
+    parcels, items = parse_contract(TEXT, "p.yaml"), parse_contract(ITEMS, "i.yaml")
+    (added,) = changes([], [items])
+    assert (added.subject, added.verdict) == ("table", FILL)
+    assert "headwater backfill" in added.action
+    (gone,) = changes([parcels], [])
+    assert (gone.subject, gone.verdict, gone.resources) == ("table", REFUSED, True)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "kind"),
+    [
+        ("string", "string", SAME),
+        ("decimal(10,2)", "decimal(11,2)", WIDER),
+        ("decimal(11,2)", "decimal(10,2)", NARROWER),
+        ("decimal(10,2)", "decimal(11,3)", OTHER),
+        ("int", "bigint", OTHER),
+        ("array<decimal(10,2)>", "array<decimal(11,2)>", OTHER),
+        ("struct<a:int>", "struct<a:int,b:int>", OTHER),
+    ],
+)
+def test_only_a_decimals_digits_before_the_point_may_change(before: str, after: str, kind: str) -> None:
+    assert type_change(parse_type(before), parse_type(after)) == kind
+
+
+def diff(folder: Path, new: str, *more: str) -> Result:
+    (folder / "old.yaml").write_text(TEXT)
+    (folder / "new.yaml").write_text(new)
+    arguments = ["contract", "diff", str(folder / "old.yaml"), str(folder / "new.yaml"), *more]
+    return CliRunner().invoke(compose(["contract"]), arguments, catch_exceptions=False)
+
+
+def test_the_status_tells_the_worst_verdict(tmp_path: Path) -> None:
+    assert diff(tmp_path, TEXT).exit_code == 0
+    assert diff(tmp_path, TEXT.replace(NOTE, "")).exit_code == 0
+    remark = TEXT.replace(NOTE, "  - {name: remark, type: string, source_type: text, from: note}\n")
+    result = diff(tmp_path, remark, "--json")
+    assert result.exit_code == 3
+    document = json.loads(result.stdout)
+    assert document["verdict"] == FILL
+    assert document["changes"][1]["action"] == "after the deployment run `headwater fill parcels remark`"
+    assert diff(tmp_path, remark.replace("buckets: 2", "buckets: 3")).exit_code == 1
+
+
+def test_the_baselines_of_contracts_are_compared_with_their_files() -> None:
+    result = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "reviewed/contracts", "contracts"])
+    assert (result.exit_code, result.stdout) == (0, "No difference\n")
+
+
+def test_what_the_writer_calls_the_layout_is_what_cannot_change() -> None:
+    contract = parse_contract(TEXT, "parcels.yaml")
+    assert evolution.layout(contract) == '{"buckets": 2, "key": ["id"], "partition_by": ["month"]}'
+
+
+def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
+    for name, text in (("before", TEXT), ("after", TEXT.replace("buckets: 2", "buckets: 3"))):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "parcels.yaml").write_text(text)
+
+    def gate(before: str, after: str) -> Result:
+        folders = ["--contracts-before", str(tmp_path / before), "--contracts", str(tmp_path / after)]
+        arguments = ["review", "gate", "dev", "--before", str(BASELINES), *folders]
+        return CliRunner().invoke(compose(["review"]), arguments, catch_exceptions=False)
+
+    assert gate("before", "before").exit_code == 0
+    # A base branch may have no contracts.
+    assert gate("nowhere", "after").exit_code == 0
+    result = gate("before", "after")
+    assert result.exit_code == 1
+    assert "refused: parcels: buckets: 2 becomes 3: " in result.stdout
