@@ -16,6 +16,12 @@ CREATE TABLE IF NOT EXISTS capture.signal (
     data text
 );
 
+-- The published tables under the names that the contracts and Debezium know them by, as of the last deploy.
+CREATE TABLE IF NOT EXISTS capture.published (
+    relation oid PRIMARY KEY,
+    name text NOT NULL
+);
+
 -- REPLICA IDENTITY FULL for published tables and their partitions. A partition does not take it over from its table, and
 -- PostgreSQL writes the row before a change by the identity of the partition that holds it.
 CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[]) RETURNS void
@@ -70,5 +76,58 @@ BEGIN
     END IF;
 EXCEPTION WHEN insufficient_privilege THEN
     RAISE WARNING 'New partitions of published tables need REPLICA IDENTITY FULL by hand: %', SQLERRM;
+END
+$$;
+
+-- A table that is dropped leaves its publication, and its successor of the same name does not enter it. One that is
+-- renamed stays in it under a name that Debezium leaves out. Either way changes are lost with nothing to tell of it, so
+-- these statements fail. Whoever means them takes the table out of the publication first.
+CREATE OR REPLACE FUNCTION capture.refuse_loss_of_published(lost text, becomes text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    RAISE EXCEPTION 'The table % is captured into the lake and would %: its changes, and those of a table that takes its '
+        'name, would be lost.', lost, becomes
+        USING ERRCODE = 'object_in_use',
+        HINT = format('If you mean it: ALTER PUBLICATION headwater DROP TABLE %s, and see "A source table that is '
+            'replaced" in docs/reliability.md for what follows.', lost);
+END
+$$;
+
+CREATE OR REPLACE FUNCTION capture.refuse_drop() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    IF tg_tag IN ('ALTER PUBLICATION', 'DROP PUBLICATION') THEN
+        RETURN;
+    END IF;
+    PERFORM capture.refuse_loss_of_published(format('%I.%I', address_names[1], address_names[2]), 'be dropped')
+    FROM pg_event_trigger_dropped_objects()
+    WHERE object_type = 'publication relation' AND address_args = ARRAY['headwater'];
+END
+$$;
+
+CREATE OR REPLACE FUNCTION capture.refuse_rename() RETURNS event_trigger
+LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    PERFORM capture.refuse_loss_of_published(p.name, format('be called %I.%I', n.nspname, c.relname))
+    FROM capture.published AS p
+    JOIN pg_publication_rel ON prrelid = p.relation
+    JOIN pg_publication ON pg_publication.oid = prpubid AND pubname = 'headwater'
+    JOIN pg_class AS c ON c.oid = p.relation
+    JOIN pg_namespace AS n ON n.oid = c.relnamespace
+    WHERE p.name <> format('%I.%I', n.nspname, c.relname);
+END
+$$;
+
+DO $$
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'headwater_drop') THEN
+        CREATE EVENT TRIGGER headwater_drop ON sql_drop EXECUTE FUNCTION capture.refuse_drop();
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'headwater_rename') THEN
+        CREATE EVENT TRIGGER headwater_rename ON ddl_command_end WHEN TAG IN ('ALTER TABLE', 'ALTER SCHEMA')
+        EXECUTE FUNCTION capture.refuse_rename();
+    END IF;
+EXCEPTION WHEN insufficient_privilege THEN
+    RAISE WARNING 'A published table can be dropped or renamed, which ends its capture: %', SQLERRM;
 END
 $$;

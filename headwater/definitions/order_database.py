@@ -112,6 +112,13 @@ BEGIN
     ELSE
         CREATE PUBLICATION {PUBLICATION} FOR TABLE {listed} WITH ({_OPTIONS});
     END IF;
+    -- By these names the event trigger sees that one is renamed.
+    DELETE FROM capture.published;
+    INSERT INTO capture.published (relation, name)
+    SELECT c.oid, format('%I.%I', nspname, relname)
+    FROM pg_publication JOIN pg_publication_rel ON prpubid = pg_publication.oid
+    JOIN pg_class AS c ON c.oid = prrelid JOIN pg_namespace AS n ON n.oid = relnamespace
+    WHERE pubname = '{PUBLICATION}';
 END
 $$""",
         # Everything is set by now: what is still wrong, nobody here could mend.

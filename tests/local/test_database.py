@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import random
+import re
 import shutil
 import sys
 import threading
@@ -773,6 +774,48 @@ def test_a_published_table_without_partitions_keeps_its_full_identity(
         "SELECT relname::text, relreplident::text FROM pg_class WHERE relname IN ('products', 'shippers') ORDER BY 1"
     ).fetchall()
     assert identities == [("products", "f"), ("shippers", identity[0].lower())]
+
+
+@pytest.mark.parametrize(
+    ("statement", "becomes"),
+    [
+        ("DROP TABLE northwind.products CASCADE", "be dropped"),
+        ("DROP SCHEMA northwind CASCADE", "be dropped"),
+        ("ALTER TABLE northwind.products RENAME TO products_before", "be called northwind.products_before"),
+        ("ALTER TABLE northwind.products SET SCHEMA outbox", "be called outbox.products"),
+        ("ALTER SCHEMA northwind RENAME TO southwind", "be called southwind."),
+    ],
+)
+def test_a_published_table_is_neither_dropped_nor_renamed_by_accident(
+    northwind_db: psycopg.Connection, statement: str, becomes: str
+) -> None:
+    captured = r"The table northwind\.\w+ is captured into the lake and would " + re.escape(becomes)
+    with pytest.raises(psycopg.errors.ObjectInUse, match=captured) as refused:
+        northwind_db.execute(statement.encode())
+    assert (refused.value.diag.message_hint or "").startswith("If you mean it: ALTER PUBLICATION headwater DROP TABLE ")
+
+
+def test_a_table_that_left_the_publication_on_purpose_can_be_replaced_and_published_again(
+    northwind_db: psycopg.Connection,
+) -> None:
+    northwind_db.execute("CREATE TABLE northwind.unpublished (id integer)")
+    northwind_db.execute("ALTER TABLE northwind.unpublished RENAME TO elsewhere")
+    northwind_db.execute("DROP TABLE northwind.elsewhere")
+    northwind_db.execute(VISITS_BY_ID)
+    administration.create(northwind_db, PASSWORDS, [VISITS])
+    northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
+    northwind_db.execute("ALTER TABLE northwind.visits_1 RENAME TO visits_one")
+    northwind_db.execute("DROP TABLE northwind.visits_one")
+    with northwind_db.transaction():
+        northwind_db.execute("ALTER PUBLICATION headwater DROP TABLE northwind.visits")
+        northwind_db.execute("ALTER TABLE northwind.visits RENAME TO visits_before")
+        northwind_db.execute(VISITS_BY_ID)
+        northwind_db.execute("DROP TABLE northwind.visits_before")
+    administration.create(northwind_db, PASSWORDS, [VISITS])
+    with pytest.raises(psycopg.errors.ObjectInUse):
+        northwind_db.execute("DROP TABLE northwind.visits")
+    northwind_db.execute("DROP PUBLICATION headwater")
+    northwind_db.execute("DROP TABLE northwind.visits")
 
 
 def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: psycopg.Connection) -> None:

@@ -56,7 +56,7 @@ EXACT: dict[str, list[str]] = {
     "c_bytea": ["\\x00ff10", "\\x"],
     "c_ints": ["{1,NULL,-2147483648}", "{}"],
     "c_numerics": ["{1.50,NULL,-99999999.99}", "{}"],
-    "c_texts": ['{a,NULL,"","x,y"}', "{}"],
+    "c_texts": ['{a,NULL,"","x,y"}', "{}", '{"{{a}}",NaN}'],
     "c_doubles": ["{1.5,NaN,-Infinity}"],
     "c_booleans": ["{t,f,NULL}"],
     "c_uuids": [f"{{{UUID}}}"],
@@ -81,6 +81,9 @@ UNFIT: dict[str, list[str]] = {
     "c_timestamptz": ["infinity", "-infinity", "0044-03-15 BC", "294276-12-31"],
     "c_jsonb": ['{"a": 1.00001}', "[1]", '{"b": [5]}'],
     "c_dates": ["{infinity}", "{0044-03-15 BC}"],
+    "c_ints": ["{{1,2},{3,4}}", "[2:3][0:1]={{1,2},{3,4}}"],
+    "c_numerics": ["{NaN,1.50}", "{{1.50}}"],
+    "c_texts": ["{{a,b}}"],
 }
 # Right in a streamed change, refused in a snapshot.
 EARLY: dict[str, list[str]] = {
