@@ -1,7 +1,11 @@
 """``headwater contract``: contracts before they are deployed."""
 
+import io
 import json
+import subprocess
 import sys
+import tarfile
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,7 +26,7 @@ from headwater.contract.reading import read_contract, read_contracts, read_versi
 from headwater.definitions import dynamodb_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes, table_name
 from headwater.definitions.order_database import CDC_ROLE
-from headwater.definitions.source_checks import PROBLEMS, WARNING, Finding
+from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
@@ -90,8 +94,13 @@ _STATUS = {evolution.SAFE: 0, evolution.REFUSED: 1, evolution.FILL: 3}
 
 @app.command()
 def diff(
-    old: Annotated[Path, typer.Argument(help="The contracts that are deployed: a folder or one file, YAML or JSON.")],
-    new: Annotated[Path, typer.Argument(help="The contracts that would be deployed: a folder or one file.")],
+    old: Annotated[
+        str,
+        typer.Argument(
+            help="The contracts that are deployed: a file, a folder, or a folder of a git revision (main:contracts)."
+        ),
+    ],
+    new: Annotated[str, typer.Argument(help="The contracts that would be deployed, in the same ways.")] = "contracts",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Say of each change between two states of contracts whether it is safe, needs a fill, or is refused and why.
@@ -100,9 +109,9 @@ def diff(
     fill TABLE COLUMN` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
     same rules.
     """
-    if old.is_dir() != new.is_dir():
+    if Path(old).is_file() != Path(new).is_file():
         raise UserError(f"OLD, NEW: found a folder and a file ({old}, {new}), expected two folders or two files")
-    found = evolution.changes(read_versions(old), read_versions(new))
+    found = evolution.changes(_versions(old), _versions(new))
     verdicts = {change.verdict for change in found}
     verdict = next((worst for worst in (evolution.REFUSED, evolution.FILL) if worst in verdicts), evolution.SAFE)
     if as_json:
@@ -111,6 +120,22 @@ def diff(
     else:
         _show_changes(found)
     raise typer.Exit(_STATUS[verdict])
+
+
+def _versions(origin: str) -> list[Contract]:
+    """The contracts of a file, a folder, or a folder of a git revision."""
+    if Path(origin).exists():
+        return read_versions(Path(origin))
+    archive = subprocess.run(["git", "archive", "--", origin], capture_output=True)
+    if archive.returncode:
+        raise UserError(
+            f"{origin}: found neither a file nor a folder, and git says: {archive.stderr.decode().strip()}; expected "
+            "one of these, or a folder of a revision such as main:contracts"
+        )
+    with tempfile.TemporaryDirectory(prefix="headwater-") as folder:
+        with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
+            files.extractall(folder, filter="data")
+        return read_versions(Path(folder))
 
 
 def _show_changes(found: Sequence[Change]) -> None:
@@ -173,16 +198,23 @@ def _show(contracts: Sequence[Contract], invalid: Sequence[str], found: Sequence
     console = Console()
     for problem in invalid:
         console.print(problem, markup=False, highlight=False, soft_wrap=True)
-    if found:
-        grid = Table("contract", "place", "", "found", "expected", "what to do", title_justify="left", show_lines=True)
-        for finding in found:
-            colour = "bold red" if finding.level in PROBLEMS else "yellow" if finding.level == WARNING else "dim"
-            texts = (finding.contract, finding.place, finding.level, finding.found, finding.expected, finding.action)
-            cells = [escape(text) for text in texts]
-            cells[2] = f"[{colour}]{cells[2]}[/]"
-            grid.add_row(*cells)
+    grid = Table(show_lines=True)
+    for heading in ("place", "", "found", "expected", "what to do"):
+        grid.add_column(heading, overflow="fold")
+    for finding in found:
+        if finding.level != NOTE:
+            colour = "bold red" if finding.level in PROBLEMS else "yellow"
+            texts = (finding.place, finding.level, finding.found, finding.expected, finding.action)
+            place, level, *rest = map(escape, texts)
+            grid.add_row(place, f"[{colour}]{level}[/]", *rest)
+    if grid.row_count:
         console.print(grid)
+    for finding in found:
+        if finding.level == NOTE:
+            text = f"note: {finding.place}: {finding.found}: {finding.action}"
+            console.print(text, markup=False, highlight=False, soft_wrap=True)
     if not invalid:
-        problems = sum(finding.level in PROBLEMS for finding in found)
-        told = f"{problems} problems, {len(found) - problems} remarks" if live else "not compared with the sources"
-        console.print(f"{len(contracts)} contracts are valid; {told}", highlight=False)
+        levels = [finding.level for finding in found]
+        problems = sum(level in PROBLEMS for level in levels)
+        told = f"problems: {problems}, warnings: {levels.count(WARNING)}, notes: {levels.count(NOTE)}"
+        console.print(f"valid contracts: {len(contracts)}, {told if live else 'not compared with the sources'}")

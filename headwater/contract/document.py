@@ -176,6 +176,16 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    unnamed: (
+        Annotated[
+            Literal["keep", "drop"],
+            Meta(
+                description="What becomes of what no column names. keep: it stands in _rest. drop: it is stored "
+                "nowhere, and PostgreSQL's columns do not leave the source connector.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
@@ -192,6 +202,18 @@ class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    exclude: (
+        Annotated[
+            list[Annotated[str, Meta(min_length=1, extra={"expected": "a column of the source"})]],
+            Meta(
+                description="Columns of the source that are stored nowhere: they do not leave the source connector.",
+                examples=[["password_hash"]],
+                extra_json_schema=DIFFERENT,
+                extra={"expected": "a list of the source's columns"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     columns: Annotated[
         list[PostgresqlColumn],
         Meta(min_length=1, description="The columns.", extra={"expected": "a list of at least one column"}),
@@ -202,6 +224,21 @@ class DynamodbContract(_WrittenContract, frozen=True, kw_only=True):
     """A lake table that is kept in step with a DynamoDB table."""
 
     source: DynamodbSource
+    exclude: (
+        Annotated[
+            list[
+                Annotated[str, Meta(pattern=rf"^[^.]+(\.[^.]+)*{END}")]
+                | Annotated[list[Annotated[str, Meta(min_length=1, extra={"expected": "a name"})]], Meta(min_length=1)]
+            ],
+            Meta(
+                description="What is stored nowhere: an attribute, a path into its maps (settings.pin), or a list of "
+                "names, which may hold dots. Capitals count.",
+                examples=[["passwordHash", "settings.pin"]],
+                extra={"expected": "a list of attributes, paths such as settings.pin, or lists of names"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     columns: Annotated[
         list[DynamodbColumn],
         Meta(min_length=1, description="The columns.", extra={"expected": "a list of at least one column"}),

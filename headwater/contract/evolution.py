@@ -9,18 +9,19 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headwater.contract.model import DYNAMODB, Column, Contract
+from headwater.contract.model import DROP, DYNAMODB, Column, Contract
 from headwater.contract.types import Type
 
 SAFE = "safe"
 """Nothing is to be done."""
 FILL = "fill"
-"""Rows that are stored already lack something until a command fills it in."""
+"""Rows that are stored already are not as the contract says until something is done."""
 REFUSED = "refused"
 """The writer stops, or the deployment is refused, or rows would be wrong."""
 
 SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
+_FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
 _LAYOUT = ("key", "partition_by", "buckets")
 
 
@@ -159,6 +160,9 @@ def _column_changes(old: Contract, new: Contract) -> Iterator[Change]:
 
 
 def _dropped(column: Column, new: Contract) -> Change:
+    if new.unnamed == DROP:
+        meaning = "rows of earlier files keep their values there, unseen; later rows are written without them"
+        return Change(new.table, f"columns.{column.name}", SAFE, "dropped", meaning)
     heir = next((other.name for other in new.columns if other.path == column.path), None)
     meaning = "rows of earlier files keep their values there, unseen; later rows have them in _rest"
     if heir is not None:
@@ -169,12 +173,18 @@ def _dropped(column: Column, new: Contract) -> Change:
 def _added(column: Column, old: Contract, new: Contract) -> Change:
     renamed = next((other.name for other in old.columns if other.path == column.path), None)
     change = "added" if renamed is None or new.has(renamed) else f"added in place of {renamed}"
+    subject = f"columns.{column.name}"
+    meaning = "null in rows that were written before"
+    if old.unnamed == DROP or any(path == column.path[: len(path)] for path in old.exclude):
+        return Change(
+            new.table, subject, FILL, change, f"{meaning}; their _rest does not have the values", _FROM_SOURCE
+        )
     return Change(
         new.table,
-        f"columns.{column.name}",
+        subject,
         FILL,
         change,
-        "null in rows that were written before",
+        meaning,
         f"after the deployment run `headwater fill {new.table} {column.name}`",
     )
 
@@ -229,6 +239,11 @@ def _way_out(column: Column, contract: Contract) -> str:
     return f"keep this column as it is and add {named}, which `headwater fill` fills in old rows"
 
 
+def _paths(contract: Contract, other: Contract) -> list[str]:
+    """What a contract excludes and another one does not."""
+    return [".".join(path) for path in contract.exclude if path not in other.exclude]
+
+
 def _transformed(before: Column, after: Column, contract: Contract) -> Change:
     change = f"transform {before.transform or 'none'} becomes {after.transform or 'none'}"
     subject = f"columns.{after.name}"
@@ -252,6 +267,22 @@ def _transformed(before: Column, after: Column, contract: Contract) -> Change:
 
 
 def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
+    stored = (
+        "rows, landing objects and quarantine that are there already keep what is left out from now on, and so do "
+        "earlier versions of files"
+    )
+    fewer, more = _paths(old, new), _paths(new, old)
+    if more:
+        yield Change(new.table, "exclude", FILL, f"{', '.join(more)} added", stored, _FROM_SOURCE)
+    if fewer:
+        meaning = "rows that are written from now on have it in _rest or in its column"
+        yield Change(new.table, "exclude", SAFE, f"{', '.join(fewer)} removed", meaning)
+    if old.unnamed != new.unnamed:
+        change = f"{old.unnamed} becomes {new.unnamed}"
+        if new.unnamed == DROP:
+            yield Change(new.table, "unnamed", FILL, change, stored, _FROM_SOURCE)
+        else:
+            yield Change(new.table, "unnamed", SAFE, change, "rows that are written from now on have it in _rest")
     if old.on_unfit != new.on_unfit:
         meaning = "it holds for what is read from the deployment on; what was put aside stays aside"
         yield Change(new.table, "on_unfit", SAFE, f"{old.on_unfit} becomes {new.on_unfit}", meaning)

@@ -21,6 +21,8 @@ KEEP = "keep"
 """A row with a value that does not fit is written without that value."""
 QUARANTINE = "quarantine"
 """A record with a value that does not fit is put aside."""
+DROP = "drop"
+"""What no column names is stored nowhere."""
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,9 @@ class Column:
 
 @dataclass(frozen=True)
 class Contract:
-    """One lake table. Fields as in the reference, ``docs/reference/contracts.md``."""
+    """One lake table. Fields as in the reference, ``docs/reference/contracts.md``. ``exclude`` are the paths of what is
+    stored nowhere: (source column,) for PostgreSQL; for DynamoDB (attribute,) or (attribute, key of its map, …).
+    ``unnamed`` says what becomes of what no column names: ``KEEP`` or ``DROP``."""
 
     table: str
     description: str
@@ -68,6 +72,8 @@ class Contract:
     columns: tuple[Column, ...]
     verify_with: str | None = None
     on_unfit: str = KEEP
+    exclude: tuple[tuple[str, ...], ...] = ()
+    unnamed: str = KEEP
 
     def column(self, name: str) -> Column:
         """The column of that name; raises KeyError."""
@@ -109,6 +115,10 @@ class Contract:
         }
         if self.verify_with is not None:
             document["verify_with"] = self.verify_with
+        if self.exclude:
+            document["exclude"] = [_path_document(path) for path in self.exclude]
+        if self.unnamed != KEEP:
+            document["unnamed"] = self.unnamed
         return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
@@ -117,11 +127,19 @@ def _column_document(column: Column) -> dict[str, Any]:
     if column.source_type is not None:
         document["source_type"] = column.source_type
     if column.path != (column.name,):
-        dots = any("." in name for name in column.path)
-        document["from"] = list(column.path) if dots else ".".join(column.path)
+        document["from"] = _path_document(column.path)
     if column.transform is not None:
         document["transform"] = column.transform
     return document
+
+
+def _path_document(path: tuple[str, ...]) -> str | list[str]:
+    return list(path) if any("." in name for name in path) else ".".join(path)
+
+
+def split_path(written: str | list[str]) -> tuple[str, ...]:
+    """The names of a path as contracts write it: with dots between them, or as a list."""
+    return tuple(written.split(".") if isinstance(written, str) else written)
 
 
 def from_json(text: str, where: str) -> Contract:
@@ -139,6 +157,8 @@ def from_json(text: str, where: str) -> Contract:
             columns=tuple(_column(entry) for entry in document["columns"]),
             verify_with=document.get("verify_with"),
             on_unfit=document.get("on_unfit", KEEP),
+            exclude=tuple(split_path(entry) for entry in document.get("exclude", ())),
+            unnamed=document.get("unnamed", KEEP),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
@@ -148,12 +168,11 @@ def from_json(text: str, where: str) -> Contract:
 
 def _column(document: dict[str, Any]) -> Column:
     origin = document.get("from", [document["name"]])
-    path = tuple(origin.split(".") if isinstance(origin, str) else origin)
     return Column(
         document["name"],
         parse_type(document["type"]),
         document.get("source_type"),
-        path,
+        split_path(origin),
         document.get("transform"),
     )
 

@@ -13,7 +13,7 @@ from msgspec import UNSET, UnsetType
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, holds
 from headwater.contract.document import DynamodbColumn, DynamodbContract, PostgresqlColumn, PostgresqlContract
-from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source, from_json
+from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source, from_json, split_path
 from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
 from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_paths
@@ -79,10 +79,12 @@ def from_document(document: Any, where: str) -> Contract:
         written = convert(document, DynamodbContract, where)
         columns = tuple(_dynamodb_column(column, where, at) for at, column in _placed(written.columns))
         verify_with, time_to_live = None, _given(written.source.time_to_live)
+        exclude = tuple(split_path(entry) for entry in written.exclude or ())
     else:
         written = convert(document, PostgresqlContract, where)
         columns = tuple(_postgresql_column(column, where, at) for at, column in _placed(written.columns))
         verify_with, time_to_live = _given(written.verify_with), None
+        exclude = tuple((name,) for name in written.exclude or ())
     contract = Contract(
         table=written.table,
         description=written.description,
@@ -93,8 +95,11 @@ def from_document(document: Any, where: str) -> Contract:
         columns=columns,
         verify_with=verify_with,
         on_unfit=_given(written.on_unfit) or KEEP,
+        exclude=exclude,
+        unnamed=_given(written.unnamed) or KEEP,
     )
     _check_names(contract, where)
+    _check_exclude(contract, where)
     return contract
 
 
@@ -134,6 +139,27 @@ def _check_names(contract: Contract, where: str) -> None:
             raise UserError(f"{where}: key: {name} has a transform, expected the attribute as it is")
 
 
+def _check_exclude(contract: Contract, where: str) -> None:
+    """Check that what is excluded differs, and that no column holds or lies in it."""
+    for path in contract.exclude:
+        found = ".".join(path)
+        if contract.exclude.count(path) > 1:
+            raise UserError(f"{where}: exclude: found {found!r} twice, expected it once")
+        for column in contract.columns:
+            if _same(column.path[: len(path)], path, contract.source.database):
+                raise UserError(
+                    f"{where}: exclude: found {found!r}, which the column {column.name} holds, expected what no column "
+                    "names: remove the column, or the entry"
+                )
+
+
+def _same(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
+    """Whether two paths are one. Debezium compares the names of columns without regard to capitals."""
+    if database == DYNAMODB:
+        return path == other
+    return [name.lower() for name in path] == [name.lower() for name in other]
+
+
 def _check_identity(column: Column, kinds: tuple[str, ...], database: str, where: str) -> None:
     """Refuse a column that cannot be part of a key or a partition. ``where`` names file, field and column."""
     if column.type.kind not in kinds:
@@ -170,10 +196,7 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
 def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
     """The column that stands at ``at`` in the file ``where``."""
     type_ = _column_type(column, where, at)
-    if isinstance(column.path, UnsetType):
-        path = [column.name]
-    else:
-        path = column.path.split(".") if isinstance(column.path, str) else column.path
+    path = (column.name,) if isinstance(column.path, UnsetType) else split_path(column.path)
     problem = check_dynamodb_conversion(column.source_type, type_)
     if problem is not None:
         raise UserError(f"{where}: {at}.type: found {type_.ddl()} from {column.source_type}, but {problem}")
@@ -181,7 +204,7 @@ def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
     if transform is not None and (column.source_type, type_.kind) != ("S", "string"):
         expected = f"none on {type_.ddl()} from {column.source_type}: month makes a string of an S"
         raise refusal(where, f"{at}.transform", transform, expected)
-    return Column(column.name, type_, column.source_type, tuple(path), transform)
+    return Column(column.name, type_, column.source_type, path, transform)
 
 
 def _column_type(column: PostgresqlColumn | DynamodbColumn, where: str, at: str) -> Type:

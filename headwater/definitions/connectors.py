@@ -6,10 +6,11 @@ The documentation of each system explains its options: Debezium's PostgreSQL con
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import DROP, POSTGRESQL, Contract, of_database
 
 SLOT = "headwater"
 PUBLICATION = "headwater"
@@ -104,8 +105,10 @@ def broker_config() -> dict[str, str]:
 
 def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:
     """Name and configuration of the Debezium connector."""
-    tables = sorted(contract.source.table for contract in of_database(contracts, POSTGRESQL))
+    contracts = of_database(contracts, POSTGRESQL)
+    tables = sorted(contract.source.table for contract in contracts)
     secret = settings.database_secret
+    left_out = [pattern for contract in contracts for pattern in _left_out(contract)]
     return source_name(settings), {
         # Debezium's, which goes on at the start of the transaction in which it was stopped.
         "connector.class": "io.headwater.connect.postgresql.HeadwaterPostgresConnector",
@@ -160,7 +163,24 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "header.converter": _JSON,
         "header.converter.schemas.enable": "false",
         "errors.max.retries": "-1",
+        **({"column.exclude.list": ",".join(left_out)} if left_out else {}),
     }
+
+
+def _left_out(contract: Contract) -> list[str]:
+    """Regular expressions of the columns that do not leave the connector; Debezium matches them with the whole
+    ``schema.table.column``, without regard to capitals. docs/decisions/left-out.md."""
+    table = re.escape(contract.source.table)
+    patterns = [f"{table}\\.{_pattern(name)}" for (name,) in contract.exclude]
+    if contract.unnamed == DROP:
+        named = sorted({_pattern(column.path[0]) for column in contract.columns})
+        patterns.append(f"{table}\\.(?!(?:{'|'.join(named)})$).*")
+    return patterns
+
+
+def _pattern(name: str) -> str:
+    """A regular expression of a name. A comma would end it in a list of them: any character may stand there."""
+    return re.escape(name).replace(",", ".")
 
 
 def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:

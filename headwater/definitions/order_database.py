@@ -12,7 +12,7 @@ from sqlparse import lexer, tokens
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
-from headwater.definitions.source_checks import UNFIT, refusal
+from headwater.definitions.source_checks import UNFIT, refusals
 from headwater.paths import ROOT
 
 SQL_FOLDER = ROOT / "database"
@@ -95,7 +95,7 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
     captured = [table for table in tables if table not in (HEARTBEAT_TABLE, SIGNAL_TABLE)]
     return [
-        refusal(contracts, CDC_ROLE, [UNFIT]),
+        *refusals(contracts, CDC_ROLE, [UNFIT]),
         # Each event then carries the whole row before the change: the writer needs it to bury a row in the partition
         # that it leaves.
         *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in tables),
@@ -122,7 +122,7 @@ BEGIN
 END
 $$""",
         # Everything is set by now: what is still wrong, nobody here could mend.
-        refusal(contracts, CDC_ROLE),
+        *refusals(contracts, CDC_ROLE),
     ]
 
 

@@ -1,6 +1,6 @@
 """Whether the contracts fit their real PostgreSQL tables, as one SQL query.
 
-The deployment runs it within a statement that fails (``refusal``), and ``headwater contract check --live`` prints its
+The deployment runs it within statements that fail (``refusals``), and ``headwater contract check --live`` prints its
 rows (``findings``).
 """
 
@@ -23,6 +23,9 @@ WARNING = "warning"
 NOTE = "note"
 """Worth knowing, and as it may be."""
 PROBLEMS = (UNFIT, UNPREPARED)
+
+_MOST_BYTES = 65_536
+"""What the Data API takes of one statement."""
 
 Query = Callable[[str], Iterable[Sequence[object]]]
 """Runs a query and returns its rows."""
@@ -51,8 +54,20 @@ def findings(contracts: Iterable[Contract], role: str, query: Query) -> list[Fin
     return [Finding(*map(str, row)) for row in query(findings_query(contracts, role))]
 
 
-def refusal(contracts: Iterable[Contract], role: str, levels: Sequence[str] = PROBLEMS) -> str:
-    """A statement that fails where there are findings of these levels, and names them all."""
+def refusals(contracts: Iterable[Contract], role: str, levels: Sequence[str] = PROBLEMS) -> list[str]:
+    """Statements that fail where there are findings of these levels, and name them all: one statement, or several where
+    the Data API would not take it."""
+    statements: list[str] = []
+    batch: list[Contract] = []
+    for contract in of_database(contracts, POSTGRESQL):
+        if batch and len(_refusal([*batch, contract], role, levels).encode()) > _MOST_BYTES:
+            statements.append(_refusal(batch, role, levels))
+            batch = []
+        batch.append(contract)
+    return [*statements, _refusal(batch, role, levels)]
+
+
+def _refusal(contracts: Sequence[Contract], role: str, levels: Sequence[str]) -> str:
     # PL/pgSQL has a variable ``found`` of its own.
     return f"""DO $check$
 #variable_conflict use_column
@@ -80,12 +95,13 @@ def findings_query(contracts: Iterable[Contract], role: str) -> str:
     described = of_database(contracts, POSTGRESQL)
     listed = [
         f"({_literal(contract.table)}, {_literal(contract.source.table)}, {_array(_sources(contract, contract.key))},"
-        f" {_array(_sources(contract, contract.partition_by))}, {_array(names)}, {_array(types)})"
+        f" {_array(_sources(contract, contract.partition_by))}, {_array(names)}, {_array(types)},"
+        f" {_array([name for (name,) in contract.exclude])}, {_literal(contract.unnamed)})"
         for contract in described
         for names, types in [_expected_columns(contract)]
     ]
-    nothing = "(NULL, NULL, ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[])"
-    query = re.sub(r"\n\s+", "\n", _QUERY)  # the Data API takes 64 KiB
+    nothing = "(NULL, NULL, ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], NULL)"
+    query = re.sub(r"\n\s+", "\n", _QUERY)
     return (
         query.replace("{listed}", ",\n        ".join(listed) or nothing)
         .replace("{role}", _literal(role))
@@ -133,7 +149,7 @@ def _literal(text: str) -> str:
 
 # Each SELECT of ``checked`` is one rule.
 _QUERY = """WITH RECURSIVE
-    listed (contract, name, key, partition_by, columns, types) AS (VALUES
+    listed (contract, name, key, partition_by, columns, types, exclude, unnamed) AS (VALUES
         {listed}
     ),
     role AS (SELECT * FROM pg_roles WHERE rolname = {role}),
@@ -146,7 +162,7 @@ _QUERY = """WITH RECURSIVE
         WHERE to_regclass(capture) IS NOT NULL
     ),
     attribute AS (
-        SELECT contract, name, key, partition_by, columns, pg_attribute.*
+        SELECT contract, name, key, partition_by, columns, exclude, unnamed, pg_attribute.*
         FROM source JOIN pg_attribute ON attrelid = source.oid AND attnum > 0 AND NOT attisdropped
     ),
     named (contract, name, column_name, expected, needed) AS (
@@ -251,6 +267,19 @@ _QUERY = """WITH RECURSIVE
         GROUP BY contract, name, column_name
 
         UNION ALL
+        SELECT contract, name || '.' || excluded, 'warning', 'no such column', 'a column that the contract excludes',
+            'correct exclude in the contract, unless the column is yet to come or has gone'
+        FROM source CROSS JOIN LATERAL unnest(exclude) AS listed (excluded)
+        WHERE NOT EXISTS (SELECT FROM attribute WHERE attribute.attrelid = source.oid AND attname = excluded)
+
+        UNION ALL
+        SELECT contract, name || '.' || attname, 'unfit', 'a column of the primary key',
+            'another one: the primary key is in the key of each record',
+            'remove it from exclude in the contract, or from the primary key'
+        FROM attribute JOIN pg_index ON indrelid = attrelid AND indisprimary AND attnum = ANY (indkey)
+        WHERE attname = ANY (exclude)
+
+        UNION ALL
         SELECT contract, name || '.' || attname, 'warning', 'a column that may be NULL',
             'NOT NULL in a column of the key',
             'ALTER TABLE … ALTER COLUMN … SET NOT NULL: a row without its key is put aside, not stored'
@@ -345,7 +374,7 @@ _QUERY = """WITH RECURSIVE
             'a column that the contract names',
             CASE WHEN attgenerated = '' THEN 'nothing, where _rest may keep its values; name it to give it a column'
                 ELSE 'nothing: PostgreSQL leaves it out of its changes' END
-        FROM attribute WHERE attname <> ALL (columns)
+        FROM attribute WHERE attname <> ALL (columns || exclude) AND unnamed = 'keep'
 
         UNION ALL
         SELECT '', pg_class.oid::regclass::text, 'note', 'a table without a contract', 'a contract',

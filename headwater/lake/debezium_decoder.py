@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import json
 import re
-from binascii import a2b_base64
-from collections.abc import Iterator, Mapping, Sequence
+from binascii import a2b_base64, b2a_base64
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
-from headwater.contract.model import QUARANTINE, Column, Contract
+from headwater.contract.model import DROP, QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.exact_values import (
@@ -77,6 +77,8 @@ class PostgresDecoder:
                 streamed, queried = column_converter(column, snapshot=False), column_converter(column, snapshot=True)
                 self._whole.append((at, source, column.name, streamed, queried))
         self._known = {column.path[0] for column in contract.columns}
+        self._excluded = {name for (name,) in contract.exclude}
+        self._drops = contract.unnamed == DROP
         self._columns_of = {
             source: [column.name for column in contract.columns if column.path[0] == source] for source in self._known
         }
@@ -103,12 +105,40 @@ class PostgresDecoder:
             event = json.loads(value)
         except ValueError as error:
             raise BadRecord(f"not JSON: {error}") from None
+        if self._excluded:
+            self._leave_out(event, self._excluded.__contains__)
         try:
             return self._decode(event, position, key, rekeyed)
         except BadRecord as error:
             raise BadRecord(str(error), self._snapshot_floor(event), error.buried) from None
         except DEFECTS as error:
             raise BadRecord(reason_of(error), self._snapshot_floor(event)) from None
+
+    def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
+        """Remove columns from an event's images: those that were captured before the contract left them out."""
+        images = (event.get("before"), event.get("after")) if isinstance(event, dict) else ()
+        for image in images:
+            if isinstance(image, dict):
+                for name in [name for name in image if left_out(name)]:
+                    del image[name]
+
+    def kept(self, line: str) -> str:
+        """What quarantine may keep of a landed line: all of it, but what the contract leaves out."""
+        if not self._excluded and not self._drops:
+            return line
+        record = json.loads(line)
+
+        def left_out(name: str) -> bool:
+            return name in self._excluded or (self._drops and name not in self._known)
+
+        try:
+            event = json.loads(a2b_base64(record["value"]))
+        except (KeyError, TypeError, ValueError):
+            record["value"] = None  # what it holds cannot be told
+        else:
+            self._leave_out(event, left_out)
+            record["value"] = b2a_base64(json.dumps(event).encode(), newline=False).decode()
+        return json.dumps(record)
 
     def _snapshot_floor(self, event: Any) -> str | None:
         """The floor that the last row of a snapshot sets, None for any other event."""
@@ -243,7 +273,8 @@ class PostgresDecoder:
         self._check_identity(image, reading, unknown)
         if reading.unfit and self._refuses:
             raise BadRecord("; ".join(reading.unfit.values()))
-        return self._finish(reading.values, tail, deleted=False, rest=reading.rest, unfit=reading.unfit)
+        rest = reading.refused() if self._drops else reading.rest
+        return self._finish(reading.values, tail, deleted=False, rest=rest, unfit=reading.unfit)
 
     def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
         """Take a value that cannot be a partition for one that does not fit. Raises BadRecord where the image
@@ -305,11 +336,17 @@ class _Reading:
         self.values: list[Any] = [None] * width
         self.rest: dict[str, Any] = {}
         self.unfit: dict[str, str] = {}
+        self._refused: set[str] = set()
 
     def refuse(self, columns: Sequence[str], error: BaseException, path: tuple[str, ...], value: Any) -> None:
         """Note that the value at the path does not fit its columns, and keep it as it is."""
         self.unfit.update((name, f"{name}: {reason_of(error)}") for name in columns)
         self.rest[dotted(path)] = value
+        self._refused.add(dotted(path))
+
+    def refused(self) -> dict[str, Any]:
+        """What does not fit, by its dotted path, without what no column names."""
+        return {path: value for path, value in self.rest.items() if path in self._refused}
 
     def lose(self, columns: Sequence[str], source: str) -> None:
         """Note that the columns' value is not known: there is nothing to keep."""
@@ -449,7 +486,7 @@ def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> 
         except BadRecord as bad:
             for row in bad.buried:
                 yield row + ROW_TAGS
-            yield without_row(decoder.width, bad.floor, str(bad), line)
+            yield without_row(decoder.width, bad.floor, str(bad), decoder.kept(line))
             continue
         for row in decoded.rows:
             yield row + ROW_TAGS

@@ -20,7 +20,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from headwater.contract.model import QUARANTINE, Contract
+from headwater.contract.model import DROP, QUARANTINE, Contract
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.dynamodb_values import (
     DEFECTS,
@@ -38,6 +38,7 @@ from headwater.lake.dynamodb_values import (
     spell,
 )
 from headwater.lake.exact_values import Unfit, dotted, unfit
+from headwater.lake.left_out import LeftOut
 
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
@@ -61,6 +62,7 @@ class DynamoDecoder:
         self._refuses = contract.on_unfit == QUARANTINE
         self._identity = Identity(contract)
         self._columns = _Columns(contract)
+        self._left_out = LeftOut(contract)
         self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
@@ -80,12 +82,17 @@ class DynamoDecoder:
         """Decode a line of an export, ``{"Item": {…}}`` with an image in DynamoDB JSON, as the item was at that time,
         in microseconds since 1970. Raises BadRecord."""
         try:
-            image = self._take_item_apart(_unicode(line)).Item
+            image = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
             order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
             tail = ("r", order, _moment(exported_at_micros), position)
             return Decoded((self._row(image, tail),))
         except DEFECTS as error:
             raise _bad(error) from None
+
+    def kept(self, text: str | bytes | None) -> str | bytes | None:
+        """What quarantine may keep of a record's data or of an item's line: all of it, but what the contract leaves
+        out; None where that cannot be told."""
+        return self._left_out.of_text(text)
 
     def _rows(self, record: Any, sequence: str | None, position: str) -> tuple[tuple[Any, ...], ...]:
         if record.tableName != self._table:
@@ -108,6 +115,7 @@ class DynamoDecoder:
         try:
             if image is None:
                 raise BadRecord(f"{record.eventName} without NewImage")
+            image = self._left_out.of_image(image)
             row = self._row(image, tail)
         except DEFECTS as error:
             if op != "u":
@@ -260,6 +268,7 @@ class _Columns:
         self.partition = [columns[at] for at in identity.partition_at]
         self._blank = [column.absent for column in columns]
         self._attributes = _Attributes(columns)
+        self._drops = contract.unnamed == DROP
 
     def read(self, image: _Image) -> tuple[list[Any], str | None, dict[str, str]]:
         """The columns' values, ``_rest``, and why a column has no value, by its name. Raises BadRecord where that is
@@ -270,6 +279,8 @@ class _Columns:
             defect = partition_defect(reading.values[column.at])
             if defect is not None:
                 self._attributes.refuse(column, defect, image[column.name], reading)
+        if self._drops:
+            reading.rest, reading.leftovers = [], []
         rest = reading.rest
         if reading.unfit:
             for column in self.key:
@@ -427,7 +438,7 @@ def decode_records(
         except BadRecord as bad:
             for row in bad.buried:
                 yield row + ROW_TAGS
-            yield without_row(decoder.width, reason=str(bad), raw=_kept(data, sequence, position))
+            yield without_row(decoder.width, reason=str(bad), raw=_kept(decoder.kept(data), sequence, position))
             continue
         for row in decoded.rows:
             yield row + ROW_TAGS

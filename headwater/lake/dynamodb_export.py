@@ -138,18 +138,18 @@ def decode_items(
                 try:
                     decoded = decoder.item(line, time, position)
                 except BadRecord as bad:
-                    yield without_row(decoder.width, reason=str(bad), raw=_raw(line, time, position))
+                    yield without_row(decoder.width, reason=str(bad), raw=_raw(decoder.kept(line), time, position))
                     continue
                 for row in decoded.rows:
                     yield row + ROW_TAGS
 
 
-def _raw(line: bytes, time: int, position: str) -> str:
+def _raw(line: str | bytes | None, time: int, position: str) -> str:
     document: dict[str, Any] = {"exported_at": time, "position": position}
     try:
-        document["item"] = line.decode("utf-8")
+        document["item"] = line.decode("utf-8") if isinstance(line, bytes) else line
     except UnicodeDecodeError:
-        document["item_base64"] = base64.b64encode(line).decode("ascii")
+        document["item_base64"] = base64.b64encode(line).decode("ascii")  # type: ignore[arg-type]
     return json.dumps(document, ensure_ascii=False)
 
 

@@ -1,6 +1,7 @@
 """DynamoDB as a source: its items as forms, read by a Scan.
 
-The contract's columns are compared, and ``_rest``, which must hold everything that no column names, with its type.
+The contract's columns are compared, and ``_rest``, which must hold everything that no column names, with its type, but
+what the contract leaves out.
 """
 
 import json
@@ -16,7 +17,7 @@ import pyarrow as pa
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.contract.model import UNKNOWN_MONTH, Column, Contract
+from headwater.contract.model import DROP, UNKNOWN_MONTH, Column, Contract
 from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
@@ -74,14 +75,27 @@ class DynamoDbTable:
 
     def row(self, item: Mapping[str, Any]) -> Row:
         """One item's forms, from its attributes as the client returns them."""
-        values = dynamodb_forms.deserialized(item)
+        values: Mapping[str, Any] = dynamodb_forms.deserialized(item)
+        for path in self.contract.exclude:
+            values = _without(values, path)
         return (*(to_form(_at(values, path)) for path, to_form in self._plan), self._rest(values))
 
     def _rest(self, values: Mapping[str, Any]) -> Form:
+        if self.contract.unnamed == DROP:
+            return None
         return tuple(sorted(self._named.leftovers(values, ()))) or None
 
 
 _ABSENT = object()
+
+
+def _without(values: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
+    """The map without what lies at the path."""
+    name, *inner = path
+    if not inner:
+        return {key: value for key, value in values.items() if key != name}
+    held = values.get(name)
+    return {**values, name: _without(held, tuple(inner))} if isinstance(held, Mapping) else values
 
 
 def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:

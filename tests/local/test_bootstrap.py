@@ -184,6 +184,19 @@ def test_the_bootstrap_makes_what_db_create_makes(server: Server) -> None:
     assert f"GRANT rds_replication TO {order_database.CDC_ROLE}" in created
 
 
+def test_a_source_that_does_not_fit_fails_the_publication_and_changes_nothing(server: Server) -> None:
+    client = data_api(server.owner)
+    assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+    before = server.dump()
+    with server.owner() as owner:
+        owner.execute("ALTER TABLE northwind.customers ALTER city TYPE text")
+    changed = server.dump()
+    message = r"northwind\.customers\.city: found the type text, expected character varying, .*; correct the contract"
+    with pytest.raises(ResourceFailed, match=message):
+        take(client, publication(), ALL_CONTRACTS)
+    assert server.dump() == changed != before
+
+
 def test_running_it_again_changes_nothing_and_writes_no_order(server: Server) -> None:
     bootstrap(server, ALL_CONTRACTS)
     with server.owner() as owner:

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 
@@ -19,7 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
-from headwater.contract.model import POSTGRESQL, of_database
+from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
@@ -1011,9 +1012,9 @@ def visited_db(northwind_db: psycopg.Connection) -> psycopg.Connection:
     return northwind_db
 
 
-def _findings(connection: psycopg.Connection) -> list[source_checks.Finding]:
+def _findings(connection: psycopg.Connection, contract: Contract = VISITS_ABOUT) -> list[source_checks.Finding]:
     found = source_checks.findings(
-        [VISITS_ABOUT], order_database.CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall()
+        [contract], order_database.CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall()
     )
     northwind = {f"northwind.{table}" for table in (*order_database.TABLES, order_database.OUTBOX)}
     return [finding for finding in found if finding.level != "note" or finding.place not in northwind]
@@ -1028,6 +1029,20 @@ def test_the_check_names_what_does_not_fit_and_where(visited_db: psycopg.Connect
         named = [(finding.place, finding.level) for finding in findings if finding.found.startswith(found)]
         assert (place, level) in named, (spoiled, findings)
     assert _findings(visited_db) == []
+
+
+def test_the_check_finds_what_cannot_be_left_out(visited_db: psycopg.Connection) -> None:
+    closed = replace(VISITS_ABOUT, exclude=(("pin",),), unnamed="drop")
+    (missing,) = _findings(visited_db, closed)
+    assert (missing.place, missing.level) == ("northwind.visits.pin", "warning")
+    visited_db.execute("ALTER TABLE northwind.visits ADD pin integer, ADD more text")
+    assert _findings(visited_db, closed) == []
+    visited_db.execute(
+        "ALTER TABLE northwind.visits DROP CONSTRAINT visits_pkey, ADD UNIQUE (id), ADD PRIMARY KEY (pin)"
+    )
+    visited_db.execute("ALTER TABLE northwind.visits ALTER id SET NOT NULL")
+    (in_key,) = _findings(visited_db, closed)
+    assert (in_key.level, in_key.found) == ("unfit", "a column of the primary key")
 
 
 def test_a_partition_without_its_full_identity_is_found_and_fails_the_deployment(
@@ -1057,7 +1072,7 @@ def test_the_command_checks_a_real_database_and_ends_with_1_where_it_does_not_fi
     def run(*more: str) -> Result:
         return CliRunner().invoke(compose(["contract"]), [*arguments, *more], catch_exceptions=False)
 
-    assert "0 problems" in run().stdout
+    assert "valid contracts: 1, problems: 0, warnings: 0" in run().stdout
     visited_db.execute("ALTER TABLE northwind.visits ALTER place TYPE uuid USING NULL")
     result = run("--json")
     assert result.exit_code == 1

@@ -1,6 +1,7 @@
 """What a changed contract means, by the rules of the writer."""
 
 import json
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from headwater.contract import evolution
 from headwater.contract.evolution import FILL, NARROWER, OTHER, REFUSED, SAFE, SAME, WIDER, changes, type_change
 from headwater.contract.reading import parse_contract
 from headwater.contract.types import parse_type
+from headwater.errors import UserError
 from headwater.paths import BASELINES
 
 TEXT = """
@@ -81,6 +83,8 @@ def verdicts(old: str, new: str) -> list[tuple[str, str]]:
         ("buckets: 2", "buckets: 2\non_unfit: quarantine", [("on_unfit", SAFE)]),
         ("buckets: 2", "buckets: 2\nverify_with: parcels.sql", [("verify_with", SAFE)]),
         ("description: x", "description: y", [("description", SAFE)]),
+        ("buckets: 2", "buckets: 2\nexclude: [pin]", [("exclude", FILL)]),
+        ("buckets: 2", "buckets: 2\nunnamed: drop", [("unnamed", FILL)]),
         ("source_type: text}\n  - {name: weight", "source_type: uuid}\n  - {name: weight", [("columns.month", SAFE)]),
     ],
 )
@@ -101,6 +105,16 @@ def test_a_change_of_a_postgresql_contract(before: str, after: str, expected: li
 def test_a_change_of_a_dynamodb_contract(before: str, after: str, expected: list[tuple[str, str]]) -> None:
     assert before in ITEMS
     assert verdicts(ITEMS, ITEMS.replace(before, after)) == expected
+
+
+def test_what_is_no_longer_left_out_is_safe_and_was_not_kept() -> None:
+    closed = TEXT.replace("buckets: 2", "buckets: 2\nexclude: [pin]\nunnamed: drop")
+    assert verdicts(closed, TEXT) == [("exclude", SAFE), ("unnamed", SAFE)]
+    named = TEXT.replace(NOTE, NOTE + "  - {name: pin, type: string, source_type: text}\n")
+    (added, *_) = changes([parse_contract(closed, "old.yaml")], [parse_contract(named, "new.yaml")])
+    assert (added.subject, added.verdict) == ("columns.pin", FILL)
+    assert "headwater fill" not in added.action
+    assert "UPDATE" in added.action
 
 
 def test_another_order_of_columns_is_safe() -> None:
@@ -156,6 +170,22 @@ def test_the_status_tells_the_worst_verdict(tmp_path: Path) -> None:
 def test_the_baselines_of_contracts_are_compared_with_their_files() -> None:
     result = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "reviewed/contracts", "contracts"])
     assert (result.exit_code, result.stdout) == (0, "No difference\n")
+
+
+def test_a_revision_is_compared_with_the_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    git = ["git", "-c", "user.name=a", "-c", "user.email=a@example.org"]
+    contracts = tmp_path / "contracts"
+    contracts.mkdir()
+    (contracts / "parcels.yaml").write_text(TEXT)
+    for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "before"]):
+        subprocess.run([*git, *arguments], check=True)
+    (contracts / "parcels.yaml").write_text(TEXT.replace("buckets: 2", "buckets: 3"))
+    result = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "HEAD:contracts", "--json"])
+    assert (result.exit_code, json.loads(result.stdout)["changes"][0]["change"]) == (1, "2 becomes 3")
+    unknown = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "HEAD:elsewhere"])
+    assert isinstance(unknown.exception, UserError)
+    assert "HEAD:elsewhere: found neither a file nor a folder" in str(unknown.exception)
 
 
 def test_what_the_writer_calls_the_layout_is_what_cannot_change() -> None:

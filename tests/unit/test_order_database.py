@@ -2,8 +2,13 @@
 
 import subprocess
 import sys
+from dataclasses import replace
 
-from headwater.definitions.order_database import SQL_FOLDER, content_statements, split
+from headwater.contract.model import Source
+from headwater.contract.reading import read_contracts
+from headwater.definitions import source_checks
+from headwater.definitions.order_database import SQL_FOLDER, content_statements, publication_statements, split
+from headwater.paths import CONTRACTS
 
 
 def test_a_script_is_split_into_statements() -> None:
@@ -43,6 +48,20 @@ def test_the_projects_scripts_hold_92_statements_and_between_them_only_comments(
 def _has_only_comments(text: str) -> bool:
     lines = (line.strip() for line in text.removeprefix(";").splitlines())
     return all(line == "" or line.startswith("--") for line in lines)
+
+
+def test_the_data_api_takes_every_statement_however_many_contracts_there_are() -> None:
+    (contract,) = (entry for entry in read_contracts(CONTRACTS) if entry.table == "customers")
+    contracts = [
+        replace(contract, table=f"customers_{number}", source=Source("postgresql", f"northwind.customers_{number}"))
+        for number in range(200)
+    ]
+    statements = publication_statements(contracts)
+    assert max(len(statement.encode()) for statement in statements) <= 65_536
+    checks = [statement for statement in statements if "do not fit their contracts" in statement]
+    assert len(checks) == 2 * len(source_checks.refusals(contracts, "headwater_cdc")) > 2
+    for number in range(200):
+        assert sum(f"'customers_{number}'," in statement for statement in checks) == 2
 
 
 def test_the_cdk_app_gets_the_statements_without_a_database_driver() -> None:
