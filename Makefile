@@ -8,6 +8,8 @@ BIN := .venv/bin
 ENV := dev
 # Without CDK's notices, synthesis needs no network.
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
+# Two processes, each with whole files; drills are left out.
+QUICK := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill"
 COMPILE := build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -24,12 +26,13 @@ demo: setup ## Run the pipeline on this machine and compare lake and sources (DA
 	@$(BIN)/headwater demo $(if $(DATA),--data "$(DATA)") $(if $(SCALE),--scale $(SCALE)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(KEEP),--keep)
 
-test: lint assets ## Check everything: lint, the connectors' tests, then all of tests/
-	@echo "Testing connect/ (Maven)"
-	@mvn -B -ntp -q -f connect/pom.xml test
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile tests/unit tests/synth
-	@$(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder tests/lake
-	@$(BIN)/pytest tests/local
+test: assets ## Check everything: lint, the connectors' tests, then all of tests/ but the drills
+	@echo "Testing connect/ (Maven) beside lint"
+	@mvn -B -ntp -q -f connect/pom.xml test & java=$$!; \
+		$(MAKE) --no-print-directory lint; lint=$$?; wait $$java && exit $$lint
+	@$(QUICK) tests/synth tests/unit
+	@$(QUICK) tests/lake
+	@$(QUICK) tests/local
 
 unit: setup ## Run the tests that need no services, in under a minute
 	@$(BIN)/pytest tests/unit
@@ -77,11 +80,11 @@ bench: assets ## Measure how fast the writer drains and decodes, and how fresh t
 	@$(BIN)/headwater bench
 
 soak: assets ## Draw ten thousand histories of keys, then run the demo under load for half an hour (SECONDS=N)
-	@$(BIN)/pytest -v tests/lake/test_histories.py --key-histories 10000 --seed $$(date +%s)
+	@$(BIN)/pytest -v tests/lake/test_histories.py --key-histories 10000 --turns 4 --seed $$(date +%s)
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
-drills: assets ## Kill each part of a running pipeline three times and see that nothing is lost
-	@HEADWATER_KILLS=3 $(BIN)/pytest tests/local/test_kills.py
+drills: assets ## Run what `make test` leaves out: each part killed three times, connectors swapped, rights recorded, …
+	@$(BIN)/pytest -m drill tests/lake tests/local
 
 mutants: setup ## Change what orders and positions changes in every small way, and see that a test fails (MODULES="lease …")
 	@$(BIN)/python tools/mutants.py $(MODULES)

@@ -10,6 +10,7 @@ import pytest
 
 from headwater.contract.model import QUARANTINE
 from headwater.contract.types import parse_type
+from headwater.lake import table
 from headwater.lake.catalog import Catalog
 from headwater.lake.landing import LandingGap
 from headwater.lake.lease import LeaseLost
@@ -207,11 +208,21 @@ def test_too_many_bad_records_stop_the_batch_before_its_commit(pipeline: Pipelin
     assert not [event for event in pipeline.events if event["event"] == "commit"]
 
 
-def test_the_next_commit_finds_its_cursor_behind_compactions(pipeline: Pipeline) -> None:
-    for number in range(23):
+SOON = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "commits"),
+    [pytest.param(SOON, 5, id="soon"), pytest.param({}, 23, id="as shipped", marks=pytest.mark.drill)],
+)
+def test_the_next_commit_finds_its_cursor_behind_compactions(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], commits: int
+) -> None:
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
+    for number in range(commits):
         pipeline.land(event("u", 100 + number, before=account(1), after=account(1, name=f"n{number}")))
         pipeline.drain()
-    assert pipeline.alive() == [account(1, name="n22")]
+    assert pipeline.alive() == [account(1, name=f"n{commits - 1}")]
     timeline = pipeline.s3.list_objects_v2(
         Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
     )

@@ -32,6 +32,8 @@ from headwater.samples import orders
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
 
+pytestmark = pytest.mark.drill
+
 PLUGIN_FOLDERS = ("debezium-postgres", "headwater-connect")
 SOURCE = f"headwater-{ENVIRONMENT}-postgres"
 SINK = f"headwater-{ENVIRONMENT}-landing"

@@ -220,6 +220,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
         return WholeRun(recorded, listening, reachable)
 
 
+@pytest.mark.drill
 @pytest.mark.parametrize("name", PRINCIPALS)
 def test_no_right_is_asked_for_that_the_policies_are_not_held_against(whole_run: WholeRun, name: str) -> None:
     recorded = whole_run.rights[name]
@@ -230,6 +231,7 @@ def test_no_right_is_asked_for_that_the_policies_are_not_held_against(whole_run:
     assert sorted(map(str, reviewed.recorded - recorded)) == []
 
 
+@pytest.mark.drill
 def test_every_part_listens_on_the_loopback_only(whole_run: WholeRun) -> None:
     assert whole_run.reachable == []
     parts = ("postgres", "kafka.Kafka", "ConnectDistributed", "DynamoDbLocal", "moto_server", "write_hudi.py")

@@ -21,6 +21,8 @@ from headwater.paths import CONTRACTS
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled
 
+pytestmark = pytest.mark.drill
+
 STEPS = ("createSecret", "setSecret", "testSecret", "finishSecret")
 CUSTOMERS = "headwater.northwind.customers"
 
