@@ -2,9 +2,9 @@
 
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
-both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater backfill`` asks
-for are loaded in between. A table of which too much is bad stops alone; one that fails otherwise ends the run minutes
-later. An event names the table.
+both hand the same columns to the same functions of ``headwater.lake``. What operators ask for is done in between: table
+exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``). A table of which
+too much is bad stops alone; one that fails otherwise ends the run minutes later. An event names the table.
 """
 
 from __future__ import annotations
@@ -25,24 +25,29 @@ from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.lake import job
 from headwater.lake.backfill import Backfill
-from headwater.lake.backfill_requests import BackfillRequests
-from headwater.lake.idle_pause import EXPORTS_PAUSE, IdlePause
+from headwater.lake.backfill_requests import BACKFILL
+from headwater.lake.dynamodb_decoder import kept_decoder
+from headwater.lake.idle_pause import REQUESTS_PAUSE, IdlePause
 from headwater.lake.job import CommitNext, Job, prepared
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
+from headwater.lake.replay import Replay
+from headwater.lake.replay_requests import REPLAY
+from headwater.lake.requested_work import MakeWork, RequestedWork
+from headwater.lake.requests import Requests
 from headwater.lake.streamed_changes import StreamedChanges
 
 
 class TableWork(NamedTuple):
-    """What the job does for one lake table: its changes, its exports, and the arguments that are bound to it."""
+    """What the job does for one lake table: its changes, what is asked for, and the arguments that are bound to it."""
 
     table: str
     changes: StreamedChanges
-    backfill: Backfill
+    requested: RequestedWork
     stream_arn: str
     checkpoint: str | None
 
 
-MakeWork = Mapping[str, Callable[[], TableWork]]
+MakeTableWork = Mapping[str, Callable[[], TableWork]]
 """What makes the work of each lake table, in the thread that does it."""
 _BATCH_SECONDS = 600.0
 """How long a batch may take to end when the run ends."""
@@ -91,8 +96,8 @@ def main(argv: list[str]) -> int:
 
 
 def write(running: Job, options: argparse.Namespace) -> None:
-    """Follow the streams, and load exports between their commits, until the job is told to stop. Raises UserError where
-    the arguments do not name the tables of the contracts."""
+    """Follow the streams, and do what is asked for between their commits, until the job is told to stop. Raises
+    UserError where the arguments do not name the tables of the contracts."""
     check_tables([contract.table for contract in running.contracts], options)
     work = {contract.table: partial(_table_work, running, contract, options) for contract in running.contracts}
     if options.source == "api":
@@ -106,11 +111,15 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
     if options.starting_position == TRIM_HORIZON:
         writer.note_streaming_start()
     source_table = options.source_table[contract.table]
-    requests = BackfillRequests(running.services.s3, options.lake, contract.table)
+    requests = Requests(running.services.s3, options.lake, contract.table)
+    kinds: dict[str, MakeWork] = {
+        BACKFILL: Backfill(writer, source_table).work,
+        REPLAY: Replay(writer, partial(kept_decoder, contract, source_table)).work,
+    }
     return TableWork(
         contract.table,
         StreamedChanges(writer, source_table),
-        Backfill(writer, requests, source_table),
+        RequestedWork(writer, requests, kinds),
         options.stream_arn[contract.table],
         options.checkpoint.get(contract.table),
     )
@@ -127,7 +136,7 @@ def check_tables(tables: list[str], options: argparse.Namespace) -> None:
             raise UserError(f"{argument}: found {found}, expected a value for each of {', '.join(tables)}")
 
 
-def follow_api(running: Job, work: MakeWork, options: argparse.Namespace) -> None:
+def follow_api(running: Job, work: MakeTableWork, options: argparse.Namespace) -> None:
     """Follow the streams through the Kinesis API."""
     pause = min(options.window_seconds, 1.0)
     running.run(
@@ -143,7 +152,7 @@ def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse
     def commit_next() -> bool:
         began = time.monotonic()
         worked = table.changes.commit_read(stream)
-        worked = table.backfill.commit_next() or worked
+        worked = table.requested.commit_next() or worked
         if worked and not options.once:
             running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
         return worked
@@ -151,7 +160,7 @@ def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse
     return commit_next
 
 
-def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> None:
+def follow_glue(running: Job, work: MakeTableWork, options: argparse.Namespace) -> None:
     """Follow the streams with Glue's Kinesis source."""
     from awsglue.context import GlueContext
 
@@ -178,11 +187,11 @@ def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> No
 
 
 def follow(
-    running: Job, work: MakeWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
+    running: Job, work: MakeTableWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
 ) -> None:
-    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. A query that
-    fails ends the work of its table, or the run, as ``Job.run`` says of its error, after the other queries' current
-    batches."""
+    """Follow each table's streaming DataFrame of records by micro-batches, with what is asked for beside it. A query
+    that fails ends the work of its table, or the run, as ``Job.run`` says of its error, after the other queries'
+    current batches."""
     queries: dict[str, _TableQuery] = {}
 
     def commits(make: Callable[[], TableWork]) -> CommitNext:
@@ -196,14 +205,14 @@ def follow(
                 query.check()
                 if not options.once:
                     running.stop.set()
-            return table.backfill.commit_next()
+            return table.requested.commit_next()
 
         return commit_next
 
     try:
         running.run(
             {table: prepared(partial(commits, make)) for table, make in work.items()},
-            EXPORTS_PAUSE,
+            REQUESTS_PAUSE,
             lambda table: queries[table].waits(),
         )
     finally:

@@ -182,7 +182,7 @@ class GlueJobStack(HeadwaterStack):
         for contract in contracts:
             self._key_value.grant_read_stream(role, contract)
             self._lake.grant_keep_checkpoint(role, contract)
-            self._lake.grant_backfill(role, contract)
+        self._lake.grant_read_exports(role)
         self._lake.grant_write_tables(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
         # Glue encrypts a job's bookmark with the key.

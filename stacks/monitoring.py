@@ -138,7 +138,7 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "Quarantined records",
             {f"quarantine-{table}": of(table, metrics.QUARANTINED, "Sum", 5 * _MINUTE) for table in tables},
-            "Records could not be decoded; see the table's folder below _quarantine",
+            "Records could not be decoded: headwater quarantine (docs/how-to/quarantine.md)",
             _Limit(settings.quarantined_records, of_periods=1),
         )
         self._graph(

@@ -9,6 +9,7 @@ VERBS = (
     "demo",
     "verify",
     "backfill",
+    "quarantine",
     "db",
     "bench",
     "assets",

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import re
 from binascii import a2b_base64
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from headwater.contract.model import QUARANTINE, Column, Contract
@@ -24,6 +24,7 @@ from headwater.lake.exact_values import (
     parse_json,
     reason_of,
 )
+from headwater.lake.quarantine import batch_of
 
 _AFTER_SNAPSHOTS = 10**20 - 1
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
@@ -434,8 +435,8 @@ def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> Iterator[tuple[Any, ...]]:
-    """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; the
-    raw line of a bad record is kept as it is."""
+    """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; a bad
+    record is kept as the line's JSON with that pair's first as ``source``."""
     for where, line in lines:
         try:
             record = json.loads(line)
@@ -449,9 +450,26 @@ def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> 
         except BadRecord as bad:
             for row in bad.buried:
                 yield row + ROW_TAGS
-            yield without_row(decoder.width, bad.floor, str(bad), line)
+            yield without_row(decoder.width, bad.floor, str(bad), json.dumps({**record, "source": where}))
             continue
         for row in decoded.rows:
             yield row + ROW_TAGS
         if decoded.floor is not None:
             yield without_row(decoder.width, decoded.floor)
+
+
+def kept_decoder(contract: Contract, epoch: int) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+    """What decodes a record that ``decode_lines`` kept, read in that epoch, in a quarantine object of that name."""
+    decoder = PostgresDecoder(contract, epoch)
+
+    def decode(record: Any, name: str) -> Iterator[tuple[Any, ...]]:
+        # Releases before 0.2.0 did not keep the source with each record.
+        return decode_lines(iter([(record.get("source") or _source_of(name), json.dumps(record))]), decoder)
+
+    return decode
+
+
+def _source_of(name: str) -> str:
+    """The ``topic/partition`` that the batch of a quarantine object begins with, as ``landed_changes`` names it."""
+    topic, _, partition = batch_of(name).rpartition("-")[0].rpartition("-")
+    return f"{topic}/{partition}"

@@ -13,7 +13,7 @@ import datetime as dt
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -434,9 +434,47 @@ def decode_records(
 
 
 def _kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
-    document: dict[str, str | None] = {"sequence": sequence, "position": position}
+    return json.dumps({"sequence": sequence, "position": position, **_text("data", data)})
+
+
+def kept_decoder(contract: Contract, table: str, epoch: int) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+    """What decodes a record that ``decode_records`` kept, or an item of an export that ``dynamodb_export`` did, read in
+    that epoch. ``table`` is the DynamoDB table's name."""
+    decoder = DynamoDecoder(contract, epoch, table)
+
+    def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
+        if "exported_at" in record:
+            return decode_item(_content(record, "item"), record["exported_at"], record["position"], decoder)
+        return decode_records(iter([(_content(record, "data"), record["sequence"], record["position"])]), decoder)
+
+    return decode
+
+
+def decode_item(
+    line: str | bytes | None, time: int, position: str, decoder: DynamoDecoder
+) -> Iterator[tuple[Any, ...]]:
+    """A line of an export, as the state at ``time``, the export's, to rows of ``columns_tagged``. A bad one is kept as
+    JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays it."""
     try:
-        document["data"] = data.decode("utf-8") if isinstance(data, bytes) else data
+        decoded = decoder.item(line or b"", time, position)
+    except BadRecord as bad:
+        document: dict[str, Any] = {"exported_at": time, "position": position, **_text("item", line)}
+        yield without_row(decoder.width, reason=str(bad), raw=json.dumps(document, ensure_ascii=False))
+        return
+    for row in decoded.rows:
+        yield row + ROW_TAGS
+
+
+def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:
+    """Bytes as JSON keeps them, under a name that tells how."""
+    try:
+        return {name: content.decode("utf-8") if isinstance(content, bytes) else content}
     except UnicodeDecodeError:
-        document["data_base64"] = base64.b64encode(data).decode("ascii")  # type: ignore[arg-type]
-    return json.dumps(document)
+        return {f"{name}_base64": base64.b64encode(content).decode("ascii")}  # type: ignore[arg-type]
+
+
+def _content(record: Mapping[str, Any], name: str) -> str | bytes | None:
+    """What ``_text`` kept."""
+    encoded = record.get(f"{name}_base64")
+    content: str | None = record.get(name)
+    return content if encoded is None else base64.b64decode(encoded)

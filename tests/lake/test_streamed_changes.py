@@ -162,7 +162,7 @@ def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: T
 def test_a_table_that_fails_ends_the_run_after_the_others_have_worked(
     two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
     monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 1.0)
     one = two_tables.tables["one"]
     commit = StreamedChanges.commit_frame
@@ -184,7 +184,7 @@ def test_a_table_that_fails_ends_the_run_after_the_others_have_worked(
 
 
 def test_a_table_with_too_many_bad_records_stops_alone(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
     monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 0.0)
     one, two = two_tables.tables.values()
     two_tables.arrive("two", "1.txt", *["no JSON"] * 20)
@@ -216,7 +216,7 @@ def test_a_table_with_too_many_bad_records_leaves_the_others_to_drain(two_tables
 
 
 def test_a_batch_that_hangs_is_not_told_as_idle(two_tables: TwoTables, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
     monkeypatch.setattr("headwater.lake.job.GRACE_SECONDS", 0.0)
     hung: list[str] = []
 
