@@ -11,14 +11,16 @@ from functools import partial
 
 from headwater.contract.model import Contract
 from headwater.lake import job
-from headwater.lake.debezium_decoder import kept_decoder
+from headwater.lake.debezium_decoder import kept_decoder, rest_form
+from headwater.lake.fill import Fill
+from headwater.lake.fill_requests import FILL
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.lake.job import CommitNext, Job, prepared
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.replay import Replay
 from headwater.lake.replay_requests import REPLAY
-from headwater.lake.requested_work import RequestedWork
+from headwater.lake.requested_work import MakeWork, RequestedWork
 from headwater.lake.requests import Requests
 
 
@@ -52,13 +54,16 @@ def main(argv: list[str]) -> int:
 
 def table_work(running: Job, contract: Contract, options: argparse.Namespace) -> CommitNext:
     """What commits a table's changes, and does between them what operators ask for: quarantined records are replayed
-    (``headwater quarantine``)."""
+    (``headwater quarantine``), columns filled from ``_rest`` (``headwater fill``)."""
     writer = running.writer(contract)
     topic = f"{options.topic_prefix}.{contract.source.table}"
     landed = LandedChanges(writer, Landing(running.services.s3, options.landing, topic))
     requests = Requests(running.services.s3, options.lake, contract.table)
-    replay = Replay(writer, partial(kept_decoder, contract))
-    requested = RequestedWork(writer, requests, {REPLAY: replay.work})
+    kinds: dict[str, MakeWork] = {
+        REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
+        FILL: Fill(writer, rest_form).work,
+    }
+    requested = RequestedWork(writer, requests, kinds)
 
     def commit_next() -> bool:
         worked = landed.commit_next()

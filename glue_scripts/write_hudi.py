@@ -3,8 +3,9 @@
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
 both hand the same columns to the same functions of ``headwater.lake``. What operators ask for is done in between: table
-exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``). A table of which
-too much is bad stops alone; one that fails otherwise ends the run minutes later. An event names the table.
+exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``), columns filled
+from ``_rest`` (``headwater fill``). A table of which too much is bad stops alone; one that fails otherwise ends the run
+minutes later. An event names the table.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ from headwater.errors import UserError
 from headwater.lake import job
 from headwater.lake.backfill import Backfill
 from headwater.lake.backfill_requests import BACKFILL
-from headwater.lake.dynamodb_decoder import kept_decoder
+from headwater.lake.dynamodb_decoder import kept_decoder, rest_form
+from headwater.lake.fill import Fill
+from headwater.lake.fill_requests import FILL
 from headwater.lake.idle_pause import REQUESTS_PAUSE, IdlePause
 from headwater.lake.job import CommitNext, Job, prepared
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
@@ -115,6 +118,7 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
     kinds: dict[str, MakeWork] = {
         BACKFILL: Backfill(writer, source_table).work,
         REPLAY: Replay(writer, partial(kept_decoder, contract, source_table)).work,
+        FILL: Fill(writer, rest_form).work,
     }
     return TableWork(
         contract.table,

@@ -10,6 +10,7 @@ VERBS = (
     "verify",
     "backfill",
     "quarantine",
+    "fill",
     "db",
     "bench",
     "assets",

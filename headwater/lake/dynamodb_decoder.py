@@ -14,13 +14,14 @@ import functools
 import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from headwater.contract.model import QUARANTINE, Contract
+from headwater.contract.model import QUARANTINE, UNKNOWN_MONTH, Column, Contract
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.dynamodb_values import (
     DEFECTS,
@@ -38,6 +39,7 @@ from headwater.lake.dynamodb_values import (
     spell,
 )
 from headwater.lake.exact_values import Unfit, dotted, unfit
+from headwater.lake.rest_values import Read, RestForm, RowRest, nested
 
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
@@ -478,3 +480,35 @@ def _content(record: Mapping[str, Any], name: str) -> str | bytes | None:
     encoded = record.get(f"{name}_base64")
     content: str | None = record.get(name)
     return content if encoded is None else base64.b64decode(encoded)
+
+
+# --- What stands in _rest ---------------------------------------------------------------------------------------------
+
+
+def rest_form(contract: Contract) -> RestForm:
+    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+
+    @functools.cache
+    def reader(columns: tuple[Column, ...]) -> _Columns:
+        return _Columns(replace(contract, columns=columns, key=(), partition_by=()))
+
+    def read(columns: tuple[Column, ...], entries: Mapping[tuple[str, ...], Any], row: RowRest) -> Read:
+        values, rest, unfit_columns = reader(columns).read(nested(entries, _map_of))
+        absent = {column.name: UNKNOWN_MONTH for column in columns if column.transform == "month"}
+        named = {column.name: value for column, value in zip(columns, values, strict=True)}
+        given = {name: value for name, value in named.items() if value is not None and value != absent.get(name)}
+        return Read(given, {} if rest is None else _split(rest), unfit_columns)
+
+    return RestForm(_split, _join, read)
+
+
+_split = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _join(entries: Mapping[str, Any]) -> str:
+    return "{" + ",".join(f"{encode_basestring(name)}:{bytes(raw).decode()}" for name, raw in entries.items()) + "}"
+
+
+def _map_of(attributes: dict[str, Any]) -> Raw:
+    """A map's text in DynamoDB's JSON."""
+    return Raw(f'{{"M":{_join(attributes)}}}'.encode())

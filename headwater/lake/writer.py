@@ -162,8 +162,22 @@ class TableWriter:
         self._persisted(batch, review, lambda last: last, timed=False)
         return bad
 
-    def _persisted(self, batch: DataFrame, review: _Review, advance: Advance, *, timed: bool = True) -> None:
-        """Commit a batch that is read once. ``timed`` where the age of its changes tells how fresh the table is."""
+    @property
+    def has_rows(self) -> bool:
+        """Whether the table has a commit."""
+        return self._has_rows
+
+    def read(self) -> DataFrame:
+        """The table's newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
+        return self._table.read()
+
+    def rewrite(self, batch: DataFrame) -> int:
+        """Commit rows of the table in another form, and return their number; the progress stays as it is."""
+        return int(self._persisted(batch, lambda batch, counted: None, lambda last: last, timed=False)["rows"])
+
+    def _persisted(self, batch: DataFrame, review: _Review, advance: Advance, *, timed: bool = True) -> Row:
+        """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
+        fresh the table is."""
         with self._committing:
             started = time.time()
             batch = batch.persist(StorageLevel.MEMORY_AND_DISK)
@@ -173,6 +187,7 @@ class TableWriter:
                 commit = self._commit(batch, counted, advance)
                 if commit is not None:
                     self._done(commit, counted, started, counted["oldest"] if timed else None)
+                return counted
             finally:
                 batch.unpersist()
 
