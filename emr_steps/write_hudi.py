@@ -11,10 +11,17 @@ from functools import partial
 
 from headwater.contract.model import Contract
 from headwater.lake import job
+from headwater.lake.debezium_decoder import kept_decoder, rest_form
+from headwater.lake.fill import Fill
+from headwater.lake.fill_requests import FILL
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.lake.job import CommitNext, Job
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
+from headwater.lake.replay import Replay
+from headwater.lake.replay_requests import REPLAY
+from headwater.lake.requested_work import MakeWork, RequestedWork
+from headwater.lake.requests import Requests
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -37,15 +44,30 @@ def main(argv: list[str]) -> int:
     options = arguments(argv)
 
     def write(running: Job) -> None:
-        def changes(contract: Contract) -> CommitNext:
-            topic = f"{options.topic_prefix}.{contract.source.table}"
-            landing = Landing(running.services.s3, options.landing, topic)
-            return LandedChanges(running.writer(contract), landing).commit_next
-
-        work = {contract.table: partial(changes, contract) for contract in running.contracts}
+        work = {contract.table: partial(table_work, running, contract, options) for contract in running.contracts}
         running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
 
     return job.main("headwater write_hudi", options.contract, options, write)
+
+
+def table_work(running: Job, contract: Contract, options: argparse.Namespace) -> CommitNext:
+    """What commits a table's changes, and does between them what operators ask for: quarantined records are replayed
+    (``headwater quarantine``), columns filled from ``_rest`` (``headwater fill``)."""
+    writer = running.writer(contract)
+    topic = f"{options.topic_prefix}.{contract.source.table}"
+    landed = LandedChanges(writer, Landing(running.services.s3, options.landing, topic))
+    requests = Requests(running.services.s3, options.lake, contract.table)
+    kinds: dict[str, MakeWork] = {
+        REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
+        FILL: Fill(writer, rest_form).work,
+    }
+    requested = RequestedWork(writer, requests, kinds)
+
+    def commit_next() -> bool:
+        worked = landed.commit_next()
+        return requested.commit_next() or worked
+
+    return commit_next
 
 
 if __name__ == "__main__":

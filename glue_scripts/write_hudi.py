@@ -2,8 +2,9 @@
 
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
-both hand the same columns to the same functions of ``headwater.lake``. Table exports that ``headwater backfill`` asks
-for are loaded in between. A table that fails rests and begins anew, while the others go on.
+both hand the same columns to the same functions of ``headwater.lake``. What operators ask for is done in between: table
+exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``), columns filled
+from ``_rest`` (``headwater fill``). A table that fails rests and begins anew, while the others go on.
 """
 
 from __future__ import annotations
@@ -24,24 +25,31 @@ from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.lake import job
 from headwater.lake.backfill import Backfill
-from headwater.lake.backfill_requests import BackfillRequests
-from headwater.lake.idle_pause import EXPORTS_PAUSE, IdlePause
+from headwater.lake.backfill_requests import BACKFILL
+from headwater.lake.dynamodb_decoder import kept_decoder, rest_form
+from headwater.lake.fill import Fill
+from headwater.lake.fill_requests import FILL
+from headwater.lake.idle_pause import REQUESTS_PAUSE, IdlePause
 from headwater.lake.job import CommitNext, Job
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
+from headwater.lake.replay import Replay
+from headwater.lake.replay_requests import REPLAY
+from headwater.lake.requested_work import MakeWork, RequestedWork
+from headwater.lake.requests import Requests
 from headwater.lake.streamed_changes import StreamedChanges
 
 
 class TableWork(NamedTuple):
-    """What the job does for one lake table: its changes, its exports, and the arguments that are bound to it."""
+    """What the job does for one lake table: its changes, what is asked for, and the arguments that are bound to it."""
 
     table: str
     changes: StreamedChanges
-    backfill: Backfill
+    requested: RequestedWork
     stream_arn: str
     checkpoint: str | None
 
 
-MakeWork = Mapping[str, Callable[[], TableWork]]
+MakeTableWork = Mapping[str, Callable[[], TableWork]]
 """What makes the work of each lake table, in the thread that does it."""
 _BATCH_SECONDS = 600.0
 """How long a batch may take to end when the run ends."""
@@ -90,8 +98,8 @@ def main(argv: list[str]) -> int:
 
 
 def write(running: Job, options: argparse.Namespace) -> None:
-    """Follow the streams, and load exports between their commits, until the job is told to stop. Raises UserError where
-    the arguments do not name the tables of the contracts."""
+    """Follow the streams, and do what is asked for between their commits, until the job is told to stop. Raises
+    UserError where the arguments do not name the tables of the contracts."""
     check_tables([contract.table for contract in running.contracts], options)
     work = {contract.table: partial(_table_work, running, contract, options) for contract in running.contracts}
     if options.source == "api":
@@ -105,11 +113,16 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
     if options.starting_position == TRIM_HORIZON:
         writer.note_streaming_start()
     source_table = options.source_table[contract.table]
-    requests = BackfillRequests(running.services.s3, options.lake, contract.table)
+    requests = Requests(running.services.s3, options.lake, contract.table)
+    kinds: dict[str, MakeWork] = {
+        BACKFILL: Backfill(writer, source_table).work,
+        REPLAY: Replay(writer, partial(kept_decoder, contract, source_table)).work,
+        FILL: Fill(writer, rest_form).work,
+    }
     return TableWork(
         contract.table,
         StreamedChanges(writer, source_table),
-        Backfill(writer, requests, source_table),
+        RequestedWork(writer, requests, kinds),
         options.stream_arn[contract.table],
         options.checkpoint.get(contract.table),
     )
@@ -126,7 +139,7 @@ def check_tables(tables: list[str], options: argparse.Namespace) -> None:
             raise UserError(f"{argument}: found {found}, expected a value for each of {', '.join(tables)}")
 
 
-def follow_api(running: Job, work: MakeWork, options: argparse.Namespace) -> None:
+def follow_api(running: Job, work: MakeTableWork, options: argparse.Namespace) -> None:
     """Follow the streams through the Kinesis API."""
     pause = min(options.window_seconds, 1.0)
     running.run(
@@ -142,7 +155,7 @@ def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse
     def commit_next() -> bool:
         began = time.monotonic()
         worked = table.changes.commit_read(stream)
-        worked = table.backfill.commit_next() or worked
+        worked = table.requested.commit_next() or worked
         if worked and not options.once:
             running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
         return worked
@@ -150,7 +163,7 @@ def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse
     return commit_next
 
 
-def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> None:
+def follow_glue(running: Job, work: MakeTableWork, options: argparse.Namespace) -> None:
     """Follow the streams with Glue's Kinesis source."""
     from awsglue.context import GlueContext
 
@@ -177,10 +190,10 @@ def follow_glue(running: Job, work: MakeWork, options: argparse.Namespace) -> No
 
 
 def follow(
-    running: Job, work: MakeWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
+    running: Job, work: MakeTableWork, records: Callable[[TableWork], DataFrame], options: argparse.Namespace
 ) -> None:
-    """Follow each table's streaming DataFrame of records by micro-batches, with exports loaded beside it. After a
-    failure of its query, or of an export, a table gets a new query, as ``Job.run`` says."""
+    """Follow each table's streaming DataFrame of records by micro-batches, with what is asked for beside it. After a
+    failure of its query, or of what was asked for, a table gets a new query, as ``Job.run`` says."""
     queries: dict[str, _TableQuery] = {}
 
     def commits(name: str, make: Callable[[], TableWork]) -> CommitNext:
@@ -197,14 +210,14 @@ def follow(
                 query.check()
                 if not options.once:
                     running.stop.set()
-            return table.backfill.commit_next()
+            return table.requested.commit_next()
 
         return commit_next
 
     try:
         running.run(
             {table: partial(commits, table, make) for table, make in work.items()},
-            EXPORTS_PAUSE,
+            REQUESTS_PAUSE,
             lambda table: queries[table].waits(),
         )
     finally:

@@ -15,7 +15,7 @@ from constructs import Construct
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment import Environment
-from headwater.lake.failures import SOURCE
+from headwater.lake.failures import event_source
 from headwater.lake.metrics import NAMESPACE
 from headwater.packaging import python_archives
 from stacks.assets import Assets, grant_fetch
@@ -84,7 +84,7 @@ class EmrStack(HeadwaterStack):
         lake.grant_read_catalog(self.node_role)
         lake.grant_create_default_database(self.node_role)
         self.grant_put_metrics(self.node_role, NAMESPACE)
-        self.grant_put_events(self.node_role, SOURCE)
+        self.grant_put_events(self.node_role, event_source(lake.database))
         lake.grant_write_logs(self.node_role, _LOGS_PREFIX)
 
         primary, core, service = self._security_groups()

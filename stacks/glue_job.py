@@ -19,7 +19,7 @@ from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions import spark_settings
 from headwater.definitions.dynamodb_table import table_name
 from headwater.deployment.environment import Environment
-from headwater.lake.failures import SOURCE
+from headwater.lake.failures import event_source
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack
@@ -186,10 +186,10 @@ class GlueJobStack(HeadwaterStack):
         for contract in contracts:
             self._key_value.grant_read_stream(role, contract)
             self._lake.grant_keep_checkpoint(role, contract)
-            self._lake.grant_backfill(role, contract)
+        self._lake.grant_read_exports(role)
         self._lake.grant_write_tables(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
-        self.grant_put_events(role, SOURCE)
+        self.grant_put_events(role, event_source(self._lake.database))
         # Glue encrypts a job's bookmark with the key.
         self._key.grant(role, "kms:Decrypt", "kms:Encrypt", "kms:GenerateDataKey")
         return role

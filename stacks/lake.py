@@ -94,11 +94,14 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.landing, _READ, f"{LANDING_PREFIX}/*")
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
-        """Let a writer write these tables, with their leases and quarantines, and register their partitions."""
+        """Let a writer write these tables, with their leases and quarantines, register their partitions, and read and
+        answer requests."""
         for contract in contracts:
             self._grant_folder(grantee, f"{LAKE_PREFIX}/{contract.table}")
             lease, quarantine = f"_leases/{contract.table}.json", f"_quarantine/{contract.table}/*"
             self._grant_objects(grantee, self.lake, _WRITE, f"{LAKE_PREFIX}/{lease}", f"{LAKE_PREFIX}/{quarantine}")
+            requests = f"{LAKE_PREFIX}/_requests/{contract.table}/*"
+            self._grant_objects(grantee, self.lake, ("GetObject", "PutObject"), requests)
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["glue:GetTable", "glue:BatchCreatePartition"],
@@ -109,11 +112,8 @@ class LakeStack(HeadwaterStack):
         """Let a streaming job keep its position in a table's source."""
         self._grant_folder(grantee, f"{_CHECKPOINT_PREFIX}/{contract.table}")
 
-    def grant_backfill(self, grantee: iam.IGrantable, contract: Contract) -> None:
-        """Let a job read the requests for a table's backfill, answer them, and read the exports that they name."""
-        self._grant_objects(
-            grantee, self.lake, ("GetObject", "PutObject"), f"{LAKE_PREFIX}/_backfill/{contract.table}/*"
-        )
+    def grant_read_exports(self, grantee: iam.IGrantable) -> None:
+        """Let a job read the exports that requests for backfills name."""
         self._grant_objects(grantee, self.lake, _READ, f"{_EXPORT_PREFIX}/*")
 
     def grant_read_tables(self, grantee: iam.IGrantable) -> None:

@@ -20,7 +20,7 @@ from headwater.contract.model import Contract
 from headwater.definitions.connectors import CaptureSettings, sink_group, sink_name, source_name, table_topics
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
-from headwater.lake.failures import FAILING, RECOVERED, SOURCE
+from headwater.lake.failures import FAILING, RECOVERED, event_source
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack
 from stacks.database_content import DatabaseContentStack
@@ -140,7 +140,7 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "Quarantined records",
             {f"quarantine-{table}": of(table, metrics.QUARANTINED, "Sum", 5 * _MINUTE) for table in tables},
-            "Records could not be decoded; see the table's folder below _quarantine",
+            "Records could not be decoded: headwater quarantine (docs/how-to/quarantine.md)",
             _Limit(settings.quarantined_records, of_periods=1),
         )
         self._graph(
@@ -170,7 +170,7 @@ class MonitoringStack(HeadwaterStack):
             events.Rule(
                 self,
                 kind.replace(" ", ""),
-                event_pattern=events.EventPattern(source=[SOURCE], detail_type=[kind], detail={"database": [database]}),
+                event_pattern=events.EventPattern(source=[event_source(database)], detail_type=[kind]),
                 targets=[targets.SnsTopic(self.topic, message=events.RuleTargetInput.from_text(text))],
             )
 

@@ -10,6 +10,8 @@ VERBS = (
     "verify",
     "backfill",
     "contract",
+    "quarantine",
+    "fill",
     "db",
     "bench",
     "assets",

@@ -13,7 +13,7 @@ from headwater.deployment import price_lists, region_prices
 from headwater.deployment.region_prices import RegionPrices
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
-from headwater.lake.idle_pause import EXPORTS_PAUSE, FIRST_PAUSE_SECONDS, IdlePause
+from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
 from headwater.yaml_files import read_yaml
 
 ASSUMPTIONS = Path(__file__).with_name("cost_assumptions.yaml")
@@ -315,9 +315,9 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     topics = [topic.properties for topic in deployment.resources("AWS::MSK::Topic")]
     partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] in landed]
     gap = max([use("commit_seconds"), *flushed])
-    # A look lists the partitions of the table's topic, and then the objects of each.
-    listings = tables * _looks(pause, gap, use) * (1 + max(partitions, default=1))
-    yield "looks for landing objects", listings / 1e6, "s3_million_writes"
+    # A look lists the partitions of the table's topic, then the objects of each, and then the requests.
+    listings = tables * _looks(pause, gap, use) * (2 + max(partitions, default=1))
+    yield "looks for landing objects and requests", listings / 1e6, "s3_million_writes"
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
     yield from _commits(tables, gap, use)
 
@@ -339,7 +339,7 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
     yield "workers", HOURS * _DPUS[worker] * int(job.properties["NumberOfWorkers"]), "dpu_hour"
     tables = len(str(job.properties["DefaultArguments"]["--source-table"]).split(","))
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
-    yield "looks for table exports", tables * HOURS * 3600 / EXPORTS_PAUSE.longest / 1e6, "s3_million_writes"
+    yield "looks for requests", tables * HOURS * 3600 / REQUESTS_PAUSE.longest / 1e6, "s3_million_writes"
     gap = max(use("commit_seconds"), float(job.properties["DefaultArguments"]["--window-seconds"]))
     yield from _commits(tables, gap, use)
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import json
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from headwater.contract.model import DROP, QUARANTINE, Column, Contract
+from headwater.contract.model import DROP, KEEP, QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.exact_values import (
@@ -24,6 +26,8 @@ from headwater.lake.exact_values import (
     parse_json,
     reason_of,
 )
+from headwater.lake.quarantine import batch_of
+from headwater.lake.rest_values import Read, RestForm, RowRest, nested
 
 _AFTER_SNAPSHOTS = 10**20 - 1
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
@@ -246,6 +250,13 @@ class PostgresDecoder:
     def _row(
         self, image: Mapping[str, Any], tail: tuple[Any, ...], unknown: Sequence[str], *, queried: bool
     ) -> tuple[Any, ...]:
+        reading = self._read(image, unknown, queried=queried)
+        self._check_identity(image, reading, unknown)
+        if reading.unfit and self._refuses:
+            raise BadRecord("; ".join(reading.unfit.values()))
+        return self._finish(reading.values, tail, deleted=False, rest=self._rest_of(reading), unfit=reading.unfit)
+
+    def _read(self, image: Mapping[str, Any], unknown: Sequence[str], *, queried: bool) -> _Reading:
         reading = _Reading(len(self._contract.columns))
         for name in image.keys() - self._known:
             if name not in unknown:
@@ -270,11 +281,26 @@ class PostgresDecoder:
                 inside.read(document, reading)
         for source in unknown:
             reading.lose(self._columns_of.get(source, [source]), source)
-        self._check_identity(image, reading, unknown)
-        if reading.unfit and self._refuses:
-            raise BadRecord("; ".join(reading.unfit.values()))
-        rest = reading.refused() if self._drops else reading.rest
-        return self._finish(reading.values, tail, deleted=False, rest=rest, unfit=reading.unfit)
+        return reading
+
+    def read_entries(self, entries: Mapping[tuple[str, ...], Any], *, queried: bool, refused: Collection[str]) -> Read:
+        """Read what stands in ``_rest`` by its path; ``queried`` where the row comes of a snapshot. A JSON column is
+        there as its text, or, where one of its columns is among the ``refused``, as what the text says."""
+        image = {}
+        for source, value in nested(entries, lambda inner: inner).items():
+            if source not in self._inside:
+                # A number that is no decimal comes as a float.
+                image[source] = json.loads(dump_json(value))
+            elif isinstance(value, str) and not set(refused) & set(self._inside[source].columns):
+                image[source] = value
+            else:
+                image[source] = dump_json(value)
+        reading = self._read(image, (), queried=queried)
+        names = [column.name for column in self._contract.columns]
+        return Read(dict(zip(names, reading.values, strict=True)), self._rest_of(reading), reading.unfit)
+
+    def _rest_of(self, reading: _Reading) -> dict[str, Any]:
+        return reading.refused() if self._drops else reading.rest
 
     def _check_identity(self, image: Mapping[str, Any], reading: _Reading, unknown: Sequence[str]) -> None:
         """Take a value that cannot be a partition for one that does not fit. Raises BadRecord where the image
@@ -471,8 +497,8 @@ def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
 
 
 def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> Iterator[tuple[Any, ...]]:
-    """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; the
-    raw line of a bad record is kept as it is."""
+    """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; a bad
+    record is kept as the line's JSON with that pair's first as ``source``."""
     for where, line in lines:
         try:
             record = json.loads(line)
@@ -486,9 +512,40 @@ def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> 
         except BadRecord as bad:
             for row in bad.buried:
                 yield row + ROW_TAGS
-            yield without_row(decoder.width, bad.floor, str(bad), decoder.kept(line))
+            kept = {**json.loads(decoder.kept(line)), "source": where}
+            yield without_row(decoder.width, bad.floor, str(bad), json.dumps(kept))
             continue
         for row in decoded.rows:
             yield row + ROW_TAGS
         if decoded.floor is not None:
             yield without_row(decoder.width, decoded.floor)
+
+
+def kept_decoder(contract: Contract, epoch: int) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+    """What decodes a record that ``decode_lines`` kept, read in that epoch, in a quarantine object of that name."""
+    decoder = PostgresDecoder(contract, epoch)
+
+    def decode(record: Any, name: str) -> Iterator[tuple[Any, ...]]:
+        # Releases before 0.2.0 did not keep the source with each record.
+        return decode_lines(iter([(record.get("source") or _source_of(name), json.dumps(record))]), decoder)
+
+    return decode
+
+
+def _source_of(name: str) -> str:
+    """The ``topic/partition`` that the batch of a quarantine object begins with, as ``landed_changes`` names it."""
+    topic, _, partition = batch_of(name).rpartition("-")[0].rpartition("-")
+    return f"{topic}/{partition}"
+
+
+def rest_form(contract: Contract) -> RestForm:
+    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+
+    @functools.cache
+    def decoder(columns: tuple[Column, ...]) -> PostgresDecoder:
+        return PostgresDecoder(replace(contract, columns=columns, key=(), partition_by=(), on_unfit=KEEP))
+
+    def read(columns: tuple[Column, ...], entries: Mapping[tuple[str, ...], Any], row: RowRest) -> Read:
+        return decoder(columns).read_entries(entries, queried=row.op == "r", refused=row.unfit)
+
+    return RestForm(parse_json, dump_json, read)

@@ -13,14 +13,15 @@ import datetime as dt
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from json.encoder import encode_basestring
 from typing import Any
 
 import msgspec
 from msgspec import Raw
 
-from headwater.contract.model import DROP, QUARANTINE, Contract
+from headwater.contract.model import DROP, QUARANTINE, UNKNOWN_MONTH, Column, Contract
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
 from headwater.lake.dynamodb_values import (
     DEFECTS,
@@ -39,6 +40,7 @@ from headwater.lake.dynamodb_values import (
 )
 from headwater.lake.exact_values import Unfit, dotted, unfit
 from headwater.lake.left_out import LeftOut
+from headwater.lake.rest_values import Read, RestForm, RowRest, nested
 
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
 _MICROS = {"MILLISECOND": 1000, "MICROSECOND": 1}
@@ -445,9 +447,79 @@ def decode_records(
 
 
 def _kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
-    document: dict[str, str | None] = {"sequence": sequence, "position": position}
+    return json.dumps({"sequence": sequence, "position": position, **_text("data", data)})
+
+
+def kept_decoder(contract: Contract, table: str, epoch: int) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+    """What decodes a record that ``decode_records`` kept, or an item of an export that ``dynamodb_export`` did, read in
+    that epoch. ``table`` is the DynamoDB table's name."""
+    decoder = DynamoDecoder(contract, epoch, table)
+
+    def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
+        if "exported_at" in record:
+            return decode_item(_content(record, "item"), record["exported_at"], record["position"], decoder)
+        return decode_records(iter([(_content(record, "data"), record["sequence"], record["position"])]), decoder)
+
+    return decode
+
+
+def decode_item(
+    line: str | bytes | None, time: int, position: str, decoder: DynamoDecoder
+) -> Iterator[tuple[Any, ...]]:
+    """A line of an export, as the state at ``time``, the export's, to rows of ``columns_tagged``. A bad one is kept as
+    JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays it."""
     try:
-        document["data"] = data.decode("utf-8") if isinstance(data, bytes) else data
+        decoded = decoder.item(line or b"", time, position)
+    except BadRecord as bad:
+        document: dict[str, Any] = {"exported_at": time, "position": position, **_text("item", decoder.kept(line))}
+        yield without_row(decoder.width, reason=str(bad), raw=json.dumps(document, ensure_ascii=False))
+        return
+    for row in decoded.rows:
+        yield row + ROW_TAGS
+
+
+def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:
+    """Bytes as JSON keeps them, under a name that tells how."""
+    try:
+        return {name: content.decode("utf-8") if isinstance(content, bytes) else content}
     except UnicodeDecodeError:
-        document["data_base64"] = base64.b64encode(data).decode("ascii")  # type: ignore[arg-type]
-    return json.dumps(document)
+        return {f"{name}_base64": base64.b64encode(content).decode("ascii")}  # type: ignore[arg-type]
+
+
+def _content(record: Mapping[str, Any], name: str) -> str | bytes | None:
+    """What ``_text`` kept."""
+    encoded = record.get(f"{name}_base64")
+    content: str | None = record.get(name)
+    return content if encoded is None else base64.b64decode(encoded)
+
+
+# --- What stands in _rest ---------------------------------------------------------------------------------------------
+
+
+def rest_form(contract: Contract) -> RestForm:
+    """How values of the contract's source stand in ``_rest``, for ``rest_values``."""
+
+    @functools.cache
+    def reader(columns: tuple[Column, ...]) -> _Columns:
+        return _Columns(replace(contract, columns=columns, key=(), partition_by=()))
+
+    def read(columns: tuple[Column, ...], entries: Mapping[tuple[str, ...], Any], row: RowRest) -> Read:
+        values, rest, unfit_columns = reader(columns).read(nested(entries, _map_of))
+        absent = {column.name: UNKNOWN_MONTH for column in columns if column.transform == "month"}
+        named = {column.name: value for column, value in zip(columns, values, strict=True)}
+        given = {name: value for name, value in named.items() if value is not None and value != absent.get(name)}
+        return Read(given, {} if rest is None else _split(rest), unfit_columns)
+
+    return RestForm(_split, _join, read)
+
+
+_split = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _join(entries: Mapping[str, Any]) -> str:
+    return "{" + ",".join(f"{encode_basestring(name)}:{bytes(raw).decode()}" for name, raw in entries.items()) + "}"
+
+
+def _map_of(attributes: dict[str, Any]) -> Raw:
+    """A map's text in DynamoDB's JSON."""
+    return Raw(f'{{"M":{_join(attributes)}}}'.encode())

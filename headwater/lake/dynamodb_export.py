@@ -12,7 +12,6 @@ import contextlib
 import datetime as dt
 import gzip
 import hashlib
-import json
 import re
 import tempfile
 import zlib
@@ -24,8 +23,7 @@ import msgspec
 from botocore.exceptions import ClientError
 
 from headwater.errors import UserError
-from headwater.lake.changes import ROW_TAGS, BadRecord, without_row
-from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_item
 from headwater.lake.s3_uri import object_uri, split_uri
 
 _SUMMARY = "manifest-summary.json"
@@ -130,27 +128,12 @@ def decode_items(
     files: Iterator[DataFile], decoder: DynamoDecoder, export_id: str, time: int, s3: Any
 ) -> Iterator[tuple[Any, ...]]:
     """The items of data files to rows of ``columns_tagged``, as the state at ``time``, the export's. ``_position`` is
-    ``export/file/line``, lines from 0; ``_raw`` of a bad item is a JSON object of the line and what replays it."""
+    ``export/file/line``, lines from 0."""
     for file in files:
         with _download(file, s3) as body:
             for number, line in enumerate(_lines(body)):
                 position = f"{export_id}/{file.name}/{number}"
-                try:
-                    decoded = decoder.item(line, time, position)
-                except BadRecord as bad:
-                    yield without_row(decoder.width, reason=str(bad), raw=_raw(decoder.kept(line), time, position))
-                    continue
-                for row in decoded.rows:
-                    yield row + ROW_TAGS
-
-
-def _raw(line: str | bytes | None, time: int, position: str) -> str:
-    document: dict[str, Any] = {"exported_at": time, "position": position}
-    try:
-        document["item"] = line.decode("utf-8") if isinstance(line, bytes) else line
-    except UnicodeDecodeError:
-        document["item_base64"] = base64.b64encode(line).decode("ascii")  # type: ignore[arg-type]
-    return json.dumps(document, ensure_ascii=False)
+                yield from decode_item(line, time, position, decoder)
 
 
 def _lines(body: IO[bytes]) -> Iterator[bytes]:

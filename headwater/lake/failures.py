@@ -18,12 +18,15 @@ _LASTING = (UserError, LandingGap, ProgressMissing, ShardGone, TooManyBadRecords
 _TRIES = 3
 """A failure that may pass, and has come so often in a row, does not."""
 
-SOURCE = "headwater.writer"
-"""The source of the events in EventBridge."""
 FAILING = "Table Failing"
 RECOVERED = "Table Recovered"
 _DETAIL_CHARACTERS = 4000
 """How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
+
+
+def event_source(database: str) -> str:
+    """The source, in EventBridge, of the events of the writers of a Glue database; it tells environments apart."""
+    return f"{database}.writer"
 
 
 def passes(error: BaseException) -> bool:
@@ -93,11 +96,11 @@ class EventBridgeReport:
             self._send(RECOVERED, event["table"], {})
 
     def _send(self, kind: str, table: str, event: dict[str, Any]) -> None:
-        detail: dict[str, Any] = {"database": self._database, "table": table}
+        detail: dict[str, Any] = {"table": table}
         for name in ("error", "message", "next_step"):
             if name in event:
                 detail[name] = _plain(event[name])
-        entry = {"Source": SOURCE, "DetailType": kind, "Detail": json.dumps(detail)}
+        entry = {"Source": event_source(self._database), "DetailType": kind, "Detail": json.dumps(detail)}
         try:
             answer = self._events.put_events(Entries=[entry])
             refused = answer["Entries"][0].get("ErrorMessage") if answer["FailedEntryCount"] else None

@@ -26,5 +26,5 @@ class IdlePause:
         return min(pause, self.longest)
 
 
-EXPORTS_PAUSE = IdlePause(first=5.0, longest=30.0)
-"""The pause of the Glue job between two looks for table exports to load, in which it also sees a stream's failure."""
+REQUESTS_PAUSE = IdlePause(first=5.0, longest=30.0)
+"""The pause of the Glue job between two looks for requests, in which it also sees a stream's failure."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable
@@ -21,11 +22,14 @@ from headwater.lake.late_changes import buried, latest
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
 from headwater.lake.progress import Progress
-from headwater.lake.quarantine import TooManyBadRecords
+from headwater.lake.quarantine import BadEntry, Quarantine, TooManyBadRecords
 from headwater.lake.table import Commit, HudiTable
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
+_Review = Callable[[DataFrame, Row], None]
+"""Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
+_IS_ROW, _IS_BAD = "_order IS NOT NULL", "_reason IS NOT NULL"
 _RAISE_EPOCH = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
     POSTGRESQL: "Raise emr.epoch in the environment's file, and let the source connector take a new snapshot.",
@@ -138,16 +142,58 @@ class TableWriter:
         last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
         object begins with ``name``. Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the
         progress are then as before."""
+
+        def review(batch: DataFrame, counted: Row) -> None:
+            self._check_unfit(batch, counted["live_rows"], counted["unfit_rows"])
+            if counted["bad"]:
+                self._put_aside(batch.filter(_IS_BAD), name, counted["records"], counted["bad"])
+
+        self._persisted(batch, review, advance)
+
+    def replay(self, batch: DataFrame) -> list[tuple[str, str]]:
+        """Commit a batch of quarantined records as ``commit`` does, whatever share of it is bad, and return
+        ``_reason`` and ``_raw`` of its bad ones, which are not quarantined. The progress stays as it is."""
+        bad: list[tuple[str, str]] = []
+
+        def review(batch: DataFrame, counted: Row) -> None:
+            if counted["bad"]:
+                shown = batch.filter(_IS_BAD).select("_reason", "_raw")
+                bad.extend((row["_reason"], row["_raw"]) for row in shown.collect())
+
+        self._persisted(batch, review, lambda last: last, timed=False)
+        return bad
+
+    @property
+    def has_rows(self) -> bool:
+        """Whether the table has a commit."""
+        return self._has_rows
+
+    def read(self) -> DataFrame:
+        """The table's newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
+        return self._table.read()
+
+    def rewrite(self, batch: DataFrame) -> int:
+        """Commit rows of the table in another form, and return their number; the progress stays as it is."""
+        return int(self._persisted(batch, lambda batch, counted: None, lambda last: last, timed=False)["rows"])
+
+    def _persisted(self, batch: DataFrame, review: _Review, advance: Advance, *, timed: bool = True) -> Row:
+        """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
+        fresh the table is."""
         with self._committing:
             started = time.time()
             batch = batch.persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                self._commit(batch, name, advance, started)
+                counted = self._counted(batch)
+                review(batch, counted)
+                commit = self._commit(batch, counted, advance)
+                if commit is not None:
+                    self._done(commit, counted, started, counted["oldest"] if timed else None)
+                return counted
             finally:
                 batch.unpersist()
 
-    def _commit(self, batch: DataFrame, name: str, advance: Advance, started: float) -> None:
-        is_row, is_bad = F.col("_order").isNotNull(), F.col("_reason").isNotNull()
+    def _counted(self, batch: DataFrame) -> Row:
+        is_row, is_bad = F.expr(_IS_ROW), F.expr(_IS_BAD)
         is_live = is_row & ~F.col("_deleted")
         (counted,) = batch.agg(
             F.count(F.when(is_row, 1)).alias("rows"),
@@ -160,17 +206,18 @@ class TableWriter:
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
         ).collect()
-        self._check_unfit(batch, counted["live_rows"], counted["unfit_rows"])
-        if counted["bad"]:
-            self._put_aside(batch.filter(is_bad), name, counted["records"], counted["bad"])
+        return counted
+
+    def _commit(self, batch: DataFrame, counted: Row, advance: Advance) -> Commit | None:
+        """Commit a batch's rows and its progress; None where there is nothing to commit."""
         floor = max(self.progress.floor, counted["floor"] or "")
         progress = replace(advance(self.progress), floor=floor)
         if not counted["rows"] and replace(progress, since=self.progress.since) == self.progress:
             # Nothing is applied and nothing is read on: a commit would only make files, and the table before its time.
             self._progress = progress
-            return
+            return None
         names = [name for name, _ in self.contract.lake_columns()]
-        rows = batch.filter(is_row).select(names)
+        rows = batch.filter(_IS_ROW).select(names)
         if floor > self.progress.floor and self._has_rows:
             alive = (F.col("_order") < floor) & ~F.col("_deleted")
             rows = rows.unionByName(self._table.read().filter(alive))
@@ -180,7 +227,7 @@ class TableWriter:
         commit = write(rows, progress)
         self._progress = progress
         self._has_rows = True
-        self._done(commit, counted, started)
+        return commit
 
     def _check_unfit(self, batch: DataFrame, rows: int, count: int) -> None:
         """Raise TooManyBadRecords where so many rows lack a value that the contract must be wrong."""
@@ -200,16 +247,16 @@ class TableWriter:
         refused = quarantine.exceeds(*share)
         shown = bad.select("_reason", "_raw")
         sample = shown.limit(quarantine.SAMPLE) if refused else shown
-        contents = [(row["_reason"], row["_raw"]) for row in sample.collect()]
+        read_in = {"epoch": self.settings.epoch, "order_version": order_version(self.contract)}
+        entries = [BadEntry(row["_reason"], json.loads(row["_raw"]), **read_in) for row in sample.collect()]
         table = self.contract.table
-        stored = quarantine.store(
-            self.services.s3, self.settings.quarantine, table, name + ("-refused" if refused else ""), contents
-        )
+        aside = Quarantine(self.services.s3, self.settings.quarantine, table)
+        stored = aside.address(aside.store(name, entries, refused=refused))
         if refused:
             raise quarantine.refusal(table, *share, sample=stored)
         self.services.report({"event": "quarantine", "table": table, "records": count, "object": stored})
 
-    def _done(self, commit: Commit, counted: Row, started: float) -> None:
+    def _done(self, commit: Commit, counted: Row, started: float, oldest: float | None) -> None:
         completed = time.time()
         registered = self.services.catalog.register(self.contract.table, commit.partitions)
         self.services.report(
@@ -218,7 +265,7 @@ class TableWriter:
                 "table": self.contract.table,
                 "instant": commit.instant,
                 "completed_at": completed,
-                "oldest_source_at": counted["oldest"],
+                "oldest_source_at": oldest,
                 "changes": counted["rows"],
                 "unfit": counted["unfit_values"] or 0,
                 "cursor": commit.progress.cursor,

@@ -33,7 +33,7 @@ _merge_shards = models.Stream.merge_shards
 _get_records = models.KinesisBackend.get_records
 _update_secret_version_stage = SecretsManagerBackend.update_secret_version_stage
 _list_of_moto_modules = backends.list_of_moto_modules
-_parse_to_aware_datetime = serialize.parse_to_aware_datetime
+_parse_to_aware_datetime = serialize.parse_to_aware_datetime  # type: ignore[attr-defined]
 
 
 def mend() -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import itertools
 import json
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -14,11 +17,14 @@ from pyspark.sql import SparkSession
 
 from headwater.contract.reading import parse_contract
 from headwater.lake.backfill import Backfill
-from headwater.lake.backfill_requests import BackfillRequest, BackfillRequests, BackfillStatus
 from headwater.lake.catalog import Catalog
 from headwater.lake.decoded_frame import decoded_frame, spread
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
+from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
+from headwater.lake.job import Job
 from headwater.lake.progress import Progress
+from headwater.lake.replay import Replay
+from headwater.lake.requested_work import MakeWork, RequestedWork
+from headwater.lake.requests import Request, Requests, Status
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
@@ -85,11 +91,11 @@ class Accounts:
     ) -> None:
         self.s3 = aws.client("s3")
         self.lake = f"s3://{bucket}/{prefix}/lake"
-        self.requests = BackfillRequests(self.s3, self.lake, "accounts")
+        self.requests = Requests(self.s3, self.lake, "accounts")
         self.events: list[dict[str, Any]] = []
         self.leases = Leases(self.s3, f"{self.lake}/_leases/accounts.json")
         self._spark = spark
-        self._contract = parse_contract(contract, "accounts.yaml")
+        self.contract = parse_contract(contract, "accounts.yaml")
         self._glue = aws.client("glue")
         self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
         self._prefix = prefix
@@ -111,13 +117,23 @@ class Accounts:
         """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
         job that starts at the stream's horizon knows at once when streaming began."""
         settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes)
-        table = HudiTable(self._spark, self._contract, self.lake, 2)
-        services = WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
+        table = HudiTable(self._spark, self.contract, self.lake, 2)
         self._epoch = epoch
-        self._writer = TableWriter(table, self.leases.take(), services, settings)
+        self._writer = TableWriter(table, self.leases.take(), self._services(), settings)
         if from_horizon:
             self._writer.note_streaming_start()
-        self._backfill = Backfill(self._writer, self.requests, SOURCE)
+        replay = Replay(self._writer, partial(kept_decoder, self.contract, SOURCE))
+        kinds: dict[str, MakeWork] = {"backfill": Backfill(self._writer, SOURCE).work, "replay": replay.work}
+        self._requested = RequestedWork(self._writer, self.requests, kinds)
+
+    def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:
+        """A new job of the table for the shipped script."""
+        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch)
+        leases: Any = self.leases
+        return Job([self.contract], leases, self._spark, self._services(), settings, options, threading.Event())
+
+    def _services(self) -> WriterServices:
+        return WriterServices(self.s3, Catalog(self._glue, self._database), self.events.append)
 
     def changes(self) -> StreamedChanges:
         """What the job hands its stream's records to."""
@@ -136,10 +152,10 @@ class Accounts:
     def stream(self, *changes: str, since: int | None = None) -> None:
         """Commit changes as the stream's; ``since`` is when streaming began, where the job notes that with this
         commit."""
-        decoder = DynamoDecoder(self._contract, self._epoch, SOURCE)
+        decoder = DynamoDecoder(self.contract, self._epoch, SOURCE)
         records = [(data, f"{next(self._sequence):056d}", "shard/0") for data in changes]
         rows = spread(self._spark, list(decode_records(iter(records), decoder)), 1)
-        batch = decoded_frame(self._spark, self._contract, rows)
+        batch = decoded_frame(self._spark, self.contract, rows)
         self._writer.commit(batch, "stream", lambda last: last if since is None else replace(last, since=since))
 
     def export(self, time: int, *files: Sequence[Item], arn: str = ARN) -> str:
@@ -150,27 +166,27 @@ class Accounts:
     def ask(self, uri: str) -> str:
         """Request an export, and return its id."""
         export_id = uri.rpartition("/")[2]
-        self.requests.put(export_id, BackfillRequest(uri, f"token {next(self._tokens)}"))
+        self.requests.put(f"backfill/{export_id}", Request(f"token {next(self._tokens)}", {"export": uri}))
         return export_id
 
     def commit_next(self) -> bool:
-        """Let the job commit the next data files of what was asked of it, and say whether there were any."""
-        return self._backfill.commit_next()
+        """Let the job commit the next part of what was asked of it, and say whether there was any."""
+        return self._requested.commit_next()
 
     def drain(self) -> None:
         """Let the job do all that was asked of it."""
         while self.commit_next():
             pass
 
-    def load(self, uri: str) -> BackfillStatus:
+    def load(self, uri: str) -> Status:
         """Request an export, drain, and return the job's answer."""
         export_id = self.ask(uri)
         self.drain()
         return self.status(export_id)
 
-    def status(self, export_id: str) -> BackfillStatus:
-        """The job's answer to a request."""
-        status = self.requests.status(export_id)
+    def status(self, export_id: str) -> Status:
+        """The job's answer to the request of an export."""
+        status = self.requests.status(f"backfill/{export_id}")
         assert status is not None, "the job has not answered"
         return status
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import argparse
 import base64
 import gzip
 import itertools
 import json
+import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from decimal import Decimal
@@ -16,6 +18,7 @@ from pyspark.sql import SparkSession
 
 from headwater.contract.reading import parse_contract
 from headwater.lake.catalog import Catalog
+from headwater.lake.job import Job
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
@@ -81,7 +84,7 @@ class Leases:
         self._passed = 0.0
         self._held: Lease | None = None
 
-    def take(self) -> Lease:
+    def take(self, _table: str = "accounts") -> Lease:
         """The lease of a new writer."""
         if self._held is not None:
             self._held.release()
@@ -153,9 +156,17 @@ class Pipeline:
         """What a new writer process would hold: all that it knows comes from the lake. It takes the lease from the
         writer before, unless it is given one."""
         chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings)
-        services = WriterServices(self.s3, Catalog(self.glue, self.database), self.events.append)
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
-        return LandedChanges(TableWriter(self.table(), lease or self.leases.take(), services, chosen), landing)
+        return LandedChanges(TableWriter(self.table(), lease or self.leases.take(), self._services(), chosen), landing)
+
+    def job(self, options: argparse.Namespace) -> Job:
+        """A new job of the table for the shipped script."""
+        settings = WriterSettings(quarantine=f"{self.lake}/_quarantine")
+        leases: Any = self.leases
+        return Job([self.contract], leases, self.spark, self._services(), settings, options, threading.Event())
+
+    def _services(self) -> WriterServices:
+        return WriterServices(self.s3, Catalog(self.glue, self.database), self.events.append)
 
     def table(self) -> HudiTable:
         """The table as a writer opens it."""

@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.lake.backfill_requests import DONE, REFUSED, RUNNING
 from headwater.lake.dynamodb_export import Export
+from headwater.lake.requests import DONE, REFUSED, RUNNING
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import ARN, Accounts, change, item
 from tests.lake.pipeline import BUCKET
@@ -80,7 +80,7 @@ def test_what_was_deleted_before_during_or_after_an_export_stays_deleted(account
 def test_an_exported_item_is_a_row_of_the_export_s_time_and_place(accounts: Accounts) -> None:
     uri = accounts.export(AT, [{**item("a", balance="12.30"), "nick": {"SS": ["x"]}}])
     status = accounts.load(uri)
-    assert (status.state, status.files, status.files_done, status.items) == (DONE, 1, 1, 1)
+    assert (status.state, status.parts, status.parts_done, status.records) == (DONE, 1, 1, 1)
     (row, _) = accounts.stored()
     (file,) = Export.open(accounts.s3, uri).files
     assert row["_op"] == "r"
@@ -94,7 +94,7 @@ def test_a_stopped_job_goes_on_at_the_next_data_file(accounts: Accounts) -> None
     export_id = accounts.ask(accounts.export(AT, *([item(f"a{number}")] for number in range(4))))
     accounts.commit_next()
     accounts.commit_next()
-    assert (accounts.status(export_id).state, accounts.status(export_id).files_done) == (RUNNING, 2)
+    assert (accounts.status(export_id).state, accounts.status(export_id).parts_done) == (RUNNING, 2)
     accounts.start()
     accounts.drain()
     assert accounts.commits() == 1 + 4
@@ -106,7 +106,7 @@ def test_a_withdrawn_backfill_stops_and_goes_on_when_asked_for_again(accounts: A
     uri = accounts.export(AT, *([item(f"a{number}")] for number in range(3)))
     export_id = accounts.ask(uri)
     accounts.commit_next()
-    accounts.requests.delete(export_id)
+    accounts.requests.delete(f"backfill/{export_id}")
     assert not accounts.commit_next()
     assert len(accounts.alive()) == 1 + 1
     accounts.ask(uri)
@@ -121,7 +121,7 @@ def test_a_finished_export_is_answered_but_not_loaded_again(accounts: Accounts) 
     first = accounts.status(uri.rpartition("/")[2])
     accounts.start()
     again = accounts.load(uri)
-    assert (again.state, again.files_done, again.items) == (DONE, 2, 2)
+    assert (again.state, again.parts_done, again.records) == (DONE, 2, 2)
     assert again.token != first.token
     assert accounts.commits() == 1 + 2
 
@@ -184,7 +184,7 @@ def test_an_export_that_has_fewer_files_than_are_in_the_table_is_refused(account
 def test_small_data_files_share_a_commit(accounts: Accounts) -> None:
     accounts.start(batch_bytes=10**6)
     status = accounts.load(accounts.export(AT, [item("a")], [], [item("b")]))
-    assert (status.files_done, status.items) == (3, 2)
+    assert (status.parts_done, status.records) == (3, 2)
     assert accounts.commits() == 1 + 1
 
 
@@ -236,7 +236,7 @@ def test_a_damaged_data_file_is_refused_before_any_of_it_is_written(accounts: Ac
 
 def test_a_request_that_is_none_is_refused_and_stops_nobody(accounts: Accounts) -> None:
     folder = accounts.lake.removeprefix(f"s3://{BUCKET}/")
-    accounts.s3.put_object(Bucket=BUCKET, Key=f"{folder}/_backfill/accounts/00-junk.json", Body=b"[]")
+    accounts.s3.put_object(Bucket=BUCKET, Key=f"{folder}/_requests/accounts/backfill/00-junk.json", Body=b"[]")
     assert accounts.load(accounts.export(AT, [item("a")])).state == DONE
     assert accounts.status("00-junk").state == REFUSED
 
@@ -244,7 +244,7 @@ def test_a_request_that_is_none_is_refused_and_stops_nobody(accounts: Accounts) 
 def test_an_item_without_a_usable_key_is_quarantined_and_the_rest_is_loaded(accounts: Accounts) -> None:
     uri = accounts.export(AT, [item("a"), {**item("b"), "id": {"N": "1"}}, item("unfit", balance="1.234")])
     status = accounts.load(uri)
-    assert (status.state, status.items) == (DONE, 3)
+    assert (status.state, status.records) == (DONE, 3)
     assert accounts.alive() == [("a", "2024-01", "Ann"), FIRST, ("unfit", "2024-01", "Ann")]
     assert [row["_unfit"] for row in accounts.stored()] == [None, None, ["balance"]]
     (kept,) = quarantined(accounts)

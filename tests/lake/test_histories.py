@@ -29,9 +29,9 @@ from headwater.contract.model import Column
 from headwater.contract.reading import parse_contract
 from headwater.contract.types import Type, parse_type
 from headwater.lake import table
-from headwater.lake.backfill_requests import DONE
 from headwater.lake.catalog import Catalog
 from headwater.lake.landed_changes import LandedChanges
+from headwater.lake.requests import DONE
 from headwater.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts

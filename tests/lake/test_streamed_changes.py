@@ -162,7 +162,7 @@ def test_two_tables_in_one_job_go_on_from_checkpoints_of_their_own(two_tables: T
 
 @pytest.fixture
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headwater.lake.idle_pause.EXPORTS_PAUSE", IdlePause(0.1, 0.1))
+    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0.1, 0.1))
     monkeypatch.setattr("headwater.lake.job.PASSING_PAUSE", IdlePause(0.5, 0.5))
 
 

@@ -136,7 +136,8 @@ def test_rights_end_at_the_environment(every: Synthesized) -> None:
         if not set(statement.actions) <= _LOOKS_AT_CLUSTERS
         for resource in statement.resources
         if resource != "*" and not resource.startswith(shared) and not _is_of(environment, resource)
-        # A condition on the tag that names the environment confines a right as well.
-        if environment not in (value for keys in statement.conditions.values() for value in keys.values())
+        # A condition on a tag, or on a source of events, that names the environment confines a right as well.
+        if not {environment, f"headwater_{environment}.writer"}
+        & {str(value) for keys in statement.conditions.values() for value in keys.values()}
     )
     assert beyond == []

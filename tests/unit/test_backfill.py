@@ -13,16 +13,9 @@ from headwater.contract import model
 from headwater.contract.reading import read_contract
 from headwater.errors import UserError
 from headwater.lake import backfill_requests
-from headwater.lake.backfill_requests import (
-    DONE,
-    REFUSED,
-    RUNNING,
-    BackfillRequests,
-    BackfillStatus,
-    News,
-    ask,
-    withdraw,
-)
+from headwater.lake import requests as lake_requests
+from headwater.lake.backfill_requests import ask, request_id
+from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status, withdraw
 from headwater.paths import CONTRACTS
 from tests.table_export import write_export
 from tests.unit.conftest import BUCKET
@@ -43,8 +36,8 @@ def lake(uri: str) -> str:
 
 
 @pytest.fixture
-def requests(s3: Any, lake: str) -> BackfillRequests:
-    return BackfillRequests(s3, lake, "accounts")
+def requests(s3: Any, lake: str) -> Requests:
+    return Requests(s3, lake, "accounts")
 
 
 class Clock:
@@ -60,120 +53,122 @@ class Clock:
             self._deeds.pop(0)()
 
 
-def follow(requests: BackfillRequests, export_id: str, *deeds: Callable[[], object]) -> list[News]:
+def follow(requests: Requests, id_: str, *deeds: Callable[[], object]) -> list[News]:
     clock = Clock(*deeds)
-    return list(backfill_requests.follow(requests, export_id, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
+    return list(lake_requests.follow(requests, id_, patience=5, sleep=clock.sleep, clock=lambda: clock.now))
 
 
-def answer(requests: BackfillRequests, export_id: str, **fields: Any) -> Callable[[], None]:
+def answer(requests: Requests, id_: str, **fields: Any) -> Callable[[], None]:
     """A job's answer, given when it is called, to the request of that moment."""
 
     def give() -> None:
-        request = requests.get(export_id)
+        request = requests.get(id_)
         assert request is not None
-        requests.answer(export_id, BackfillStatus(request.token, **{"state": RUNNING, "files": 2, **fields}))
+        requests.answer(id_, Status(request.token, **{"state": RUNNING, "parts": 2, **fields}))
 
     return give
 
 
-def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests: BackfillRequests) -> None:
-    export = ask(s3, requests, uri + "/")
-    assert [export_id for export_id, _ in requests.listed()] == [export.id]
+def test_a_backfill_is_followed_from_request_to_done(s3: Any, uri: str, requests: Requests) -> None:
+    ask(s3, requests, uri + "/")
+    assert [id_ for id_, _ in requests.listed()] == [request_id(uri)]
     news = follow(
         requests,
-        export.id,
-        answer(requests, export.id),
-        answer(requests, export.id, files_done=1, items=1),
-        answer(requests, export.id, files_done=1, items=1),
-        answer(requests, export.id, files_done=2, items=2, state=DONE),
+        request_id(uri),
+        answer(requests, request_id(uri)),
+        answer(requests, request_id(uri), parts_done=1, records=1),
+        answer(requests, request_id(uri), parts_done=1, records=1),
+        answer(requests, request_id(uri), parts_done=2, records=2, state=DONE),
     )
-    told = [(heard.status.state, heard.status.files_done) if heard.status else None for heard in news]
+    told = [(heard.status.state, heard.status.parts_done) if heard.status else None for heard in news]
     assert told == [None, (RUNNING, 0), (RUNNING, 1), (RUNNING, 1), (DONE, 2)]
     assert [heard.quiet for heard in news] == [0, 0, 0, 1, 0]
 
 
-def test_a_refusal_ends_the_following_with_its_reason(s3: Any, uri: str, requests: BackfillRequests) -> None:
-    export = ask(s3, requests, uri)
-    refusal = answer(requests, export.id, state=REFUSED, reason="exportTime: too early.")
-    with pytest.raises(UserError, match=rf"refuses the backfill of {export.id}\. exportTime: too early\."):
-        follow(requests, export.id, refusal)
-
-
-def test_an_answer_to_an_earlier_request_does_not_count(s3: Any, uri: str, requests: BackfillRequests) -> None:
-    export = ask(s3, requests, uri)
-    answer(requests, export.id, state=REFUSED, reason="an earlier one")()
+def test_a_refusal_ends_the_following_with_its_reason(s3: Any, uri: str, requests: Requests) -> None:
     ask(s3, requests, uri)
-    news = follow(requests, export.id, answer(requests, export.id, state=DONE))
+    refusal = answer(requests, request_id(uri), state=REFUSED, reason="exportTime: too early.")
+    with pytest.raises(
+        UserError, match=rf"refuses the {request_id(uri).replace('/', ' of ')}\. exportTime: too early\."
+    ):
+        follow(requests, request_id(uri), refusal)
+
+
+def test_an_answer_to_an_earlier_request_does_not_count(s3: Any, uri: str, requests: Requests) -> None:
+    ask(s3, requests, uri)
+    answer(requests, request_id(uri), state=REFUSED, reason="an earlier one")()
+    ask(s3, requests, uri)
+    news = follow(requests, request_id(uri), answer(requests, request_id(uri), state=DONE))
     assert [heard.status.state if heard.status else None for heard in news] == [None, DONE]
 
 
-def test_two_watchers_of_one_backfill_both_see_its_end(s3: Any, uri: str, requests: BackfillRequests) -> None:
-    export = ask(s3, requests, uri)
+def test_two_watchers_of_one_backfill_both_see_its_end(s3: Any, uri: str, requests: Requests) -> None:
+    ask(s3, requests, uri)
 
     def second_watcher() -> None:
         ask(s3, requests, uri)
 
-    news = follow(requests, export.id, second_watcher, answer(requests, export.id, state=DONE))
+    news = follow(requests, request_id(uri), second_watcher, answer(requests, request_id(uri), state=DONE))
     assert [heard.status.state if heard.status else None for heard in news] == [None, None, DONE]
 
 
-def test_silence_is_told_as_no_running_job_and_leaves_the_request(
-    s3: Any, uri: str, requests: BackfillRequests
-) -> None:
-    export = ask(s3, requests, uri)
+def test_silence_is_told_as_no_running_job_and_leaves_the_request(s3: Any, uri: str, requests: Requests) -> None:
+    ask(s3, requests, uri)
     with pytest.raises(UserError, match="No job has answered for 5 s"):
-        follow(requests, export.id)
-    assert requests.get(export.id) is not None
+        follow(requests, request_id(uri))
+    assert requests.get(request_id(uri)) is not None
 
 
-def test_a_job_that_answered_once_may_be_silent_for_as_long_as_it_takes(
-    s3: Any, uri: str, requests: BackfillRequests
-) -> None:
-    export = ask(s3, requests, uri)
+def test_a_job_that_answered_once_may_be_silent_for_as_long_as_it_takes(s3: Any, uri: str, requests: Requests) -> None:
+    ask(s3, requests, uri)
     nothing = [lambda: None] * 20
-    news = follow(requests, export.id, answer(requests, export.id), *nothing, answer(requests, export.id, state=DONE))
+    news = follow(
+        requests,
+        request_id(uri),
+        answer(requests, request_id(uri)),
+        *nothing,
+        answer(requests, request_id(uri), state=DONE),
+    )
     assert max(heard.quiet for heard in news) == 20
 
 
-def test_a_withdrawn_request_is_gone_and_ends_the_following(s3: Any, uri: str, requests: BackfillRequests) -> None:
-    export = ask(s3, requests, uri)
-    answer(requests, export.id, files_done=1)()
-    status = withdraw(requests, uri)
+def test_a_withdrawn_request_is_gone_and_ends_the_following(s3: Any, uri: str, requests: Requests) -> None:
+    ask(s3, requests, uri)
+    answer(requests, request_id(uri), parts_done=1)()
+    status = withdraw(requests, request_id(uri))
     assert status is not None
-    assert status.files_done == 1
+    assert status.parts_done == 1
     assert requests.listed() == []
     with pytest.raises(UserError, match="was withdrawn"):
-        follow(requests, export.id)
+        follow(requests, request_id(uri))
     with pytest.raises(UserError, match="nothing to withdraw"):
-        withdraw(requests, uri)
+        withdraw(requests, request_id(uri))
 
 
-def test_a_request_that_no_job_took_up_is_withdrawn_without_a_status(
-    s3: Any, uri: str, requests: BackfillRequests
-) -> None:
-    export = ask(s3, requests, uri)
-    answer(requests, export.id, files_done=1)()
+def test_a_request_that_no_job_took_up_is_withdrawn_without_a_status(s3: Any, uri: str, requests: Requests) -> None:
     ask(s3, requests, uri)
-    assert withdraw(requests, uri) is None
+    answer(requests, request_id(uri), parts_done=1)()
+    ask(s3, requests, uri)
+    assert withdraw(requests, request_id(uri)) is None
 
 
 def test_requests_are_listed_without_their_statuses_and_by_table(
-    s3: Any, uri: str, lake: str, requests: BackfillRequests
+    s3: Any, uri: str, lake: str, requests: Requests
 ) -> None:
-    export = ask(s3, requests, uri)
-    answer(requests, export.id)()
-    assert [export_id for export_id, _ in requests.listed()] == [export.id]
-    assert BackfillRequests(s3, lake, "account").listed() == []
+    ask(s3, requests, uri)
+    answer(requests, request_id(uri))()
+    assert [id_ for id_, _ in requests.listed()] == [request_id(uri)]
+    assert Requests(s3, lake, "account").listed() == []
 
 
-def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str, requests: BackfillRequests) -> None:
+def test_a_new_request_for_the_same_export_has_another_version(s3: Any, uri: str, requests: Requests) -> None:
     ask(s3, requests, uri)
     first = requests.listed()
     ask(s3, requests, uri)
     assert requests.listed() != first
 
 
-def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: BackfillRequests) -> None:
+def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, requests: Requests) -> None:
     with pytest.raises(UserError, match="found nothing that can be read"):
         ask(s3, requests, uri + "x")
     assert requests.listed() == []
@@ -203,12 +198,12 @@ def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
 
 
 def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
-    uri: str, lake: str, requests: BackfillRequests, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    uri: str, lake: str, requests: Requests, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(backfill_requests, "follow", interrupted)
+    monkeypatch.setattr(lake_requests, "follow", interrupted)
     with pytest.raises(typer.Exit) as ended:
         backfill(uri, "accounts", lake)
     assert ended.value.exit_code == 130
@@ -217,10 +212,10 @@ def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
 
 
 def test_the_command_withdraws_what_it_requested(
-    s3: Any, uri: str, lake: str, requests: BackfillRequests, capsys: pytest.CaptureFixture[str]
+    s3: Any, uri: str, lake: str, requests: Requests, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    export = ask(s3, requests, uri)
-    answer(requests, export.id, files_done=1)()
+    ask(s3, requests, uri)
+    answer(requests, request_id(uri), parts_done=1)()
     backfill(uri, "accounts", lake, withdraw=True)
     assert "reported 1 of 2 files" in capsys.readouterr().out
     assert requests.listed() == []

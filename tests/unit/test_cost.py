@@ -93,14 +93,14 @@ def test_the_writer_pays_for_its_looks_by_the_longest_pause_that_the_environment
         sink = {"Connector": {"connectorConfiguration": settings, "capacity": capacity}}
         connector = ("Custom::HeadwaterConnector", sink)
         items = quantities(Step=("Custom::HeadwaterStep", step), Sink=connector, **topics)
-        return items["looks for landing objects"] * 1e6
+        return items["looks for landing objects and requests"] * 1e6
 
     commits = 60 * 3600 / 10
     idle_seconds = 730 * 3600 - commits * 10
     # In the ten seconds between two commits: at 0, 0.5, 1.5, 3.5 and 7.5 seconds, or every half second.
-    assert listings("30", 1) == pytest.approx(2 * 2 * (commits * 5 + idle_seconds / 30))
-    assert listings("0.5", 1) == pytest.approx(2 * 2 * 730 * 3600 * 2)
-    assert listings("30", 3) == 2 * listings("30", 1)
+    assert listings("30", 1) == pytest.approx(2 * 3 * (commits * 5 + idle_seconds / 30))
+    assert listings("0.5", 1) == pytest.approx(2 * 3 * 730 * 3600 * 2)
+    assert listings("30", 3) == pytest.approx(listings("30", 1) * 5 / 3)
 
 
 def test_spot_is_a_discount_that_is_named_as_an_assumption() -> None:

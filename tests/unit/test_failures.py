@@ -59,13 +59,12 @@ def test_what_somebody_must_mend_is_told_at_once_and_once(events: Events, report
     ((kind, detail),) = events.told()
     assert kind == "Table Failing"
     assert detail == {
-        "database": "headwater_dev",
         "table": "orders",
         "error": "ClientError",
         "message": "orders: offset 5 is missing. Do this.",
         "next_step": "The other tables go on; this one tries again. Do what the message says.",
     }
-    assert events.entries[0]["Source"] == "headwater.writer"
+    assert events.entries[0]["Source"] == "headwater_dev.writer"
 
 
 def test_what_may_pass_is_told_the_third_time(events: Events, report: EventBridgeReport) -> None:
@@ -90,7 +89,7 @@ def test_that_a_table_works_again_is_told_if_its_failure_was(events: Events, rep
     report({"event": "recovered", "table": "orders"})
     report(failed(1, may_pass=False))
     assert [kind for kind, _ in events.told()] == ["Table Failing", "Table Recovered", "Table Failing"]
-    assert events.told()[1][1] == {"database": "headwater_dev", "table": "orders"}
+    assert events.told()[1][1] == {"table": "orders"}
 
 
 def test_a_long_message_is_cut(events: Events, report: EventBridgeReport) -> None:

@@ -1,0 +1,33 @@
+"""``headwater fill``: fill the columns that a contract has gained from what ``_rest`` has kept of them."""
+
+from typing import Annotated
+
+import typer
+
+from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
+from headwater.console import say
+from headwater.lake import fill_requests
+from headwater.lake.requests import Requests
+from headwater.lake.requests import withdraw as withdraw_request
+
+
+def fill(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
+    lake: Annotated[str, LAKE],
+    endpoint: Annotated[str, ENDPOINT] = "",
+    region: Annotated[str, REGION] = "",
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
+) -> None:
+    """Ask the running writer to fill columns of old rows from what _rest has kept, and watch it.
+
+    It fills what the writer's contract of now names: columns that the contract gained, and values that did not fit
+    before. A later change of a row wins. Ctrl-C only ends the watching.
+    """
+    with s3_errors():
+        requests = Requests(s3_client(endpoint, region), lake, table)
+        if withdraw:
+            withdraw_request(requests, fill_requests.REQUEST)
+            say("Withdrawn: the writer stops after its current commit; what is filled stays")
+            return
+        status = watch(requests, fill_requests.ask(requests), "partitions", "rows")
+    say(f"Done: {status.records if status is not None else 0:,} rows were filled")
