@@ -135,7 +135,7 @@ def test_quarantine_keeps_a_record_without_what_the_contract_leaves_out(setting:
     assert SECRET not in shown(rows)
     kept = json.loads(base64.b64decode(json.loads(rows[0][-1])["value"]))
     assert kept["after"]["id"] == "x"
-    assert json.loads(rows[2][-1]) == {"offset": 0, "key": None, "value": None}
+    assert json.loads(rows[2][-1]) == {"offset": 0, "key": None, "value": None, "source": "t/0"}
     whole = from_lines(parse_contract(PEOPLE, "people.yaml"), event("c", None, {**ROW, "id": "x"}))
     assert SECRET in shown(whole)
 
