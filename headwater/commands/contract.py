@@ -106,7 +106,7 @@ def diff(
     """Say of each change between two states of contracts whether it is safe, needs a fill, or is refused and why.
 
     The status is 0 where all changes are safe, 3 where stored rows lack something until a command such as `headwater
-    fill TABLE COLUMN` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
+    fill TABLE` has run, and 1 where the writer or the deployment would refuse a change. The writer goes by the
     same rules.
     """
     if Path(old).is_file() != Path(new).is_file():

@@ -175,6 +175,9 @@ def _added(column: Column, old: Contract, new: Contract) -> Change:
     change = "added" if renamed is None or new.has(renamed) else f"added in place of {renamed}"
     subject = f"columns.{column.name}"
     meaning = "null in rows that were written before"
+    if renamed is not None:
+        stored = f"{meaning}; their values stay in {renamed} and are not in _rest"
+        return Change(new.table, subject, FILL, change, stored, _FROM_SOURCE)
     if old.unnamed == DROP or any(path == column.path[: len(path)] for path in old.exclude):
         return Change(
             new.table, subject, FILL, change, f"{meaning}; their _rest does not have the values", _FROM_SOURCE
@@ -185,8 +188,12 @@ def _added(column: Column, old: Contract, new: Contract) -> Change:
         FILL,
         change,
         meaning,
-        f"after the deployment run `headwater fill {new.table} {column.name}`",
+        _fill(new),
     )
+
+
+def _fill(contract: Contract) -> str:
+    return f"after the deployment run `headwater fill {contract.table}`"
 
 
 def _column_change(before: Column, after: Column, contract: Contract) -> Iterator[Change]:
@@ -211,7 +218,7 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
             f"from {'.'.join(before.path)} becomes from {'.'.join(after.path)}",
             "rows that were written before keep their values; what came under the new name until the deployment is in "
             "_rest, or, where this is a column of the key, in quarantine",
-            f"after the deployment run `headwater fill {contract.table} {after.name}`",
+            _fill(contract),
         )
     if before.transform != after.transform:
         yield _transformed(before, after, contract)
@@ -236,7 +243,7 @@ def _way_out(column: Column, contract: Contract) -> str:
             f"keep this column as it is, and give what is new a column of its own by its path (from: {path}.…), or "
             f"add {named}"
         )
-    return f"keep this column as it is and add {named}, which `headwater fill` fills in old rows"
+    return f"keep this column as it is and add {named}; rows that were written before have it from their next change on"
 
 
 def _paths(contract: Contract, other: Contract) -> list[str]:
@@ -262,7 +269,7 @@ def _transformed(before: Column, after: Column, contract: Contract) -> Change:
         FILL,
         change,
         "rows that were written before keep their values",
-        f"after the deployment run `headwater fill {contract.table} {after.name}`",
+        _fill(contract),
     )
 
 

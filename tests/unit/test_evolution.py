@@ -163,7 +163,10 @@ def test_the_status_tells_the_worst_verdict(tmp_path: Path) -> None:
     assert result.exit_code == 3
     document = json.loads(result.stdout)
     assert document["verdict"] == FILL
-    assert document["changes"][1]["action"] == "after the deployment run `headwater fill parcels remark`"
+    assert document["changes"][1]["action"].startswith("change the rows in the source (PostgreSQL: UPDATE … SET c = c)")
+    added = TEXT.rstrip("\n") + "\n  - {name: remark, type: string, source_type: text}\n"
+    (change,) = json.loads(diff(tmp_path, added, "--json").stdout)["changes"]
+    assert change["action"] == "after the deployment run `headwater fill parcels`"
     assert diff(tmp_path, remark.replace("buckets: 2", "buckets: 3")).exit_code == 1
 
 
