@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from headwater.lake import lease as lease_module
-from headwater.lake.lease import Lease, LeaseLost
+from headwater.lake.lease import Lease, LeaseLost, Leases
 from tests.unit.conftest import BUCKET
 
 
@@ -343,3 +343,41 @@ def test_a_lease_that_is_held_is_renewed_in_the_background_until_it_is_given_bac
     assert renewed.wait(10)
     lease.release()
     assert not thread.is_alive()
+
+
+def test_a_jobs_leases_are_one_object_per_table_held_until_they_are_given_back(s3: Any) -> None:
+    folder = f"s3://{BUCKET}/leases-{uuid.uuid4().hex}"
+    leases = Leases(s3, folder, "job", ttl=2.0)
+    held = {table: leases.take(table) for table in ("orders", "products")}
+    assert leases.take("orders") is held["orders"]
+    for table in held:
+        with pytest.raises(LeaseLost, match=rf"{table}\.json: held by job\."):
+            Lease(s3, f"{folder}/{table}.json", "another", ttl=2.0).acquire(wait=0)
+    leases.release()
+    for table in held:
+        heir = Lease(s3, f"{folder}/{table}.json", "another", ttl=2.0)
+        heir.acquire(wait=0)
+        heir.release()
+
+
+def test_a_job_waits_two_lifetimes_for_a_lease_and_takes_a_lost_one_again(
+    s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited: list[float] = []
+    acquire = Lease.acquire
+
+    def acquired(lease: Lease, wait: float) -> None:
+        waited.append(wait)
+        acquire(lease, wait)
+
+    monkeypatch.setattr(Lease, "acquire", acquired)
+    folder = f"s3://{BUCKET}/leases-{uuid.uuid4().hex}"
+    leases = Leases(s3, folder, "job", ttl=30.0)
+    first = leases.take("orders")
+    s3.put_object(Bucket=BUCKET, Key=f"{folder.rpartition('/')[2]}/orders.json", Body=HOLDER)
+    first._expires = 0.0
+    second = leases.take("orders")
+    assert second is not first
+    second.check()
+    leases.release()
+    assert waited == [60.0, 60.0]
