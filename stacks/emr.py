@@ -15,7 +15,7 @@ from constructs import Construct
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment import Environment
-from headwater.lake.failures import event_source
+from headwater.lake.announcements import event_source
 from headwater.lake.metrics import NAMESPACE
 from headwater.packaging import python_archives
 from stacks.assets import Assets, grant_fetch

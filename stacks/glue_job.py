@@ -19,7 +19,7 @@ from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions import spark_settings
 from headwater.definitions.dynamodb_table import table_name
 from headwater.deployment.environment import Environment
-from headwater.lake.failures import event_source
+from headwater.lake.announcements import event_source
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack

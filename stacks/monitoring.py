@@ -20,7 +20,7 @@ from headwater.contract.model import Contract
 from headwater.definitions.connectors import CaptureSettings, sink_group, sink_name, source_name, table_topics
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
-from headwater.lake.failures import FAILING, RECOVERED, event_source
+from headwater.lake.announcements import FAILING, RECOVERED, event_source
 from stacks.base import HeadwaterStack
 from stacks.database import DatabaseStack
 from stacks.database_content import DatabaseContentStack

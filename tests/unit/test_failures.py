@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.lake.failures import EventBridgeReport, Failures, passes
+from headwater.lake.announcements import EventBridgeReport
+from headwater.lake.failures import Failures, passes
 from headwater.lake.landing import LandingGap
 from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
