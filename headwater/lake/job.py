@@ -24,8 +24,8 @@ from pyspark.sql import SparkSession
 from headwater.contract.model import Contract, from_json
 from headwater.errors import UserError
 from headwater.lake import metrics
-from headwater.lake.catalog import Catalog
 from headwater.lake.announcements import EventBridgeReport
+from headwater.lake.catalog import Catalog
 from headwater.lake.failures import Failures, passes
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.kinesis import ShardGone

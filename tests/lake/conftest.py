@@ -14,8 +14,8 @@ from tests.lake.pipeline import BUCKET, Pipeline
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--key-histories", type=int, default=100, help="how many test_histories.py draws, of both sources")
-    parser.addoption("--turns", type=int, default=2, help="how often at most something happens to a table of these")
-    parser.addoption("--seed", type=int, default=3, help="the first table's seed in test_histories.py")
+    parser.addoption("--turns", type=int, default=1, help="how often at most something happens to a table of these")
+    parser.addoption("--seed", type=int, default=25, help="the first table's seed in test_histories.py")
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ from headwater.lake import table
 from headwater.lake.catalog import Catalog
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.requests import DONE
+from headwater.lake.s3_uri import split_uri
 from headwater.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts
@@ -279,17 +280,22 @@ def test_rows_equal_their_source(
             source.run([history[phase] for history in histories])
         deliver(topic.land([*taken, *source.take()]))
     deliver(topic.land_again())
-    say(f"seed {seed}: {keys} rows, {turns}, {commits(pipeline.events)} commits, {writers.deaths} deaths")
+    uri = f"{pipeline.lake}/accounts"
+    say(f"seed {seed}: {keys} rows, {turns}, {commits(pipeline.events, aws_api, uri)}, {writers.deaths} deaths")
     assert not [event for event in pipeline.events if event["event"] == "quarantine"]
     rows = pipeline.stored()
     assert row_histories.differences(source.images, [row for row in rows if not row["_deleted"]]) == []
-    uri = f"{pipeline.lake}/accounts"
     written[uri] = [comparable(row) for row in rows]
     assert read_by_writer(spark, uri) == written[uri]
 
 
-def commits(events: Sequence[dict[str, Any]]) -> int:
-    return len([event for event in events if event["event"] == "commit"])
+def commits(events: Sequence[dict[str, Any]], aws_api: AwsApi, uri: str) -> str:
+    """How many commits were made, and how many compactions are on the timeline of the table at ``uri``."""
+    made = len([event for event in events if event["event"] == "commit"])
+    bucket, folder = split_uri(f"{uri}/.hoodie/")
+    timeline = aws_api.client("s3").list_objects_v2(Bucket=bucket, Prefix=f"{folder}/")["Contents"]
+    compactions = len([entry for entry in timeline if entry["Key"].endswith(".commit")])
+    return f"{made} commits, {compactions} compactions"
 
 
 def commit_all(changes: LandedChanges) -> None:
@@ -397,11 +403,11 @@ def test_items_equal_their_source(
             job.export(source)
         job.stream(changes)
     job.stream_again()
-    say(f"seed {seed}: {keys} items, {turns}, {commits(accounts.events)} commits, {writers.deaths} deaths")
+    uri = f"{accounts.lake}/accounts"
+    say(f"seed {seed}: {keys} items, {turns}, {commits(accounts.events, aws_api, uri)}, {writers.deaths} deaths")
     assert not [event for event in accounts.events if event["event"] == "quarantine"]
     rows = accounts.stored()
     assert item_histories.differences(source.images, [row for row in rows if not row["_deleted"]]) == []
-    uri = f"{accounts.lake}/accounts"
     written[uri] = [comparable(row) for row in rows]
     assert read_by_writer(spark, uri) == written[uri]
 
