@@ -106,7 +106,11 @@ def test_objects_are_listed_with_their_batches_and_read_back_until_they_are_dele
     assert Quarantine(s3, URI, "list").listed() == []
 
 
-@pytest.mark.parametrize("body", [b"no gzip", gzip.compress(b"no JSON"), gzip.compress(b'{"unknown": 1}')])
+@pytest.mark.parametrize(
+    "body",
+    [b"no gzip", gzip.compress(b"no JSON"), gzip.compress(b'{"unknown": 1}')],
+    ids=["no gzip", "no JSON", "another document"],
+)
 def test_an_object_that_no_writer_stored_is_refused_by_its_address(s3: Any, body: bytes) -> None:
     s3.put_object(Bucket=BUCKET, Key="lake/_quarantine/odd/x.jsonl.gz", Body=body)
     with pytest.raises(UserError, match=rf"{URI}/odd/x\.jsonl\.gz: found .*expected records that a writer put"):
