@@ -177,19 +177,8 @@ def _image(id_: str, item: Item) -> dict[str, Any]:
     return {"id": {"S": id_}, **{name: value.raw for name, value in item.items() if value.raw is not None}}
 
 
-def differences(images: Mapping[str, Item], alive: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What in the lake's rows that are alive is not as the items' last images."""
-    ids = [row["id"] for row in alive]
-    found = [f"{id_}: {ids.count(id_)} rows" for id_ in sorted(set(ids)) if ids.count(id_) > 1]
-    found += [f"{id_}: should not be there" for id_ in sorted(set(ids) - images.keys())]
-    found += [f"{id_}: is missing" for id_ in sorted(images.keys() - set(ids))]
-    for row in alive:
-        if row["id"] in images:
-            found += [f"{row['id']}: {text}" for text in _differences(images[row["id"]], row)]
-    return found
-
-
-def _differences(image: Item, row: Mapping[str, Any]) -> list[str]:
+def differences(image: Item, row: Mapping[str, Any]) -> list[str]:
+    """What in a row of the lake is not as the item's last image."""
     rest = json.loads(row["_rest"] or "{}")
     unfit = row["_unfit"] or []
     found = []

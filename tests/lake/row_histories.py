@@ -256,19 +256,8 @@ def _landed(id_: int, change: dict[str, Any], headers: Sequence[tuple[str, str]]
     return Landed(change, json.dumps({"id": id_}).encode(), tuple(headers), id_ % 2)
 
 
-def differences(images: Mapping[int, Row], alive: Sequence[Mapping[str, Any]]) -> list[str]:
-    """What in the lake's rows that are alive is not as the last images of the source's rows."""
-    ids = [row["id"] for row in alive]
-    found = [f"{id_}: {ids.count(id_)} rows" for id_ in sorted(set(ids)) if ids.count(id_) > 1]
-    found += [f"{id_}: should not be there" for id_ in sorted(set(ids) - images.keys())]
-    found += [f"{id_}: is missing" for id_ in sorted(images.keys() - set(ids))]
-    for row in alive:
-        if row["id"] in images:
-            found += [f"{row['id']}: {text}" for text in _differences(images[row["id"]], row)]
-    return found
-
-
-def _differences(image: Row, row: Mapping[str, Any]) -> list[str]:
+def differences(image: Row, row: Mapping[str, Any]) -> list[str]:
+    """What in a row of the lake is not as the last image of the source's row."""
     rest = json.loads(row["_rest"] or "{}")
     unfit = row["_unfit"] or []
     found = []

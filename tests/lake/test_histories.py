@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -53,6 +53,8 @@ HASTY = {
     "hoodie.keep.max.commits": "8",
 }
 Value = TypeVar("Value")
+Key = TypeVar("Key", int, str)
+Image = TypeVar("Image")
 Writer = TypeVar("Writer")
 
 
@@ -282,11 +284,27 @@ def test_rows_equal_their_source(
     deliver(topic.land_again())
     uri = f"{pipeline.lake}/accounts"
     say(f"seed {seed}: {keys} rows, {turns}, {commits(pipeline.events, aws_api, uri)}, {writers.deaths} deaths")
-    assert not [event for event in pipeline.events if event["event"] == "quarantine"]
-    rows = pipeline.stored()
-    assert row_histories.differences(source.images, [row for row in rows if not row["_deleted"]]) == []
-    written[uri] = [comparable(row) for row in rows]
+    written[uri] = rows_as_in(pipeline, source.images, row_histories.differences)
     assert read_by_writer(spark, uri) == written[uri]
+
+
+def rows_as_in(
+    lake: Pipeline | Accounts, images: Mapping[Key, Image], differences: Callable[[Image, Mapping[str, Any]], list[str]]
+) -> list[dict[str, Any]]:
+    """All rows of the table, after a look that none was put aside, and that those alive are as the source's last
+    images."""
+    assert not [event for event in lake.events if event["event"] == "quarantine"]
+    rows = lake.stored()
+    alive = [row for row in rows if not row["_deleted"]]
+    ids = [row["id"] for row in alive]
+    found = [f"{id_}: {ids.count(id_)} rows" for id_ in sorted(set(ids)) if ids.count(id_) > 1]
+    found += [f"{id_}: should not be there" for id_ in sorted(set(ids) - images.keys())]
+    found += [f"{id_}: is missing" for id_ in sorted(images.keys() - set(ids))]
+    for row in alive:
+        if row["id"] in images:
+            found += [f"{row['id']}: {text}" for text in differences(images[row["id"]], row)]
+    assert found == []
+    return [comparable(row) for row in rows]
 
 
 def commits(events: Sequence[dict[str, Any]], aws_api: AwsApi, uri: str) -> str:
@@ -405,10 +423,7 @@ def test_items_equal_their_source(
     job.stream_again()
     uri = f"{accounts.lake}/accounts"
     say(f"seed {seed}: {keys} items, {turns}, {commits(accounts.events, aws_api, uri)}, {writers.deaths} deaths")
-    assert not [event for event in accounts.events if event["event"] == "quarantine"]
-    rows = accounts.stored()
-    assert item_histories.differences(source.images, [row for row in rows if not row["_deleted"]]) == []
-    written[uri] = [comparable(row) for row in rows]
+    written[uri] = rows_as_in(accounts, source.images, item_histories.differences)
     assert read_by_writer(spark, uri) == written[uri]
 
 
