@@ -12,7 +12,13 @@ from typing import Any, TypeVar
 from msgspec import UNSET, UnsetType
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, holds
-from headwater.contract.document import DynamodbColumn, DynamodbContract, PostgresqlColumn, PostgresqlContract
+from headwater.contract.document import (
+    ATTRIBUTE_PATH_EXPECTED,
+    DynamodbColumn,
+    DynamodbContract,
+    PostgresqlColumn,
+    PostgresqlContract,
+)
 from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source, from_json, split_path
 from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
@@ -79,7 +85,9 @@ def from_document(document: Any, where: str) -> Contract:
         written = convert(document, DynamodbContract, where)
         columns = tuple(_dynamodb_column(column, where, at) for at, column in _placed(written.columns))
         verify_with, time_to_live = None, _given(written.source.time_to_live)
-        exclude = tuple(split_path(entry) for entry in written.exclude or ())
+        exclude = tuple(
+            _attribute_path(entry, where, f"exclude[{at}]") for at, entry in enumerate(written.exclude or ())
+        )
     else:
         written = convert(document, PostgresqlContract, where)
         columns = tuple(_postgresql_column(column, where, at) for at, column in _placed(written.columns))
@@ -196,7 +204,7 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
 def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
     """The column that stands at ``at`` in the file ``where``."""
     type_ = _column_type(column, where, at)
-    path = (column.name,) if isinstance(column.path, UnsetType) else split_path(column.path)
+    path = (column.name,) if isinstance(column.path, UnsetType) else _attribute_path(column.path, where, f"{at}.from")
     problem = check_dynamodb_conversion(column.source_type, type_)
     if problem is not None:
         raise UserError(f"{where}: {at}.type: found {type_.ddl()} from {column.source_type}, but {problem}")
@@ -205,6 +213,14 @@ def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
         expected = f"none on {type_.ddl()} from {column.source_type}: month makes a string of an S"
         raise refusal(where, f"{at}.transform", transform, expected)
     return Column(column.name, type_, column.source_type, path, transform)
+
+
+def _attribute_path(written: str | list[str], where: str, field: str) -> tuple[str, ...]:
+    """The names of a path to an attribute of DynamoDB."""
+    path = split_path(written)
+    if "" in path:
+        raise refusal(where, field, written, ATTRIBUTE_PATH_EXPECTED)
+    return path
 
 
 def _column_type(column: PostgresqlColumn | DynamodbColumn, where: str, at: str) -> Type:

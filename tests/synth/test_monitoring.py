@@ -188,7 +188,7 @@ def test_stream_and_table_are_watched_by_their_names(every: "Synthesized") -> No
 def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> None:
     jobs = [job["Properties"]["Name"] for job in every.resources("AWS::Glue::Job").values()]
     cluster = every.only("AWS::EMR::Cluster")
-    details = {name: rule["EventPattern"]["detail"] for name, rule in rules(every).items()}
+    details = {name: rule["EventPattern"].get("detail") for name, rule in rules(every).items()}
     assert sorted(details["Glue Job State Change"]["jobName"]) == sorted(jobs)
     assert "FAILED" in details["Glue Job State Change"]["state"]
     assert details["EMR Cluster State Change"]["name"] == [cluster["Name"]]
@@ -197,6 +197,16 @@ def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> Non
     assert json.dumps(every.stacks.emr_writer.step_name) in json.dumps(every.template("emr_writer")["Resources"])
     for rule in rules(every).values():
         assert [target["Arn"] for target in rule["Targets"]] == [topic(every)]
+
+
+def test_the_topic_is_told_of_tables_that_fail_by_this_environments_writers(every: "Synthesized") -> None:
+    for kind, words in (("Table Failing", ("table", "error", "message", "next_step")), ("Table Recovered", ("table",))):
+        rule = rules(every)[kind]
+        assert rule["EventPattern"]["source"] == [f"headwater_{every.environment.name}.writer"]
+        (target,) = rule["Targets"]
+        given = target["InputTransformer"]
+        assert sorted(given["InputPathsMap"].values()) == sorted(f"$.detail.{word}" for word in words)
+        assert all(f"<{name}>" in given["InputTemplate"] for name in given["InputPathsMap"])
 
 
 def test_every_alarm_tells_when_it_begins_and_when_it_ends(every: "Synthesized") -> None:
