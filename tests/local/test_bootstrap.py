@@ -77,8 +77,12 @@ class Server:
             administration.create(owner, PASSWORDS, contracts)
 
     def dump(self) -> str:
-        """Everything in the database and the server's roles, without passwords and the time of the heartbeat."""
-        content = self._tool("pg_dump", "--dbname", DATABASE, "--exclude-table-data", "capture.heartbeat")
+        """Everything in the database and the server's roles, without passwords, the time of the heartbeat, and the
+        numbers of the published tables."""
+        without = [f"--exclude-table-data=capture.{table}" for table in ("heartbeat", "published")]
+        content = self._tool("pg_dump", "--dbname", DATABASE, *without)
+        published = "SELECT name, name::regclass = relation FROM capture.published ORDER BY name"
+        content += self._tool("psql", "--dbname", DATABASE, "--no-psqlrc", "--command", published)
         return content + self._tool("pg_dumpall", "--roles-only", "--no-role-passwords")
 
     def _tool(self, name: str, *arguments: str) -> str:
