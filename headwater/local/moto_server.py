@@ -17,6 +17,7 @@ import itertools
 import threading
 from typing import Any
 
+from botocore.utils import parse_to_aware_datetime
 from moto import backends, server
 from moto.core import serialize
 from moto.kinesis import models
@@ -33,7 +34,6 @@ _merge_shards = models.Stream.merge_shards
 _get_records = models.KinesisBackend.get_records
 _update_secret_version_stage = SecretsManagerBackend.update_secret_version_stage
 _list_of_moto_modules = backends.list_of_moto_modules
-_parse_to_aware_datetime = serialize.parse_to_aware_datetime
 
 
 def mend() -> None:
@@ -47,7 +47,7 @@ def mend() -> None:
         (models.KinesisBackend, "get_records", get_records),
         (SecretsManagerBackend, "update_secret_version_stage", update_secret_version_stage),
         (backends, "list_of_moto_modules", moto_modules),
-        (serialize, "parse_to_aware_datetime", functools.lru_cache(4096)(_parse_to_aware_datetime)),
+        (serialize, "parse_to_aware_datetime", functools.lru_cache(4096)(parse_to_aware_datetime)),
     ):
         setattr(owner, name, function)
 
