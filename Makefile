@@ -35,7 +35,7 @@ test: assets ## Check everything: lint, the connectors' tests, then all of tests
 	@$(QUICK) tests/local
 
 unit: setup ## Run the tests that need no services, in under a minute
-	@$(BIN)/pytest tests/unit
+	@$(QUICK) tests/unit
 
 lint: setup ## Check style, types and who imports whom
 	@echo "Checking style, types and imports"
