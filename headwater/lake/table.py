@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,9 @@ from headwater.lake.progress import Progress
 
 _METADATA_PREFIX = "headwater."
 _PROGRESS = _METADATA_PREFIX + "progress"
+_SECOND = 1.0
+_CLOCK_SECONDS = 30.0
+"""By how much the clock of S3 may be behind the writer's."""
 _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
@@ -102,6 +106,7 @@ class HudiTable:
         if client is None:
             return None
         self._declare_ordering(client)
+        client = self._with_ordered_compactions(client)
         timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         instants = timeline.getReverseOrderedInstants().iterator()
         while instants.hasNext():
@@ -190,6 +195,37 @@ class HudiTable:
         properties.setProperty(_ORDERING_IN_015, "_order")
         config = jvm.org.apache.hudi.common.table.HoodieTableConfig
         config.update(client.getStorage(), client.getMetaPath(), properties)
+
+    def _with_ordered_compactions(self, client: Any) -> Any:
+        """The client, once no compaction seems to have ended before it began. Hudi 1.1.1 takes the time of a commit's
+        file for the commit's end, and S3 tells whole seconds: of a compaction that begins and ends within one second it
+        leaves out the log files that come later. Such a file is written again, as it is, and so gets a later time."""
+        deadline = time.monotonic() + _CLOCK_SECONDS
+        while True:
+            early = [
+                instant
+                for instant in client.getActiveTimeline().getCommitTimeline().filterCompletedInstants().getInstants()
+                if instant.getCompletionTime() < instant.requestedTime()
+            ]
+            if not early or time.monotonic() > deadline:
+                return client
+            time.sleep(_SECOND)
+            for instant in early:
+                self._write_again(client, instant)
+            client = client.reload(client)
+
+    def _write_again(self, client: Any, instant: Any) -> None:
+        jvm: Any = self.spark.sparkContext._jvm
+        path = jvm.org.apache.hadoop.fs.Path(
+            f"{self.uri}/.hoodie/{client.getInstantFileNameGenerator().getFileName(instant)}"
+        )
+        files = path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
+        stored = files.open(path)
+        content = jvm.org.apache.commons.io.IOUtils.toByteArray(stored)
+        stored.close()
+        again = files.create(path, True)
+        again.write(content)
+        again.close()
 
     def _meta_client(self) -> Any:
         """Hudi's view of the table, or None where there is none yet. Raises ProgressMissing."""

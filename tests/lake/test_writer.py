@@ -223,6 +223,11 @@ def test_the_next_commit_finds_its_cursor_behind_compactions(
         pipeline.land(event("u", 100 + number, before=account(1), after=account(1, name=f"n{number}")))
         pipeline.drain()
     assert pipeline.alive() == [account(1, name=f"n{commits - 1}")]
+    # Hudi 1.1.1 leaves out what comes after a compaction that seems to have ended before it began.
+    ends = pipeline.table()._meta_client().getActiveTimeline().getCommitTimeline().filterCompletedInstants()
+    compactions = [(instant.requestedTime(), instant.getCompletionTime()) for instant in ends.getInstants()]
+    assert compactions
+    assert [began for began, ended in compactions if ended < began] == []
     timeline = pipeline.s3.list_objects_v2(
         Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
     )
