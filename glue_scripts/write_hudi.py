@@ -198,7 +198,7 @@ def follow(
 
     def commits(name: str, make: Callable[[], TableWork]) -> CommitNext:
         if name in queries:
-            # Where an export has failed, the former query still commits: there must not be two.
+            # Where what was asked for has failed, the former query still commits: there must not be two.
             _stop([queries[name]])
         table = make()
         query = queries[name] = _TableQuery(table, records(table), options)

@@ -47,7 +47,7 @@ def list_(
     """List the objects of bad records: when each was stored, how many records it has, and why."""
     with s3_errors():
         s3 = s3_client(endpoint, region)
-        where = uri or f"{lake.rstrip('/')}/_quarantine"
+        where = _folder(lake, uri)
         listed = [
             _summary(name, object_, aside.read(object_.name) or [])
             for name in ([table] if table else quarantine.tables(s3, where))
@@ -212,7 +212,11 @@ def _print_json(document: Any) -> None:
 
 
 def _quarantine(lake: str, uri: str, table: str, s3: Any) -> Quarantine:
-    return Quarantine(s3, uri or f"{lake.rstrip('/')}/_quarantine", table)
+    return Quarantine(s3, _folder(lake, uri), table)
+
+
+def _folder(lake: str, uri: str) -> str:
+    return uri or f"{lake.rstrip('/')}/_quarantine"
 
 
 def _named(aside: Quarantine, table: str, names: Sequence[str]) -> list[QuarantineObject]:

@@ -12,13 +12,14 @@ from headwater.lake.landing import LandingGap
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.table import ProgressMissing
 
-_LASTING = (UserError, LandingGap, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
+LASTING = (UserError, LandingGap, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
+"""The errors that name what somebody has to mend."""
 
 
 def passes(error: BaseException) -> bool:
     """Whether a failure may pass by itself, such as a request that S3 refused. The others say in their message what
     somebody has to mend."""
-    return not isinstance(error, _LASTING)
+    return not isinstance(error, LASTING)
 
 
 class Failures:

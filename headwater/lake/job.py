@@ -22,24 +22,20 @@ import boto3
 from pyspark.sql import SparkSession
 
 from headwater.contract.model import Contract, from_json
-from headwater.errors import UserError
 from headwater.lake import metrics
 from headwater.lake.announcements import EventBridgeReport
 from headwater.lake.catalog import Catalog
-from headwater.lake.failures import Failures, passes
+from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
-from headwater.lake.kinesis import ShardGone
-from headwater.lake.landing import LandingGap
 from headwater.lake.lease import LeaseLost, Leases
-from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.s3_uri import split_uri
-from headwater.lake.table import HudiTable, ProgressMissing
+from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 
 CommitNext = Callable[[], bool]
 """Commits what there is to commit next for a table, and says whether there was anything."""
 
-_EXPECTED = (UserError, LandingGap, LeaseLost, ProgressMissing, ShardGone, TooManyBadRecords, ValueError)
+_EXPECTED = (*LASTING, LeaseLost)
 _IDLE_REPORT_SECONDS = 30.0
 PASSING_PAUSE = IdlePause(first=2.0, longest=300.0)
 """How long a table rests after a failure that may pass by itself."""
