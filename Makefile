@@ -80,7 +80,8 @@ bench: assets ## Measure how fast the writer drains and decodes, and how fresh t
 	@$(BIN)/headwater bench
 
 soak: assets ## Draw ten thousand histories of keys, then run the demo under load for half an hour (SECONDS=N)
-	@$(BIN)/pytest -v tests/lake/test_histories.py --key-histories 10000 --turns 4 --seed $$(date +%s)
+	@$(BIN)/pytest -v --numprocesses 2 --dist loadgroup tests/lake/test_histories.py --key-histories 10000 --turns 4 \
+		--seed $$(date +%s)
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
 drills: assets ## Run what `make test` leaves out: each part killed three times, connectors swapped, rights recorded, …

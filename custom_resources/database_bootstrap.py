@@ -16,7 +16,7 @@ import hmac
 import json
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -32,10 +32,6 @@ _SCRAM_ROUNDS = 4096
 _SCRAM_SALT_BYTES = 16
 # Orders per call that repairs the outbox: this takes some seconds, and a call may take 45.
 _REPAIR_ORDERS = 5000
-# As they were named, which for a partitioned table pg_publication_tables does not tell.
-_PUBLISHED = """SELECT n.nspname || '.' || c.relname FROM pg_publication_rel AS r
-JOIN pg_publication AS p ON p.oid = r.prpubid AND p.pubname = :publication
-JOIN pg_class AS c ON c.oid = r.prrelid JOIN pg_namespace AS n ON n.oid = c.relnamespace"""
 _SLOT_STATE = "SELECT active FROM pg_replication_slots WHERE slot_name = :slot"
 
 Read = Callable[[str], dict[str, Any]]
@@ -62,15 +58,14 @@ def content_step(event: Event, database: Database, statements: Read, secret: Rea
 
 
 def publication_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Publish the contracts' tables, and say as ``WithoutEarlierRows`` which of them had rows when they came to a
-    running publication; on Delete drop the slot, once no connector uses it, and the publication.
+    """Publish the contracts' tables; on Delete drop the slot, once no connector uses it, and the publication.
 
     Has the arguments of ``content_step`` and needs no ``secret``. Raises ResourceFailed with the server's words.
     """
     if event["RequestType"] == "Delete":
         return _attempt(event, now, lambda: _drop(event, database, now))
     properties = event["ResourceProperties"]
-    return _attempt(event, now, lambda: _publish(database, properties, statements(properties["Statements"])))
+    return _attempt(event, now, lambda: _publish(database, statements(properties["Statements"])))
 
 
 def slot_is_active(database: Database, slot: str) -> bool:
@@ -109,7 +104,7 @@ def _fill(properties: Mapping[str, Any], database: Database, statements: Read, s
     return lifecycle.done()
 
 
-def _publish(database: Database, properties: Mapping[str, Any], document: Mapping[str, Any]) -> Outcome:
+def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
     with database.transaction() as transaction:
         for table in document["tables"]:
             ((existing,),) = database.execute("SELECT to_regclass(:name)::text", {"name": table}, transaction)
@@ -118,29 +113,9 @@ def _publish(database: Database, properties: Mapping[str, Any], document: Mappin
                     f"A contract names the source table {table}, which does not exist: correct `source.table` in the "
                     "contract, or create the table first"
                 )
-        before = {
-            str(table)
-            for (table,) in database.execute(_PUBLISHED, {"publication": properties["Publication"]}, transaction)
-        }
         for statement in document["statements"]:
             database.execute(statement, transaction=transaction)
-        added = _with_rows(database, set(document["tables"]) - before, transaction) if before else []
-    if added:
-        print(
-            f"The lake will not have the rows that {', '.join(added)} has by now: the connector takes a snapshot of "
-            "the tables that it starts with, and of others only the changes from now on. See KNOWN_LIMITS.md, Adding a "
-            "table."
-        )
-    return lifecycle.done(WithoutEarlierRows=", ".join(added) or "none")
-
-
-def _with_rows(database: Database, tables: Iterable[str], transaction: str) -> list[str]:
-    """The tables that have a row."""
-    return [
-        table
-        for table in sorted(tables)
-        if database.execute(f"SELECT EXISTS (SELECT FROM {table})", transaction=transaction)[0][0]
-    ]
+    return lifecycle.done()
 
 
 def _drop(event: Event, database: Database, now: float) -> Outcome:

@@ -22,6 +22,36 @@ CREATE TABLE IF NOT EXISTS capture.published (
     name text NOT NULL
 );
 
+-- A table that came to a publication which was read already: its rows are not in the lake until a signal asks for them.
+ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS awaits_rows boolean NOT NULL DEFAULT false;
+
+-- Has all rows of tables read again, beside their changes, and gives the signal's id. In it stands how far the log had
+-- come before: rows of the lake that are older than that and are not read are no longer in the source.
+CREATE OR REPLACE FUNCTION capture.read_again(names text[]) RETURNS text
+LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
+INSERT INTO capture.signal (id, type, data)
+SELECT
+    json_build_object('resync', pg_current_wal_lsn() - '0/0'::pg_lsn, 'request', gen_random_uuid())::text,
+    'execute-snapshot',
+    -- Regular expressions of the names as Debezium writes them.
+    json_build_object(
+        'type', 'incremental',
+        'data-collections', (SELECT json_agg(replace(replace(name, '"', ''), '.', '\.')) FROM unnest(names) AS name)
+    )::text
+RETURNING id
+$$;
+
+-- The same for those of the captured tables that wait for it. The source connector calls it when its task starts.
+CREATE OR REPLACE FUNCTION capture.read_awaited(captured text[]) RETURNS text
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+WITH asked AS (
+    UPDATE capture.published SET awaits_rows = false
+    WHERE awaits_rows AND replace(name, '"', '') = ANY (captured)
+    RETURNING name
+)
+SELECT capture.read_again(array_agg(name ORDER BY name)) FROM asked HAVING count(*) > 0
+$$;
+
 -- REPLICA IDENTITY FULL for published tables and their partitions. A partition does not take it over from its table, and
 -- PostgreSQL writes the row before a change by the identity of the partition that holds it.
 CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[]) RETURNS void

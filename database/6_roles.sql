@@ -55,3 +55,7 @@ GRANT USAGE ON SCHEMA capture TO headwater_cdc;
 GRANT SELECT, UPDATE ON capture.heartbeat TO headwater_cdc;
 
 GRANT SELECT, INSERT, DELETE ON capture.signal TO headwater_cdc;
+
+REVOKE EXECUTE ON FUNCTION capture.read_awaited(text[]) FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION capture.read_awaited(text[]) TO headwater_cdc;

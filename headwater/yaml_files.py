@@ -55,6 +55,19 @@ def load_yaml(text: str, where: str) -> Any:
         raise UserError(f"{where}: not YAML: {error}") from None
 
 
+def replace_value(text: str, path: Sequence[str], value: str) -> str:
+    """The text of a YAML document of mappings with another plain value of the field at ``path``, and all else, comments
+    included, as it was. Raises KeyError."""
+    node: Any = yaml.compose(text, Loader=_Loader)
+    for name in path:
+        if not isinstance(node, yaml.MappingNode):
+            raise KeyError(name)
+        node = {key.value: inner for key, inner in node.value}[name]
+    if not isinstance(node, yaml.ScalarNode):
+        raise KeyError(path[-1])
+    return text[: node.start_mark.index] + value + text[node.end_mark.index :]
+
+
 class _Misread(yaml.YAMLError):
     """YAML that does not say what its writer meant."""
 

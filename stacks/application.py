@@ -94,6 +94,7 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         database=database,
         database_content=content,
         stream=stream,
+        connect=connect,
         emr=emr,
         emr_writer=emr_writer,
         key_value=key_value,
@@ -140,4 +141,5 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         flush_ms=environment.connect.flush_ms,
         topic_partitions=environment.stream.partitions,
         missing_offsets=environment.connect.missing_offsets,
+        epoch=environment.connect.epoch,
     )

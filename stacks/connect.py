@@ -11,6 +11,7 @@ import aws_cdk as cdk
 from aws_cdk import aws_ec2 as ec2
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kafkaconnect as kafkaconnect
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
@@ -66,6 +67,7 @@ class _Definition:
     """
 
     part: str
+    logs: logs.LogGroup
     name: str
     config: Mapping[str, str]
     role: iam.Role
@@ -116,9 +118,11 @@ class ConnectStack(HeadwaterStack):
         database.grant_connect(source_group)
         database.grant_log_in(source_role, "cdc")
         stream.grant_write(source_role, connectors.topics(contracts, capture))
+        self.source_logs = self.log_group(self, "SourceLogs", "connect/source")
         source = self._connector(
             _Definition(
                 part="Source",
+                logs=self.source_logs,
                 name=source_name,
                 config=source_config,
                 role=source_role,
@@ -128,16 +132,7 @@ class ConnectStack(HeadwaterStack):
                 slot={"Name": SLOT, **database.data_api},
             )
         )
-        publication = self._publication(database, contracts, assets)
-        source.node.add_dependency(publication)
-        # Shown when a deploy ends.
-        cdk.CfnOutput(
-            self,
-            "TablesWithoutEarlierRows",
-            description="Tables that the last change of the contracts added to the running pipeline: the lake has "
-            "their changes since then, and not the rows that they had (KNOWN_LIMITS.md, Adding a table)",
-            value=publication.get_att_string("WithoutEarlierRows"),
-        )
+        source.node.add_dependency(self._publication(database, contracts, assets))
 
         sink_name, sink_config = connectors.sink_connector(contracts, capture)
         sink_role, sink_group = self._principal("Sink", sink_name), self._security_group("Sink")
@@ -146,6 +141,7 @@ class ConnectStack(HeadwaterStack):
         self._connector(
             _Definition(
                 part="Sink",
+                logs=self.log_group(self, "SinkLogs", "connect/sink"),
                 name=sink_name,
                 config=sink_config,
                 role=sink_role,
@@ -228,8 +224,7 @@ class ConnectStack(HeadwaterStack):
     def _connector(self, definition: _Definition) -> cdk.CustomResource:
         role, security_group = definition.role, definition.security_group
         self._stream.grant_run_connector(role)
-        logs = self.log_group(self, f"{definition.part}Logs", f"connect/{definition.part.lower()}")
-        logs.grant(self._provider.role, "logs:FilterLogEvents")
+        definition.logs.grant(self._provider.role, "logs:FilterLogEvents")
         self._grant_pass(role, security_group)
         capacity = {"mcuCount": definition.units, "workerCount": definition.workers}
         connector = self._provider.resource(
@@ -264,7 +259,9 @@ class ConnectStack(HeadwaterStack):
                     },
                     "serviceExecutionRoleArn": role.role_arn,
                     "logDelivery": {
-                        "workerLogDelivery": {"cloudWatchLogs": {"enabled": True, "logGroup": logs.log_group_name}}
+                        "workerLogDelivery": {
+                            "cloudWatchLogs": {"enabled": True, "logGroup": definition.logs.log_group_name}
+                        }
                     },
                 },
                 **({"Slot": definition.slot} if definition.slot is not None else {}),

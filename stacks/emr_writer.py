@@ -71,7 +71,7 @@ class EmrWriterStack(HeadwaterStack):
             submit += ["--contract", asset.s3_object_url]
         submit += ["--landing", self._lake.landing_uri, "--lake", self._lake.lake_uri]
         settings, lake = self.environment_settings.emr, self.environment_settings.lake
-        submit += ["--database", self._lake.database, "--epoch", str(settings.epoch)]
+        submit += ["--database", self._lake.database]
         submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
         submit += ["--max-bad-share", str(lake.max_quarantined_share), "--max-unfit-share", str(lake.max_unfit_share)]
         return submit, [script, package, hudi, *shipped]

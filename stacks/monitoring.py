@@ -12,16 +12,25 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
 from headwater.contract.model import Contract
-from headwater.definitions.connectors import CaptureSettings, sink_group, sink_name, source_name, table_topics
+from headwater.definitions.connectors import (
+    LOST_SLOT,
+    CaptureSettings,
+    sink_group,
+    sink_name,
+    source_name,
+    table_topics,
+)
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
 from headwater.lake.announcements import FAILING, RECOVERED, event_source
 from stacks.base import HeadwaterStack
+from stacks.connect import ConnectStack
 from stacks.database import DatabaseStack
 from stacks.database_content import DatabaseContentStack
 from stacks.emr import EmrStack
@@ -50,6 +59,7 @@ class Watched:
     database: DatabaseStack
     database_content: DatabaseContentStack
     stream: StreamStack
+    connect: ConnectStack
     emr: EmrStack
     emr_writer: EmrWriterStack
     key_value: KeyValueStack
@@ -227,6 +237,22 @@ class MonitoringStack(HeadwaterStack):
             },
             "A task of the connector has failed; its reason is in the worker's log",
             _Limit(0),
+        )
+        lost_slot = logs.MetricFilter(
+            self,
+            "LostSlot",
+            log_group=watched.connect.source_logs,
+            filter_pattern=logs.FilterPattern.literal(f'"{LOST_SLOT}"'),
+            metric_namespace=metrics.NAMESPACE,
+            metric_name=f"LostSlot-{self.environment_settings.name}",
+            default_value=0,
+        )
+        self._graph(
+            "Refusals of a lost replication slot",
+            {"lost-slot": lost_slot.metric(statistic="Sum", period=cdk.Duration.minutes(5))},
+            "Changes of the source are lost, and the source connector has stopped: docs/runbooks/lost-slot.md",
+            # The connector says it once. The alarm stays until the connector's log goes on without it.
+            _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
         )
         rotation = {"FunctionName": watched.database_content.role_rotation.function_name}
         self._graph(

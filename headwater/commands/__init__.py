@@ -12,6 +12,7 @@ VERBS = (
     "contract",
     "quarantine",
     "fill",
+    "resync",
     "db",
     "bench",
     "assets",
@@ -21,6 +22,7 @@ VERBS = (
     "prices",
     "check",
     "deploy",
+    "epoch",
     "reference",
 )
 

@@ -74,7 +74,7 @@ def load(
         given = "neither" if data is None else "both"
         raise UserError(f"Found {given} of --data DIR and --scale N, expected one of them.")
     with (
-        _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection,
+        connect(host, port, user, name) as connection,
         tempfile.TemporaryDirectory(prefix="headwater-") as scratch,
     ):
         folder = Path(scratch) if data is None else data
@@ -89,7 +89,7 @@ def load(
 @app.command()
 def status(host: Host = "localhost", port: Port = 5432, user: User = "postgres", name: Name = "northwind") -> None:
     """Show rows, publication, replication slot and roles."""
-    with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
+    with connect(host, port, user, name) as connection:
         content = administration.status(connection)
     for table, rows in content.rows.items():
         say(f"{table:<22}{rows:>12,} rows")
@@ -116,7 +116,7 @@ def drop(
         if not sys.stdin.isatty():
             raise UserError("Dropping deletes all rows, and there is no terminal to ask on: confirm with --yes.")
         typer.confirm(f"Delete all rows of {name} on {host}:{port}?", abort=True)
-    with _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name) as connection:
+    with connect(host, port, user, name) as connection:
         administration.drop(connection)
     say(f"Dropped the content of {name}")
 
@@ -143,6 +143,11 @@ def _password(variable: str, prompt: str) -> str:
     return str(typer.prompt(prompt, hide_input=True))
 
 
+def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:
+    """Connect with the password of the environment, or of a prompt. Raises UserError."""
+    return _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name)
+
+
 def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:
     try:
         return psycopg.connect(
@@ -153,7 +158,7 @@ def _connect(host: str, port: int, user: str, password: str, name: str) -> psyco
             dbname=name,
             autocommit=True,
             connect_timeout=_CONNECT_SECONDS,
-            application_name="headwater db",
+            application_name="headwater",
         )
     except psycopg.OperationalError as error:
         message = str(error).strip()

@@ -17,6 +17,8 @@ PUBLICATION = "headwater"
 HEARTBEAT_TABLE = "capture.heartbeat"
 SIGNAL_TABLE = "capture.signal"
 OFFSET_TOPIC = "headwater-connect-offsets"
+LOST_SLOT = "Changes of the source are lost"
+"""How the connector's error begins where the slot cannot give all changes since the last one that was read."""
 
 _MIB = 1 << 20
 # The largest record, as Debezium's JSON. The source connector refuses a larger one, naming its row, and goes on.
@@ -36,7 +38,8 @@ class CaptureSettings:
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
     do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
     authority that signed the database's. ``aws_endpoint`` is None on AWS. ``missing_offsets`` says what the sink does
-    where Kafka no longer has the next record: ``fail`` or ``accept``.
+    where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the source's history was
+    cut; the connector then begins with a snapshot.
     """
 
     environment: str
@@ -53,6 +56,7 @@ class CaptureSettings:
     flush_ms: int = 1000
     topic_partitions: int = 1
     missing_offsets: str = "fail"
+    epoch: int = 1
 
 
 def source_name(settings: CaptureSettings) -> str:
@@ -110,8 +114,9 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
     secret = settings.database_secret
     left_out = [pattern for contract in contracts for pattern in _left_out(contract)]
     return source_name(settings), {
-        # Debezium's, which goes on at the start of the transaction in which it was stopped.
+        # Debezium's, which goes on at the start of the transaction in which it was stopped, and knows epochs.
         "connector.class": "io.headwater.connect.postgresql.HeadwaterPostgresConnector",
+        "headwater.epoch": str(settings.epoch),
         "tasks.max": "1",
         "database.hostname": settings.database_host,
         "database.port": str(settings.database_port),
@@ -134,6 +139,9 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "publication.autocreate.mode": "disabled",
         "snapshot.mode": "initial",
         "signal.data.collection": SIGNAL_TABLE,
+        # Of these notices the connector makes records of the tables' own topics. Nothing is sent to this one.
+        "notification.enabled.channels": "sink",
+        "notification.sink.topic.name": f"{settings.topic_prefix}.capture.notices",
         "heartbeat.interval.ms": "10000",
         "heartbeat.action.query": f"UPDATE {HEARTBEAT_TABLE} SET beat_at = clock_timestamp() WHERE id = 1",
         # The full envelope: a flattened stream loses TRUNCATE and the before image.

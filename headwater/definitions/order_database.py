@@ -11,7 +11,7 @@ import sqlparse
 from sqlparse import lexer, tokens
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
+from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE, SLOT
 from headwater.definitions.source_checks import UNFIT, refusals
 from headwater.paths import ROOT
 
@@ -105,6 +105,12 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
         f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
         *(f"GRANT SELECT ON {table} TO {CDC_ROLE}" for table in captured),
         f"""DO $$
+DECLARE
+    before oid[] := ARRAY(
+        SELECT prrelid FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
+        WHERE pubname = '{PUBLICATION}'
+    );
+    is_read boolean := EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '{SLOT}');
 BEGIN
     IF EXISTS (SELECT FROM pg_publication WHERE pubname = '{PUBLICATION}') THEN
         ALTER PUBLICATION {PUBLICATION} SET TABLE {listed};
@@ -112,13 +118,18 @@ BEGIN
     ELSE
         CREATE PUBLICATION {PUBLICATION} FOR TABLE {listed} WITH ({_OPTIONS});
     END IF;
+    DELETE FROM capture.published WHERE relation NOT IN (
+        SELECT prrelid FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
+        WHERE pubname = '{PUBLICATION}'
+    );
     -- By these names the event trigger sees that one is renamed.
-    DELETE FROM capture.published;
-    INSERT INTO capture.published (relation, name)
-    SELECT c.oid, format('%I.%I', nspname, relname)
+    INSERT INTO capture.published AS known (relation, name, awaits_rows)
+    SELECT c.oid, format('%I.%I', nspname, relname), is_read AND c.oid <> ALL (before)
     FROM pg_publication JOIN pg_publication_rel ON prpubid = pg_publication.oid
     JOIN pg_class AS c ON c.oid = prrelid JOIN pg_namespace AS n ON n.oid = relnamespace
-    WHERE pubname = '{PUBLICATION}';
+    WHERE pubname = '{PUBLICATION}'
+    ON CONFLICT (relation) DO UPDATE
+    SET name = excluded.name, awaits_rows = known.awaits_rows OR excluded.awaits_rows;
 END
 $$""",
         # Everything is set by now: what is still wrong, nobody here could mend.

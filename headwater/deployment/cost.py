@@ -400,6 +400,7 @@ _FLAT: Mapping[str, Sequence[tuple[str, float | str, str]]] = {
     "AWS::EC2::NatGateway": [("hours", HOURS, "nat_hour"), ("traffic", "nat_gb", "nat_gb")],
     "AWS::KMS::Key": [("key", 1, "key_month"), ("requests", "key_million_requests", "key_million_requests")],
     "AWS::Logs::LogGroup": [("written", "log_gb", "logs_gb")],
+    "AWS::Logs::MetricFilter": [("metric", 1, "metric_month")],
     "AWS::SecretsManager::Secret": [("secret", 1, "secret_month")],
 }
 # What the resource's own properties decide.

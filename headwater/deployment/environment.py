@@ -33,6 +33,7 @@ LogDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
 LOG_DAYS: tuple[int, ...] = get_args(LogDays)
+MAX_EPOCH = 9999  # the order of changes has four digits for it
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -176,6 +177,15 @@ class Connect(_Part, frozen=True, kw_only=True):
             "go on without them. Set accept for as long as it takes to get past a loss."
         ),
     ]
+    epoch: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=MAX_EPOCH,
+            description="Raise it (headwater epoch) when the database's history was cut: a lost slot, a restored "
+            "cluster. The source connector then reads all rows again.",
+        ),
+    ]
 
 
 class Emr(_Part, frozen=True, kw_only=True):
@@ -208,9 +218,6 @@ class Emr(_Part, frozen=True, kw_only=True):
             description="The longest pause between two looks for landing objects of a table, in seconds: it starts at "
             "half a second after work and doubles. Each look is paid for.",
         ),
-    ]
-    epoch: Annotated[
-        int, Meta(ge=1, description="Raise it when the database's history was cut: rebuilt cluster, lost slot.")
     ]
     generation: Annotated[
         int,
@@ -261,7 +268,9 @@ class Glue(_Part, frozen=True, kw_only=True):
             extra={"expected": "a day and an hour such as Sun:3"},
         ),
     ]
-    epoch: Annotated[int, Meta(ge=1, description="Raise it when the stream's history was cut.")]
+    epoch: Annotated[
+        int, Meta(ge=1, le=MAX_EPOCH, description="Raise it when the stream's history was cut (headwater epoch).")
+    ]
 
 
 class Monitoring(_Part, frozen=True, kw_only=True):

@@ -117,7 +117,7 @@ class ExportToLoad:
 
     def _decode(self, export: Export, files: list[DataFile], completes: bool) -> DataFrame:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
-        epoch, table = settings.epoch, self._source_table
+        epoch, table = self._writer.progress.epoch, self._source_table
         export_id, time = export.id, export.time
 
         def decode(part: Iterable[DataFile]) -> Iterator[tuple[Any, ...]]:

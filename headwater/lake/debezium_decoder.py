@@ -7,9 +7,9 @@ import functools
 import json
 import re
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from headwater.contract.model import DROP, KEEP, QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
@@ -29,11 +29,14 @@ from headwater.lake.exact_values import (
 from headwater.lake.quarantine import batch_of
 from headwater.lake.rest_values import Read, RestForm, RowRest, nested
 
-_AFTER_SNAPSHOTS = 10**20 - 1
+Headers = Iterable[tuple[str, str | None]]
+"""A record's headers as they are landed: names, and contents in base64."""
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _REKEYED = ("__debezium.newkey", "__debezium.oldkey")
 """The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
+_EPOCH = "headwater.epoch"
+"""The header that the source connector gives every record after the first epoch."""
 
 # How Debezium spells its TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these, of
 # its UUID (Java's nameUUIDFromBytes) or of its letters' codes. In Python, codes that are floats equal those that are
@@ -60,8 +63,18 @@ def _floor_below(order_: str) -> str:
     return order_[:-1] + "0"
 
 
+class _Origin(NamedTuple):
+    """Where a record comes from: its epoch, its place and its key; ``rekeyed`` where it comes of an update that changed
+    the source's primary key."""
+
+    epoch: int
+    position: str
+    key: bytes | None
+    rekeyed: bool
+
+
 class PostgresDecoder:
-    """Decodes the records of one table's topic. An operator raises ``epoch`` when the source's history was cut."""
+    """Decodes the records of one table's topic. ``epoch`` is that of records which do not say theirs."""
 
     def __init__(self, contract: Contract, epoch: int = 1) -> None:
         self.width = len(contract.lake_columns())
@@ -99,12 +112,17 @@ class PostgresDecoder:
                 return source, streamed
         raise KeyError(name)
 
-    def decode(self, value: bytes | None, position: str, *, key: bytes | None = None, rekeyed: bool = False) -> Decoded:
+    def decode(self, value: bytes | None, position: str, *, key: bytes | None = None, headers: Headers = ()) -> Decoded:
         """Decode one record's value. ``position`` is ``topic/partition/offset``; ``key`` is the record's key, a JSON
-        object of the source's primary key, None where it has none; ``rekeyed`` where the record comes of an update that
-        changed that key. Raises BadRecord."""
+        object of the source's primary key, None where it has none. Raises BadRecord."""
         if value is None:
             return Decoded()
+        epoch, rekeyed = self._epoch, False
+        for name, content in headers:
+            if name == _EPOCH:
+                epoch = _epoch(content)
+            elif name in _REKEYED:
+                rekeyed = True
         try:
             event = json.loads(value)
         except ValueError as error:
@@ -112,11 +130,11 @@ class PostgresDecoder:
         if self._excluded:
             self._leave_out(event, self._excluded.__contains__)
         try:
-            return self._decode(event, position, key, rekeyed)
+            return self._decode(event, _Origin(epoch, position, key, rekeyed))
         except BadRecord as error:
-            raise BadRecord(str(error), self._snapshot_floor(event), error.buried) from None
+            raise BadRecord(str(error), _snapshot_floor(event, epoch), error.buried) from None
         except DEFECTS as error:
-            raise BadRecord(reason_of(error), self._snapshot_floor(event)) from None
+            raise BadRecord(reason_of(error), _snapshot_floor(event, epoch)) from None
 
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
         """Remove columns from an event's images: those that were captured before the contract left them out."""
@@ -144,16 +162,7 @@ class PostgresDecoder:
             record["value"] = b2a_base64(json.dumps(event).encode(), newline=False).decode()
         return json.dumps(record)
 
-    def _snapshot_floor(self, event: Any) -> str | None:
-        """The floor that the last row of a snapshot sets, None for any other event."""
-        source = event.get("source") if isinstance(event, dict) else None
-        if not isinstance(source, dict) or event.get("op") != "r" or type(source.get("lsn")) is not int:
-            return None
-        if source.get("snapshot") not in ("last", "last_in_data_collection"):
-            return None
-        return _floor_below(order(self._epoch, source["lsn"], source["lsn"], snapshot=True))
-
-    def _decode(self, event: Any, position: str, primary_key: bytes | None, rekeyed: bool) -> Decoded:
+    def _decode(self, event: Any, origin: _Origin) -> Decoded:
         if not isinstance(event, dict) or not isinstance(event.get("source"), dict):
             raise BadRecord("no Debezium envelope: op and source expected")
         source = event["source"]
@@ -163,29 +172,30 @@ class PostgresDecoder:
             )
         op = event.get("op")
         lsn = source.get("lsn")
-        if op == "r" and source.get("snapshot") == "incremental":
-            # It has no LSN of its own, and counts as newer than any first snapshot and older than any change.
-            lsn = _AFTER_SNAPSHOTS
+        read_first = op == "r"
+        if read_first and source.get("snapshot") == "incremental":
+            lsn = _lsn_read(source.get("sequence"))
+            read_first = False
         if type(lsn) is not int or lsn < 0:
             raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
-        commit = lsn if op == "r" else _commit_before(source.get("sequence"), lsn)
-        order_ = order(self._epoch, commit, lsn, snapshot=op == "r")
-        if op == "d" and rekeyed:
+        commit = lsn if read_first else _commit_before(source.get("sequence"), lsn)
+        order_ = order(origin.epoch, commit, lsn, snapshot=read_first)
+        if op == "d" and origin.rekeyed:
             order_ = _floor_below(order_)  # where the contract's key is another one, the insert has the same place
         if op == "t":
-            return Decoded(floor=_floor_below(order_))
+            return Decoded(floor=_snapshot_floor(event, origin.epoch) or _floor_below(order_))
         if op not in ("c", "r", "u", "d"):
             raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
-        tail = (op, order_, _source_time(source), position)
+        tail = (op, order_, _source_time(source), origin.position)
         before, after = event.get("before"), event.get("after")
         if op == "d":
             return self._delete(before, tail)
-        old = self._place_before(before, after, primary_key) if op == "u" else None
+        old = self._place_before(before, after, origin.key) if op == "u" else None
         try:
             if not isinstance(after, dict):
                 raise BadRecord(f"op {op} without its after image")
             unknown: Sequence[str] = ()
-            if op == "u" or rekeyed:
+            if op == "u" or origin.rekeyed:
                 after, unknown = self._without_placeholders(after, before)
             row = self._row(after, tail, unknown, queried=op == "r")
         except (BadRecord, *DEFECTS) as error:
@@ -195,7 +205,7 @@ class PostgresDecoder:
             raise BadRecord(reason, buried=(self._tombstone(old, tail),)) from None
         moved = old is not None and self._identity_of.moved(old, row)
         rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
-        return Decoded(rows=rows, floor=self._snapshot_floor(event))
+        return Decoded(rows=rows, floor=_snapshot_floor(event, origin.epoch))
 
     def _delete(self, before: Any, tail: tuple[Any, ...]) -> Decoded:
         if not isinstance(before, dict):
@@ -386,6 +396,35 @@ def _names(key: bytes) -> set[str]:
     return set(document) if isinstance(document, dict) else set()
 
 
+def _lsn_read(sequence: Any) -> int | None:
+    """Where the log had come to when an incremental snapshot's row was read: the row has no LSN of its own, and is
+    newer than all changes up to there, and older than all later ones."""
+    lsns = json.loads(sequence) if isinstance(sequence, str) else None
+    if isinstance(lsns, list) and len(lsns) == 2 and isinstance(lsns[1], str) and _LSN(lsns[1]):
+        return int(lsns[1])
+    return None
+
+
+def _epoch(content: str | None) -> int:
+    """The epoch that a header's content says, a JSON number in base64."""
+    try:
+        epoch = int(a2b_base64(content or ""))
+        epoch_digits(epoch)
+    except ValueError:
+        raise BadRecord(f"header {_EPOCH}: found {content!r}, expected a number in base64") from None
+    return epoch
+
+
+def _snapshot_floor(event: Any, epoch: int) -> str | None:
+    """The floor that the end of a snapshot sets, its last row or the record behind it; None for any other event."""
+    source = event.get("source") if isinstance(event, dict) else None
+    if not isinstance(source, dict) or event.get("op") not in ("r", "t") or type(source.get("lsn")) is not int:
+        return None
+    if source.get("snapshot") not in ("last", "last_in_data_collection"):
+        return None
+    return _floor_below(order(epoch, source["lsn"], source["lsn"], snapshot=True))
+
+
 def _commit_before(sequence: Any, lsn: int) -> int:
     """The LSN of the last commit that Debezium had seen when the change's transaction began to arrive, out of
     ``source.sequence``, ``["<that LSN>","<the change's>"]``. Where Debezium has seen none, the change's own LSN takes
@@ -507,7 +546,7 @@ def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> 
                 None if value is None else a2b_base64(value),
                 f"{where}/{record['offset']}",
                 key=None if key is None else a2b_base64(key),
-                rekeyed=any(name in _REKEYED for name, _ in record.get("headers", ())),
+                headers=record.get("headers", ()),
             )
         except BadRecord as bad:
             for row in bad.buried:

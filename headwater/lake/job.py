@@ -49,7 +49,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument("--lake", required=True, help="s3://bucket/prefix of the tables")
     arguments.add_argument("--quarantine", help="s3://bucket/prefix of undecodable records; default LAKE/_quarantine")
     arguments.add_argument("--database", required=True, help="Glue database that holds the tables")
-    arguments.add_argument("--epoch", type=int, default=1, help="raised when the source's history was cut")
+    arguments.add_argument("--epoch", type=int, help="that of records which do not say theirs; default the table's")
     arguments.add_argument(
         "--batch-bytes", type=int, default=128 * 1024 * 1024, help="most compressed bytes per commit"
     )

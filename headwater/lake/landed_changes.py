@@ -37,7 +37,7 @@ class LandedChanges:
 
     def _decode(self, objects: list[LandingObject]) -> DataFrame:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
-        epoch = settings.epoch
+        epoch = self._writer.progress.epoch
 
         def decode(part: Iterable[LandingObject]) -> Iterator[tuple[Any, ...]]:
             return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch))

@@ -124,7 +124,7 @@ class RecordsToReplay:
 
     def _epoch_of(self, entry: BadEntry) -> int:
         """The epoch in which a record was read. Raises UserError where its place among the changes cannot be told."""
-        epoch, version = self._writer.settings.epoch, order_version(self._writer.contract)
+        epoch, version = self._writer.progress.epoch, order_version(self._writer.contract)
         advice = "Mend the row in the source, and drop the record (headwater quarantine drop)."
         if entry.epoch is None:
             if epoch > _FIRST_EPOCH:

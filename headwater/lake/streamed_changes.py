@@ -55,7 +55,7 @@ class StreamedChanges:
         self._commit(records, f"batch-{batch_id:020d}", Progress.with_streaming_start)
 
     def _commit(self, records: RDD[Any], name: str, advance: Advance) -> None:
-        contract, epoch, table = self._writer.contract, self._writer.settings.epoch, self._source_table
+        contract, epoch, table = self._writer.contract, self._writer.progress.epoch, self._source_table
 
         def decode(part: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
             plain = ((bytes(data) if isinstance(data, bytearray) else data, *where) for data, *where in part)

@@ -30,20 +30,21 @@ Advance = Callable[[Progress], Progress]
 _Review = Callable[[DataFrame, Row], None]
 """Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
 _IS_ROW, _IS_BAD = "_order IS NOT NULL", "_reason IS NOT NULL"
-_RAISE_EPOCH = {
+_NEXT_STEP = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
-    POSTGRESQL: "Raise emr.epoch in the environment's file, and let the source connector take a new snapshot.",
+    POSTGRESQL: "Use the release that wrote it, or describe a new table.",
 }
 
 
 @dataclass(frozen=True)
 class WriterSettings:
-    """A writer's settings. ``quarantine`` is an ``s3://`` address; ``batch_bytes`` counts compressed bytes, per
-    partition of a topic; ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows,
-    without tombstones, may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
+    """A writer's settings. ``quarantine`` is an ``s3://`` address; ``epoch`` is that of records that do not say theirs,
+    None for that of the table's last commit; ``batch_bytes`` counts compressed bytes, per partition of a topic;
+    ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
+    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
 
     quarantine: str
-    epoch: int = 1
+    epoch: int | None = None
     batch_bytes: int = 128 * 1024 * 1024
     max_bad_share: float = 0.01
     max_unfit_share: float = 1.0
@@ -97,10 +98,12 @@ class TableWriter:
         last = self._table.last_commit()
         self._has_rows = last is not None
         if last is None:
-            return self._begun(Progress(layout=layout(self.contract)))
-        if last.progress.epoch > self.settings.epoch:
+            first = Progress(layout=layout(self.contract))
+            return self._begun(first, self.settings.epoch or first.epoch)
+        epoch = last.progress.epoch if self.settings.epoch is None else self.settings.epoch
+        if last.progress.epoch > epoch:
             raise ValueError(
-                f"{self.contract.table}: epoch: found {self.settings.epoch}, expected at least "
+                f"{self.contract.table}: epoch: found {epoch}, expected at least "
                 f"{last.progress.epoch}, which the table was written with. An epoch is never lowered."
             )
         if last.progress.layout != layout(self.contract):
@@ -109,13 +112,13 @@ class TableWriter:
                 f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
             )
         progress = last.progress
-        if progress.epoch < self.settings.epoch:
-            progress = self._begun(progress)
+        if progress.epoch < epoch:
+            progress = self._begun(progress, epoch)
         if progress.order_version != order_version(self.contract):
             raise ValueError(
                 f"{self.contract.table}: layout of _order: found version {progress.order_version}, which the table was "
                 f"written with, expected {order_version(self.contract)}. The two do not compare within epoch "
-                f"{progress.epoch}. {_RAISE_EPOCH[self.contract.source.database]}"
+                f"{progress.epoch}. {_NEXT_STEP[self.contract.source.database]}"
             )
         self.services.catalog.register(self.contract.table, last.partitions)
         # The commit's own event may have been lost in a crash.
@@ -131,11 +134,11 @@ class TableWriter:
         self._table.evolve(progress)
         return progress
 
-    def _begun(self, before: Progress) -> Progress:
-        """The progress at the beginning of the settings' epoch. A stream is then read anew, because shards of the
-        cursor may be gone from it; a landing bucket still has what comes next."""
+    def _begun(self, before: Progress, epoch: int) -> Progress:
+        """The progress at the beginning of an epoch. A stream is then read anew, because shards of the cursor may be
+        gone from it; a landing bucket still has what comes next."""
         is_stream = self.contract.source.database == DYNAMODB
-        return before.in_epoch(self.settings.epoch, order_version(self.contract), from_beginning=is_stream)
+        return before.in_epoch(epoch, order_version(self.contract), from_beginning=is_stream)
 
     def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
@@ -247,7 +250,7 @@ class TableWriter:
         refused = quarantine.exceeds(*share)
         shown = bad.select("_reason", "_raw")
         sample = shown.limit(quarantine.SAMPLE) if refused else shown
-        read_in = {"epoch": self.settings.epoch, "order_version": order_version(self.contract)}
+        read_in = {"epoch": self.progress.epoch, "order_version": order_version(self.contract)}
         entries = [BadEntry(row["_reason"], json.loads(row["_raw"]), **read_in) for row in sample.collect()]
         table = self.contract.table
         aside = Quarantine(self.services.s3, self.settings.quarantine, table)

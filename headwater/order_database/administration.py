@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import psycopg
@@ -121,6 +121,13 @@ def status(conn: psycopg.Connection) -> Status:
         slot=SlotStatus(bool(slot[0]), int(slot[1])) if slot else None,
         missing_roles=[role for role in ROLES if role not in present],
     )
+
+
+def read_again(conn: psycopg.Connection, tables: Sequence[str]) -> str:
+    """Have all rows of source tables read again beside their changes, and return the id of the signal that asks for it.
+
+    ``tables`` are names as contracts have them. Rows of the lake that the source no longer has become tombstones."""
+    return str(single_value(conn, "SELECT capture.read_again(%s)", (list(tables),)))
 
 
 def drop(conn: psycopg.Connection) -> None:

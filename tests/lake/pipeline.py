@@ -152,10 +152,10 @@ class Pipeline:
         )
         return key
 
-    def writer(self, epoch: int = 1, lease: Lease | None = None, **settings: Any) -> LandedChanges:
+    def writer(self, lease: Lease | None = None, **settings: Any) -> LandedChanges:
         """What a new writer process would hold: all that it knows comes from the lake. It takes the lease from the
         writer before, unless it is given one."""
-        chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", epoch=epoch, **settings)
+        chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", **settings)
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
         return LandedChanges(TableWriter(self.table(), lease or self.leases.take(), self._services(), chosen), landing)
 
@@ -191,6 +191,11 @@ class Pipeline:
             first = {"price": Decimal("12.5000"), "note": row["name"]}
             assert row["lines"] == [first, None, {"price": None, "note": None}]
         return [account(row["id"], row["name"], row["month"], str(row["balance"])) for row in rows]
+
+
+def in_epoch(number: int) -> tuple[tuple[str, str], ...]:
+    """The headers of records that the source connector reads in that epoch."""
+    return () if number == 1 else (("headwater.epoch", base64.b64encode(str(number).encode()).decode()),)
 
 
 def _encoded(content: bytes | None) -> str | None:

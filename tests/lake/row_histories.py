@@ -17,7 +17,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tests.lake.pipeline import Landed, event
+from tests.lake.pipeline import Landed, event, in_epoch
 
 PHASES = 5
 TOAST = "__debezium_unavailable_value"
@@ -106,7 +106,7 @@ steps = st.builds(
 histories = st.tuples(*[st.lists(steps, max_size=4)] * PHASES)
 """What happens to two rows in each phase."""
 turns = st.lists(
-    st.sampled_from(("none", "truncate", "lost slot", "add note", "drop note", "widen")),
+    st.sampled_from(("none", "truncate", "lost slot", "lost changes", "add note", "drop note", "widen")),
     min_size=PHASES - 1,
     max_size=PHASES - 1,
 )
@@ -118,8 +118,8 @@ _Transaction = dict[int, list[list[Landed]]]
 
 
 class Source:
-    """The table and its log. ``events`` are the records of its topic since they were last taken; ``epoch`` is what an
-    operator must set the writer's to."""
+    """The table and its log. ``events`` are the records of its topic since they were last taken; ``epoch`` is that
+    of the source connector."""
 
     def __init__(self, random: Random) -> None:
         self.epoch = 1
@@ -128,14 +128,13 @@ class Source:
         self._random = random
         self._lsn = 1_000
         self._last_commit: int | None = None
-        self._changed: set[int] = set()
         self._events: list[Landed] = []
         self._write(0, {}, [])  # a snapshot of an empty table has no end
 
     def take(self) -> list[Landed]:
         """The records since the last call."""
         taken, self._events = self._events, []
-        return taken
+        return [record._replace(headers=(*record.headers, *in_epoch(self.epoch))) for record in taken]
 
     # --- Rows ---------------------------------------------------------------------------------------------------------
 
@@ -149,7 +148,8 @@ class Source:
             free = [number for number in waiting if number not in locked]
             if free and self._random.random() < 0.8:
                 number = self._random.choice(free)
-                transaction.setdefault(number, []).append(self._step(number, waiting[number].pop(0)))
+                statements = transaction.setdefault(number, [])
+                statements.append(self._step(number, waiting[number].pop(0), any(statements)))
                 if not waiting[number]:
                     del waiting[number]
             else:
@@ -176,7 +176,8 @@ class Source:
         if statements:
             self._last_commit = self._next_lsn()
 
-    def _step(self, number: int, step: Step) -> list[Landed]:
+    def _step(self, number: int, step: Step, pending: bool) -> list[Landed]:
+        """The records of a step; ``pending`` where its transaction has changed the history's rows before."""
         first, second = 2 * number + 2, 2 * number + 3
         id_, other = (second, first) if step.second else (first, second)
         values = {name: VALUES[name][place] for name, place in step.values.items()}
@@ -191,14 +192,19 @@ class Source:
             lsn = self._next_lsn()
             gone = self._delete(id_, [("__debezium.newkey", "")], lsn)
             return [*gone, *self._write(other, {**row, **values}, [("__debezium.oldkey", "")], lsn)]
-        if step.kind == "read":
-            # An incremental snapshot reads a row again.
-            if id_ not in self._changed:
-                self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
-            read = event("r", 0, after=self._image(id_), snapshot="incremental")
-            read["source"]["lsn"] = None
-            self._events.append(_landed(id_, read))
+        if step.kind == "read" and not pending:
+            self._read([id_])
         return []
+
+    def _read(self, ids: Sequence[int]) -> None:
+        """Let an incremental snapshot read committed rows again, between two commits of its own."""
+        self._last_commit = self._next_lsn()
+        for id_ in ids:
+            self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
+            read = event("r", 0, after=self._image(id_), snapshot="incremental")
+            read["source"] |= {"lsn": None, "sequence": json.dumps([str(self._last_commit)] * 2)}
+            self._events.append(_landed(id_, read))
+        self._last_commit = self._next_lsn()
 
     def _next_lsn(self) -> int:
         self._lsn += self._random.randint(1, 90)
@@ -212,7 +218,6 @@ class Source:
         old = self.images.get(id_, {})
         row = {name: values.get(name, old.get(name, VALUES[name][0])) for name in self.columns}
         self.images[id_] = row
-        self._changed.add(id_)
         after = self._image(id_)
         if before is not None and before.get("payload") is not None and before["payload"] == after["payload"]:
             after["payload"] = self._random.choice([TOAST, after["payload"]])
@@ -222,7 +227,6 @@ class Source:
     def _delete(self, id_: int, headers: list[tuple[str, str]], lsn: int | None = None) -> list[Landed]:
         before = self._image(id_)
         del self.images[id_]
-        self._changed.add(id_)
         deleted = _landed(id_, event("d", lsn or self._next_lsn(), before=before), headers)
         return [deleted, Landed(None, deleted.key, partition=deleted.partition)]
 
@@ -244,7 +248,14 @@ class Source:
         read = [_landed(id_, event("r", lsn, after=self._image(id_), snapshot=marks.get(id_, "true"))) for id_ in ids]
         self._events += read[: self._random.randrange(len(read))] if interrupted else read
         self._last_commit = None
-        self._changed.clear()
+
+    def read_again(self) -> None:
+        """Read the whole table again beside its changes (headwater resync), which ends what is not there."""
+        began = self._next_lsn()
+        ids = sorted(self.images)
+        self._random.shuffle(ids)
+        self._read(ids)
+        self._events.append(Landed(event("t", began, snapshot="incremental")))
 
     def lose_slot(self) -> None:
         """The log is gone, and another one begins lower; the epoch is raised."""

@@ -17,7 +17,7 @@ from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import ProgressMissing
-from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
+from tests.lake.pipeline import BUCKET, Landed, Pipeline, account, event, in_epoch, partitions
 
 
 def test_changes_over_several_commits_give_the_latest_rows(pipeline: Pipeline) -> None:
@@ -96,9 +96,26 @@ def test_a_changed_layout_is_refused(pipeline: Pipeline) -> None:
 def test_a_raised_epoch_wins_over_a_history_with_higher_lsns(pipeline: Pipeline) -> None:
     pipeline.land(event("c", 900, after=account(1)), event("c", 901, after=account(2)))
     pipeline.drain()
-    pipeline.land(event("r", 5, after=account(1, name="rebuilt"), snapshot="last"))
-    pipeline.drain(epoch=2)
+    before, rebuilt = (
+        event("u", 950, after=account(2)),
+        event("r", 5, after=account(1, name="rebuilt"), snapshot="last"),
+    )
+    # What was captured before the cut may come after it.
+    pipeline.land_records([Landed(rebuilt, headers=in_epoch(2)), Landed(before)], 0)
+    pipeline.drain()
     assert pipeline.alive() == [account(1, name="rebuilt")]
+
+
+def test_records_that_say_no_epoch_are_of_the_one_in_which_an_earlier_release_wrote_the_table(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.land(event("c", 900, after=account(1)))
+    pipeline.drain(epoch=2)
+    pipeline.land(event("u", 901, after=account(1, name="Bea")))
+    pipeline.drain()
+    pipeline.land(event("u", 902, after=account(1, name="Cid")))
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, name="Cid")]
     with pytest.raises(ValueError, match="An epoch is never lowered"):
         pipeline.writer(epoch=1)
 

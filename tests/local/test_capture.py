@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -15,16 +15,21 @@ from typing import Any, Self
 import psycopg
 import pytest
 
-from headwater.contract.reading import read_contracts
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.order_database import publication_statements
 from headwater.errors import UserError
-from headwater.lake.changes import BadRecord, Decoded
-from headwater.lake.debezium_decoder import PostgresDecoder
+from headwater.lake.changes import BadRecord, Decoded, columns_tagged
+from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
+from headwater.local import postgresql_server
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import ProcessError, wait_until
+from headwater.order_database.administration import read_again
 
 MIB = 1 << 20
+ENDS = ("last_in_data_collection", "incremental")
 CONTRACTS = Path(__file__).parent / "capture"
 TABLES = """
 CREATE SCHEMA shop;
@@ -43,17 +48,55 @@ class Capture:
     def __init__(self, pipeline: Pipeline) -> None:
         self.pipeline = pipeline
         self._tables = {contract.table: contract for contract in pipeline.contracts}
-        self._read: dict[str, list[dict[str, Any]]] = {}  # by key: an object never changes
+        self._read: dict[str, list[str]] = {}  # by key: an object never changes
 
     def landed(self, table: str) -> list[dict[str, Any]]:
-        """Debezium's events of a table that are in S3, in order."""
+        """Debezium's events of a table that are in S3, in order, without the ends of what was read."""
+        events = [json.loads(base64.b64decode(json.loads(line)["value"])) for line in self._lines(table)]
+        return [event for event in events if event["op"] != "t" or event["source"]["snapshot"] not in ENDS]
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        """What the writer makes of all that has landed, row by row."""
+        contract = self._tables[table]
+        lines = (("topic/0", line) for line in self._lines(table))
+        names = [name for name, _ in columns_tagged(contract)]
+        return [dict(zip(names, row, strict=True)) for row in decode_lines(lines, PostgresDecoder(contract))]
+
+    def add(self, contract: Contract) -> None:
+        """Know a table that was added."""
+        self._tables[contract.table] = contract
+
+    def await_alive(self, table: str, titles: Mapping[int, str]) -> None:
+        """Wait until the rows that are alive have these titles, by their ids."""
+        alive: dict[int, str] = {}
+
+        def there() -> bool:
+            nonlocal alive
+            self.pipeline.check()
+            newest: dict[int, dict[str, Any]] = {}
+            floor = ""
+            for row in self.rows(table):
+                floor = max(floor, row["_floor"] or "")
+                if row["_order"] and row["_order"] > newest.get(row["id"], {"_order": ""})["_order"]:
+                    newest[row["id"]] = row
+            kept = {id_: row for id_, row in newest.items() if row["_order"] > floor and not row["_deleted"]}
+            alive = {id_: row["title"] for id_, row in kept.items()}
+            return alive == titles
+
+        try:
+            wait_until(f"{table} to have {titles}", there, 60, 0.2)
+        except ProcessError:
+            assert alive == titles
+            raise
+
+    def _lines(self, table: str) -> list[str]:
         s3 = self.pipeline.aws.client("s3")
         topic = connectors.topic(self._tables[table], self.pipeline.settings)
         listed = s3.list_objects_v2(Bucket=LANDING_BUCKET, Prefix=f"landing/{topic}/").get("Contents", [])
         for key in [entry["Key"] for entry in listed if entry["Key"] not in self._read]:
-            lines = gzip.decompress(s3.get_object(Bucket=LANDING_BUCKET, Key=key)["Body"].read()).splitlines()
-            self._read[key] = [json.loads(base64.b64decode(json.loads(line)["value"])) for line in lines]
-        return [event for entry in listed for event in self._read[entry["Key"]]]
+            body = gzip.decompress(s3.get_object(Bucket=LANDING_BUCKET, Key=key)["Body"].read())
+            self._read[key] = body.decode().splitlines()
+        return [line for entry in listed for line in self._read[entry["Key"]]]
 
     def await_landed(self, table: str, count: int) -> list[dict[str, Any]]:
         """The events of a table, once there are as many."""
@@ -73,7 +116,12 @@ class Capture:
 @pytest.fixture(scope="module")
 def capture(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Capture]:
     folder = tmp_path_factory.mktemp("capture")
-    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline:
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline,
+    ):
+        # What the command line does not set, ALTER SYSTEM may.
+        patch.delitem(postgresql_server.SETTINGS, "max_slot_wal_keep_size")
         pipeline.start_source()
         pipeline.start_stream()
         pipeline.start_connect()
@@ -301,14 +349,14 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
 ) -> None:
     pipeline = capture.pipeline
     (topic,) = (name for name in connectors.table_topics(pipeline.contracts, pipeline.settings) if "visits" in name)
-    pipeline.await_captured()
+    end = pipeline.await_captured()[f"{topic}/0"]
     landed = len(capture.landed("visits"))
     _, sink = pipeline.connector_names
     pipeline.connect.delete(sink)
     for day in range(1, 8):
         owner.execute("INSERT INTO shop.visits VALUES (100, %s, 'Rome')", (f"2024-03-0{day}",))
-    wait_until("seven more records in Kafka", lambda: pipeline.broker.ends([topic])[topic, 0] == landed + 7, 60)
-    pipeline.broker.delete_before(topic, 0, landed + 4)
+    wait_until("seven more records in Kafka", lambda: pipeline.broker.ends([topic])[topic, 0] == end + 7, 60)
+    pipeline.broker.delete_before(topic, 0, end + 4)
 
     def start_sink(settings: CaptureSettings) -> None:
         pipeline.connect.put(*connectors.sink_connector(pipeline.contracts, settings))
@@ -319,7 +367,7 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
             return bool(pipeline.connect.status(sink)["tasks"])
         return False
 
-    expected = f"no record at offset {landed} of {topic}-0, .* goes on at {landed + 4}.*missing.offsets = accept"
+    expected = f"no record at offset {end} of {topic}-0, .* goes on at {end + 4}.*missing.offsets = accept"
     start_sink(pipeline.settings)
     with pytest.raises(ProcessError, match=expected):
         capture.await_landed("visits", landed + 1)
@@ -328,3 +376,168 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
     wait_until("the sink to run", lambda: pipeline.connect.status(sink)["tasks"][0]["state"] == "RUNNING", 60)
     events = capture.await_landed("visits", landed + 3)
     assert [event["after"]["visited_on"] for event in events[landed:]] == [19787, 19788, 19789]
+
+
+NOTES = """
+table: notes
+description: A table that is added to a running pipeline.
+source: {database: postgresql, table: shop.notes}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: int, source_type: integer}
+  - {name: title, type: string, source_type: text}
+"""
+
+
+def test_a_table_that_is_added_arrives_with_its_rows_while_the_others_go_on(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    pipeline, notes = capture.pipeline, parse_contract(NOTES, "notes.yaml")
+    owner.execute("CREATE TABLE shop.notes (id integer PRIMARY KEY, title text)")
+    owner.execute("INSERT INTO shop.notes SELECT n, 'early' FROM generate_series(1, 3000) AS n")
+    before = len(capture.landed("documents"))
+    contracts = [*pipeline.contracts, notes]
+    for statement in publication_statements(contracts):
+        owner.execute(statement.encode())
+    owner.execute("UPDATE shop.notes SET title = 'between' WHERE id = 1")
+    # A task with the old configuration must not take what waits for the new one.
+    name, config = connectors.source_connector(pipeline.contracts, pipeline.settings)
+    pipeline.connect.delete(name)
+    pipeline.connect.put(name, config)
+    pipeline.connect.await_running(name)
+    assert awaiting(owner) == ["shop.notes"]
+    pipeline.broker.create_topics({connectors.topic(notes, pipeline.settings): 1}, connectors.topic_config())
+    for render in (connectors.sink_connector, connectors.source_connector):
+        pipeline.connect.put(*render(contracts, pipeline.settings))
+    capture.add(notes)
+    owner.execute("DELETE FROM shop.notes WHERE id > 2998")
+    owner.execute("UPDATE shop.notes SET title = 'late' WHERE id = 2")
+    owner.execute("INSERT INTO shop.documents VALUES (100, 'meanwhile', '')")
+    capture.await_alive("notes", {n: {1: "between", 2: "late"}.get(n, "early") for n in range(1, 2999)})
+    assert 100 in [event["after"]["id"] for event in capture.await_landed("documents", before + 1)[before:]]
+    assert awaiting(owner) == []
+    # Deployed again, it waits for nothing.
+    for statement in publication_statements(contracts):
+        owner.execute(statement.encode())
+    assert awaiting(owner) == []
+
+
+def awaiting(owner: psycopg.Connection) -> list[str]:
+    """The published tables whose rows have not been asked for."""
+    return [name for (name,) in owner.execute("SELECT name FROM capture.published WHERE awaits_rows").fetchall()]
+
+
+def test_a_table_that_is_read_again_is_as_the_source_whatever_was_lost(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    owner.execute("DELETE FROM shop.documents")
+    owner.execute("INSERT INTO shop.documents VALUES (1, 'a', ''), (2, 'b', ''), (3, 'c', '')")
+    capture.await_alive("documents", {1: "a", 2: "b", 3: "c"})
+    with owner.transaction():
+        # No event tells of these.
+        owner.execute("ALTER PUBLICATION headwater DROP TABLE shop.documents")
+        owner.execute("DELETE FROM shop.documents WHERE id = 1")
+        owner.execute("UPDATE shop.documents SET title = 'lost' WHERE id = 2")
+        owner.execute("INSERT INTO shop.documents VALUES (4, 'lost', '')")
+    owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.documents")
+    owner.execute("UPDATE shop.documents SET title = 'seen' WHERE id = 3")
+    capture.await_alive("documents", {1: "a", 2: "b", 3: "seen"})
+    # Debezium reads the second together with the first, and keeps the second's id.
+    read_again(owner, ["shop.documents"])
+    read_again(owner, ["shop.visits"])
+    capture.await_alive("documents", {2: "lost", 3: "seen", 4: "lost"})
+    owner.execute("DELETE FROM shop.documents")
+    read_again(owner, ["shop.documents"])  # an empty table has an end, too
+    owner.execute("INSERT INTO shop.documents VALUES (5, 'new', '')")
+    capture.await_alive("documents", {5: "new"})
+
+
+class Epochs:
+    """A source connector whose slot is lost, in one epoch after another."""
+
+    def __init__(self, capture: Capture) -> None:
+        self._pipeline = capture.pipeline
+        self._capture = capture
+
+    def put(self, epoch: int) -> None:
+        """Deploy the source connector in an epoch."""
+        settings = replace(self._pipeline.settings, epoch=epoch)
+        self._pipeline.connect.put(*connectors.source_connector(self._pipeline.contracts, settings))
+
+    def await_refusal(self, reason: str) -> None:
+        """Wait until the connector fails for a reason."""
+        wait_until(
+            f"the source to refuse: {reason}",
+            lambda: any(task["state"] == "FAILED" and reason in task["trace"] for task in self._tasks()),
+            60,
+        )
+
+    def await_running(self) -> None:
+        """Wait until the connector, which has failed, runs."""
+        wait_until("the source to run", lambda: [task["state"] for task in self._tasks()] == ["RUNNING"], 60)
+
+    def _tasks(self) -> list[dict[str, Any]]:
+        with suppress(UserError):  # The worker is reading its configuration.
+            name = connectors.source_name(self._pipeline.settings)
+            return list(self._pipeline.connect.status(name)["tasks"])
+        return []
+
+
+def test_a_lost_slot_stops_capture_and_a_raised_epoch_reads_all_rows_again(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    epochs, slot = Epochs(capture), connectors.SLOT
+    epoch = 1
+    try:
+        for epoch, loss in enumerate(("gone", "invalidated", "made anew"), 2):
+            owner.execute("DELETE FROM shop.documents")
+            owner.execute("INSERT INTO shop.documents VALUES (1, 'seen', ''), (2, 'seen', '')")
+            capture.pipeline.await_captured()
+            before = len(capture.landed("documents"))
+            capture.pipeline.connect.delete(connectors.source_name(capture.pipeline.settings))
+            wait_until("the slot to be free", lambda: not _slot_is_active(owner), 30)
+            owner.execute("UPDATE shop.documents SET title = 'unseen' WHERE id = 1")
+            owner.execute("DELETE FROM shop.documents WHERE id = 2")
+            if loss == "invalidated":
+                _invalidate(owner)
+            else:
+                owner.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
+            if loss == "made anew":
+                owner.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
+            epochs.put(epoch - 1)
+            epochs.await_refusal(f"{connectors.LOST_SLOT}: the replication slot headwater")
+            assert len(capture.landed("documents")) == before
+            epochs.put(epoch)
+            epochs.await_running()
+            capture.await_alive("documents", {1: "unseen"})
+            owner.execute("UPDATE shop.documents SET title = 'later' WHERE id = 1")
+            capture.await_alive("documents", {1: "later"})
+        epochs.put(epoch - 1)
+        epochs.await_refusal(f"headwater.epoch: found {epoch - 1}, expected at least {epoch}")
+    finally:
+        capture.pipeline.settings = replace(capture.pipeline.settings, epoch=epoch)
+        epochs.put(epoch)
+        epochs.await_running()
+
+
+def _slot_is_active(owner: psycopg.Connection) -> bool:
+    row = owner.execute("SELECT bool_or(active) FROM pg_replication_slots").fetchone()
+    return bool(row and row[0])
+
+
+def _invalidate(owner: psycopg.Connection) -> None:
+    """Let the server drop the log that the slot holds back."""
+    owner.execute("ALTER SYSTEM SET max_slot_wal_keep_size = '1MB'")
+    owner.execute("SELECT pg_reload_conf()")
+
+    def lost() -> bool:
+        owner.execute("SELECT pg_logical_emit_message(false, 'fill', 'x')")
+        owner.execute("SELECT pg_switch_wal()")
+        owner.execute("CHECKPOINT")
+        return owner.execute("SELECT wal_status FROM pg_replication_slots").fetchone() == ("lost",)
+
+    wait_until("the slot to be lost", lost)
+    owner.execute("ALTER SYSTEM RESET max_slot_wal_keep_size")
+    owner.execute("SELECT pg_reload_conf()")

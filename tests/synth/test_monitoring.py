@@ -10,10 +10,11 @@ from aws_cdk.assertions import Template
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
+from headwater.definitions.connectors import LOST_SLOT
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
-from headwater.paths import CONFIG
+from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
 
@@ -82,10 +83,20 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
     read = {
         (alarm["Namespace"], alarm["MetricName"], json.dumps(alarm["Dimensions"]))
         for alarm in alarms(every).values()
-        if alarm.get("Namespace") == metrics.NAMESPACE
+        if alarm.get("Namespace") == metrics.NAMESPACE and "Dimensions" in alarm
     }
     assert len(read) == 4 * len(every.contracts)
     assert read <= emitted
+
+
+def test_the_log_of_the_source_is_searched_for_the_refusal_that_the_alarm_tells_of(every: "Synthesized") -> None:
+    alarm, found = alarms(every)["lost-slot"], every.only("AWS::Logs::MetricFilter")
+    (metric,) = found["MetricTransformations"]
+    assert (metric["MetricNamespace"], metric["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
+    assert found["FilterPattern"] == f'"{LOST_SLOT}"'
+    assert "SourceLogs" in json.dumps(found["LogGroupName"])
+    assert (ROOT / "docs/runbooks/lost-slot.md").exists()
+    assert alarm["AlarmDescription"].endswith("docs/runbooks/lost-slot.md")
 
 
 def test_writers_send_under_the_database_that_their_arguments_name(every: "Synthesized") -> None:

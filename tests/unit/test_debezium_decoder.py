@@ -43,6 +43,7 @@ columns:
     "things.yaml",
 )
 STRICT = replace(CONTRACT, on_unfit=QUARANTINE)
+REKEYED = [("__debezium.newkey", None)]
 NAMES = [name for name, _ in CONTRACT.lake_columns()]
 ROW: dict[str, Any] = {
     "id": 1, "month": "2024-01", "amount": "1234567890123456789012345678.0123456789", "free": "NAN", "ratio": 0.1,
@@ -171,11 +172,26 @@ def test_a_date_before_the_gregorian_calendar_is_taken_from_a_change_but_not_fro
         decode(read, STRICT)
 
 
-def test_an_incremental_snapshots_row_is_newer_than_a_first_ones_and_older_than_any_change() -> None:
-    event = json.loads(envelope("r", after=ROW, snapshot="incremental"))
-    event["source"]["lsn"] = None
-    read = only(decode(json.dumps(event).encode()))["_order"]
-    assert order(1, 2**63, 2**63, snapshot=True) < read < order(1, 0, 0, snapshot=False)
+def read_again(sequence: Any) -> bytes:
+    return envelope("r", after=ROW, lsn=None, snapshot="incremental", sequence=sequence)  # type: ignore[arg-type]
+
+
+def test_a_row_that_is_read_again_is_ordered_as_of_its_reading() -> None:
+    read = only(decode(read_again('["70","75"]')))["_order"]
+    assert read == order(1, 70, 75, snapshot=False)
+    assert only(decode(read_again('[null,"75"]')))["_order"] == order(1, 75, 75, snapshot=False)
+    before, after = ('["60","90"]', 90), ('["75","80"]', 80)
+    orders = [
+        only(decode(envelope("u", before=ROW, after=ROW, lsn=lsn, sequence=sequence)))["_order"]
+        for sequence, lsn in (before, after)
+    ]
+    assert order(1, 2**63, 2**63, snapshot=True) < orders[0] < read < orders[1]
+
+
+@pytest.mark.parametrize("sequence", [None, 7, "[]", '["70"]', '["70",null]', '["70",75]', '["70","7x"]', "{}"])
+def test_a_row_that_is_read_again_without_saying_when_is_refused(sequence: Any) -> None:
+    with pytest.raises(BadRecord, match=r"source\.lsn: found None, expected a number"):
+        decode(read_again(sequence))
 
 
 def test_what_no_contract_names_is_kept_with_its_digits() -> None:
@@ -346,7 +362,7 @@ def test_every_spelling_of_the_placeholder_is_known_in_every_column(column: str,
     inserted = envelope("c", after={**ROW, column: placeholder})
     if column == "unnamed":
         assert json.loads(only(decode(inserted))["_rest"]) == {"unnamed": placeholder}
-        assert only(decode(inserted, rekeyed=True))["_unfit"] == ["unnamed"]
+        assert only(decode(inserted, headers=REKEYED))["_unfit"] == ["unnamed"]
 
 
 @pytest.mark.parametrize(
@@ -438,7 +454,7 @@ def test_a_partition_that_nobody_tells_is_bad() -> None:
 
 def test_a_toast_placeholder_beside_a_changed_primary_key_is_never_stored() -> None:
     inserted = envelope("c", after={**ROW, "tags": [TOAST_PLACEHOLDER]})
-    row = only(decode(inserted, rekeyed=True))
+    row = only(decode(inserted, headers=REKEYED))
     assert (row["tags"], row["_unfit"]) == (None, ["tags"])
     landed = {
         "offset": 0,
@@ -463,7 +479,10 @@ def test_truncate_and_the_end_of_a_snapshot_set_the_floor_below_what_comes_with_
     assert order(1, 8, 8, snapshot=True) < last.floor < order(1, 9, 9, snapshot=True) < order(1, 1, 1, snapshot=False)
     # A snapshot of several tables names the last row of each.
     assert decode(envelope("r", after=ROW, lsn=9, snapshot="last_in_data_collection")).floor == last.floor
-    for position in ("true", "first", "first_in_data_collection", "false", "incremental", None):
+    # A record behind the last row does it, too; behind the rows that were read again it is as a TRUNCATE.
+    assert decode(envelope("t", lsn=9, snapshot="last_in_data_collection")) == Decoded(floor=last.floor)
+    assert decode(envelope("t", lsn=9, snapshot="incremental")) == truncated
+    for position in ("true", "first", "first_in_data_collection", "false", None):
         assert decode(envelope("r", after=ROW, lsn=9, snapshot=position)).floor is None  # type: ignore[arg-type]
     for op in ("c", "u"):
         assert decode(envelope(op, before=ROW, after=ROW, lsn=9, snapshot="last")).floor is None
@@ -487,6 +506,34 @@ def test_orders_compare_epoch_then_kind_then_commit_then_lsn() -> None:
     ]
     assert orders == sorted(orders)
     assert {len(text) for text in orders} == {46}
+
+
+def in_epoch(number: str) -> list[tuple[str, str | None]]:
+    """Headers as the source connector writes them and the sink lands them."""
+    return [*REKEYED, ("headwater.epoch", base64.b64encode(number.encode()).decode())]
+
+
+def test_a_record_is_of_the_epoch_that_it_says_and_else_of_the_decoders() -> None:
+    changed, read = envelope("c", after=ROW), envelope("r", after=ROW, snapshot="last")
+    for decoder, headers, epoch in (
+        (PostgresDecoder(CONTRACT), [], 1),
+        (PostgresDecoder(CONTRACT, 2), [], 2),
+        (PostgresDecoder(CONTRACT), in_epoch("12"), 12),
+        (PostgresDecoder(CONTRACT, 2), in_epoch("1"), 1),
+    ):
+        row = only(decoder.decode(changed, "t/0/5", headers=headers))
+        assert row["_order"] == order(epoch, 7, 7, snapshot=False)
+        decoded = decoder.decode(read, "t/0/5", headers=headers)
+        assert decoded.floor == order(epoch, 7, 7, snapshot=True)[:-1] + "0"
+    with pytest.raises(BadRecord) as bad:
+        decode(envelope("r", after={**ROW, "id": None}, snapshot="last"), headers=in_epoch("3"))
+    assert bad.value.floor == order(3, 7, 7, snapshot=True)[:-1] + "0"
+
+
+@pytest.mark.parametrize("content", [None, "", "Mg", base64.b64encode(b"two").decode(), in_epoch("10000")[1][1]])
+def test_an_epoch_that_is_no_number_is_refused(content: str | None) -> None:
+    with pytest.raises(BadRecord, match=r"header headwater\.epoch: found .*, expected a number in base64"):
+        decode(envelope("c", after=ROW), headers=[("headwater.epoch", content)])
 
 
 UNPLACED = ["a" * 201, "ü" * 101, "a\nb", "\x7f", "__HIVE_DEFAULT_PARTITION__"]
@@ -540,8 +587,8 @@ def test_a_changed_key_that_is_not_the_primary_key_buries_the_old_one() -> None:
 
 
 def test_a_row_whose_primary_key_alone_changes_is_not_lost_to_the_delete_that_stands_for_it() -> None:
-    deleted = only(decode(envelope("d", before=ROW), rekeyed=True))
-    inserted = only(decode(envelope("c", after=ROW), rekeyed=True))
+    deleted = only(decode(envelope("d", before=ROW), headers=REKEYED))
+    inserted = only(decode(envelope("c", after=ROW), headers=REKEYED))
     earlier = only(decode(envelope("u", before=ROW, after=ROW, lsn=6)))
     assert deleted["_key"] == inserted["_key"]
     assert earlier["_order"] < deleted["_order"] < inserted["_order"]

@@ -105,7 +105,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("glue.workers", 1, r"glue\.workers: found 1, expected 2 or more"),
         ("glue.maintenance_window", "Sunday:3", r"maintenance_window: found 'Sunday:3', expected a day and an hour"),
         ("glue.maintenance_window", "Sun:24", r"maintenance_window: found 'Sun:24', expected a day and an hour"),
-        ("glue.epoch", 0, r"glue\.epoch: found 0, expected 1 or more"),
+        ("glue.epoch", 0, r"glue\.epoch: found 0, expected 1 to 9999"),
         ("glue.window_seconds", 61, r"glue\.window_seconds: found 61, expected 1 to 60"),
         ("emr.market", "reserved", r"emr\.market: found 'reserved', expected on-demand or spot"),
         ("emr.idle_seconds_max", 31, r"emr\.idle_seconds_max: found 31, expected .*30"),

@@ -20,6 +20,7 @@ from headwater.contract.reading import read_contract
 from headwater.errors import UserError
 from headwater.lake import debezium_decoder, dynamodb_decoder
 from headwater.lake import requests as lake_requests
+from headwater.lake.progress import Progress
 from headwater.lake.quarantine import BadEntry, Quarantine
 from headwater.lake.replay import RecordsToReplay, Replay
 from headwater.lake.replay_requests import Choice, ask, withdraw
@@ -45,8 +46,13 @@ class Lake:
 
     def writer(self, contract: Contract = ORDERS, epoch: int = 1) -> Any:
         services = SimpleNamespace(s3=self.s3, report=self.events.append)
-        settings = SimpleNamespace(quarantine=f"{self.uri}/_quarantine", epoch=epoch)
-        return SimpleNamespace(services=services, settings=settings, contract=contract, replay=self._replay)
+        return SimpleNamespace(
+            services=services,
+            settings=SimpleNamespace(quarantine=f"{self.uri}/_quarantine"),
+            progress=Progress(epoch=epoch),
+            contract=contract,
+            replay=self._replay,
+        )
 
     def _replay(self, parts: Any) -> list[tuple[str, str]]:
         bad = []

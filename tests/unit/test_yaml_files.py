@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from headwater.errors import UserError
-from headwater.yaml_files import convert, load_yaml, read_yaml, yaml_paths
+from headwater.yaml_files import convert, load_yaml, read_yaml, replace_value, yaml_paths
 
 
 def test_a_field_that_is_written_twice_is_refused() -> None:
@@ -19,6 +19,15 @@ def test_a_field_that_is_written_twice_is_refused() -> None:
 
 def test_the_same_name_may_stand_in_two_places() -> None:
     assert load_yaml("a: {b: 1}\nb: {b: 2}\n", "x.yaml") == {"a": {"b": 1}, "b": {"b": 2}}
+
+
+def test_a_value_is_replaced_and_all_around_it_stays() -> None:
+    text = "# top\na:\n  b: 1   # of a\nb: {c: 'two', b: 3}\n"
+    assert replace_value(text, ("a", "b"), "12") == text.replace("b: 1 ", "b: 12 ")
+    assert replace_value(text, ("b", "c"), "x") == text.replace("'two'", "x")
+    for path in (("a", "c"), ("a",), ("a", "b", "c")):
+        with pytest.raises(KeyError):
+            replace_value(text, path, "1")
 
 
 def test_what_is_not_yaml_is_refused() -> None:

@@ -1,18 +1,44 @@
 package io.headwater.connect.postgresql;
 
+import io.debezium.config.Configuration;
+import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.PostgresConnectorTask;
+import io.debezium.connector.postgresql.PostgresOffsetContext;
+import io.debezium.connector.postgresql.PostgresPartition;
+import io.debezium.pipeline.ChangeEventSourceCoordinator;
 import io.debezium.service.spi.ServiceRegistry;
 import java.util.List;
 import java.util.Map;
+import java.util.Optional;
 import org.apache.kafka.connect.source.SourceRecord;
 import org.apache.kafka.connect.source.SourceTaskContext;
 import org.apache.kafka.connect.storage.OffsetStorageReader;
 
-/** Debezium's task, which starts from positions between transactions, and sends arrays that it cannot carry as text. */
+/**
+ * Debezium's task, which starts from positions of its epoch and between transactions, refuses a slot that has lost
+ * changes, tells where a table was read to its end, and sends arrays that it cannot carry as text.
+ */
 public final class HeadwaterPostgresTask extends PostgresConnectorTask {
+    private Epoch epoch;
+    private StoredPositions positions;
+    private TableReads reads;
+
     @Override
     public void initialize(SourceTaskContext context) {
-        super.initialize(new BetweenTransactions(context));
+        epoch = Epoch.of(context.configs());
+        positions = new StoredPositions(context.offsetStorageReader(), epoch);
+        super.initialize(new InEpoch(context, positions));
+    }
+
+    @Override
+    public ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> start(Configuration configuration) {
+        PostgresConnectorConfig config = new PostgresConnectorConfig(configuration);
+        Map<String, String> partition = new PostgresPartition(config.getLogicalName(), "").getSourcePartition();
+        positions.refuseLowered(partition);
+        Map<String, Object> position = positions.offset(partition);
+        new SourceDatabase(config).prepare(position, epoch);
+        reads = new TableReads(configuration.asMap(), position);
+        return super.start(configuration);
     }
 
     @Override
@@ -23,11 +49,16 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
 
     @Override
     public List<SourceRecord> doPoll() throws InterruptedException {
-        return super.doPoll().stream().map(UnfitArray::asText).toList();
+        return super.doPoll().stream()
+                .map(UnfitArray::asText)
+                .map(reads::apply)
+                .flatMap(Optional::stream)
+                .map(epoch::mark)
+                .toList();
     }
 
-    /** The worker's context, whose stored positions are between transactions. */
-    private record BetweenTransactions(SourceTaskContext worker) implements SourceTaskContext {
+    /** The worker's context with the positions of the task's epoch. */
+    private record InEpoch(SourceTaskContext worker, StoredPositions positions) implements SourceTaskContext {
         @Override
         public Map<String, String> configs() {
             return worker.configs();
@@ -35,7 +66,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
 
         @Override
         public OffsetStorageReader offsetStorageReader() {
-            return new TransactionStarts(worker.offsetStorageReader());
+            return positions;
         }
     }
 }

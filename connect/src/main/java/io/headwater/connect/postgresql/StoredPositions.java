@@ -1,16 +1,18 @@
 package io.headwater.connect.postgresql;
 
+import io.debezium.connector.AbstractSourceInfo;
 import io.debezium.connector.postgresql.PostgresOffsetContext;
 import io.debezium.connector.postgresql.SourceInfo;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.stream.Collectors;
+import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.storage.OffsetStorageReader;
 
 /**
- * Stored positions of Debezium's PostgreSQL connector, each moved back to the end of the last transaction that was sent
- * whole.
+ * Stored positions of an epoch of Debezium's PostgreSQL connector, each moved back to the end of the last transaction
+ * that was sent whole.
  *
  * <p>A stored position is that of a row. Debezium 3.3.2 asks the server for all of the row's transaction again, searches
  * it for the row's LSN, and goes on at the next LSN. Rows that share the LSN and were not sent yet are lost: rows of a
@@ -22,23 +24,53 @@ import org.apache.kafka.connect.storage.OffsetStorageReader;
  * the order of their commits, so that all that were committed before were sent, and none that was committed later. It
  * stays in the position, so that each repeated row has the {@code source.sequence} that it had the first time.
  */
-final class TransactionStarts implements OffsetStorageReader {
-    private final OffsetStorageReader stored;
+final class StoredPositions implements OffsetStorageReader {
+    private static final String SNAPSHOT_COMPLETED = "snapshot_completed";
 
-    TransactionStarts(OffsetStorageReader stored) {
+    private final OffsetStorageReader stored;
+    private final Epoch epoch;
+
+    StoredPositions(OffsetStorageReader stored, Epoch epoch) {
         this.stored = stored;
+        this.epoch = epoch;
     }
 
     @Override
     public <T> Map<String, Object> offset(Map<String, T> partition) {
-        return moved(stored.offset(partition));
+        return moved(stored.offset(epoch.partition(partition)));
     }
 
     @Override
     public <T> Map<Map<String, T>, Map<String, Object>> offsets(Collection<Map<String, T>> partitions) {
-        return stored.offsets(partitions).entrySet().stream()
+        Map<Map<String, T>, Map<String, Object>> found = new HashMap<>();
+        for (Map<String, T> partition : partitions) {
+            Map<String, Object> position = offset(partition);
+            if (position != null) {
+                found.put(partition, position);
+            }
+        }
+        return found;
+    }
+
+    /** Raises ConnectException where a position of a later epoch is stored: its records win over those of this one. */
+    void refuseLowered(Map<String, ?> partition) {
+        Map<Map<String, Object>, Epoch> later =
+                epoch.later().stream().collect(Collectors.toMap(other -> other.partition(partition), other -> other));
+        stored.offsets(later.keySet()).entrySet().stream()
                 .filter(entry -> entry.getValue() != null)
-                .collect(Collectors.toMap(Map.Entry::getKey, entry -> moved(entry.getValue())));
+                .mapToInt(entry -> later.get(entry.getKey()).number())
+                .max()
+                .ifPresent(last -> {
+                    throw new ConnectException(Epoch.CONFIG + ": found " + epoch.number() + ", expected at least " + last
+                            + ", in which the source was read. An epoch is never lowered.");
+                });
+    }
+
+    /** Whether the log is read from this position on; a snapshot that is not complete begins anew. */
+    static boolean isOfLog(Map<String, Object> position) {
+        return position != null
+                && (!position.containsKey(AbstractSourceInfo.SNAPSHOT_KEY)
+                        || Boolean.TRUE.equals(position.get(SNAPSHOT_COMPLETED)));
     }
 
     /**

@@ -1,0 +1,66 @@
+package io.headwater.connect.postgresql;
+
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.stream.IntStream;
+import org.apache.kafka.connect.data.Schema;
+import org.apache.kafka.connect.errors.ConnectException;
+import org.apache.kafka.connect.header.ConnectHeaders;
+import org.apache.kafka.connect.header.Headers;
+import org.apache.kafka.connect.source.SourceRecord;
+
+/**
+ * One uncut history of the source. An operator raises its number where the history was cut: the slot was lost, or the
+ * cluster restored. Positions of an epoch are stored apart from those of the others, so that a raised one begins with a
+ * snapshot, and each record says its epoch, so that those of two epochs may be anywhere on their way to the lake.
+ *
+ * <p>The first epoch leaves positions and records as Debezium makes them.
+ */
+record Epoch(int number) {
+    static final String CONFIG = "headwater.epoch";
+    /** The header with the number, of records after the first epoch. */
+    static final String HEADER = "headwater.epoch";
+
+    private static final String PARTITION_KEY = "epoch";
+    private static final int FIRST = 1;
+    private static final int LAST = 9999;
+
+    static Epoch of(Map<String, String> config) {
+        String text = config.getOrDefault(CONFIG, Integer.toString(FIRST));
+        if (!text.matches("[1-9][0-9]{0,3}")) {
+            throw new ConnectException(
+                    CONFIG + ": found " + text + ", expected a whole number from " + FIRST + " to " + LAST);
+        }
+        return new Epoch(Integer.parseInt(text));
+    }
+
+    boolean isFirst() {
+        return number == FIRST;
+    }
+
+    /** The epochs after this one, of which no position may be stored. */
+    List<Epoch> later() {
+        return IntStream.rangeClosed(number + 1, LAST).mapToObj(Epoch::new).toList();
+    }
+
+    /** The key of a stored position, Debezium's source partition or one of this epoch, in this epoch. */
+    Map<String, Object> partition(Map<String, ?> partition) {
+        Map<String, Object> own = new HashMap<>(partition);
+        if (!isFirst()) {
+            own.put(PARTITION_KEY, Integer.toString(number));
+        }
+        return own;
+    }
+
+    /** A record of Debezium's in this epoch. */
+    SourceRecord mark(SourceRecord record) {
+        if (isFirst()) {
+            return record;
+        }
+        Headers headers = new ConnectHeaders(record.headers()).add(HEADER, number, Schema.INT32_SCHEMA);
+        return new SourceRecord(
+                partition(record.sourcePartition()), record.sourceOffset(), record.topic(), record.kafkaPartition(),
+                record.keySchema(), record.key(), record.valueSchema(), record.value(), record.timestamp(), headers);
+    }
+}

@@ -1,0 +1,36 @@
+"""``headwater epoch``: begin the source's history anew in an environment, where it was cut."""
+
+from typing import Annotated, Literal
+
+import typer
+
+from headwater.console import say
+from headwater.deployment.environment import MAX_EPOCH
+from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
+from headwater.paths import CONFIG
+from headwater.yaml_files import replace_value
+
+_SETTINGS = {"postgresql": ("connect", "epoch"), "dynamodb": ("glue", "epoch")}
+_THEN = {
+    "postgresql": "The source connector reads all rows again.",
+    "dynamodb": "Then load an export of each table (headwater backfill).",
+}
+
+
+def epoch(
+    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod.")],
+    source: Annotated[Literal["postgresql", "dynamodb"], typer.Argument(help="Whose history was cut.")],
+) -> None:
+    """Raise an epoch in the environment's file, where changes of a source were lost.
+
+    What is read after the deploy then wins over all that was read before. An epoch is never lowered.
+    """
+    section, field = _SETTINGS[source]
+    now: int = getattr(getattr(read_environment(name, CONFIG), section), field)
+    if now >= MAX_EPOCH:
+        raise UserError(f"{section}.{field}: found {now}, the highest there is")
+    path = CONFIG / f"{name}.yaml"
+    path.write_text(replace_value(path.read_text("utf-8"), (section, field), str(now + 1)), encoding="utf-8")
+    say(f"{path.relative_to(CONFIG.parent)}: {section}.{field} is {now + 1}, and was {now}")
+    say(f"Next: make deploy ENV={name}. {_THEN[source]}")
