@@ -20,6 +20,7 @@ from constructs import Construct
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import (
     LOST_SLOT,
+    UNREAD_TABLE,
     CaptureSettings,
     sink_group,
     sink_name,
@@ -238,22 +239,26 @@ class MonitoringStack(HeadwaterStack):
             "A task of the connector has failed; its reason is in the worker's log",
             _Limit(0),
         )
-        lost_slot = logs.MetricFilter(
-            self,
-            "LostSlot",
-            log_group=watched.connect.source_logs,
-            filter_pattern=logs.FilterPattern.literal(f'"{LOST_SLOT}"'),
-            metric_namespace=metrics.NAMESPACE,
-            metric_name=f"LostSlot-{self.environment_settings.name}",
-            default_value=0,
-        )
-        self._graph(
-            "Refusals of a lost replication slot",
-            {"lost-slot": lost_slot.metric(statistic="Sum", period=cdk.Duration.minutes(5))},
-            "Changes of the source are lost, and the source connector has stopped: docs/runbooks/lost-slot.md",
-            # The connector says it once. The alarm stays until the connector's log goes on without it.
-            _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
-        )
+        for alarm, id_, said, description in (
+            ("lost-slot", "LostSlot", LOST_SLOT, "The source connector has stopped: docs/runbooks/lost-slot.md"),
+            ("unread-table", "UnreadTable", UNREAD_TABLE, "See the connector's log, then docs/how-to/resync.md"),
+        ):
+            found = logs.MetricFilter(
+                self,
+                id_,
+                log_group=watched.connect.source_logs,
+                filter_pattern=logs.FilterPattern.literal(f'"{said}"'),
+                metric_namespace=metrics.NAMESPACE,
+                metric_name=f"{id_}-{self.environment_settings.name}",
+                default_value=0,
+            )
+            self._graph(
+                f"Source connector: {said}",
+                {alarm: found.metric(statistic="Sum", period=cdk.Duration.minutes(5))},
+                f"{said}. {description}",
+                # The connector says it once.
+                _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
+            )
         rotation = {"FunctionName": watched.database_content.role_rotation.function_name}
         self._graph(
             "Rotation of the roles' passwords, errors",

@@ -35,7 +35,7 @@ LEAST_SHARES = {
     "rest_values": 0.8,
 }
 """The least share of a module's mutants that the tests must see, where that is not all of them."""
-DECISIVE = re.compile("order|floor|place|tombstone|commit_before|digits|micros")
+DECISIVE = re.compile("order|floor|place|tombstone|commit_before|lsn|epoch|digits|micros")
 """Functions of these modules all of whose mutants must be seen, nevertheless."""
 SURVIVED = (0, 33, None)
 """mutmut's numbers for: the tests passed, no test runs the function, not tried."""

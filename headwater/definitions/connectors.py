@@ -19,6 +19,8 @@ SIGNAL_TABLE = "capture.signal"
 OFFSET_TOPIC = "headwater-connect-offsets"
 LOST_SLOT = "Changes of the source are lost"
 """How the connector's error begins where the slot cannot give all changes since the last one that was read."""
+UNREAD_TABLE = "A table was not read to its end"
+"""How the connector's log begins to tell of a table that was added, or to be read again, and could not be."""
 
 _MIB = 1 << 20
 # The largest record, as Debezium's JSON. The source connector refuses a larger one, naming its row, and goes on.
@@ -140,6 +142,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "snapshot.mode": "initial",
         "signal.data.collection": SIGNAL_TABLE,
         # Of these notices the connector makes records of the tables' own topics. Nothing is sent to this one.
+        "incremental.snapshot.watermarking.strategy": "insert_delete",
         "notification.enabled.channels": "sink",
         "notification.sink.topic.name": f"{settings.topic_prefix}.capture.notices",
         "heartbeat.interval.ms": "10000",
@@ -162,6 +165,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         # what the producer holds. Records are not compressed in Kafka: a fetch is as large in memory as it says.
         "max.queue.size.in.bytes": str(32 * _MIB),
         "snapshot.fetch.size": "8",
+        "incremental.snapshot.chunk.size": "16",
         "producer.override.max.request.size": str(LARGEST_BATCH),
         "producer.override.buffer.memory": str(2 * LARGEST_BATCH),
         "key.converter": _JSON,

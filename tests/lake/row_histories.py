@@ -199,10 +199,11 @@ class Source:
     def _read(self, ids: Sequence[int]) -> None:
         """Let an incremental snapshot read committed rows again, between two commits of its own."""
         self._last_commit = self._next_lsn()
+        sequence = json.dumps([str(self._last_commit), str(self._next_lsn())])
         for id_ in ids:
             self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
             read = event("r", 0, after=self._image(id_), snapshot="incremental")
-            read["source"] |= {"lsn": None, "sequence": json.dumps([str(self._last_commit)] * 2)}
+            read["source"] |= {"lsn": None, "sequence": sequence}
             self._events.append(_landed(id_, read))
         self._last_commit = self._next_lsn()
 

@@ -454,6 +454,9 @@ def test_a_table_that_is_read_again_is_as_the_source_whatever_was_lost(
     capture.await_alive("documents", {5: "new"})
 
 
+REFUSALS = {"gone": "is gone", "invalidated": "was invalidated", "made anew": "was made anew"}
+
+
 class Epochs:
     """A source connector whose slot is lost, in one epoch after another."""
 
@@ -491,7 +494,7 @@ def test_a_lost_slot_stops_capture_and_a_raised_epoch_reads_all_rows_again(
     epochs, slot = Epochs(capture), connectors.SLOT
     epoch = 1
     try:
-        for epoch, loss in enumerate(("gone", "invalidated", "made anew"), 2):
+        for epoch, loss in enumerate(REFUSALS, 2):
             owner.execute("DELETE FROM shop.documents")
             owner.execute("INSERT INTO shop.documents VALUES (1, 'seen', ''), (2, 'seen', '')")
             capture.pipeline.await_captured()
@@ -505,9 +508,10 @@ def test_a_lost_slot_stops_capture_and_a_raised_epoch_reads_all_rows_again(
             else:
                 owner.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
             if loss == "made anew":
+                owner.execute("SELECT pg_logical_emit_message(false, 'fill', 'x')")
                 owner.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (slot,))
             epochs.put(epoch - 1)
-            epochs.await_refusal(f"{connectors.LOST_SLOT}: the replication slot headwater")
+            epochs.await_refusal(f"{connectors.LOST_SLOT}: the replication slot headwater {REFUSALS[loss]}")
             assert len(capture.landed("documents")) == before
             epochs.put(epoch)
             epochs.await_running()

@@ -333,9 +333,9 @@ def test_a_source_whose_slot_was_dropped_fails_rather_than_skip_changes_and_can_
     snapshot = deployment.read_by_snapshots()
     assert deployment.publication("Create")
     deployment.run(moved_to("Unseen"))
-    with pytest.raises(ResourceFailed, match="no longer available on the server"):
+    with pytest.raises(ResourceFailed, match=f"{connectors.LOST_SLOT}: the replication slot headwater is gone"):
         deployment.deploy(deployment.request("Create", SOURCE, "arn:plugin-2", "arn:worker-2"))
-    again = {"snapshot.mode": "when_needed"}
+    again = {"headwater.epoch": "2"}
     deployment.deploy(deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-2", **again))
     deployment.await_customer("Unseen")
     assert deployment.read_by_snapshots().total() > snapshot.total()

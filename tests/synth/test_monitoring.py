@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
 import msgspec
+import pytest
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
-from headwater.definitions.connectors import LOST_SLOT
+from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
@@ -89,14 +90,19 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
     assert read <= emitted
 
 
-def test_the_log_of_the_source_is_searched_for_the_refusal_that_the_alarm_tells_of(every: "Synthesized") -> None:
-    alarm, found = alarms(every)["lost-slot"], every.only("AWS::Logs::MetricFilter")
+@pytest.mark.parametrize(
+    ("name", "id_", "said"), [("lost-slot", "LostSlot", LOST_SLOT), ("unread-table", "UnreadTable", UNREAD_TABLE)]
+)
+def test_the_log_of_the_source_is_searched_for_what_an_alarm_tells_of(
+    every: "Synthesized", name: str, id_: str, said: str
+) -> None:
+    alarm, found = alarms(every)[name], every.only("AWS::Logs::MetricFilter", of=id_)
     (metric,) = found["MetricTransformations"]
     assert (metric["MetricNamespace"], metric["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
-    assert found["FilterPattern"] == f'"{LOST_SLOT}"'
+    assert found["FilterPattern"] == f'"{said}"'
     assert "SourceLogs" in json.dumps(found["LogGroupName"])
-    assert (ROOT / "docs/runbooks/lost-slot.md").exists()
-    assert alarm["AlarmDescription"].endswith("docs/runbooks/lost-slot.md")
+    page = alarm["AlarmDescription"].rpartition(" ")[2]
+    assert (ROOT / page).exists()
 
 
 def test_writers_send_under_the_database_that_their_arguments_name(every: "Synthesized") -> None:

@@ -1,9 +1,7 @@
 package io.headwater.connect.postgresql;
 
 import java.util.HashMap;
-import java.util.List;
 import java.util.Map;
-import java.util.stream.IntStream;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.header.ConnectHeaders;
@@ -23,8 +21,8 @@ record Epoch(int number) {
     static final String HEADER = "headwater.epoch";
 
     private static final String PARTITION_KEY = "epoch";
-    private static final int FIRST = 1;
-    private static final int LAST = 9999;
+    static final int FIRST = 1;
+    static final int LAST = 9999;
 
     static Epoch of(Map<String, String> config) {
         String text = config.getOrDefault(CONFIG, Integer.toString(FIRST));
@@ -35,13 +33,8 @@ record Epoch(int number) {
         return new Epoch(Integer.parseInt(text));
     }
 
-    boolean isFirst() {
+    private boolean isFirst() {
         return number == FIRST;
-    }
-
-    /** The epochs after this one, of which no position may be stored. */
-    List<Epoch> later() {
-        return IntStream.rangeClosed(number + 1, LAST).mapToObj(Epoch::new).toList();
     }
 
     /** The key of a stored position, Debezium's source partition or one of this epoch, in this epoch. */

@@ -36,7 +36,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
         Map<String, String> partition = new PostgresPartition(config.getLogicalName(), "").getSourcePartition();
         positions.refuseLowered(partition);
         Map<String, Object> position = positions.offset(partition);
-        new SourceDatabase(config).prepare(position, epoch);
+        new SourceDatabase(config).prepare(position, positions.isRaised(partition));
         reads = new TableReads(configuration.asMap(), position);
         return super.start(configuration);
     }

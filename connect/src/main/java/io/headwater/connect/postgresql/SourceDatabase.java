@@ -7,17 +7,28 @@ import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
+import java.time.Duration;
 import java.util.Map;
+import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.errors.RetriableException;
 
 /** What a task does in the source's database before Debezium reads the log. */
 final class SourceDatabase {
+    /** The slot, of which another database of the server may have one of the same name, and the end of the log. */
     private static final String FIND_SLOT =
-            "SELECT wal_status, confirmed_flush_lsn - '0/0'::pg_lsn FROM pg_replication_slots WHERE slot_name = ?";
+            """
+            SELECT wal_status, confirmed_flush_lsn - '0/0'::pg_lsn, active, pg_current_wal_lsn() - '0/0'::pg_lsn
+            FROM (SELECT) AS always
+            LEFT JOIN pg_replication_slots
+            ON slot_name = ? AND database = current_database() AND plugin = 'pgoutput'
+            """;
     private static final String READ_AWAITED = "SELECT capture.read_awaited(?)";
     /** Classes of SQLSTATE: what asks for somebody who mends it, such as a missing function or right. */
     private static final String LASTING = "(?s)(3F|42).*";
+
+    private static final Duration FREE_WITHIN = Duration.ofSeconds(30);
+    private static final Duration POLL = Duration.ofMillis(200);
 
     private final PostgresConnectorConfig config;
 
@@ -31,16 +42,16 @@ final class SourceDatabase {
      * before where one was made anew.
      *
      * <p>Raises ConnectException where the slot cannot give all changes after {@code position}, a stored one or null.
-     * Before an epoch's log is read, drops a slot that is lost or of an epoch before, so that Debezium makes it again
-     * with the snapshot.
+     * Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}), so that
+     * Debezium makes it again with the snapshot.
      */
-    void prepare(Map<String, Object> position, Epoch epoch) {
+    void prepare(Map<String, Object> position, boolean isRaised) {
         try (PostgresConnection connection = new PostgresConnection(config.getJdbcConfig(), "Headwater")) {
-            Slot slot = slot(connection.connection());
+            Slot slot = free(connection.connection());
             if (StoredPositions.isOfLog(position)) {
                 refuseLost(slot, ((Number) position.get(SourceInfo.LSN_KEY)).longValue());
                 readAwaited(connection.connection());
-            } else if (slot.isLost() || slot.exists() && position == null && !epoch.isFirst()) {
+            } else if (slot.isLost() || slot.exists() && isRaised) {
                 drop(connection);
             }
         } catch (SQLException e) {
@@ -51,11 +62,26 @@ final class SourceDatabase {
         }
     }
 
+    /** The slot, once no other task reads it: one with an older configuration would skip what is asked for here. */
+    private Slot free(Connection connection) throws SQLException {
+        long deadline = System.nanoTime() + FREE_WITHIN.toNanos();
+        Slot slot = slot(connection);
+        while (slot.isActive()) {
+            if (System.nanoTime() > deadline) {
+                throw new RetriableException("The replication slot " + config.slotName() + " is in use.");
+            }
+            LockSupport.parkNanos(POLL.toNanos());
+            slot = slot(connection);
+        }
+        return slot;
+    }
+
     private Slot slot(Connection connection) throws SQLException {
         try (PreparedStatement query = connection.prepareStatement(FIND_SLOT)) {
             query.setString(1, config.slotName());
             try (ResultSet found = query.executeQuery()) {
-                return found.next() ? new Slot(found.getString(1), found.getLong(2)) : new Slot(null, 0);
+                found.next();
+                return new Slot(found.getString(1), found.getLong(2), found.getBoolean(3), found.getLong(4));
             }
         }
     }
@@ -80,6 +106,8 @@ final class SourceDatabase {
             problem = "was invalidated by the server, which did not keep its log";
         } else if (slot.confirmed() > position) {
             problem = "was made anew, or read by another program, and begins at " + lsn(slot.confirmed());
+        } else if (slot.logEnd() < position) {
+            problem = "is of a server whose log ends at " + lsn(slot.logEnd());
         }
         if (problem != null) {
             throw new ConnectException("Changes of the source are lost: the replication slot " + config.slotName() + " "
@@ -104,8 +132,10 @@ final class SourceDatabase {
      *
      * @param walStatus whether the server keeps the slot's log; null where there is no slot
      * @param confirmed the LSN from which the slot gives changes
+     * @param isActive whether something reads it
+     * @param logEnd the LSN where the server's log ends
      */
-    private record Slot(String walStatus, long confirmed) {
+    private record Slot(String walStatus, long confirmed, boolean isActive, long logEnd) {
         boolean exists() {
             return walStatus != null;
         }

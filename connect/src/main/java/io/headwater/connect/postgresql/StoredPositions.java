@@ -6,7 +6,9 @@ import io.debezium.connector.postgresql.SourceInfo;
 import java.util.Collection;
 import java.util.HashMap;
 import java.util.Map;
+import java.util.OptionalInt;
 import java.util.stream.Collectors;
+import java.util.stream.IntStream;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.storage.OffsetStorageReader;
 
@@ -54,16 +56,27 @@ final class StoredPositions implements OffsetStorageReader {
 
     /** Raises ConnectException where a position of a later epoch is stored: its records win over those of this one. */
     void refuseLowered(Map<String, ?> partition) {
-        Map<Map<String, Object>, Epoch> later =
-                epoch.later().stream().collect(Collectors.toMap(other -> other.partition(partition), other -> other));
-        stored.offsets(later.keySet()).entrySet().stream()
+        newest(partition, epoch.number() + 1, Epoch.LAST).ifPresent(last -> {
+            throw new ConnectException(Epoch.CONFIG + ": found " + epoch.number() + ", expected at least " + last
+                    + ", in which the source was read. An epoch is never lowered.");
+        });
+    }
+
+    /** Whether there is a position of an epoch before, and none of this one. */
+    boolean isRaised(Map<String, ?> partition) {
+        return offset(partition) == null
+                && newest(partition, Epoch.FIRST, epoch.number() - 1).isPresent();
+    }
+
+    /** The last of some epochs of which a position is stored. */
+    private OptionalInt newest(Map<String, ?> partition, int first, int last) {
+        Map<Map<String, Object>, Integer> epochs = IntStream.rangeClosed(first, last)
+                .boxed()
+                .collect(Collectors.toMap(number -> new Epoch(number).partition(partition), number -> number));
+        return stored.offsets(epochs.keySet()).entrySet().stream()
                 .filter(entry -> entry.getValue() != null)
-                .mapToInt(entry -> later.get(entry.getKey()).number())
-                .max()
-                .ifPresent(last -> {
-                    throw new ConnectException(Epoch.CONFIG + ": found " + epoch.number() + ", expected at least " + last
-                            + ", in which the source was read. An epoch is never lowered.");
-                });
+                .mapToInt(entry -> epochs.get(entry.getKey()))
+                .max();
     }
 
     /** Whether the log is read from this position on; a snapshot that is not complete begins anew. */

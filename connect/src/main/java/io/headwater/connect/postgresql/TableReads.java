@@ -19,9 +19,9 @@ import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 
 /**
- * Tells the lake that a table was read to its end, by a record of the table's topic that follows the rows: whatever is
- * older than the reading, and was not read, is no more. Debezium's notices of it, which it would send to a topic of
- * their own, become these records. (Its own mark, {@code snapshot: last}, is missing where a table has no row, and where
+ * Tells the lake that a table was read to its end, by a record of the table's topic: whatever is older than the reading,
+ * and was not read, is no more. Debezium's notices of it, which it would send to a topic of their own, become these
+ * records. (Its own mark, {@code snapshot: last}, is missing where a table has no row, and where
  * the first table has one.)
  *
  * <p>The record looks as one of a TRUNCATE at the place where the reading began. For a first snapshot this is the
@@ -34,7 +34,7 @@ final class TableReads {
     private static final ObjectMapper JSON = new ObjectMapper();
     private static final String TOPIC_CONFIG = "notification.sink.topic.name";
     private static final String PREFIX_CONFIG = "topic.prefix";
-    /** In stored positions: ours, and Debezium's id of the newest signal. */
+    /** In stored positions: ours, and Debezium's id of the newest signal, while tables are read. */
     private static final String SINCE = "headwater_resync_since";
     private static final String SIGNAL_ID = "incremental_snapshot_correlation_id";
     /** That of a signal which somebody else wrote: older than everything. */
@@ -63,9 +63,7 @@ final class TableReads {
         topic = config.get(TOPIC_CONFIG);
         prefix = config.get(PREFIX_CONFIG);
         if (position != null && position.containsKey(SIGNAL_ID)) {
-            since = position.get(SINCE) instanceof Number known
-                    ? known.longValue()
-                    : lsnOf((String) position.get(SIGNAL_ID));
+            since = position.get(SINCE) instanceof Number known ? known.longValue() : UNKNOWN;
         }
     }
 
@@ -80,13 +78,14 @@ final class TableReads {
         if (!isSignalled && !InitialSnapshotNotificationService.INITIAL_SNAPSHOT.equals(kind)) {
             return Optional.empty();
         }
-        switch (notice.getString(Notification.TYPE)) {
-            case "STARTED" -> since = isSignalled ? lsnOf(notice.getString(Notification.ID_KEY)) : null;
-            case "COMPLETED", "ABORTED" -> since = null;
-            case "TABLE_SCAN_COMPLETED" -> {
-                return end(record, notice.getMap(Notification.ADDITIONAL_DATA), isSignalled);
-            }
-            default -> { }
+        String type = notice.getString(Notification.TYPE);
+        if (type.equals("TABLE_SCAN_COMPLETED")) {
+            return end(record, notice.getMap(Notification.ADDITIONAL_DATA), isSignalled);
+        }
+        if (isSignalled && type.equals("STARTED")) {
+            since = lsnOf(notice.getString(Notification.ID_KEY));
+        } else if (isSignalled && type.equals("COMPLETED")) { // ABORTED comes where one of several tables is left out, too
+            since = null;
         }
         return Optional.empty();
     }
@@ -95,7 +94,7 @@ final class TableReads {
         String table = data.get(IncrementalSnapshotNotificationService.SCANNED_COLLECTION);
         String status = data.get(IncrementalSnapshotNotificationService.STATUS);
         if (!READ.contains(status)) {
-            LOG.warn("{} was not read to its end: {}", table, status);
+            LOG.error("A table was not read to its end: {}, {}", table, status);
             return Optional.empty();
         }
         Object place = isSignalled ? since : notice.sourceOffset().get(SourceInfo.LSN_KEY);

@@ -67,6 +67,17 @@ class HeadwaterPostgresConnectorTest {
     }
 
     @Test
+    void anEpochIsRaisedWhereOnlyAnEarlierOneHasAPosition() {
+        Stored stored = new Stored(Map.of(SERVER, Map.of("lsn", 1L), SERVER_IN_2, Map.of("lsn", 2L)));
+        assertThat(List.of(
+                        new StoredPositions(stored, new Epoch(1)).isRaised(SERVER),
+                        new StoredPositions(stored, new Epoch(2)).isRaised(SERVER),
+                        new StoredPositions(stored, new Epoch(3)).isRaised(SERVER),
+                        new StoredPositions(new Stored(Map.of()), new Epoch(3)).isRaised(SERVER)))
+                .containsExactly(false, false, true, false);
+    }
+
+    @Test
     void anEpochIsNeverLowered() {
         Stored stored = new Stored(Map.of(SERVER, Map.of("lsn", 1L), SERVER_IN_2, Map.of("lsn", 2L)));
         new StoredPositions(stored, new Epoch(2)).refuseLowered(SERVER);
