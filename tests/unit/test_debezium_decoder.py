@@ -536,6 +536,37 @@ def test_an_epoch_that_is_no_number_is_refused(content: str | None) -> None:
         decode(envelope("c", after=ROW), headers=[("headwater.epoch", content)])
 
 
+def test_the_key_is_read_though_the_partition_before_it_is_null_or_does_not_fit() -> None:
+    first, second, *others = CONTRACT.columns
+    turned = replace(CONTRACT, columns=(second, first, *others))
+    for month in (None, 5):
+        (tombstone,) = decode(envelope("d", before={**ROW, "month": month}), turned).rows
+        values = dict(zip([name for name, _ in turned.lake_columns()], tombstone, strict=True))
+        assert (values["_key"], values["month"], values["_rest"]) == ("[1]", None, None)
+
+
+def test_an_update_without_what_it_needs_is_refused_by_what_is_missing() -> None:
+    flat = replace(CONTRACT, partition_by=())
+    keyed = replace(flat, key=("id", "month"))
+    for contract, event, key, reason in (
+        (
+            CONTRACT, envelope("u", after=ROW), b'{"id":1}',
+            "an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected",
+        ),
+        (flat, envelope("u"), b'{"id":1}', "op u without its images"),
+        (
+            keyed, envelope("u", after=ROW), b'{"pk":1}',
+            "key: id, month is not in the source's primary key, and the before image, which would tell its old value, "
+            "did not come along: REPLICA IDENTITY FULL expected",
+        ),
+    ):  # fmt: skip
+        with pytest.raises(BadRecord) as bad:
+            decode(event, contract, key=key)
+        assert str(bad.value) == reason
+    # A table without a primary key has no key to change.
+    assert places(decode(envelope("u", after=ROW), flat).rows) == [("[1]", "2024-01", False)]
+
+
 UNPLACED = ["a" * 201, "ü" * 101, "a\nb", "\x7f", "__HIVE_DEFAULT_PARTITION__"]
 
 
