@@ -609,6 +609,15 @@ def test_a_key_that_no_store_takes_as_partition_is_refused(event: str, town: str
         decode(record(event, *images, item), contract)
 
 
+@pytest.mark.parametrize("key", ["a" * 201, "a\nb", "__HIVE_DEFAULT_PARTITION__"])
+def test_a_key_that_is_no_partition_may_be_what_no_partition_can(key: str) -> None:
+    keys = {"k": {"S": key}}
+    item = {**keys, "town": {"S": "Bonn"}}
+    record_key = json.dumps([key], ensure_ascii=False)
+    assert places(decode(record("INSERT", item, None, keys), PLACED).rows, PLACED) == [(record_key, "Bonn", False)]
+    assert places(decode(record("REMOVE", None, item, keys), PLACED).rows, PLACED) == [(record_key, "Bonn", True)]
+
+
 def test_names_that_need_escapes_can_be_keys() -> None:
     document = {
         "table": "keyed",
