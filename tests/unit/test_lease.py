@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+import time
 import uuid
 from typing import Any
 
@@ -349,6 +350,8 @@ def test_a_jobs_leases_are_one_object_per_table_held_until_they_are_given_back(s
     folder = f"s3://{BUCKET}/leases-{uuid.uuid4().hex}"
     leases = Leases(s3, folder, "job", ttl=2.0)
     held = {table: leases.take(table) for table in ("orders", "products")}
+    stored = s3.get_object(Bucket=BUCKET, Key=f"{folder.rpartition('/')[2]}/orders.json")["Body"].read()
+    assert time.time() < json.loads(stored)["expires"] < time.time() + 2.1
     assert leases.take("orders") is held["orders"]
     for table in held:
         with pytest.raises(LeaseLost, match=rf"{table}\.json: held by job\."):

@@ -113,12 +113,14 @@ def test_objects_are_listed_with_their_batches_and_read_back_until_they_are_dele
 )
 def test_an_object_that_no_writer_stored_is_refused_by_its_address(s3: Any, body: bytes) -> None:
     s3.put_object(Bucket=BUCKET, Key="lake/_quarantine/odd/x.jsonl.gz", Body=body)
-    with pytest.raises(UserError, match=rf"{URI}/odd/x\.jsonl\.gz: found .*expected records that a writer put"):
+    expected = r"expected records that a writer put into quarantine\. Move the object away\.$"
+    with pytest.raises(UserError, match=rf"{URI}/odd/x\.jsonl\.gz: found .*{expected}"):
         Quarantine(s3, URI, "odd").read("x.jsonl.gz")
 
 
 def test_records_are_chosen_by_a_part_of_their_reason_with_or_without_what_was_found() -> None:
     entry = BadEntry("price: found 'NaN, or so', expected decimal(12,2)", {})
     assert quarantine.kind_of(entry.reason) == "price: found …, expected decimal(12,2)"
+    assert quarantine.kind_of("a: found 'x\ny', expected b") == "a: found …, expected b"
     chosen = [reason for reason in ("", "price", "NaN", "found …, expected", "prices") if is_chosen(entry, reason)]
     assert chosen == ["", "price", "NaN", "found …, expected"]
