@@ -26,18 +26,22 @@ CREATE TABLE IF NOT EXISTS capture.published (
 ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS awaits_rows boolean NOT NULL DEFAULT false;
 
 -- Has all rows of tables read again, beside their changes, and gives the signal's id. In it stands how far the log had
--- come before: rows of the lake that are older than that and are not read are no longer in the source.
-CREATE OR REPLACE FUNCTION capture.read_again(names text[]) RETURNS text
+-- come before: rows of the lake that are older than that and are not read are no longer in the source. With a condition
+-- of SQL, only the rows for which it is true are read, and no others end.
+CREATE OR REPLACE FUNCTION capture.read_again(names text[], condition text DEFAULT NULL) RETURNS text
 LANGUAGE sql SET search_path = pg_catalog, pg_temp AS $$
 INSERT INTO capture.signal (id, type, data)
 SELECT
     json_build_object('resync', pg_current_wal_lsn() - '0/0'::pg_lsn, 'request', gen_random_uuid())::text,
     'execute-snapshot',
-    -- Regular expressions of the names as Debezium writes them.
-    json_build_object(
+    json_strip_nulls(json_build_object(
         'type', 'incremental',
-        'data-collections', (SELECT json_agg(replace(replace(name, '"', ''), '.', '\.')) FROM unnest(names) AS name)
-    )::text
+        'data-collections', json_agg(pattern),
+        'additional-conditions',
+        json_agg(json_build_object('data-collection', pattern, 'filter', condition)) FILTER (WHERE condition IS NOT NULL)
+    ))::text
+-- Regular expressions of the names as Debezium writes them.
+FROM (SELECT replace(replace(name, '"', ''), '.', '\.') FROM unnest(names) AS name) AS listed (pattern)
 RETURNING id
 $$;
 

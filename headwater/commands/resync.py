@@ -1,44 +1,134 @@
-"""``headwater resync``: have tables of PostgreSQL read again."""
+"""``headwater resync``: have tables read again, beside their changes."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
+import psycopg
 import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
 
+from headwater.commands import sources, writer_requests
 from headwater.commands.db import Host, Name, Port, User, connect
+from headwater.commands.writer_requests import ENDPOINT, REGION, s3_client, s3_errors
 from headwater.console import say
-from headwater.contract.model import POSTGRESQL
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
+from headwater.lake import backfill_requests, scanned_export
+from headwater.lake.requests import Requests
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS
+
+_EXPORTS = "_resync"
+"""Below the lake: what is read of DynamoDB's tables, until the job has loaded it."""
 
 
 def resync(
     tables: Annotated[
         list[str] | None, typer.Argument(metavar="TABLE...", help="Lake tables, as their contracts are called.")
     ] = None,
-    all_: Annotated[bool, typer.Option("--all", help="All tables of PostgreSQL instead.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="All tables instead.")] = False,
+    where: Annotated[
+        str, typer.Option(help="Only rows that meet this condition, of SQL or DynamoDB's PartiQL. No row ends then.")
+    ] = "",
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
     name: Name = "northwind",
+    lake: Annotated[
+        str, typer.Option(help="For DynamoDB's tables: where the lake's tables lie, s3://bucket/prefix.")
+    ] = "",
+    dynamodb_table: sources.DynamodbTable = None,
+    dynamodb_endpoint: sources.DynamodbEndpoint = "",
+    endpoint: Annotated[str, ENDPOINT] = "",
+    region: Annotated[str, REGION] = "",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
 ) -> None:
-    """Have the source connector read tables again beside their changes, so that the lake is as the source.
+    """Have tables read again beside their changes, so that the lake is as the source.
 
     Rows that were lost or spoiled come back, and those that the source no longer has go. No table stops for it.
+    PostgreSQL's tables are read by the source connector, DynamoDB's by this command.
     """
-    sources = {contract.table: contract.source for contract in read_contracts(contracts)}
+    described = read_contracts(contracts)
+    chosen = _chosen(described, tables or [], all_)
+    if where and len(chosen) != 1:
+        raise UserError(f"--where: found {len(chosen)} tables, expected one")
+    keyed = of_database(chosen, DYNAMODB)
+    renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
+    if keyed and not lake:
+        raise UserError(f"--lake: found none, expected s3://bucket/prefix, where the table {keyed[0].table} lies")
+    relational = of_database(chosen, POSTGRESQL)
+    if relational:
+        with connect(host, port, user, name) as connection:
+            read_by_connector(connection, relational, where)
+        say("headwater verify tells when the lake is as the source.")
+    if keyed:
+        with s3_errors():
+            reader = ItemReader(sources.dynamodb_client(dynamodb_endpoint, region), s3_client(endpoint, region), lake)
+            for contract in keyed:
+                reader.read(contract, renamed.get(contract.table, contract.source.table), where)
+
+
+def _chosen(described: Sequence[Contract], tables: Sequence[str], all_: bool) -> list[Contract]:
+    known = {contract.table: contract for contract in described}
     if all_ == bool(tables):
         raise UserError("TABLE: found tables and --all, expected one of them" if all_ else "TABLE: found none")
-    chosen = tables or [table for table, source in sources.items() if source.database == POSTGRESQL]
-    for table in chosen:
-        if table not in sources:
-            raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(sources)}, a contract in {contracts}")
-        if sources[table].database != POSTGRESQL:
-            raise UserError(f"{table}: found a table of DynamoDB, expected one of PostgreSQL: use headwater backfill")
-    with connect(host, port, user, name) as connection:
-        signal = administration.read_again(connection, sorted({sources[table].table for table in chosen}))
-    say(f"Asked for {', '.join(chosen)} by the signal {signal}")
-    say("The source connector reads them now. headwater verify tells when the lake is as the source.")
+    for table in tables:
+        if table not in known:
+            raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(known)}")
+    return [known[table] for table in dict.fromkeys(tables)] if tables else list(described)
+
+
+def read_by_connector(connection: psycopg.Connection, contracts: Sequence[Contract], where: str = "") -> None:
+    """Have the source connector read PostgreSQL's tables, or the rows of one that meet a condition of SQL. Raises
+    UserError."""
+    asked = ", ".join(contract.table for contract in contracts)
+    if where:
+        (table,) = (contract.source.table for contract in contracts)
+        asked = f"{administration.rows_where(connection, table, where):,} rows of {asked}"
+    names = sorted({contract.source.table for contract in contracts})
+    signal = administration.read_again(connection, names, where or None)
+    say(f"Asked for {asked} by the signal {signal}: the source connector reads now")
+
+
+class ItemReader:
+    """Reads DynamoDB's tables and has the running job load what is read, as an export of a moment ago."""
+
+    def __init__(self, dynamodb: Any, s3: Any, lake: str) -> None:
+        self._dynamodb = dynamodb
+        self._s3 = s3
+        self._lake = lake
+
+    def read(self, contract: Contract, table: str, where: str = "") -> None:
+        """Read a contract's table, which is called ``table`` in DynamoDB, or its items that meet a condition of
+        PartiQL, and watch the job. Raises UserError."""
+        uri = self._export(contract, table, where)
+        requests = Requests(self._s3, self._lake, contract.table)
+        export = backfill_requests.ask(self._s3, requests, uri, whole=not where)
+        say(f"Requested: {export.items:,} items of {table}, {export.uri}")
+        writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
+        scanned_export.delete_export(self._s3, uri)
+        say(f"Done: the {export.items:,} items of {table} are in the lake, or in quarantine where they do not fit")
+
+    def _export(self, contract: Contract, table: str, where: str) -> str:
+        target = f"{self._lake.rstrip('/')}/{_EXPORTS}/{contract.table}"
+        read = 0
+        with Console(stderr=True).status(f"Reading {table} …") as status:
+
+            def report(items: int) -> None:
+                nonlocal read
+                read += items
+                status.update(f"{table}: {read:,} items")
+
+            try:
+                if where:
+                    return scanned_export.export_rows(self._dynamodb, self._s3, table, where, target, report)
+                return scanned_export.export_table(self._dynamodb, self._s3, table, target, report)
+            except (BotoCoreError, ClientError) as error:
+                raise UserError(
+                    f"{contract.table}: reading the DynamoDB table {table} into {target} failed: {error}. Check "
+                    "--where, --lake, --dynamodb-table, the endpoints and the credentials, which need dynamodb:Scan, "
+                    "or dynamodb:PartiQLSelect with --where."
+                ) from None

@@ -2,19 +2,26 @@
 
 import json
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
+import psycopg
 import typer
+from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import sources
-from headwater.contract.model import DYNAMODB, POSTGRESQL, of_database
+from headwater.commands.resync import ItemReader, read_by_connector
+from headwater.commands.writer_requests import s3_client, s3_errors
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
+from headwater.errors import UserError
+from headwater.order_database import administration
 from headwater.paths import CONTRACTS
 from headwater.verify import (
     DynamoDbSource,
@@ -41,41 +48,81 @@ def verify(
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
     region: sources.Region = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, examples included.")] = False,
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Have what is missing, extra or different read again, as resync does.")
+    ] = False,
 ) -> None:
     """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
     rows whose values do not fit their columns.
 
     PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. Let the pipelines drain first: a change that has
-    not reached the lake counts as missing, extra or different.
+    not reached the lake counts as missing, extra or different. With --repair, the user must be one who may write into
+    PostgreSQL's capture.signal.
     """
     described = read_contracts(contracts)
     queries = load_queries(described, contracts)
     renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
     storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
+    if repair and as_json:
+        raise UserError("--repair: found --json, expected one of them")
     progress = Console(stderr=True)
     read: dict[str, Source] = {}
+    repairs: dict[str, Repair] = {}
     with ExitStack() as opened:
         if of_database(described, DYNAMODB):
-            read[DYNAMODB] = DynamoDbSource(sources.dynamodb_client(dynamodb_endpoint, region), renamed)
+            dynamodb = sources.dynamodb_client(dynamodb_endpoint, region)
+            read[DYNAMODB] = DynamoDbSource(dynamodb, renamed)
+            repairs[DYNAMODB] = partial(_load_again, ItemReader(dynamodb, s3_client(endpoint, region), lake), renamed)
         if of_database(described, POSTGRESQL):
             connection = opened.enter_context(sources.connect(database_url, host, port, database, user))
             read[POSTGRESQL] = PostgresqlSource(connection, queries)
-        status = opened.enter_context(progress.status("Reading …"))
-        tables = verify_tables(
-            described,
-            read,
-            Lake(location, storage),
-            lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
-        )
-    if as_json:
-        sys.stdout.write(json.dumps({"tables": [asdict(table) for table in tables]}, indent=1) + "\n")
-    else:
-        console = Console()
-        console.print(comparison_table(tables))
-        _print_examples(tables, console)
+            repairs[POSTGRESQL] = partial(_read_again, connection)
+        with progress.status("Reading …") as status:
+            tables = verify_tables(
+                described,
+                read,
+                Lake(location, storage),
+                lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
+            )
+        if as_json:
+            sys.stdout.write(json.dumps({"tables": [asdict(table) for table in tables]}, indent=1) + "\n")
+        else:
+            console = Console()
+            console.print(comparison_table(tables))
+            _print_examples(tables, console)
+        if repair:
+            for contract, table in zip(described, tables, strict=True):
+                if table.missing or table.extra or table.different:
+                    repairs[contract.source.database](contract, table)
     if not all(table.equal for table in tables):
         raise typer.Exit(1)
+
+
+Repair = Callable[[Contract, TableComparison], None]
+"""Has what differs of a contract's table read again."""
+
+
+def _read_again(connection: psycopg.Connection, contract: Contract, found: TableComparison) -> None:
+    """Read the rows of the keys that differ, or the whole table where they do not tell all, or where PostgreSQL does
+    not find them as they are spelled here."""
+    where = _condition(contract, found.keys) if found.keys else ""
+    with suppress(UserError):
+        if where and administration.rows_where(connection, contract.source.table, where) == len(found.keys):
+            read_by_connector(connection, [contract], where)
+            return
+    read_by_connector(connection, [contract])
+
+
+def _condition(contract: Contract, keys: Sequence[Mapping[str, str]]) -> str:
+    names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
+    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key.values()))) for key in keys]
+    return sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
+
+
+def _load_again(reader: ItemReader, renamed: Mapping[str, str], contract: Contract, found: TableComparison) -> None:
+    with s3_errors():
+        reader.read(contract, renamed.get(contract.table, contract.source.table))
 
 
 def comparison_table(tables: Sequence[TableComparison]) -> Table:

@@ -36,12 +36,14 @@ class Backfill:
 
     def work(self, name: str, details: Mapping[str, Any]) -> ExportToLoad:
         """The work of the request for the export of that id, whose address is in its details. Raises UserError."""
-        address = details.get("export")
+        address, whole = details.get("export"), details.get("whole", True)
         if not isinstance(address, str):
             raise UserError(f"{name}: export: found {address!r}, expected the address of the export")
+        if not isinstance(whole, bool):
+            raise UserError(f"{name}: whole: found {whole!r}, expected true or false")
         export = Export.open(self._writer.services.s3, address)
         self._check(export, name)
-        return ExportToLoad(self._writer, self._source_table, export)
+        return ExportToLoad(self._writer, self._source_table, export, whole)
 
     def _check(self, export: Export, export_id: str) -> None:
         """Raise UserError where loading the export would not give the table's true state."""
@@ -74,12 +76,13 @@ class Backfill:
 
 
 class ExportToLoad:
-    """An export, which is loaded a few data files at a time."""
+    """An export, which is loaded a few data files at a time. What a ``whole`` one does not have ends with it."""
 
-    def __init__(self, writer: TableWriter, source_table: str, export: Export) -> None:
+    def __init__(self, writer: TableWriter, source_table: str, export: Export, whole: bool) -> None:
         self._writer = writer
         self._source_table = source_table
         self._export = export
+        self._whole = whole
 
     def status(self) -> Status:
         """How far the export is committed."""
@@ -98,7 +101,7 @@ class ExportToLoad:
             return replace(last, exports={**last.exports, export.id: reached})
 
         self._check_content(files)
-        batch = self._decode(export, files, completes=reached == len(export.files))
+        batch = self._decode(export, files, completes=self._whole and reached == len(export.files))
         self._writer.commit(batch, f"export-{export.id}-{done:08d}", advance)
 
     def _check_content(self, files: list[DataFile]) -> None:

@@ -10,7 +10,8 @@ from headwater.lake.dynamodb_export import Export, locate
 from headwater.lake.requests import Requests
 
 BACKFILL = "backfill"
-"""The kind of these requests. Their name is the export's id, and ``export`` in their details its address."""
+"""The kind of these requests. Their name is the export's id; in their details, ``export`` is its address, and ``whole``
+is false where it holds some of the table's items alone."""
 
 
 def request_id(uri: str) -> str:
@@ -27,8 +28,9 @@ def check_contract(contract: Contract) -> None:
         )
 
 
-def ask(s3: Any, requests: Requests, uri: str) -> Export:
-    """Read the manifests of the export at ``uri`` and ask for it. Raises UserError where it cannot be loaded."""
+def ask(s3: Any, requests: Requests, uri: str, *, whole: bool = True) -> Export:
+    """Read the manifests of the export at ``uri`` and ask for it. Unless it is ``whole``, no item ends that it does not
+    have. Raises UserError where it cannot be loaded."""
     export = Export.open(s3, uri)
-    requests.ask(request_id(export.uri), {"export": export.uri})
+    requests.ask(request_id(export.uri), {"export": export.uri, **({} if whole else {"whole": False})})
     return export

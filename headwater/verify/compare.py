@@ -20,6 +20,7 @@ from headwater.verify.lake_reader import BATCH_ROWS, live_rows
 from headwater.verify.spelling import shortened
 
 MAX_EXAMPLES = 5
+MAX_KEYS = 1_000
 
 RowsRead = Callable[[str, str, int], None]
 """Is called with a table's name, the side (``source`` or ``lake``), and how many of its rows are read."""
@@ -91,6 +92,9 @@ class TableComparison:
     ``missing`` are keys that only the source has. ``extra`` are live lake rows whose key the source does not have, and
     every copy of a key beyond the first. ``different`` are keys that both have, with different content. ``unfit`` are
     values of live lake rows that did not fit their columns, as ``_unfit`` says: they make no row different.
+
+    ``keys`` are the missing and the different keys as text, by the key's columns; none where they are more than
+    ``MAX_KEYS``, or a row is extra: reading them again would then not make the lake as the source.
     """
 
     name: str
@@ -101,6 +105,7 @@ class TableComparison:
     different: int
     examples: tuple[Example, ...] = ()
     unfit: int = 0
+    keys: tuple[dict[str, str], ...] = ()
 
     @property
     def equal(self) -> bool:
@@ -173,9 +178,11 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
     examples += [Example("missing", _spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
     unfit_examples, beside_unfit = _compare_unfit(table, unfit_rows)
     examples += [*_different_examples(table, example_rows), *unfit_examples]
-    different = len(differing) + beside_unfit
+    wrong = [*unseen, *differing, *beside_unfit]
+    keys = () if extra or len(wrong) > MAX_KEYS else tuple(_spelled_key(table, key, str) for key in wrong)
+    different = len(differing) + len(beside_unfit)
     return TableComparison(
-        name, source_count, lake_count, len(unseen), extra, different, tuple(examples), unfit=unfit_count
+        name, source_count, lake_count, len(unseen), extra, different, tuple(examples), unfit=unfit_count, keys=keys
     )
 
 
@@ -187,11 +194,13 @@ def _unfit_columns(batch: pa.RecordBatch) -> Iterator[frozenset[str]]:
     return (frozenset(names or ()) for names in batch.column(at).to_pylist())
 
 
-def _compare_unfit(table: SourceTable, lake: Mapping[Row, tuple[Row, frozenset[str]]]) -> tuple[list[Example], int]:
-    """Compare rows that lack values which do not fit, by reading the source again: some examples, and how many rows
-    differ in what does fit."""
+def _compare_unfit(
+    table: SourceTable, lake: Mapping[Row, tuple[Row, frozenset[str]]]
+) -> tuple[list[Example], list[Row]]:
+    """Compare rows that lack values which do not fit, by reading the source again: some examples, and the keys of the
+    rows that differ in what does fit."""
     examples: list[Example] = []
-    different = 0
+    different: list[Row] = []
     if not lake:
         return examples, different
     key_of = _key_taker(table)
@@ -205,7 +214,8 @@ def _compare_unfit(table: SourceTable, lake: Mapping[Row, tuple[Row, frozenset[s
             for column, source_form, lake_form in zip(table.fields, row, stored, strict=True)
             if column.compared(source_form, unfit) != column.compared(lake_form, unfit)
         }
-        different += bool(differing)
+        if differing:
+            different.append(key)
         if len(examples) < MAX_EXAMPLES:
             columns = {
                 column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
@@ -255,9 +265,9 @@ def _different_examples(table: SourceTable, lake: Mapping[Row, Row]) -> list[Exa
     return examples
 
 
-def _spelled_key(table: SourceTable, key: Row) -> dict[str, str]:
+def _spelled_key(table: SourceTable, key: Row, cut: Callable[[str], str] = shortened) -> dict[str, str]:
     spell = {column.name: column.spell for column in table.fields}
-    return {name: shortened(spell[name](value)) for name, value in zip(table.contract.key, key, strict=True)}
+    return {name: cut(spell[name](value)) for name, value in zip(table.contract.key, key, strict=True)}
 
 
 def _digest(row: Row) -> bytes:

@@ -25,13 +25,13 @@ from headwater.lake.progress import Progress
 from headwater.lake.replay import Replay
 from headwater.lake.requested_work import MakeWork, RequestedWork
 from headwater.lake.requests import Request, Requests, Status
+from headwater.lake.scanned_export import Item, write_export
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options
 from tests.lake.pipeline import BUCKET, Leases
-from tests.table_export import Item, write_export
 
 SOURCE = "headwater-test-accounts"
 ARN = f"arn:aws:dynamodb:{REGION}:123456789012:table/{SOURCE}"
@@ -86,11 +86,9 @@ def change(micros: int, old: Item | None, new: Item | None) -> str:
 class Accounts:
     """One lake table, the changes streamed to it and the exports that it is asked to load."""
 
-    def __init__(
-        self, spark: SparkSession, aws: AwsApi, prefix: str, contract: str = CONTRACT, bucket: str = BUCKET
-    ) -> None:
+    def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str, contract: str = CONTRACT, epoch: int = 1) -> None:
         self.s3 = aws.client("s3")
-        self.lake = f"s3://{bucket}/{prefix}/lake"
+        self.lake = f"s3://{BUCKET}/{prefix}/lake"
         self.requests = Requests(self.s3, self.lake, "accounts")
         self.events: list[dict[str, Any]] = []
         self.leases = Leases(self.s3, f"{self.lake}/_leases/accounts.json")
@@ -111,7 +109,7 @@ class Accounts:
                 "StorageDescriptor": {"Location": f"{self.lake}/accounts", "Columns": []},
             },
         )
-        self.start()
+        self.start(epoch)
 
     def start(self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False) -> None:
         """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
@@ -163,10 +161,11 @@ class Accounts:
         moment = dt.datetime.fromtimestamp(time / 10**6, dt.UTC)
         return write_export(self.s3, arn, files, moment, f"s3://{BUCKET}/{self._prefix}")
 
-    def ask(self, uri: str) -> str:
+    def ask(self, uri: str, **details: Any) -> str:
         """Request an export, and return its id."""
         export_id = uri.rpartition("/")[2]
-        self.requests.put(f"backfill/{export_id}", Request(f"token {next(self._tokens)}", {"export": uri}))
+        request = Request(f"token {next(self._tokens)}", {"export": uri, **details})
+        self.requests.put(f"backfill/{export_id}", request)
         return export_id
 
     def commit_next(self) -> bool:
@@ -178,9 +177,9 @@ class Accounts:
         while self.commit_next():
             pass
 
-    def load(self, uri: str) -> Status:
+    def load(self, uri: str, **details: Any) -> Status:
         """Request an export, drain, and return the job's answer."""
-        export_id = self.ask(uri)
+        export_id = self.ask(uri, **details)
         self.drain()
         return self.status(export_id)
 
@@ -198,7 +197,8 @@ class Accounts:
         """All rows of the table with tombstones, read by hudi-rs."""
         batches = list(read_lake(f"{self.lake}/accounts", self._storage))
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
-        return sorted(rows, key=lambda row: (row["id"], row["month"] or ""))
+        (partition,) = self.contract.partition_by
+        return sorted(rows, key=lambda row: (row["id"], row[partition] or ""))
 
     def alive(self) -> list[tuple[str, str, str]]:
         """Id, month and name of the rows that are not tombstones."""

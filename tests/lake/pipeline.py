@@ -116,7 +116,7 @@ class Pipeline:
         self.events: list[dict[str, Any]] = []
         self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
         self._bucket = bucket
-        self._prefix = prefix
+        self.prefix = prefix
         self._next: dict[int, int] = {}
         self.leases = Leases(self.s3, f"{self.lake}/_leases/accounts.json")
         glue.create_database(DatabaseInput={"Name": self.database})
@@ -143,7 +143,7 @@ class Pipeline:
             line = {"offset": offset, "timestamp": 0, "key": _encoded(record.key), "value": _encoded(raw)}
             lines.append(json.dumps({**line, "headers": record.headers}))
         self._next[partition] = first + len(records)
-        key = f"{self._prefix}/landing/headwater.shop.accounts/{partition}/{first:020d}.jsonl.gz"
+        key = f"{self.prefix}/landing/headwater.shop.accounts/{partition}/{first:020d}.jsonl.gz"
         self.s3.put_object(
             Bucket=self._bucket,
             Key=key,
@@ -151,6 +151,10 @@ class Pipeline:
             Metadata={"next-offset": str(first + len(records))},
         )
         return key
+
+    def next_offset(self, offset: int, partition: int = 0) -> None:
+        """Let what lands next begin at that offset."""
+        self._next[partition] = offset
 
     def writer(self, lease: Lease | None = None, **settings: Any) -> LandedChanges:
         """What a new writer process would hold: all that it knows comes from the lake. It takes the lease from the

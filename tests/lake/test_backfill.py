@@ -288,6 +288,16 @@ def test_an_export_mends_what_lost_records_left_behind(accounts: Accounts) -> No
     ]
 
 
+def test_an_export_of_some_items_mends_these_and_ends_none(accounts: Accounts) -> None:
+    accounts.stream(change(STARTED, None, item("spoiled", name="wrong")), change(STARTED, None, item("other")))
+    uri = accounts.export(LATER, [item("spoiled", name="right"), item("lost")])
+    assert accounts.load(uri, whole="no").state == REFUSED
+    assert accounts.load(uri, whole=False).state == DONE
+    assert accounts.alive() == [
+        FIRST, ("lost", "2024-01", "Ann"), ("other", "2024-01", "Ann"), ("spoiled", "2024-01", "right"),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("ahead", [-5, 0, 5])
 def test_an_export_never_wins_over_a_later_change(accounts: Accounts, ahead: int) -> None:
     """The clocks by which changes and exports are timed may differ by seconds."""

@@ -400,7 +400,7 @@ def test_items_equal_their_source(
     random = Random(seed)
     histories = drawn(item_histories.histories, keys, seed)
     turns = drawn(item_histories.turns, 20, seed)[-1][:most_turns]
-    accounts = Accounts(spark, aws_api, f"i-{uuid.uuid4().hex[:8]}", item_histories.CONTRACT, BUCKET)
+    accounts = Accounts(spark, aws_api, f"i-{uuid.uuid4().hex[:8]}", item_histories.CONTRACT)
     # Streaming begins when the job starts: nothing that happens in the table may be older.
     source = item_histories.Source(random, time.time_ns() // 1000 + HOUR)
 

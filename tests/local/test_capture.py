@@ -6,7 +6,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +14,10 @@ from typing import Any, Self
 
 import psycopg
 import pytest
+import requests
+from typer.testing import CliRunner, Result
 
+from headwater.cli import compose
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import connectors
@@ -24,6 +27,7 @@ from headwater.errors import UserError
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.local import postgresql_server
+from headwater.local.aws import CREDENTIALS, REGION
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import ProcessError, wait_until
 from headwater.order_database.administration import read_again
@@ -452,6 +456,94 @@ def test_a_table_that_is_read_again_is_as_the_source_whatever_was_lost(
     read_again(owner, ["shop.documents"])  # an empty table has an end, too
     owner.execute("INSERT INTO shop.documents VALUES (5, 'new', '')")
     capture.await_alive("documents", {5: "new"})
+
+
+@pytest.fixture
+def command(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """Runs headwater with the contracts and the database of the pipeline."""
+    postgres, aws = capture.pipeline.postgres, capture.pipeline.aws
+    monkeypatch.setenv("HEADWATER_DB_PASSWORD", postgres.password)
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    at = ["--contracts", str(CONTRACTS), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
+
+    def run(verb: str, *arguments: str) -> Result:
+        reach = ["--host", "127.0.0.1", "--endpoint", aws.endpoint, "--region", REGION, *at]
+        given = [verb, *arguments, *reach]
+        return CliRunner().invoke(compose(given), given)
+
+    return run
+
+
+def test_rows_of_a_condition_are_read_again_and_no_others_end(
+    capture: Capture, owner: psycopg.Connection, command: Callable[..., Result]
+) -> None:
+    owner.execute("DELETE FROM shop.documents")
+    owner.execute("INSERT INTO shop.documents VALUES (1, 'a', ''), (2, 'it''s 100%', ''), (3, 'c', ''), (4, 'd', '')")
+    capture.await_alive("documents", {1: "a", 2: "it's 100%", 3: "c", 4: "d"})
+    with owner.transaction():
+        owner.execute("ALTER PUBLICATION headwater DROP TABLE shop.documents")
+        owner.execute("DELETE FROM shop.documents WHERE id = 1")
+        owner.execute("UPDATE shop.documents SET body = 'lost', title = title || ' lost' WHERE id > 1")
+    owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.documents")
+    asked = command("resync", "documents", "--where", "title LIKE 'it''s 100%%' OR id = 3")
+    assert asked.exit_code == 0, asked.output
+    assert "Asked for 2 rows of documents" in asked.stdout
+    capture.await_alive("documents", {1: "a", 2: "it's 100% lost", 3: "c lost", 4: "d"})
+    # One that fails while rows are read by it stops nothing.
+    read_again(owner, ["shop.documents"], "1 / (id - id) = 1")
+    # What a condition alone cannot tell, the whole table does.
+    command("resync", "documents")
+    capture.await_alive("documents", {2: "it's 100% lost", 3: "c lost", 4: "d lost"})
+    for refused in ("id =", "1/(id - id) = 1", "id = 2; DROP TABLE shop.visits", "id = 2 -- x", "body ? 'x'", "nr = 1"):
+        with pytest.raises(UserError, match=r"--where: found .* expected a condition of SQL"):
+            raise command("resync", "documents", "--where", refused).exception or AssertionError(refused)
+
+
+def test_what_verification_misses_is_read_again(
+    capture: Capture, owner: psycopg.Connection, command: Callable[..., Result]
+) -> None:
+    owner.execute("DELETE FROM shop.documents")
+    owner.execute("INSERT INTO shop.documents VALUES (1, 'a', ''), (2, 'b', '')")
+    owner.execute(
+        "CREATE TABLE shop.visits_july PARTITION OF shop.visits FOR VALUES FROM ('2024-07-01') TO ('2024-08-01')"
+    )
+    owner.execute("DELETE FROM shop.visits")
+    owner.execute("INSERT INTO shop.visits VALUES (7, '2024-07-07', 'Rome')")
+    capture.pipeline.await_captured()
+    before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
+    found = command("verify", "--lake", f"s3://{LANDING_BUCKET}/nothing", "--repair")
+    assert found.exit_code == 1, found.output
+    assert "Asked for 2 rows of documents" in found.stdout
+    assert "Asked for 1 rows of visits" in found.stdout
+    read = {
+        table: capture.await_landed(table, before[table] + count)[before[table] :]
+        for table, count in (("documents", 2), ("visits", 1))
+    }
+    assert [(event["op"], event["after"]["id"]) for event in read["documents"]] == [("r", 1), ("r", 2)]
+    assert [(event["op"], event["after"]["id"]) for event in read["visits"]] == [("r", 7)]
+
+
+def test_positions_of_the_first_release_are_gone_on_from(capture: Capture, owner: psycopg.Connection) -> None:
+    connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
+    capture.pipeline.await_captured()
+    (now,) = connect.offsets(name)
+    before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
+    requests.put(f"{connect.url}/connectors/{name}/stop", timeout=30).raise_for_status()
+    wait_until("the source to stop", lambda: connect.status(name)["connector"]["state"] == "STOPPED", 30)
+    owner.execute("INSERT INTO shop.documents VALUES (9000, 'meanwhile', '')")
+    stored = json.loads((CONTRACTS / "offsets_0_1_0.json").read_text())
+    place = {field: now["offset"][field] for field in stored["offset"] if field in now["offset"]}
+    altered = {"partition": {**stored["partition"], **now["partition"]}, "offset": {**stored["offset"], **place}}
+    assert altered["partition"].keys() == stored["partition"].keys()
+    request = {"offsets": [altered]}
+    for method, body in (("DELETE", None), ("PATCH", request)):
+        requests.request(method, f"{connect.url}/connectors/{name}/offsets", json=body, timeout=30).raise_for_status()
+    requests.put(f"{connect.url}/connectors/{name}/resume", timeout=30).raise_for_status()
+    connect.await_running(name)
+    events = capture.await_landed("documents", before["documents"] + 1)[before["documents"] :]
+    assert [(event["op"], event["after"]["id"]) for event in events] == [("c", 9000)]
+    assert len(capture.landed("visits")) == before["visits"]
 
 
 REFUSALS = {"gone": "is gone", "invalidated": "was invalidated", "made anew": "was made anew"}

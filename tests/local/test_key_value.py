@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
+import uuid
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from headwater.cli import compose
 from headwater.contract.reading import parse_contract, read_contract
-from headwater.local.aws import AwsApi
+from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.local.key_value import KeyValuePipeline
-from headwater.local.pipeline import LAKE_BUCKET, create_lake
+from headwater.local.pipeline import LAKE, LAKE_BUCKET, create_lake
 from headwater.local.processes import wait_until
 from headwater.local.relay import Misbehaviour
 from headwater.paths import CONTRACTS
@@ -131,3 +138,50 @@ def test_each_contract_has_a_table_of_its_own_that_changes_reach(pipeline: KeyVa
     assert devices_table.source_rows == 40 + summary.by_kind["put"] - summary.by_kind["delete"]
     quarantined = [event for event in pipeline.events.update() if event["event"] == "quarantine"]
     assert quarantined == []
+
+
+def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
+    pipeline: KeyValuePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    for name, text in (("accounts", (CONTRACTS / "accounts.yaml").read_text()), ("devices", DEVICES)):
+        (tmp_path / f"{name}.yaml").write_text(text)
+    (item,) = pipeline.client().scan(TableName=accounts.TABLE, Limit=1)["Items"]
+    put_change(pipeline, accounts.TABLE, {**item, "id": {"S": "a ghost"}}, int(time.time()) - 3600)
+    pipeline.drain()
+    assert [table.extra for table in pipeline.verify()] == [1, 0]
+    verify = ["verify", "--lake", LAKE, "--contracts", str(tmp_path), "--endpoint", pipeline.aws.endpoint]
+    verify += ["--dynamodb-endpoint", pipeline.dynamodb.endpoint, "--region", REGION, "--repair"]
+    repaired = CliRunner().invoke(compose(verify), verify)
+    assert repaired.exit_code == 1, repaired.output
+    assert re.search(r"accounts id = a ghost, cust_name = .*: extra", repaired.stdout)
+    assert "Requested: " in repaired.stdout
+    assert "headwater-devices" not in repaired.stdout
+    assert [table for table in pipeline.verify() if not table.equal] == []
+    s3 = pipeline.aws.client("s3")
+    assert "Contents" not in s3.list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/_resync/")
+
+
+def put_change(pipeline: KeyValuePipeline, table: str, item: dict[str, Any], seconds: int) -> None:
+    """Put an item's first change of that time, in seconds since 1970, into the stream of a table that does not have the
+    item."""
+    described = pipeline.client().describe_table(TableName=table)["Table"]
+    change = {
+        "ApproximateCreationDateTime": seconds * 1_000_000,
+        "ApproximateCreationDateTimePrecision": "MICROSECOND",
+        "Keys": {key["AttributeName"]: item[key["AttributeName"]] for key in described["KeySchema"]},
+        "NewImage": item,
+        "SizeBytes": 100,
+    }
+    record = {
+        "awsRegion": REGION,
+        "eventID": str(uuid.uuid4()),
+        "eventName": "INSERT",
+        "userIdentity": None,
+        "recordFormat": "application/json",
+        "tableName": table,
+        "dynamodb": change,
+        "eventSource": "aws:dynamodb",
+    }
+    pipeline.aws.client("kinesis").put_record(StreamName=table, Data=msgspec.json.encode(record), PartitionKey="ghost")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import statistics
 import threading
 import time
 from collections.abc import Iterator
@@ -136,22 +137,49 @@ def compared(pipeline: Pipeline) -> dict[str, TableComparison]:
         }
 
 
-def test_changes_of_a_table_under_load_lose_nothing_and_stop_nothing(pipeline: Pipeline) -> None:
+def make(pipeline: Pipeline, load: Load, change: str) -> list[str]:
+    """Make a change under load, and return where the lake then differs."""
+    with load.running():
+        time.sleep(0.5)
+        with pipeline.postgres.connect(DATABASE) as owner:
+            for statement in change.split("; "):
+                owner.execute(statement.encode())
+        time.sleep(0.5)
+    pipeline.drain()
+    return [
+        f"{change}: {name}: {comparison}"
+        for name, comparison in compared(pipeline).items()
+        if (comparison.missing, comparison.extra, comparison.different) != (0, 0, 0)
+    ]
+
+
+def oldest_changes(pipeline: Pipeline, commits: int) -> list[float]:
+    """How old the oldest change of each commit of ``calm`` was at its end, in seconds, after the first ``commits``."""
+    return [
+        commit["completed_at"] - commit["oldest_source_at"]
+        for commit in pipeline.commits()[commits:]
+        if commit["table"] == "calm" and commit["oldest_source_at"] is not None
+    ]
+
+
+def test_changes_of_a_table_under_load_lose_nothing_and_stop_nothing(
+    pipeline: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
     load = Load(pipeline)
     found = []
-    for change in CHANGES:
-        began = time.monotonic()
-        with load.running():
-            time.sleep(0.5)
-            with pipeline.postgres.connect(DATABASE) as owner:
-                for statement in change.split("; "):
-                    owner.execute(statement.encode())
-            time.sleep(0.5)
-        pipeline.drain()
-        for name, comparison in compared(pipeline).items():
-            if (comparison.missing, comparison.extra, comparison.different) != (0, 0, 0):
-                found.append(f"{change}: {name}: {comparison}")
-        say(f"{time.monotonic() - began:5.1f} s  {change}")
+    ages = {}
+    for name, changes in (("without changes", ["SELECT"] * len(CHANGES)), ("with changes", CHANGES)):
+        before = len(pipeline.commits())
+        for change in changes:
+            began = time.monotonic()
+            found += make(pipeline, load, change)
+            with capsys.disabled():
+                say(f"{time.monotonic() - began:5.1f} s  {change}")
+        ages[name] = oldest_changes(pipeline, before)
+    with capsys.disabled():
+        for name, seconds in ages.items():
+            p50, p95 = (statistics.quantiles(seconds, n=100)[at] for at in (49, 94))
+            say(f"the other table {name}: p50 {p50:.2f} s, p95 {p95:.2f} s of {len(seconds)} commits")
     assert found == []
     assert load.errors == []
     quarantined = [event for event in pipeline.events.update() if event["event"] == "quarantine"]

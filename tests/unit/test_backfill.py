@@ -16,8 +16,8 @@ from headwater.lake import backfill_requests
 from headwater.lake import requests as lake_requests
 from headwater.lake.backfill_requests import ask, request_id
 from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status, withdraw
+from headwater.lake.scanned_export import write_export
 from headwater.paths import CONTRACTS
-from tests.table_export import write_export
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.errors import UserError
 from headwater.lake.dynamodb_export import DataFile, Export, defect, locate
-from tests.table_export import write_export
+from headwater.lake.scanned_export import write_export
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"

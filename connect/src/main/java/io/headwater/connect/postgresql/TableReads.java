@@ -27,7 +27,8 @@ import org.slf4j.LoggerFactory;
  * <p>The record looks as one of a TRUNCATE at the place where the reading began. For a first snapshot this is the
  * snapshot's own. For a signal it is the LSN in the signal's id, {@code {"resync": LSN}}: the server's current one before
  * the signal was written. It is that of the first of several signals that are read together, which Debezium does not
- * keep, so it is kept in the stored positions.
+ * keep, so it is kept in the stored positions. A table of which a signal wanted some rows alone has no such record: the
+ * others are not known to be gone.
  */
 final class TableReads {
     private static final Logger LOG = LoggerFactory.getLogger(TableReads.class);
@@ -37,6 +38,10 @@ final class TableReads {
     /** In stored positions: ours, and Debezium's id of the newest signal, while tables are read. */
     private static final String SINCE = "headwater_resync_since";
     private static final String SIGNAL_ID = "incremental_snapshot_correlation_id";
+    /** In the position of Debezium's notices: the tables to be read, the one that is read now first, as JSON. */
+    private static final String TABLES = "incremental_snapshot_collections";
+    private static final String TABLE = TABLES + "_id";
+    private static final String CONDITION = TABLES + "_additional_condition";
     /** That of a signal which somebody else wrote: older than everything. */
     private static final long UNKNOWN = 0;
     private static final Set<String> READ = Set.of("SUCCEEDED", "EMPTY");
@@ -97,6 +102,10 @@ final class TableReads {
             LOG.error("A table was not read to its end: {}, {}", table, status);
             return Optional.empty();
         }
+        if (isSignalled && !isReadWhole(table, notice.sourceOffset().get(TABLES))) {
+            LOG.info("Of {}, rows were read again by a condition", table);
+            return Optional.empty();
+        }
         Object place = isSignalled ? since : notice.sourceOffset().get(SourceInfo.LSN_KEY);
         if (!(place instanceof Number lsn) || lsn.longValue() == UNKNOWN) {
             LOG.warn("{} was read by a signal that is not Headwater's: rows that the source lost stay in the lake", table);
@@ -111,6 +120,16 @@ final class TableReads {
         Struct end = new Struct(END).put("op", "t").put("source", source);
         return Optional.of(withPosition(new SourceRecord(
                 notice.sourcePartition(), notice.sourceOffset(), prefix + "." + table, END, end)));
+    }
+
+    /** Whether the first of the tables is that one, and all of its rows are wanted. */
+    private static boolean isReadWhole(String table, Object tables) {
+        try {
+            JsonNode first = JSON.readTree(String.valueOf(tables)).path(0);
+            return first.path(TABLE).asText().equals(table) && first.path(CONDITION).asText("").isEmpty();
+        } catch (JsonProcessingException e) {
+            return false;
+        }
     }
 
     private SourceRecord withPosition(SourceRecord record) {

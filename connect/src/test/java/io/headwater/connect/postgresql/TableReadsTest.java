@@ -2,6 +2,7 @@ package io.headwater.connect.postgresql;
 
 import static org.assertj.core.api.Assertions.assertThat;
 
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -22,6 +23,9 @@ class TableReadsTest {
             .field("type", Schema.STRING_SCHEMA)
             .field("additional_data", SchemaBuilder.map(Schema.STRING_SCHEMA, Schema.STRING_SCHEMA).build())
             .build();
+
+    private static final Map<String, Object> READING = Map.of(
+            "lsn", 700L, "incremental_snapshot_collections", "[" + collections("shop.visits", "null") + "]");
 
     private final TableReads reads = new TableReads(CONFIG, null);
 
@@ -86,6 +90,20 @@ class TableReadsTest {
     }
 
     @Test
+    void rowsThatWereReadByAConditionEndNothing() {
+        String id = "{\"resync\": 500}";
+        again("STARTED", "", id);
+        String byCondition = collections("shop.visits", "\"id > 7\"") + ", " + collections("shop.visits", "null");
+        for (String tables : Arrays.asList("[" + byCondition + "]", "[" + collections("shop.others", "null") + "]", "[", "[]", null)) {
+            Map<String, Object> position = new HashMap<>(READING);
+            position.put("incremental_snapshot_collections", tables);
+            assertThat(reads.apply(notice("Incremental Snapshot", "TABLE_SCAN_COMPLETED", "SUCCEEDED", id, position)))
+                    .isEmpty();
+        }
+        assertEnd(again("TABLE_SCAN_COMPLETED", "SUCCEEDED", id), 500L, "incremental");
+    }
+
+    @Test
     void aTableThatWasNotReadToItsEndHasNone() {
         again("STARTED", "", "{\"resync\": 500}");
         for (String status : List.of("NO_PRIMARY_KEY", "SKIPPED", "SQL_EXCEPTION", "STOPPED", "UNKNOWN_SCHEMA")) {
@@ -114,12 +132,23 @@ class TableReadsTest {
     }
 
     private static SourceRecord notice(String kind, String type, String status, String id) {
+        return notice(kind, type, status, id, kind.startsWith("Incremental") ? READING : Map.of("lsn", 700L));
+    }
+
+    private static SourceRecord notice(
+            String kind, String type, String status, String id, Map<String, Object> position) {
         Struct value = new Struct(NOTICE)
                 .put("id", id)
                 .put("aggregate_type", kind)
                 .put("type", type)
                 .put("additional_data", Map.of("scanned_collection", "shop.visits", "status", status));
-        return new SourceRecord(SERVER, Map.of("lsn", 700L), "hw.capture.notices", NOTICE, value);
+        return new SourceRecord(SERVER, position, "hw.capture.notices", NOTICE, value);
+    }
+
+    private static String collections(String table, String condition) {
+        return "{\"incremental_snapshot_collections_id\": \"" + table
+                + "\", \"incremental_snapshot_collections_additional_condition\": " + condition
+                + ", \"incremental_snapshot_collections_surrogate_key\": null}";
     }
 
     private static SourceRecord change() {

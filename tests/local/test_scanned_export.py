@@ -1,4 +1,4 @@
-"""An export of a table in DynamoDB Local is one that the backfill reads."""
+"""What is scanned of a table in DynamoDB Local is an export that the backfill reads."""
 
 import datetime as dt
 import gzip
@@ -7,9 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from headwater.lake.dynamodb_export import Export, defect
+from headwater.lake.scanned_export import delete_export, export_rows, export_table
 from headwater.local.aws import REGION, AwsApi
 from headwater.local.dynamodb_local import DynamoDbLocal
-from tests.table_export import export_table
 
 BUCKET = "headwater-exports"
 EXACT = "12345678901234567890123456789012345.678"
@@ -52,10 +52,15 @@ def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_pat
         items = [ITEM, *({"id": {"S": f"a{number}"}} for number in range(50))]
         for item in items:
             dynamodb.put_item(TableName="accounts", Item=item)
+        read: list[int] = []
         before = _micros()
-        export = Export.open(s3, export_table(dynamodb, s3, "accounts", f"s3://{BUCKET}", files=3))
+        uri = export_table(dynamodb, s3, "accounts", f"s3://{BUCKET}", read.append, files=3)
+        export = Export.open(s3, uri)
+        some = Export.open(s3, export_rows(dynamodb, s3, "accounts", "id >= 'a4' AND id < 'a5'", f"s3://{BUCKET}"))
+    assert sum(read) == len(items)
+    assert [(some.items, len(some.files)), *(defect(file, s3) for file in some.files)] == [(11, 1), None]
     assert export.table == "accounts"
-    assert before // 1000 * 1000 <= export.time <= _micros()  # an export tells milliseconds
+    assert before // 1_000_000 * 1_000_000 <= export.time <= _micros()  # DynamoDB's answers tell seconds
     assert len(export.files) == 3
     assert [defect(file, s3) for file in export.files] == [None] * 3
     exported: dict[str, Any] = {}
@@ -65,3 +70,6 @@ def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_pat
             assert exported.setdefault(item["id"]["S"], item) is item
     assert len(exported) == export.items == len(items)
     assert exported["ü"] == AS_JSON
+    delete_export(s3, uri)
+    left = s3.list_objects_v2(Bucket=BUCKET, Prefix="AWSDynamoDB/")["Contents"]
+    assert {entry["Key"].split("/")[1] for entry in left} == {some.id}
