@@ -14,7 +14,7 @@ from headwater.yaml_files import replace_value
 _SETTINGS = {"postgresql": ("connect", "epoch"), "dynamodb": ("glue", "epoch")}
 _THEN = {
     "postgresql": "The source connector reads all rows again.",
-    "dynamodb": "Then load an export of each table (headwater backfill).",
+    "dynamodb": "Then read each table again (headwater resync), or load an export of it (headwater backfill).",
 }
 
 
