@@ -11,8 +11,8 @@ from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
 
-# The headers of one hop, which a proxy does not pass on.
-_OWN = {"connection", "keep-alive", "transfer-encoding", "host", "content-length", "expect"}
+# The headers of one hop, which a proxy does not pass on. It passes on the host, which the signature covers.
+_OWN = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}
 _SCOPE = re.compile(r"Credential=[^/]+/\d+/[^/]+/([a-z0-9-]+)/")
 
 
@@ -31,11 +31,12 @@ class Request:
 
 
 class Recorder:
-    """Listens on a free port of 127.0.0.1 while it is entered, passes requests on to ``target``, and keeps them."""
+    """Listens on a free port of 127.0.0.1 while it is entered, passes requests on to ``target``, and keeps them, in
+    ``requests`` where that is another recorder's list."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, requests: list[Request] | None = None) -> None:
         self.target = target
-        self.requests: list[Request] = []
+        self.requests: list[Request] = [] if requests is None else requests
         address = urlsplit(target)
         recorder = self
 
@@ -54,7 +55,7 @@ class Recorder:
                 connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
                 try:
                     # The path goes on byte by byte: a library would escape it differently.
-                    connection.putrequest(self.command, self.path, skip_accept_encoding=True)
+                    connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
                     for name, value in {**passed, "content-length": str(len(body))}.items():
                         connection.putheader(name, value)
                     connection.endheaders(body)

@@ -39,9 +39,9 @@ class CaptureSettings:
 
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
     do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
-    authority that signed the database's. ``aws_endpoint`` is None on AWS. ``missing_offsets`` says what the sink does
-    where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the source's history was
-    cut; the connector then begins with a snapshot.
+    authority that signed the database's. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. ``missing_offsets`` says
+    what the sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the
+    source's history was cut; the connector then begins with a snapshot.
     """
 
     environment: str
@@ -54,6 +54,7 @@ class CaptureSettings:
     landing_bucket: str
     landing_prefix: str = "landing"
     aws_endpoint: str | None = None
+    s3_endpoint: str | None = None
     topic_prefix: str = "headwater"
     flush_ms: int = 1000
     topic_partitions: int = 1
@@ -217,8 +218,8 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
         # A fetch brings at most this much, and a first batch that is larger.
         "consumer.override.fetch.max.bytes": str(LARGEST_BATCH),
     }
-    if settings.aws_endpoint is not None:
-        config["s3.endpoint"] = settings.aws_endpoint
+    if settings.s3_endpoint is not None:
+        config["s3.endpoint"] = settings.s3_endpoint
     return sink_name(settings), config
 
 

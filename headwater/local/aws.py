@@ -1,4 +1,4 @@
-"""The AWS services that the pipeline calls, answered on this machine by moto's server."""
+"""The AWS services that the pipeline calls, answered on this machine: S3 by SeaweedFS, the others by moto's server."""
 
 import os
 import sys
@@ -9,10 +9,11 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from headwater.local.object_store import ObjectStore
 from headwater.local.processes import Part, Process, Program, free_port, listens
 
 REGION = "eu-central-1"
-# Credentials that open nothing: moto requires some, and the developer's own must never reach a local part. DynamoDB
+# Credentials that open nothing elsewhere. The parts require some, and the developer's own must never reach one. DynamoDB
 # Local accepts letters and digits only.
 CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
 
@@ -44,10 +45,12 @@ def client(service: str, endpoint: str) -> Any:
 
 
 class AwsApi(Part):
-    """One moto server on a free port of 127.0.0.1 that stays the same over restarts.
+    """An object store for S3 and one moto server for the rest, on free ports of 127.0.0.1 that stay the same over
+    restarts.
 
-    It keeps everything in memory: ``stop`` and ``kill`` lose what was stored. Its Kinesis streams behave as AWS's do
-    where moto's do not, see ``headwater.local.moto_server``.
+    moto keeps everything in memory: ``stop`` and ``kill`` lose it, but no object, since ``store`` is a part of its own
+    that only starts and stops with this one. The Kinesis streams behave as AWS's do where moto's do not, see
+    ``headwater.local.moto_server``.
     """
 
     name = "the AWS API (moto)"
@@ -55,15 +58,41 @@ class AwsApi(Part):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.port = 0
+        self.store = ObjectStore(self.folder / "s3", environment())
 
     @property
     def endpoint(self) -> str:
-        """The URL of all services."""
+        """The URL of all services but S3."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def s3_endpoint(self) -> str:
+        """The URL of S3."""
+        return self.store.endpoint
+
+    def endpoints(self) -> dict[str, str]:
+        """The variables by which the AWS SDKs find all services here."""
+        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ENDPOINT_URL_S3": self.s3_endpoint}
 
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service such as ``s3`` or ``glue``."""
-        return client(service, self.endpoint)
+        return client(service, self.store.endpoint if service == "s3" else self.endpoint)
+
+    def start(self) -> None:
+        """Start the server, and the store unless it runs, and wait until both serve."""
+        if not self.store.running:
+            self.store.start()
+        super().start()
+
+    def stop(self) -> None:
+        """Shut both down in order."""
+        super().stop()
+        self.store.stop()
+
+    def check(self) -> None:
+        """Raise ``ProcessError`` unless both run."""
+        super().check()
+        self.store.check()
 
     def _prepare(self) -> Process:
         if not self.port:

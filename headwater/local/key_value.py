@@ -114,7 +114,7 @@ class KeyValuePipeline(ExitStack):
             "the Glue job's script",
             _DRIVER_MEMORY,
         )
-        self.writer = self.enter_context(spark.submit(job, self.folder / "spark", self.aws.endpoint))
+        self.writer = self.enter_context(spark.submit(job, self.folder / "spark", self.aws))
         return self.writer
 
     def client(self) -> Any:

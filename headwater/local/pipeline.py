@@ -93,6 +93,7 @@ class Pipeline(ExitStack):
             database_secret=SECRET_NAME,
             landing_bucket=LANDING_BUCKET,
             aws_endpoint=self.aws.endpoint,
+            s3_endpoint=self.aws.s3_endpoint,
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 
@@ -133,7 +134,7 @@ class Pipeline(ExitStack):
             "the Spark writer",
             memory,
         )
-        return spark.submit(job, self.folder / "spark", self.aws.endpoint)
+        return spark.submit(job, self.folder / "spark", self.aws)
 
     def start(self, announce: Announce, load: Callable[[psycopg.Connection], None], *writer_arguments: str) -> None:
         """Start everything, with ``load`` filling the database before the first snapshot."""
@@ -220,6 +221,7 @@ class Pipeline(ExitStack):
             "PostgreSQL": self.postgres.pid,
             "TLS": self.front.pid,
             "AWS API": self.aws.pid,
+            "S3": self.aws.store.pid,
             "Kafka": self.broker.pid,
             "Kafka Connect": self.connect.pid,
             "Spark": self.writer.pid,
@@ -234,6 +236,7 @@ class Pipeline(ExitStack):
             "Kafka": self.broker.bootstrap,
             "Kafka Connect": self.connect.url,
             "AWS API": self.aws.endpoint,
+            "S3": self.aws.s3_endpoint,
             "Lake": LAKE,
             "Folder": str(self.folder),
         }
@@ -299,7 +302,7 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
 def local_lake(aws_api: AwsApi) -> Lake:
     """The lake in an AWS API, to be read."""
     storage = s3_options(
-        aws.REGION, aws_api.endpoint, aws.CREDENTIALS["AWS_ACCESS_KEY_ID"], aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
+        aws.REGION, aws_api.s3_endpoint, aws.CREDENTIALS["AWS_ACCESS_KEY_ID"], aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
     )
     return Lake(LAKE, storage)
 

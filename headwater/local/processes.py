@@ -7,7 +7,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -40,11 +40,18 @@ class _NotReadyError(Exception):
     """The process runs, but is not ready yet."""
 
 
+def free_ports(count: int) -> list[int]:
+    """Return so many TCP ports of 127.0.0.1 on which nothing listens now."""
+    with ExitStack() as probes:
+        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
+        for probe in sockets:
+            probe.bind(("127.0.0.1", 0))
+        return [int(probe.getsockname()[1]) for probe in sockets]
+
+
 def free_port() -> int:
     """Return a TCP port of 127.0.0.1 on which nothing listens now."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    return free_ports(1)[0]
 
 
 def listens(port: int) -> bool:
@@ -276,6 +283,11 @@ class Part(ABC):
     def check(self) -> None:
         """Raise ``ProcessError`` unless the part runs."""
         self._running().check()
+
+    @property
+    def running(self) -> bool:
+        """Whether the part was started and its process has not ended."""
+        return self._process is not None and self._process.running
 
     @abstractmethod
     def _prepare(self) -> Process:

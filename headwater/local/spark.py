@@ -35,10 +35,10 @@ def configuration(
 ) -> dict[str, str]:
     """Return the Spark configuration of a local job.
 
-    ``folder`` takes the warehouse, scratch files and the logging configuration. ``endpoint`` is the local AWS API's
-    URL, for ``s3a://`` paths; None where the job reads local files only. ``reader`` chooses Hudi 0.15, with which
-    Athena reads, instead of the writer's version. ``memory`` is the driver's heap, in which executors run too, as Spark
-    writes sizes.
+    ``folder`` takes the warehouse, scratch files and the logging configuration. ``endpoint`` is the local object
+    store's URL, for ``s3a://`` paths; None where the job reads local files only. ``reader`` chooses Hudi 0.15, with
+    which Athena reads, instead of the writer's version. ``memory`` is the driver's heap, in which executors run too, as
+    Spark writes sizes.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "spark-log4j2.properties"
@@ -140,8 +140,8 @@ class SparkJob:
     memory: str = DRIVER_MEMORY
 
 
-def submit(job: SparkJob, folder: Path, endpoint: str) -> Process:
-    """Return the process, not yet started, that runs a job by ``spark-submit`` against the AWS API at ``endpoint``.
+def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
+    """Return the process, not yet started, that runs a job by ``spark-submit`` against a local AWS API.
 
     Its standard output (the job's events, one JSON object per line) goes to ``events.jsonl`` in ``folder``, its log to
     ``spark.log``. Raises ``UserError`` when the package, PySpark, Java or a jar is missing.
@@ -149,8 +149,8 @@ def submit(job: SparkJob, folder: Path, endpoint: str) -> Process:
     package = BUILD / "headwater.zip"
     if not package.exists():
         raise UserError(f"{package} is missing: make it with `make assets`")
-    settings = configuration(folder.resolve(), endpoint=endpoint, memory=job.memory)
-    environ = {**environment(), **shipped_python(), "AWS_ENDPOINT_URL": endpoint}
+    settings = configuration(folder.resolve(), endpoint=api.s3_endpoint, memory=job.memory)
+    environ = {**environment(), **shipped_python(), **api.endpoints()}
     argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
     for key, value in settings.items():
         argv += ["--conf", f"{key}={value}"]

@@ -95,7 +95,7 @@ class Accounts:
         self._spark = spark
         self.contract = parse_contract(contract, "accounts.yaml")
         self._glue = aws.client("glue")
-        self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
+        self._storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
         self._prefix = prefix
         self._tokens = itertools.count()
         self._sequence = itertools.count()

@@ -20,13 +20,13 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 @pytest.fixture(scope="session")
 def endpoint(aws_api: AwsApi) -> Iterator[str]:
-    """The AWS API's address, which the Python workers of Spark find in the environment."""
+    """The object store's address. The Python workers of Spark find it and the AWS API's in the environment."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**local_spark.environment(), "AWS_ENDPOINT_URL": aws_api.endpoint}.items():
+        for name, value in {**local_spark.environment(), **aws_api.endpoints()}.items():
             if os.environ.get(name) != value:
                 patch.setenv(name, value)
         aws_api.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        yield aws_api.endpoint
+        yield aws_api.s3_endpoint
 
 
 @pytest.fixture(scope="session")

@@ -114,7 +114,7 @@ class Pipeline:
         self.lake = f"s3://{bucket}/{prefix}/lake"
         self.database = prefix.replace("-", "_")
         self.events: list[dict[str, Any]] = []
-        self._storage = s3_options(REGION, aws.endpoint, *CREDENTIALS.values())
+        self._storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
         self._bucket = bucket
         self.prefix = prefix
         self._next: dict[int, int] = {}

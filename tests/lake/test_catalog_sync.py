@@ -89,7 +89,7 @@ def registered(
         HudiTable(spark, contract, LAKE, 1).insert(one_row(spark, contract), Progress())
     glue = aws_api.client("glue")
     glue.create_database(DatabaseInput={"Name": DATABASE})
-    sync(list(TABLES.values()), endpoint, tmp_path_factory.mktemp("sync"))
+    sync(list(TABLES.values()), aws_api, tmp_path_factory.mktemp("sync"))
     # Of the three tables that it makes of each, this is the one with every change in it.
     return {name: glue.get_table(DatabaseName=DATABASE, Name=f"{name}_rt")["Table"] for name in TABLES}
 
@@ -122,7 +122,7 @@ def one_row(spark: SparkSession, contract: Contract) -> Any:
     )
 
 
-def sync(tables: Sequence[Contract], endpoint: str, folder: Path) -> None:
+def sync(tables: Sequence[Contract], aws_api: AwsApi, folder: Path) -> None:
     """Run Hudi's AwsGlueCatalogSyncTool over tables."""
     script = folder / "sync.py"
     script.write_text(SYNC)
@@ -135,14 +135,14 @@ def sync(tables: Sequence[Contract], endpoint: str, folder: Path) -> None:
             "hoodie.datasource.hive_sync.partition_extractor_class": "org.apache.hudi.hive."
             + ("MultiPartKeysValueExtractor" if contract.partition_by else "NonPartitionedExtractor"),
             "hoodie.datasource.hive_sync.support_timestamp": "true",
-            "hoodie.aws.glue.endpoint": endpoint,
+            "hoodie.aws.glue.endpoint": aws_api.endpoint,
             "hoodie.aws.glue.region": REGION,
         }
         for contract in tables
     ]
     environment = local_spark.environment()
     argv = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", "local[1]"]
-    settings = local_spark.configuration(folder / "spark", endpoint=endpoint, reader=True)
+    settings = local_spark.configuration(folder / "spark", endpoint=aws_api.s3_endpoint, reader=True)
     class_path = [settings["spark.driver.extraClassPath"], *map(str, jars.class_path("hudi-sync"))]
     settings["spark.driver.extraClassPath"] = os.pathsep.join(class_path)
     for name, value in settings.items():

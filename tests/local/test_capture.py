@@ -468,7 +468,7 @@ def command(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., 
     at = ["--contracts", str(CONTRACTS), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
 
     def run(verb: str, *arguments: str) -> Result:
-        reach = ["--host", "127.0.0.1", "--endpoint", aws.endpoint, "--region", REGION, *at]
+        reach = ["--host", "127.0.0.1", "--endpoint", aws.s3_endpoint, "--region", REGION, *at]
         given = [verb, *arguments, *reach]
         return CliRunner().invoke(compose(given), given)
 

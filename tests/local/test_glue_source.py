@@ -53,7 +53,7 @@ class GlueRuns:
         }
         arguments = [part for pair in options.items() for part in pair]
         job = SparkJob(ROOT / "glue_scripts" / "write_hudi.py", arguments, "the Glue job's script", "1g")
-        run = spark.submit(job, self._folder / "run", self._aws.endpoint)
+        run = spark.submit(job, self._folder / "run", self._aws)
         run.start()
         return run
 

@@ -151,7 +151,7 @@ def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
     put_change(pipeline, accounts.TABLE, {**item, "id": {"S": "a ghost"}}, int(time.time()) - 3600)
     pipeline.drain()
     assert [table.extra for table in pipeline.verify()] == [1, 0]
-    verify = ["verify", "--lake", LAKE, "--contracts", str(tmp_path), "--endpoint", pipeline.aws.endpoint]
+    verify = ["verify", "--lake", LAKE, "--contracts", str(tmp_path), "--endpoint", pipeline.aws.s3_endpoint]
     verify += ["--dynamodb-endpoint", pipeline.dynamodb.endpoint, "--region", REGION, "--repair"]
     repaired = CliRunner().invoke(compose(verify), verify)
     assert repaired.exit_code == 1, repaired.output

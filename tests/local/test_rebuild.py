@@ -101,7 +101,7 @@ def read_all(relational: Pipeline, key_value: KeyValuePipeline, monkeypatch: pyt
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
     database = ["--host", relational.postgres.host, "--port", str(relational.postgres.port), "--database", DATABASE]
-    lake = ["--lake", LAKE, "--endpoint", relational.aws.endpoint, "--region", REGION]
+    lake = ["--lake", LAKE, "--endpoint", relational.aws.s3_endpoint, "--region", REGION]
     given = ["resync", "--all", *database, *lake, "--dynamodb-endpoint", key_value.dynamodb.endpoint]
     asked = CliRunner().invoke(compose(given), given)
     assert asked.exit_code == 0, (asked.output, asked.exception)

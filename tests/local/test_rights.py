@@ -64,13 +64,17 @@ class RecordedApi(AwsApi):
     """The AWS API behind a recorder, which the tests' own clients bypass."""
 
     recorder: Recorder
+    s3_recorder: Recorder
 
     def start(self) -> None:
         super().start()
         self.recorder = Recorder(super().endpoint)
+        self.s3_recorder = Recorder(super().s3_endpoint, self.recorder.requests)
         self.recorder.__enter__()
+        self.s3_recorder.__enter__()
 
     def stop(self) -> None:
+        self.s3_recorder.__exit__(None, None, None)
         self.recorder.__exit__(None, None, None)
         super().stop()
 
@@ -78,8 +82,12 @@ class RecordedApi(AwsApi):
     def endpoint(self) -> str:
         return self.recorder.endpoint
 
+    @property
+    def s3_endpoint(self) -> str:
+        return self.s3_recorder.endpoint
+
     def client(self, service: str) -> Any:
-        return aws.client(service, super().endpoint)
+        return aws.client(service, super().s3_endpoint if service == "s3" else super().endpoint)
 
 
 class AuditedBroker(Broker):
@@ -117,16 +125,21 @@ def asked_of_kafka(log: Path, sink_group: str) -> dict[str, set[Right]]:
 
 
 class Through(AwsApi):
-    """A running API as a second pipeline sees it: behind a recorder of its own."""
+    """A running API as a second pipeline sees it: behind recorders of its own."""
 
-    def __init__(self, api: AwsApi, recorder: Recorder) -> None:
+    def __init__(self, api: AwsApi, recorder: Recorder, s3_recorder: Recorder) -> None:
         super().__init__(api.folder)
         self._api = api
         self._recorder = recorder
+        self._s3_recorder = s3_recorder
 
     @property
     def endpoint(self) -> str:
         return self._recorder.endpoint
+
+    @property
+    def s3_endpoint(self) -> str:
+        return self._s3_recorder.endpoint
 
     def client(self, service: str) -> Any:
         return self._api.client(service)
@@ -204,7 +217,8 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
         contract = read_contract(CONTRACTS / "accounts.yaml")
         with (
             Recorder(api.recorder.target) as recorder,
-            KeyValuePipeline(folder / "key_value", [contract], Through(api, recorder)) as key_value,
+            Recorder(api.s3_recorder.target, recorder.requests) as s3_recorder,
+            KeyValuePipeline(folder / "key_value", [contract], Through(api, recorder, s3_recorder)) as key_value,
         ):
             write_accounts(key_value)
             # The job sends them once a minute, which may be longer than all it has done so far.
@@ -234,13 +248,13 @@ def test_no_right_is_asked_for_that_the_policies_are_not_held_against(whole_run:
 @pytest.mark.drill
 def test_every_part_listens_on_the_loopback_only(whole_run: WholeRun) -> None:
     assert whole_run.reachable == []
-    parts = ("postgres", "kafka.Kafka", "ConnectDistributed", "DynamoDbLocal", "moto_server", "write_hudi.py")
+    parts = ("postgres", "kafka.Kafka", "ConnectDistributed", "DynamoDbLocal", "moto_server", "weed", "write_hudi.py")
     absent = [part for part in parts if not any(part in command for command in whole_run.listening)]
     assert absent == []
 
 
 def test_the_recorder_hands_requests_and_answers_on_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:
-    with Recorder(aws_api.endpoint) as recorder:
+    with Recorder(aws_api.s3_endpoint) as recorder:
         s3 = aws.client("s3", recorder.endpoint)
         s3.create_bucket(Bucket="recorded", CreateBucketConfiguration={"LocationConstraint": aws.REGION})
         body = bytes(range(256)) * 300

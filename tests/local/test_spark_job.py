@@ -33,7 +33,7 @@ def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp
     aws_api.client("s3").create_bucket(Bucket="job", CreateBucketConfiguration={"LocationConstraint": REGION})
     script = tmp_path / "job.py"
     script.write_text(JOB)
-    job = spark.submit(SparkJob(script, ["s3://job/t"]), tmp_path / "run", aws_api.endpoint)
+    job = spark.submit(SparkJob(script, ["s3://job/t"]), tmp_path / "run", aws_api)
     job.start()
     try:
         assert job.wait(120) == 0, job.program.log_path.read_text()[-4000:]

@@ -203,7 +203,7 @@ def test_a_connection_inside_a_transaction_is_refused(postgres: PostgresqlServer
 
 class TestS3:
     def options(self, aws_api: AwsApi) -> dict[str, str]:
-        return s3_options(REGION, aws_api.endpoint, *CREDENTIALS.values())
+        return s3_options(REGION, aws_api.s3_endpoint, *CREDENTIALS.values())
 
     def test_a_table_that_was_never_written_has_no_rows(self, aws_api: AwsApi) -> None:
         aws_api.client("s3").create_bucket(

