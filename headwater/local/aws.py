@@ -13,7 +13,7 @@ from headwater.local.object_store import ObjectStore
 from headwater.local.processes import Part, Process, Program, free_port, listens
 
 REGION = "eu-central-1"
-# Credentials that open nothing elsewhere. The parts require some, and the developer's own must never reach one. DynamoDB
+# Credentials that open nothing elsewhere: parts require some, and the developer's own must never reach one. DynamoDB
 # Local accepts letters and digits only.
 CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
 
