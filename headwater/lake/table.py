@@ -256,6 +256,9 @@ class HudiTable:
                 f"{self.uri}/.hoodie: found a timeline without hoodie.properties. Restore that file; or move the table "
                 "away and start again with a raised epoch."
             )
+        # A store that knows folders, such as SeaweedFS, keeps one whose mark goes before those within it.
+        for entry in files.listStatus(folder):
+            files.delete(entry.getPath(), True)
         files.delete(folder, True)
 
 

