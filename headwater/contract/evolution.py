@@ -22,6 +22,8 @@ REFUSED = "refused"
 SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
 _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
+_AGAIN = "have the table's rows read again: headwater resync"
+_UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
 
 
@@ -273,10 +275,21 @@ def _transformed(before: Column, after: Column, contract: Contract) -> Change:
     )
 
 
+def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]:
+    before, after = ({mask.path: mask.how for mask in contract.masks} for contract in (old, new))
+    for path in sorted(before.keys() | after.keys()):
+        if path in before and path in after and before[path] == after[path]:
+            continue
+        names = [("" if path in masks else "in clear") or masks[path] or "null" for masks in (before, after)]
+        change = f"{'.'.join(path)} {names[0]} becomes {names[1]}"
+        meaning = f"{stored}; what is on its way in clear becomes null" if path in after else _UNMASKED
+        yield Change(new.table, "mask", FILL, change, meaning, _AGAIN)
+
+
 def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     stored = (
-        "rows, landing objects and quarantine that are there already keep what is left out from now on, and so do "
-        "earlier versions of files"
+        "rows, landing objects and quarantine that are there already keep what is left out or masked from now on, and "
+        "so do earlier versions of files"
     )
     fewer, more = _paths(old, new), _paths(new, old)
     if more:
@@ -284,6 +297,7 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     if fewer:
         meaning = "rows that are written from now on have it in _rest or in its column"
         yield Change(new.table, "exclude", SAFE, f"{', '.join(fewer)} removed", meaning)
+    yield from _mask_changes(old, new, stored)
     if old.unnamed != new.unnamed:
         change = f"{old.unnamed} becomes {new.unnamed}"
         if new.unnamed == DROP:

@@ -120,7 +120,7 @@ class Accounts:
         self._writer = TableWriter(table, self.leases.take(), self._services(), settings)
         if from_horizon:
             self._writer.note_streaming_start()
-        replay = Replay(self._writer, partial(kept_decoder, self.contract, SOURCE))
+        replay = Replay(self._writer, partial(kept_decoder, self.contract, SOURCE, None))
         kinds: dict[str, MakeWork] = {"backfill": Backfill(self._writer, SOURCE).work, "replay": replay.work}
         self._requested = RequestedWork(self._writer, self.requests, kinds)
 
