@@ -300,9 +300,10 @@ _QUERY = """WITH RECURSIVE
         UNION ALL
         SELECT contract, name || '.' || attname, 'unfit', format_type(atttypid, atttypmod) || ' masked by hmac',
             'text, character varying or character', 'mask it as null in the contract, or exclude it'
-        FROM attribute
+        FROM attribute JOIN pg_type ON pg_type.oid = atttypid
         WHERE attname = ANY (by_hmac)
-        AND atttypid NOT IN ('text'::regtype, 'character varying'::regtype, 'character'::regtype)
+        AND CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END
+            NOT IN ('text'::regtype, 'character varying'::regtype, 'character'::regtype)
 
         UNION ALL
         SELECT contract, name || '.' || attname, 'warning', 'a column that may be NULL',
