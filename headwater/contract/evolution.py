@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headwater.contract.model import DROP, DYNAMODB, Column, Contract
+from headwater.contract.model import DROP, DYNAMODB, POSTGRESQL, Column, Contract
 from headwater.contract.types import Type
 
 SAFE = "safe"
@@ -282,7 +282,9 @@ def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]
             continue
         names = [("" if path in masks else "in clear") or masks[path] or "null" for masks in (before, after)]
         change = f"{'.'.join(path)} {names[0]} becomes {names[1]}"
-        meaning = f"{stored}; what is on its way in clear becomes null" if path in after else _UNMASKED
+        meaning = stored if path in after else _UNMASKED
+        if path in after and new.source.database == POSTGRESQL:
+            meaning += "; what is on its way in clear becomes null"
         yield Change(new.table, "mask", FILL, change, meaning, _AGAIN)
 
 
