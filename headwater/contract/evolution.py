@@ -276,12 +276,11 @@ def _transformed(before: Column, after: Column, contract: Contract) -> Change:
 
 
 def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]:
-    before, after = ({mask.path: mask.how for mask in contract.masks} for contract in (old, new))
+    before, after = ({mask.path: mask.how or "null" for mask in contract.masks} for contract in (old, new))
     for path in sorted(before.keys() | after.keys()):
-        if path in before and path in after and before[path] == after[path]:
+        if before.get(path) == after.get(path):
             continue
-        names = [("" if path in masks else "in clear") or masks[path] or "null" for masks in (before, after)]
-        change = f"{'.'.join(path)} {names[0]} becomes {names[1]}"
+        change = f"{'.'.join(path)} {before.get(path, 'in clear')} becomes {after.get(path, 'in clear')}"
         meaning = stored if path in after else _UNMASKED
         if path in after and new.source.database == POSTGRESQL:
             meaning += "; what is on its way in clear becomes null"
