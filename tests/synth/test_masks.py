@@ -55,6 +55,7 @@ def source_config(synthesized: Synthesized) -> dict[str, Any]:
 
 def test_only_the_source_connector_reads_the_key_of_its_masks(masked: Masked) -> None:
     synthesized = masked(POSTGRESQL, HMAC)
+    assert synthesized.assembly.exists(), "the security rules hold"
     (secret,) = [
         resource
         for name, resource in synthesized.resources("AWS::SecretsManager::Secret", "lake").items()
