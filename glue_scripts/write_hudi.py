@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ import boto3
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame
 
+from headwater.contract.masks import needed_key, read_key
 from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.lake import job
@@ -78,6 +80,7 @@ def arguments(argv: list[str]) -> argparse.Namespace:
         default={},
         help="s3:// address of each lake table's Structured Streaming checkpoint, for --source glue",
     )
+    parser.add_argument("--mask-secret", help="name or ARN of the secret with the key of masks")
     parser.add_argument("--source", choices=("glue", "api"), default="glue", help="how the streams are read")
     options, _ = parser.parse_known_args(argv)
     return options
@@ -99,13 +102,23 @@ def main(argv: list[str]) -> int:
 
 def write(running: Job, options: argparse.Namespace) -> None:
     """Follow the streams, and do what is asked for between their commits, until the job is told to stop. Raises
-    UserError where the arguments do not name the tables of the contracts."""
+    UserError where the arguments do not name the tables of the contracts, or lack the key of their masks."""
     check_tables([contract.table for contract in running.contracts], options)
+    running = _with_mask_key(running, options.mask_secret)
     work = {contract.table: partial(_table_work, running, contract, options) for contract in running.contracts}
     if options.source == "api":
         follow_api(running, work, options)
     else:
         follow_glue(running, work, options)
+
+
+def _with_mask_key(running: Job, secret: str | None) -> Job:
+    """The job with the key of that secret, where there is one. Raises UserError where a contract needs one and there is
+    none."""
+    key = None if secret is None else read_key(boto3.client("secretsmanager"), secret)
+    for contract in running.contracts:
+        needed_key(contract, key)
+    return replace(running, settings=replace(running.settings, mask_key=key))
 
 
 def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -> TableWork:
@@ -116,7 +129,7 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
     requests = Requests(running.services.s3, options.lake, contract.table)
     kinds: dict[str, MakeWork] = {
         BACKFILL: Backfill(writer, source_table).work,
-        REPLAY: Replay(writer, partial(kept_decoder, contract, source_table)).work,
+        REPLAY: Replay(writer, partial(kept_decoder, contract, source_table, writer.settings.mask_key)).work,
         FILL: Fill(writer, rest_form).work,
     }
     return TableWork(

@@ -142,4 +142,5 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         topic_partitions=environment.stream.partitions,
         missing_offsets=environment.connect.missing_offsets,
         epoch=environment.connect.epoch,
+        mask_secret=lake.mask_secret,
     )

@@ -15,7 +15,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from headwater.contract.model import Contract
+from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import PUBLICATION, SLOT, CaptureSettings
 from headwater.definitions.order_database import publication_statements, published_tables
@@ -118,6 +118,8 @@ class ConnectStack(HeadwaterStack):
         database.grant_connect(source_group)
         database.grant_log_in(source_role, "cdc")
         stream.grant_write(source_role, connectors.topics(contracts, capture))
+        if any(contract.needs_mask_key for contract in of_database(contracts, POSTGRESQL)):
+            lake.grant_read_mask_key(source_role)
         self.source_logs = self.log_group(self, "SourceLogs", "connect/source")
         source = self._connector(
             _Definition(

@@ -140,6 +140,7 @@ class GlueJobStack(HeadwaterStack):
             "--epoch": str(settings.epoch),
             "--max-bad-share": str(environment.lake.max_quarantined_share),
             "--max-unfit-share": str(environment.lake.max_unfit_share),
+            **self._mask_arguments(contracts),
         }
         # Files are named by their content, so this changes with each of them.
         definition = {
@@ -176,6 +177,10 @@ class GlueJobStack(HeadwaterStack):
             job.node.add_dependency(self._run_logs(group, kind, role))
         self._keep_running(job, name, group, _digest(self.resolve(definition)))
 
+    def _mask_arguments(self, contracts: Sequence[Contract]) -> dict[str, str]:
+        secret = self._lake.mask_secret
+        return {"--mask-secret": secret} if secret is not None and _needs_mask_key(contracts) else {}
+
     def _role(self, group: str, contracts: Sequence[Contract]) -> iam.Role:
         role = iam.Role(
             self,
@@ -186,6 +191,8 @@ class GlueJobStack(HeadwaterStack):
         for contract in contracts:
             self._key_value.grant_read_stream(role, contract)
             self._lake.grant_keep_checkpoint(role, contract)
+        if _needs_mask_key(contracts):
+            self._lake.grant_read_mask_key(role)
         self._lake.grant_read_exports(role)
         self._lake.grant_write_tables(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
@@ -232,6 +239,10 @@ def _groups(contracts: Sequence[Contract], *, shared: bool) -> dict[str, Sequenc
     if shared:
         return {SHARED: contracts} if contracts else {}
     return {contract.table: [contract] for contract in contracts}
+
+
+def _needs_mask_key(contracts: Sequence[Contract]) -> bool:
+    return any(contract.needs_mask_key for contract in contracts)
 
 
 def _by_table(values: Mapping[str, str]) -> str:

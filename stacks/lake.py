@@ -9,14 +9,16 @@ from aws_cdk import aws_athena as athena
 from aws_cdk import aws_glue as glue
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3 as s3
+from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
+from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import Contract
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import hudi_table, published_view
-from stacks.nag import Reason, acknowledge_wildcard
+from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 LANDING_PREFIX = "landing"
 LAKE_PREFIX = "lake"
@@ -52,6 +54,8 @@ class LakeStack(HeadwaterStack):
         # Exported whether or not QuickSight is there to import it, so that it can be taken away.
         self.export_value(self.results.bucket_arn)
 
+        self._mask_key = self._make_mask_key() if any(contract.needs_mask_key for contract in contracts) else None
+
         self.database = f"headwater_{environment.name}"
         self.work_group = self.prefix
         database = glue.CfnDatabase(
@@ -84,6 +88,23 @@ class LakeStack(HeadwaterStack):
     def checkpoint_uri(self, contract: Contract) -> str:
         """The folder in which a streaming job keeps its position, without a slash at its end."""
         return f"s3://{self.lake.bucket_name}/{_CHECKPOINT_PREFIX}/{contract.table}"
+
+    @property
+    def mask_secret(self) -> str | None:
+        """The name of the secret with the key of masks; None where no contract needs it. Kafka's placeholders cannot
+        hold an ARN's colons."""
+        return None if self._mask_key is None else f"headwater/{self.environment_settings.name}/mask"
+
+    def grant_read_mask_key(self, grantee: iam.IGrantable) -> None:
+        """Let what masks read the key. Raises ValueError where no contract needs it."""
+        if self._mask_key is None:
+            raise ValueError("no contract masks by hmac")
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=["secretsmanager:GetSecretValue"],
+            resource_arns=[self._mask_key.secret_arn],
+        )
+        self.grant_decrypt(grantee, self.key, "secretsmanager")
 
     def grant_land(self, grantee: iam.IGrantable) -> None:
         """Let a sink write landing objects, and read them to find its position."""
@@ -212,6 +233,24 @@ class LakeStack(HeadwaterStack):
                 for table in tables
             ),
         ]
+
+    def _make_mask_key(self) -> secretsmanager.Secret:
+        secret = secretsmanager.Secret(
+            self,
+            "MaskKey",
+            secret_name=f"headwater/{self.environment_settings.name}/mask",
+            description="Key of the masks in Headwater's tables; another one would make other masks",
+            encryption_key=self.key,
+            generate_secret_string=secretsmanager.SecretStringGenerator(
+                secret_string_template="{}",  # noqa: S106  # no password: the key is added to it
+                generate_string_key=KEY_FIELD,
+                password_length=64,
+                exclude_punctuation=True,
+            ),
+            removal_policy=self.data_removal,
+        )
+        acknowledge(secret, "SMG4", Reason.ANOTHER_KEY_MAKES_OTHER_MASKS)
+        return secret
 
     def _log_bucket(self) -> s3.Bucket:
         # S3 delivers access logs only into a bucket that is encrypted with S3's own key.

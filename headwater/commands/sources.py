@@ -7,10 +7,11 @@ from typing import Annotated, Any
 import boto3
 import psycopg
 import typer
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 from psycopg.conninfo import conninfo_to_dict
 
 from headwater.commands.db import PASSWORD_VARIABLE
+from headwater.contract.masks import read_key
 from headwater.contract.model import Contract
 from headwater.errors import UserError
 
@@ -31,6 +32,10 @@ DynamodbTable = Annotated[
     ),
 ]
 DynamodbEndpoint = Annotated[str, typer.Option(help="Address of a DynamoDB API that is not AWS's.")]
+MaskSecret = Annotated[
+    str,
+    typer.Option(help="Secret with the key of masks, which tables with masks by hmac need: headwater/ENV/mask."),
+]
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
 
 
@@ -82,6 +87,22 @@ def dynamodb_client(endpoint: str, region: str) -> Any:
     except ValueError as error:
         raise UserError(
             f"--dynamodb-endpoint, --region: {error}; expected e.g. http://127.0.0.1:8000 and eu-central-1."
+        ) from None
+
+
+def mask_key(secret: str, endpoint: str, region: str) -> bytes | None:
+    """The key in the secret of the options; None where they name none. Raises UserError where it cannot be read."""
+    if not secret:
+        return None
+    configured = session()
+    client = configured.client(
+        "secretsmanager", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
+    )
+    try:
+        return read_key(client, secret)
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"--mask-secret: {secret} cannot be read: {error}. It needs secretsmanager:GetSecretValue and kms:Decrypt."
         ) from None
 
 

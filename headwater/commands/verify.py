@@ -47,6 +47,7 @@ def verify(
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
     region: sources.Region = "",
+    mask_secret: sources.MaskSecret = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, examples included.")] = False,
     repair: Annotated[
         bool, typer.Option("--repair", help="Have what is missing, extra or different read again, as resync does.")
@@ -66,17 +67,18 @@ def verify(
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
     if repair and as_json:
         raise UserError("--repair: found --json, expected one of them")
+    mask_key = sources.mask_key(mask_secret, endpoint, region)
     progress = Console(stderr=True)
     read: dict[str, Source] = {}
     repairs: dict[str, Repair] = {}
     with ExitStack() as opened:
         if of_database(described, DYNAMODB):
             dynamodb = sources.dynamodb_client(dynamodb_endpoint, region)
-            read[DYNAMODB] = DynamoDbSource(dynamodb, renamed)
+            read[DYNAMODB] = DynamoDbSource(dynamodb, renamed, mask_key)
             repairs[DYNAMODB] = partial(_load_again, ItemReader(dynamodb, s3_client(endpoint, region), lake), renamed)
         if of_database(described, POSTGRESQL):
             connection = opened.enter_context(sources.connect(database_url, host, port, database, user))
-            read[POSTGRESQL] = PostgresqlSource(connection, queries)
+            read[POSTGRESQL] = PostgresqlSource(connection, queries, mask_key)
             repairs[POSTGRESQL] = partial(_read_again, connection)
         with progress.status("Reading …") as status:
             tables = verify_tables(

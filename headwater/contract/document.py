@@ -145,6 +145,10 @@ class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
     ) = UNSET
 
 
+_HOW = Literal["hmac"] | None
+"""What is stored in place of a value."""
+
+
 class _WrittenContract(_Written, frozen=True, kw_only=True):
     table: Annotated[str, Meta(description="The lake table's name, as the file's.", **_NAME)]
     description: Annotated[str, Meta(description="For readers and the catalog.", **_TEXT)]
@@ -222,6 +226,19 @@ class PostgresqlContract(_WrittenContract, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = UNSET
+    mask: (
+        Annotated[
+            dict[str, _HOW],
+            Meta(
+                min_length=1,
+                description="Columns of the source whose values do not leave the source connector. hmac: the lake has "
+                "the text's HMAC-SHA-256 under the environment's key, equal for equal texts. null: it has null.",
+                examples=[{"email": "hmac", "phone": None}],
+                extra={"expected": "a mapping of the source's columns to hmac or null"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     columns: Annotated[
         list[PostgresqlColumn],
         Meta(min_length=1, description="The columns.", extra={"expected": "a list of at least one column"}),
@@ -240,6 +257,19 @@ class DynamodbContract(_WrittenContract, frozen=True, kw_only=True):
                 "names, which may hold dots. Capitals count.",
                 examples=[["passwordHash", "settings.pin"]],
                 extra={"expected": "a list of attributes, paths such as settings.pin, or lists of names"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    mask: (
+        Annotated[
+            dict[str, _HOW],
+            Meta(
+                min_length=1,
+                description="Attributes, or paths into their maps, whose values the lake does not have. hmac: it has "
+                "the text's HMAC-SHA-256 under the environment's key, equal for equal texts. null: it has null.",
+                examples=[{"email": "hmac", "settings.phone": None}],
+                extra={"expected": "a mapping of attributes, or paths such as settings.pin, to hmac or null"},
             ),
         ]
         | UnsetType

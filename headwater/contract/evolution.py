@@ -9,7 +9,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from headwater.contract.model import DROP, DYNAMODB, Column, Contract
+from headwater.contract.model import DROP, DYNAMODB, POSTGRESQL, Column, Contract
 from headwater.contract.types import Type
 
 SAFE = "safe"
@@ -22,6 +22,8 @@ REFUSED = "refused"
 SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
 _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
+_AGAIN = "have the table's rows read again: headwater resync"
+_UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
 
 
@@ -273,10 +275,22 @@ def _transformed(before: Column, after: Column, contract: Contract) -> Change:
     )
 
 
+def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]:
+    before, after = ({mask.path: mask.how or "null" for mask in contract.masks} for contract in (old, new))
+    for path in sorted(before.keys() | after.keys()):
+        if before.get(path) == after.get(path):
+            continue
+        change = f"{'.'.join(path)} {before.get(path, 'in clear')} becomes {after.get(path, 'in clear')}"
+        meaning = stored if path in after else _UNMASKED
+        if path in after and new.source.database == POSTGRESQL:
+            meaning += "; what is on its way in clear becomes null"
+        yield Change(new.table, "mask", FILL, change, meaning, _AGAIN)
+
+
 def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     stored = (
-        "rows, landing objects and quarantine that are there already keep what is left out from now on, and so do "
-        "earlier versions of files"
+        "rows, landing objects and quarantine that are there already keep what is left out or masked from now on, and "
+        "so do earlier versions of files"
     )
     fewer, more = _paths(old, new), _paths(new, old)
     if more:
@@ -284,6 +298,7 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     if fewer:
         meaning = "rows that are written from now on have it in _rest or in its column"
         yield Change(new.table, "exclude", SAFE, f"{', '.join(fewer)} removed", meaning)
+    yield from _mask_changes(old, new, stored)
     if old.unnamed != new.unnamed:
         change = f"{old.unnamed} becomes {new.unnamed}"
         if new.unnamed == DROP:

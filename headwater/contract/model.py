@@ -6,7 +6,7 @@ Runs on EMR and Glue too: the standard library only, Python 3.11 and later. ``re
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -23,6 +23,8 @@ QUARANTINE = "quarantine"
 """A record with a value that does not fit is put aside."""
 DROP = "drop"
 """What no column names is stored nowhere."""
+HMAC = "hmac"
+"""A text is replaced by its HMAC-SHA-256 under the environment's key."""
 
 
 @dataclass(frozen=True)
@@ -58,10 +60,19 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Mask:
+    """What is stored of the value at a path, as ``Contract.exclude`` has paths: ``HMAC``, or None for null."""
+
+    path: tuple[str, ...]
+    how: str | None
+
+
+@dataclass(frozen=True)
 class Contract:
     """One lake table. Fields as in the reference, ``docs/reference/contracts.md``. ``exclude`` are the paths of what is
     stored nowhere: (source column,) for PostgreSQL; for DynamoDB (attribute,) or (attribute, key of its map, …).
-    ``unnamed`` says what becomes of what no column names: ``KEEP`` or ``DROP``."""
+    ``unnamed`` says what becomes of what no column names: ``KEEP`` or ``DROP``. ``masks`` are sorted by
+    their paths' texts."""
 
     table: str
     description: str
@@ -74,6 +85,12 @@ class Contract:
     on_unfit: str = KEEP
     exclude: tuple[tuple[str, ...], ...] = ()
     unnamed: str = KEEP
+    masks: tuple[Mask, ...] = ()
+
+    @property
+    def needs_mask_key(self) -> bool:
+        """Whether something of the table is masked by HMAC."""
+        return any(mask.how == HMAC for mask in self.masks)
 
     def column(self, name: str) -> Column:
         """The column of that name; raises KeyError."""
@@ -119,6 +136,8 @@ class Contract:
             document["exclude"] = [_path_document(path) for path in self.exclude]
         if self.unnamed != KEEP:
             document["unnamed"] = self.unnamed
+        if self.masks:
+            document["mask"] = {".".join(mask.path): mask.how for mask in self.masks}
         return json.dumps(document, indent=1, sort_keys=True) + "\n"
 
 
@@ -142,6 +161,12 @@ def split_path(written: str | list[str]) -> tuple[str, ...]:
     return tuple(written.split(".") if isinstance(written, str) else written)
 
 
+def masks_of(database: str, written: Mapping[str, str | None]) -> tuple[Mask, ...]:
+    """Masks as contracts write them: by column for PostgreSQL, by path for DynamoDB. They are sorted by what they
+    mask."""
+    return tuple(Mask(split_path(name) if database == DYNAMODB else (name,), written[name]) for name in sorted(written))
+
+
 def from_json(text: str, where: str) -> Contract:
     """Read what ``Contract.to_json`` wrote; ``where`` is its address. Raises UserError where it is something else."""
     try:
@@ -159,6 +184,7 @@ def from_json(text: str, where: str) -> Contract:
             on_unfit=document.get("on_unfit", KEEP),
             exclude=tuple(split_path(entry) for entry in document.get("exclude", ())),
             unnamed=document.get("unnamed", KEEP),
+            masks=masks_of(source.database, document.get("mask", {})),
         )
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(

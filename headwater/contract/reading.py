@@ -19,7 +19,19 @@ from headwater.contract.document import (
     PostgresqlColumn,
     PostgresqlContract,
 )
-from headwater.contract.model import DYNAMODB, KEEP, POSTGRESQL, Column, Contract, Source, from_json, split_path
+from headwater.contract.model import (
+    DYNAMODB,
+    HMAC,
+    KEEP,
+    POSTGRESQL,
+    Column,
+    Contract,
+    Mask,
+    Source,
+    from_json,
+    masks_of,
+    split_path,
+)
 from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
 from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_paths
@@ -27,6 +39,8 @@ from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_pa
 _PARTITION_KINDS = ("int", "bigint", "string", "date")
 _KEY_KINDS = {POSTGRESQL: _PARTITION_KINDS, DYNAMODB: (*_PARTITION_KINDS, "decimal", "binary")}
 _DYNAMODB_KEYS = ("S", "N", "B")
+_TEXTS = {POSTGRESQL: ("text", "character varying", "character"), DYNAMODB: ("S",)}
+"""The source types whose values can be masked by HMAC."""
 _Column = TypeVar("_Column")
 
 
@@ -105,9 +119,11 @@ def from_document(document: Any, where: str) -> Contract:
         on_unfit=_given(written.on_unfit) or KEEP,
         exclude=exclude,
         unnamed=_given(written.unnamed) or KEEP,
+        masks=masks_of(written.source.database, written.mask or {}),
     )
     _check_names(contract, where)
     _check_exclude(contract, where)
+    _check_masks(contract, where)
     return contract
 
 
@@ -159,6 +175,48 @@ def _check_exclude(contract: Contract, where: str) -> None:
                     f"{where}: exclude: found {found!r}, which the column {column.name} holds, expected what no column "
                     "names: remove the column, or the entry"
                 )
+
+
+def _check_masks(contract: Contract, where: str) -> None:
+    """Check that masks are apart from each other and from what is excluded, and that columns can hold them."""
+    database = contract.source.database
+    left_out = [mask.path for mask in contract.masks] + list(contract.exclude)
+    for mask in contract.masks:
+        found = ".".join(mask.path)
+        if "" in mask.path:
+            raise UserError(f"{where}: mask: found {found!r}, expected {ATTRIBUTE_PATH_EXPECTED.rpartition(',')[0]}")
+        if sum(_along(mask.path, other, database) for other in left_out) > 1:
+            raise UserError(f"{where}: mask: found {found!r}, which mask or exclude names twice, expected it once")
+        for column in contract.columns:
+            if _same(column.path[: len(mask.path)], mask.path, database):
+                _check_masked(column, mask, contract, f"{where}: mask: {found}")
+
+
+def _check_masked(column: Column, mask: Mask, contract: Contract, where: str) -> None:
+    """Check a column that holds what is masked, or lies in it. ``where`` names file, field and path."""
+    identity = {"key": contract.key, "partition_by": contract.partition_by}
+    for field_name, names in identity.items():
+        if column.name in names:
+            raise UserError(f"{where}: found the column {column.name} of {field_name}, expected one of neither")
+    if len(column.path) > len(mask.path):
+        raise UserError(f"{where}: found the column {column.name} inside it, expected none: name the whole of it")
+    if mask.how != HMAC:
+        return
+    texts = _TEXTS[contract.source.database]
+    source_type = column.source_type or ""
+    base = SourceType.parse(source_type) if contract.source.database == POSTGRESQL else None
+    is_text = source_type in texts if base is None else base.base in texts and not base.array
+    if not is_text or column.type.kind != "string" or column.transform is not None:
+        raise UserError(
+            f"{where}: found hmac on {column.type.ddl()} from {source_type}, expected string from "
+            f"{', '.join(texts)}: mask it as null"
+        )
+
+
+def _along(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
+    """Whether one of two paths leads to the other, or through it."""
+    shorter = min(len(path), len(other))
+    return _same(path[:shorter], other[:shorter], database)
 
 
 def _same(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:

@@ -6,10 +6,12 @@ The documentation of each system explains its options: Debezium's PostgreSQL con
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import DROP, POSTGRESQL, Contract, of_database
 
 SLOT = "headwater"
@@ -41,7 +43,8 @@ class CaptureSettings:
     do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
     authority that signed the database's. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. ``missing_offsets`` says
     what the sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the
-    source's history was cut; the connector then begins with a snapshot.
+    source's history was cut; the connector then begins with a snapshot. ``mask_secret`` is the name of the secret with
+    the key of masks, in the JSON field ``key``; None where no contract needs it.
     """
 
     environment: str
@@ -60,6 +63,7 @@ class CaptureSettings:
     topic_partitions: int = 1
     missing_offsets: str = "fail"
     epoch: int = 1
+    mask_secret: str | None = None
 
 
 def source_name(settings: CaptureSettings) -> str:
@@ -177,7 +181,25 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "header.converter.schemas.enable": "false",
         "errors.max.retries": "-1",
         **({"column.exclude.list": ",".join(left_out)} if left_out else {}),
+        **_masks(contracts, settings),
     }
+
+
+def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str, str]:
+    """What the connector masks, by table and column, and the key. Raises ValueError where that has no secret."""
+    columns = {
+        contract.source.table: {name: mask.how for mask in contract.masks for name in mask.path}
+        for contract in contracts
+        if contract.masks
+    }
+    if not columns:
+        return {}
+    config = {"headwater.mask.columns": json.dumps(columns, sort_keys=True, separators=(",", ":"))}
+    if any(contract.needs_mask_key for contract in contracts):
+        if settings.mask_secret is None:
+            raise ValueError("contracts mask by hmac: the settings need mask_secret")
+        config["headwater.mask.secret"] = f"${{secretsmanager:{settings.mask_secret}:{KEY_FIELD}}}"
+    return config
 
 
 def _left_out(contract: Contract) -> list[str]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.types import SourceType
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
 
@@ -96,11 +96,16 @@ def findings_query(contracts: Iterable[Contract], role: str) -> str:
     listed = [
         f"({_literal(contract.table)}, {_literal(contract.source.table)}, {_array(_sources(contract, contract.key))},"
         f" {_array(_sources(contract, contract.partition_by))}, {_array(names)}, {_array(types)},"
-        f" {_array([name for (name,) in contract.exclude])}, {_literal(contract.unnamed)})"
+        f" {_array([name for (name,) in contract.exclude])}, {_literal(contract.unnamed)},"
+        f" {_array([name for mask in contract.masks for name in mask.path])},"
+        f" {_array([name for mask in contract.masks if mask.how == HMAC for name in mask.path])})"
         for contract in described
         for names, types in [_expected_columns(contract)]
     ]
-    nothing = "(NULL, NULL, ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], NULL)"
+    nothing = (
+        "(NULL, NULL, ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], NULL,"
+        " ARRAY[]::text[], ARRAY[]::text[])"
+    )
     query = re.sub(r"\n\s+", "\n", _QUERY)
     return (
         query.replace("{listed}", ",\n        ".join(listed) or nothing)
@@ -149,7 +154,7 @@ def _literal(text: str) -> str:
 
 # Each SELECT of ``checked`` is one rule.
 _QUERY = """WITH RECURSIVE
-    listed (contract, name, key, partition_by, columns, types, exclude, unnamed) AS (VALUES
+    listed (contract, name, key, partition_by, columns, types, exclude, unnamed, masked, by_hmac) AS (VALUES
         {listed}
     ),
     role AS (SELECT * FROM pg_roles WHERE rolname = {role}),
@@ -162,7 +167,7 @@ _QUERY = """WITH RECURSIVE
         WHERE to_regclass(capture) IS NOT NULL
     ),
     attribute AS (
-        SELECT contract, name, key, partition_by, columns, exclude, unnamed, pg_attribute.*
+        SELECT contract, name, key, partition_by, columns, exclude, unnamed, masked, by_hmac, pg_attribute.*
         FROM source JOIN pg_attribute ON attrelid = source.oid AND attnum > 0 AND NOT attisdropped
     ),
     named (contract, name, column_name, expected, needed) AS (
@@ -280,6 +285,27 @@ _QUERY = """WITH RECURSIVE
         WHERE attname = ANY (exclude)
 
         UNION ALL
+        SELECT contract, name || '.' || hidden, 'warning', 'no such column', 'a column that the contract masks',
+            'correct mask in the contract, unless the column is yet to come or has gone'
+        FROM source CROSS JOIN LATERAL unnest(masked) AS listed (hidden)
+        WHERE NOT EXISTS (SELECT FROM attribute WHERE attribute.attrelid = source.oid AND attname = hidden)
+
+        UNION ALL
+        SELECT contract, name || '.' || attname, 'unfit', 'a column of the primary key',
+            'another one: the primary key is in the key of each record',
+            'remove it from mask in the contract, or from the primary key'
+        FROM attribute JOIN pg_index ON indrelid = attrelid AND indisprimary AND attnum = ANY (indkey)
+        WHERE lower(attname) IN (SELECT lower(hidden) FROM unnest(masked) AS listed (hidden))
+
+        UNION ALL
+        SELECT contract, name || '.' || attname, 'unfit', format_type(atttypid, atttypmod) || ' masked by hmac',
+            'text, character varying or character', 'mask it as null in the contract, or exclude it'
+        FROM attribute JOIN pg_type ON pg_type.oid = atttypid
+        WHERE attname = ANY (by_hmac)
+        AND CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END
+            NOT IN ('text'::regtype, 'character varying'::regtype, 'character'::regtype)
+
+        UNION ALL
         SELECT contract, name || '.' || attname, 'warning', 'a column that may be NULL',
             'NOT NULL in a column of the key',
             'ALTER TABLE … ALTER COLUMN … SET NOT NULL: a row without its key is put aside, not stored'
@@ -374,7 +400,7 @@ _QUERY = """WITH RECURSIVE
             'a column that the contract names',
             CASE WHEN attgenerated = '' THEN 'nothing, where _rest may keep its values; name it to give it a column'
                 ELSE 'nothing: PostgreSQL leaves it out of its changes' END
-        FROM attribute WHERE attname <> ALL (columns || exclude) AND unnamed = 'keep'
+        FROM attribute WHERE attname <> ALL (columns || exclude || masked) AND unnamed = 'keep'
 
         UNION ALL
         SELECT '', pg_class.oid::regclass::text, 'note', 'a table without a contract', 'a contract',

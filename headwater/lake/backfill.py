@@ -121,12 +121,13 @@ class ExportToLoad:
     def _decode(self, export: Export, files: list[DataFile], completes: bool) -> DataFrame:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
         epoch, table = self._writer.progress.epoch, self._source_table
-        export_id, time = export.id, export.time
+        export_id, time, mask_key = export.id, export.time, settings.mask_key
 
         def decode(part: Iterable[DataFile]) -> Iterator[tuple[Any, ...]]:
             import boto3
 
-            return decode_items(iter(part), DynamoDecoder(contract, epoch, table), export_id, time, boto3.client("s3"))
+            decoder = DynamoDecoder(contract, epoch, table, mask_key)
+            return decode_items(iter(part), decoder, export_id, time, boto3.client("s3"))
 
         rows = spread(spark, files, settings.parallelism).mapPartitions(decode)
         if completes:

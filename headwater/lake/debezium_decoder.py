@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from headwater.contract.masks import is_masked
 from headwater.contract.model import DROP, KEEP, QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
 from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
@@ -95,6 +96,8 @@ class PostgresDecoder:
                 self._whole.append((at, source, column.name, streamed, queried))
         self._known = {column.path[0] for column in contract.columns}
         self._excluded = {name for (name,) in contract.exclude}
+        # The source connector compares names of columns without regard to capitals.
+        self._masks = {name.lower(): mask.how for mask in contract.masks for name in mask.path}
         self._drops = contract.unnamed == DROP
         self._columns_of = {
             source: [column.name for column in contract.columns if column.path[0] == source] for source in self._known
@@ -127,7 +130,7 @@ class PostgresDecoder:
             event = json.loads(value)
         except ValueError as error:
             raise BadRecord(f"not JSON: {error}") from None
-        if self._excluded:
+        if self._excluded or self._masks:
             self._leave_out(event, self._excluded.__contains__)
         try:
             return self._decode(event, _Origin(epoch, position, key, rekeyed))
@@ -137,16 +140,30 @@ class PostgresDecoder:
             raise BadRecord(reason_of(error), _snapshot_floor(event, epoch)) from None
 
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
-        """Remove columns from an event's images: those that were captured before the contract left them out."""
-        images = (event.get("before"), event.get("after")) if isinstance(event, dict) else ()
+        """Remove columns from an event's images, and make null of those without their masks: what was captured before
+        the contract left them out, or masked them."""
+        if not isinstance(event, dict):
+            return
+        refused = event.get("refused")
+        images = (event.get("before"), event.get("after"), refused.get("row") if isinstance(refused, dict) else None)
         for image in images:
             if isinstance(image, dict):
                 for name in [name for name in image if left_out(name)]:
                     del image[name]
+                for name, value in image.items():
+                    if name.lower() in self._masks and not self._may_stay(value, self._masks[name.lower()]):
+                        image[name] = None
+
+    def _may_stay(self, value: Any, how: str | None) -> bool:
+        """Whether a value of a masked column is none that is in clear."""
+        if how is None or not isinstance(value, str):
+            return value is None
+        return value == TOAST_PLACEHOLDER or is_masked(value) is not None
 
     def kept(self, line: str) -> str:
-        """What quarantine may keep of a landed line: all of it, but what the contract leaves out."""
-        if not self._excluded and not self._drops:
+        """What quarantine may keep of a landed line: all of it, but what the contract leaves out, and no value in clear
+        that it masks."""
+        if not self._excluded and not self._masks and not self._drops:
             return line
         record = json.loads(line)
 

@@ -55,16 +55,19 @@ _Image = Mapping[str, Raw]
 
 class DynamoDecoder:
     """Decodes the changes and the exported items of one table. ``table`` is the table's actual name where the contract
-    calls it otherwise. An operator raises ``epoch`` when the source's history was cut."""
+    calls it otherwise. An operator raises ``epoch`` when the source's history was cut. ``mask_key`` is the key of
+    masks. Raises UserError where the contract needs one and there is none."""
 
-    def __init__(self, contract: Contract, epoch: int = 1, table: str | None = None) -> None:
+    def __init__(
+        self, contract: Contract, epoch: int = 1, table: str | None = None, mask_key: bytes | None = None
+    ) -> None:
         self.width = len(contract.lake_columns())
         self._table = contract.source.table if table is None else table
         self._epoch = epoch_digits(epoch)
         self._refuses = contract.on_unfit == QUARANTINE
         self._identity = Identity(contract)
         self._columns = _Columns(contract)
-        self._left_out = LeftOut(contract)
+        self._left_out = LeftOut(contract, mask_key)
         self._take_apart = msgspec.json.Decoder(_record_type(self._columns)).decode
         self._take_item_apart = msgspec.json.Decoder(_Exported).decode
 
@@ -93,7 +96,7 @@ class DynamoDecoder:
 
     def kept(self, text: str | bytes | None) -> str | bytes | None:
         """What quarantine may keep of a record's data or of an item's line: all of it, but what the contract leaves
-        out; None where that cannot be told."""
+        out, and with its masks; None where that cannot be told."""
         return self._left_out.of_text(text)
 
     def _rows(self, record: Any, sequence: str | None, position: str) -> tuple[tuple[Any, ...], ...]:
@@ -450,10 +453,12 @@ def _kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
     return json.dumps({"sequence": sequence, "position": position, **_text("data", data)})
 
 
-def kept_decoder(contract: Contract, table: str, epoch: int) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+def kept_decoder(
+    contract: Contract, table: str, mask_key: bytes | None, epoch: int
+) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
     """What decodes a record that ``decode_records`` kept, or an item of an export that ``dynamodb_export`` did, read in
-    that epoch. ``table`` is the DynamoDB table's name."""
-    decoder = DynamoDecoder(contract, epoch, table)
+    that epoch. ``table`` is the DynamoDB table's name, ``mask_key`` the key of masks."""
+    decoder = DynamoDecoder(contract, epoch, table, mask_key)
 
     def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
         if "exported_at" in record:

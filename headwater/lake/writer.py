@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -41,7 +41,8 @@ class WriterSettings:
     """A writer's settings. ``quarantine`` is an ``s3://`` address; ``epoch`` is that of records that do not say theirs,
     None for that of the table's last commit; ``batch_bytes`` counts compressed bytes, per partition of a topic;
     ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
-    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks."""
+    may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks; ``mask_key`` is the
+    key of DynamoDB's masks."""
 
     quarantine: str
     epoch: int | None = None
@@ -49,6 +50,7 @@ class WriterSettings:
     max_bad_share: float = 0.01
     max_unfit_share: float = 1.0
     parallelism: int = 2
+    mask_key: bytes | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ import psutil
 import psycopg
 
 from headwater.console import Announce
+from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
@@ -36,6 +37,7 @@ ENVIRONMENT = "local"
 LANDING_BUCKET = "headwater-landing"
 LAKE_BUCKET = "headwater-lake"
 SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
+MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
 
 
@@ -59,6 +61,7 @@ class Pipeline(ExitStack):
         self.aws = AwsApi(self.folder / "aws")
         self.broker = Broker(self.folder / "kafka", connectors.broker_config())
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
+        self.mask_key = secrets.token_hex().encode()
         self.connect: ConnectWorker
         self.settings: CaptureSettings
         self.writer: Process
@@ -82,6 +85,9 @@ class Pipeline(ExitStack):
         create_lake(self.aws, self._catalogued)
         secret = {"username": "headwater_cdc", "password": self.passwords["headwater_cdc"]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
+        self.aws.client("secretsmanager").create_secret(
+            Name=MASK_SECRET, SecretString=json.dumps({KEY_FIELD: self.mask_key.decode()})
+        )
         self.enter_context(self.broker)
         self.settings = CaptureSettings(
             environment=ENVIRONMENT,
@@ -94,6 +100,7 @@ class Pipeline(ExitStack):
             landing_bucket=LANDING_BUCKET,
             aws_endpoint=self.aws.endpoint,
             s3_endpoint=self.aws.s3_endpoint,
+            mask_secret=MASK_SECRET,
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 
@@ -200,7 +207,7 @@ class Pipeline(ExitStack):
         """Compare every table of the source with its lake table."""
         queries = load_queries(self.contracts, self.contract_folder)
         with self.postgres.connect(DATABASE) as reader:
-            sources = {POSTGRESQL: PostgresqlSource(reader, queries)}
+            sources = {POSTGRESQL: PostgresqlSource(reader, queries, self.mask_key)}
             return verify_tables(self.contracts, sources, self.lake())
 
     def commits(self) -> list[dict[str, Any]]:

@@ -19,6 +19,7 @@ LAKE_PACKAGE = (
     "errors.py",
     "contract/__init__.py",
     "contract/evolution.py",
+    "contract/masks.py",
     "contract/model.py",
     "contract/types.py",
     "lake/**/*.py",

@@ -1,7 +1,7 @@
 """DynamoDB as a source: its items as forms, read by a Scan.
 
 The contract's columns are compared, and ``_rest``, which must hold everything that no column names, with its type, but
-what the contract leaves out.
+what the contract leaves out. What the contract masks is masked first.
 """
 
 import json
@@ -17,7 +17,8 @@ import pyarrow as pa
 from boto3.dynamodb.types import Binary
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.contract.model import DROP, UNKNOWN_MONTH, Column, Contract
+from headwater.contract.masks import masked, needed_key
+from headwater.contract.model import DROP, HMAC, UNKNOWN_MONTH, Column, Contract, Mask
 from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
@@ -32,10 +33,11 @@ _DOCUMENTS = ("M", "L")
 
 class DynamoDbSource:
     """DynamoDB, read with boto3's low-level ``client``. ``tables`` holds, by the contract's table, the actual name of
-    each DynamoDB table that is not called as the contract's ``source.table``."""
+    each DynamoDB table that is not called as the contract's ``source.table``. ``mask_key`` is the key of masks."""
 
-    def __init__(self, client: Any, tables: Mapping[str, str] | None = None) -> None:
+    def __init__(self, client: Any, tables: Mapping[str, str] | None = None, mask_key: bytes | None = None) -> None:
         self._client = client
+        self._mask_key = mask_key
         self._tables = tables or {}
 
     def reading(self) -> AbstractContextManager[None]:
@@ -43,8 +45,9 @@ class DynamoDbSource:
         return nullcontext()
 
     def table(self, contract: Contract) -> "DynamoDbTable":
-        """The items of a contract's table."""
-        return DynamoDbTable(contract, self._client, self._tables.get(contract.table, contract.source.table))
+        """The items of a contract's table. Raises UserError where it needs the key of masks and there is none."""
+        table = self._tables.get(contract.table, contract.source.table)
+        return DynamoDbTable(contract, self._client, table, self._mask_key)
 
 
 class DynamoDbTable:
@@ -53,8 +56,9 @@ class DynamoDbTable:
     An item whose time to live has run out counts as long as a Scan returns it.
     """
 
-    def __init__(self, contract: Contract, client: Any, table: str) -> None:
+    def __init__(self, contract: Contract, client: Any, table: str, mask_key: bytes | None = None) -> None:
         self.contract = contract
+        self._mask_key = needed_key(contract, mask_key)
         self.fields = (*(_field(column) for column in contract.columns), _rest_field(contract))
         self._client = client
         self._table = table
@@ -78,7 +82,20 @@ class DynamoDbTable:
         values: Mapping[str, Any] = dynamodb_forms.deserialized(item)
         for path in self.contract.exclude:
             values = _without(values, path)
+        for mask in self.contract.masks:
+            values = self._with_mask(values, mask, mask.path)
         return (*(to_form(_at(values, path)) for path, to_form in self._plan), self._rest(values))
+
+    def _with_mask(self, values: Mapping[str, Any], mask: Mask, path: tuple[str, ...]) -> Mapping[str, Any]:
+        """The map with the mask of what lies at the path."""
+        name, *inner = path
+        if name not in values:
+            return values
+        value = values[name]
+        if not inner:
+            kept = masked(value, self._mask_key) if mask.how == HMAC and isinstance(value, str) else None
+            return {**values, name: kept}
+        return {**values, name: self._with_mask(value, mask, tuple(inner))} if isinstance(value, Mapping) else values
 
     def _rest(self, values: Mapping[str, Any]) -> Form:
         if self.contract.unnamed == DROP:

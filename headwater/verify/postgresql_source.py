@@ -11,7 +11,8 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
-from headwater.contract.model import Column, Contract
+from headwater.contract.masks import masked, needed_key
+from headwater.contract.model import HMAC, Column, Contract, Mask
 from headwater.contract.types import SourceType, Type
 from headwater.errors import UserError
 from headwater.verify.arrow_forms import arrow_forms
@@ -64,9 +65,13 @@ def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
 
 
 class PostgresqlSource:
-    """A PostgreSQL database. ``queries`` holds the SQL of each ``verify_with`` by table (see ``load_queries``)."""
+    """A PostgreSQL database. ``queries`` holds the SQL of each ``verify_with`` by table (see ``load_queries``);
+    ``mask_key`` is the key of masks."""
 
-    def __init__(self, connection: psycopg.Connection, queries: Mapping[str, str]) -> None:
+    def __init__(
+        self, connection: psycopg.Connection, queries: Mapping[str, str], mask_key: bytes | None = None
+    ) -> None:
+        self._mask_key = mask_key
         self._connection = connection
         self._queries = queries
 
@@ -85,14 +90,19 @@ class PostgresqlSource:
             yield
 
     def table(self, contract: Contract) -> "PostgresqlTable":
-        """The rows of a contract's table, or those that its ``verify_with`` computes."""
-        return PostgresqlTable(contract, self._connection, self._queries.get(contract.table))
+        """The rows of a contract's table, or those that its ``verify_with`` computes. Raises UserError where it needs
+        the key of masks and there is none."""
+        return PostgresqlTable(contract, self._connection, self._queries.get(contract.table), self._mask_key)
 
 
 class PostgresqlTable:
     """A contract's rows in PostgreSQL, as forms in the order of the contract's columns."""
 
-    def __init__(self, contract: Contract, connection: psycopg.Connection, query: str | None) -> None:
+    def __init__(
+        self, contract: Contract, connection: psycopg.Connection, query: str | None, mask_key: bytes | None = None
+    ) -> None:
+        key = needed_key(contract, mask_key)
+        masks = {mask.path[0].lower(): mask for mask in contract.masks}
         if contract.verify_with is not None and query is None:
             raise ValueError(f"{contract.table}: no text for verify_with: {contract.verify_with}")
         self.contract = contract
@@ -108,9 +118,11 @@ class PostgresqlTable:
             if wanted not in self._selected:
                 self._selected.append(wanted)
             is_json = len(column.path) > 1 or column.type.kind in ("array", "struct")
-            self._plan.append(
-                (self._selected.index(wanted), column.path[1:], is_json, _source_form(column.type, source_type.base))
-            )
+            to_form = _source_form(column.type, source_type.base)
+            mask = masks.get(column.path[0].lower())
+            if mask is not None:
+                to_form = _masked_form(mask, key)
+            self._plan.append((self._selected.index(wanted), column.path[1:], is_json, to_form))
 
     def rows(self) -> Iterator[Row]:
         """Stream the rows. Raises UserError where the source lacks the table or a column, or refuses to read it."""
@@ -174,6 +186,10 @@ def _field(column: Column) -> Field:
         partial(arrow_forms, type_=column.type, text=plain_text if text is _number_text else text),
         partial(spelled, type_=column.type),
     )
+
+
+def _masked_form(mask: Mask, key: bytes) -> ToForm:
+    return guarded(lambda value: plain_text(masked(value, key)) if mask.how == HMAC else None)
 
 
 def _source_form(type_: Type, base: str) -> ToForm:

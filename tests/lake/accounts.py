@@ -34,6 +34,7 @@ from headwater.verify import read_lake, s3_options
 from tests.lake.pipeline import BUCKET, Leases
 
 SOURCE = "headwater-test-accounts"
+MASK_KEY = b"0123456789abcdef0123456789abcdef"
 ARN = f"arn:aws:dynamodb:{REGION}:123456789012:table/{SOURCE}"
 CONTRACT = """
 table: accounts
@@ -114,19 +115,19 @@ class Accounts:
     def start(self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False) -> None:
         """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
         job that starts at the stream's horizon knows at once when streaming began."""
-        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes)
+        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes, mask_key=MASK_KEY)
         table = HudiTable(self._spark, self.contract, self.lake, 2)
         self._epoch = epoch
         self._writer = TableWriter(table, self.leases.take(), self._services(), settings)
         if from_horizon:
             self._writer.note_streaming_start()
-        replay = Replay(self._writer, partial(kept_decoder, self.contract, SOURCE))
+        replay = Replay(self._writer, partial(kept_decoder, self.contract, SOURCE, MASK_KEY))
         kinds: dict[str, MakeWork] = {"backfill": Backfill(self._writer, SOURCE).work, "replay": replay.work}
         self._requested = RequestedWork(self._writer, self.requests, kinds)
 
     def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:
         """A new job of the table for the shipped script."""
-        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch)
+        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, mask_key=MASK_KEY)
         leases: Any = self.leases
         return Job([self.contract], leases, self._spark, self._services(), settings, options, threading.Event())
 
@@ -150,7 +151,7 @@ class Accounts:
     def stream(self, *changes: str, since: int | None = None) -> None:
         """Commit changes as the stream's; ``since`` is when streaming began, where the job notes that with this
         commit."""
-        decoder = DynamoDecoder(self.contract, self._epoch, SOURCE)
+        decoder = DynamoDecoder(self.contract, self._epoch, SOURCE, MASK_KEY)
         records = [(data, f"{next(self._sequence):056d}", "shard/0") for data in changes]
         rows = spread(self._spark, list(decode_records(iter(records), decoder)), 1)
         batch = decoded_frame(self._spark, self.contract, rows)

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import argparse
+import gzip
+import io
 import runpy
+import time
 import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.contract.model import KEEP, QUARANTINE
+from headwater.contract.masks import masked
+from headwater.contract.model import HMAC, KEEP, QUARANTINE, Mask
 from headwater.contract.types import parse_type
 from headwater.lake.kinesis import LATEST
 from headwater.lake.quarantine import Quarantine
@@ -20,8 +25,8 @@ from headwater.lake.replay_requests import Choice, ask
 from headwater.lake.requests import DONE, Requests, Status
 from headwater.local.aws import AwsApi
 from headwater.paths import ROOT
-from tests.lake.accounts import SOURCE, Accounts, change, item
-from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item
+from tests.lake.pipeline import BUCKET, Pipeline, account, event
 
 START = 1_769_860_800_000_000
 BIG = "123456789012.50"
@@ -158,3 +163,45 @@ def test_a_streamed_and_an_exported_record_are_replayed_in_the_epoch_in_which_th
     # The export ended what was streamed before it and is not in it.
     assert accounts.alive() == [("exported", "2024-01", "Ann"), ("later", "2024-01", "Bea")]
     assert {row["_order"][:4] for row in accounts.stored()} == {"0001"}
+
+
+def test_what_is_masked_is_nowhere_in_the_lake_and_masked_once(
+    spark: SparkSession, endpoint: str, aws_api: AwsApi
+) -> None:
+    accounts = Accounts(spark, aws_api, f"m-{uuid.uuid4().hex[:8]}")
+    masks = (Mask(("name",), HMAC), Mask(("pin",), HMAC))
+    accounts.contract = replace(accounts.contract, on_unfit=QUARANTINE, masks=masks)
+    accounts.start()
+    streamed, unfit = (
+        {**item(id_, name="swordfish", balance=balance), "pin": {"S": "swordfish"}}
+        for id_, balance in (("a", "1.5"), ("b", UNFIT))
+    )
+    accounts.commit_frame([(change(START, None, streamed), "1"), (change(START + 1, None, unfit), "2")], 0)
+    exported_at = time.time_ns() // 1000 + 10**9  # after the stream's beginning, which is now
+    accounts.load(accounts.export(exported_at, [streamed, unfit, item("c", name="swordfish")]))
+    aside = Aside(accounts.s3, accounts.lake)
+    assert len(aside.names()) == 2
+    in_quarantine = contents(accounts)
+    accounts.contract = replace(accounts.contract, on_unfit=KEEP)
+    aside.ask()
+    drain(key_value(accounts).requested.commit_next)
+    mask = masked("swordfish", MASK_KEY)
+    assert accounts.alive() == [(id_, "2024-01", mask) for id_ in "abc"]
+    rests = [row["_rest"] for row in accounts.stored()]
+    assert [rest is not None and f'"pin":{{"S":"{mask}"}}' in rest for rest in rests] == [True, True, False]
+    for stored in (in_quarantine, contents(accounts)):
+        assert any(mask.encode() in content for content in stored)
+        assert not any(b"swordfish" in content for content in stored)
+
+
+def contents(accounts: Accounts) -> list[bytes]:
+    """The objects of the lake, Parquet as its rows' text."""
+    found = []
+    prefix = accounts.lake.removeprefix(f"s3://{BUCKET}/") + "/"
+    for page in accounts.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix):
+        for entry in page.get("Contents", ()):
+            body = accounts.s3.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read()
+            found.append(gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body)
+            if entry["Key"].endswith(".parquet"):
+                found.append(repr(pq.read_table(io.BytesIO(body)).to_pylist()).encode())
+    return found

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import HMAC, POSTGRESQL, Contract, Mask, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
@@ -1055,6 +1055,28 @@ def test_the_check_finds_what_cannot_be_left_out(visited_db: psycopg.Connection)
     )
     visited_db.execute("ALTER TABLE northwind.visits ALTER id SET NOT NULL")
     (in_key,) = _findings(visited_db, closed)
+    assert (in_key.level, in_key.found) == ("unfit", "a column of the primary key")
+
+
+def test_the_check_finds_what_cannot_be_masked(visited_db: psycopg.Connection) -> None:
+    masks = (Mask(("pin",), HMAC), Mask(("age",), None))
+    hidden = replace(VISITS_ABOUT, masks=masks)
+    missing = _findings(visited_db, hidden)
+    assert {(found.place, found.level) for found in missing} == {
+        ("northwind.visits.age", "warning"),
+        ("northwind.visits.pin", "warning"),
+    }
+    visited_db.execute("CREATE DOMAIN northwind.digits AS text")
+    visited_db.execute("ALTER TABLE northwind.visits ADD pin northwind.digits, ADD age integer")
+    assert _findings(visited_db, hidden) == []
+    (no_text,) = _findings(visited_db, replace(hidden, masks=(*masks[:1], Mask(("age",), HMAC))))
+    assert (no_text.place, no_text.level) == ("northwind.visits.age", "unfit")
+    assert no_text.found == "integer masked by hmac"
+    visited_db.execute(
+        "ALTER TABLE northwind.visits DROP CONSTRAINT visits_pkey, ADD UNIQUE (id), ADD PRIMARY KEY (pin)"
+    )
+    visited_db.execute("ALTER TABLE northwind.visits ALTER id SET NOT NULL")
+    (in_key,) = _findings(visited_db, hidden)
     assert (in_key.level, in_key.found) == ("unfit", "a column of the primary key")
 
 

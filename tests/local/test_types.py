@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import base64
 import gzip
+import hmac
+import io
 import json
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
 import psycopg
+import pyarrow.parquet as pq
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
+from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 
 CONTRACTS = Path(__file__).parent / "types"
 TABLE = """
@@ -28,6 +31,7 @@ CREATE TABLE shop.things (
     c_numerics numeric(10,2)[], c_texts text[], c_doubles double precision[], c_booleans boolean[], c_uuids uuid[],
     c_dates date[], c_timestamptzs timestamptz[], c_enum shop.mood, c_int4range int4range, c_int8range int8range,
     c_numrange numrange, c_tsrange tsrange, c_tstzrange tstzrange, c_daterange daterange,
+    c_masked text NOT NULL DEFAULT 'swordfish', c_nulled integer NOT NULL DEFAULT 271828182,
     password_hash text DEFAULT 'hunter2', pin text DEFAULT 'hunter2'
 );
 """
@@ -135,6 +139,43 @@ def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipelin
     landed = list(landed_values(pipeline))
     assert len(landed) > len(EXACT)
     assert not [value for value in landed if b"hunter2" in value or b"password_hash" in value or b'"pin"' in value]
+
+
+def test_what_is_masked_is_nowhere_behind_the_source_connector(pipeline: Pipeline) -> None:
+    with pipeline.postgres.connect(DATABASE) as owner:
+        insert(owner, 4001, {"c_varchar": ["before"], "c_numeric": ["NaN"]})
+        owner.execute("UPDATE shop.things SET c_varchar = 'after' WHERE id = 4001")
+        owner.execute("DELETE FROM shop.things WHERE id = 4002")
+    pipeline.drain()
+    (compared,) = pipeline.verify()
+    assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
+    mask = hmac.new(pipeline.mask_key, b"swordfish", "sha256").hexdigest().encode()
+    landed = list(landed_values(pipeline))
+    events = [json.loads(value) for value in landed]
+    masks = {row["c_masked"] for event in events for row in (event.get("before"), event.get("after")) if row}
+    nulls = {row["c_nulled"] for event in events for row in (event.get("before"), event.get("after")) if row}
+    assert (masks, nulls) == ({mask.decode()}, {None})
+    assert {event["op"] for event in events} >= {"r", "c", "u", "d"}
+    # Topics' records are not compressed.
+    topics = [path.read_bytes() for path in (pipeline.folder / "kafka").rglob("*.log") if path.is_file()]
+    for stored in (landed, topics, list(lake_contents(pipeline))):
+        assert any(mask in content for content in stored)
+        for clear in (b"swordfish", b"271828182", pipeline.mask_key):
+            assert not any(clear in content for content in stored)
+    logs = [path.read_bytes() for path in (pipeline.folder / "connect").rglob("*.log")]
+    assert logs
+    assert not any(clear in log for log in logs for clear in (b"swordfish", pipeline.mask_key))
+
+
+def lake_contents(pipeline: Pipeline) -> Iterator[bytes]:
+    """All objects of the lake's bucket, quarantine among them, Parquet as its rows' text."""
+    s3 = pipeline.aws.client("s3")
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=LAKE_BUCKET):
+        for entry in page.get("Contents", ()):
+            body = s3.get_object(Bucket=LAKE_BUCKET, Key=entry["Key"])["Body"].read()
+            yield gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body
+            if entry["Key"].endswith(".parquet"):
+                yield repr(pq.read_table(io.BytesIO(body)).to_pylist()).encode()
 
 
 def landed_values(pipeline: Pipeline) -> Iterator[bytes]:

@@ -238,7 +238,7 @@ def encoded(text: str) -> str:
     ids=["streamed", "streamed bytes", "exported", "exported bytes"],
 )
 def test_a_record_of_dynamodb_is_decoded_in_its_epoch_and_at_its_position(record: Any) -> None:
-    (row,) = dynamodb_decoder.kept_decoder(ACCOUNTS, "T", 4)(record, "b-0123456789ab.jsonl.gz")
+    (row,) = dynamodb_decoder.kept_decoder(ACCOUNTS, "T", None, 4)(record, "b-0123456789ab.jsonl.gz")
     assert position(ACCOUNTS, row) == record["position"]
     assert order(ACCOUNTS, row).startswith("0004")
 

@@ -16,12 +16,13 @@ import org.apache.kafka.connect.storage.OffsetStorageReader;
 
 /**
  * Debezium's task, which starts from positions of its epoch and between transactions, refuses a slot that has lost
- * changes, tells where a table was read to its end, and sends arrays that it cannot carry as text.
+ * changes, tells where a table was read to its end, sends arrays that it cannot carry as text, and masks columns.
  */
 public final class HeadwaterPostgresTask extends PostgresConnectorTask {
     private Epoch epoch;
     private StoredPositions positions;
     private TableReads reads;
+    private Masks masks;
 
     @Override
     public void initialize(SourceTaskContext context) {
@@ -32,6 +33,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
 
     @Override
     public ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> start(Configuration configuration) {
+        masks = new Masks(configuration.asMap());
         PostgresConnectorConfig config = new PostgresConnectorConfig(configuration);
         Map<String, String> partition = new PostgresPartition(config.getLogicalName(), "").getSourcePartition();
         positions.refuseLowered(partition);
@@ -51,6 +53,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
     public List<SourceRecord> doPoll() throws InterruptedException {
         return super.doPoll().stream()
                 .map(UnfitArray::asText)
+                .map(masks::apply)
                 .map(reads::apply)
                 .flatMap(Optional::stream)
                 .map(epoch::mark)
