@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +15,7 @@ import pytest
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
-from headwater.local.processes import wait_until
+from headwater.local.processes import occurrences, wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
@@ -117,11 +119,43 @@ def kill_broker(pipeline: Pipeline) -> None:
     pipeline.broker.start()
 
 
-def kill_writer(pipeline: Pipeline) -> None:
+def kill_store(pipeline: Pipeline) -> None:
+    """The sink and the writer meet a store that is gone, and one that comes back."""
+    while_landing(pipeline)
+    pipeline.aws.store.kill()
+    time.sleep(2)
+    assert unconfirmed(pipeline) > 0
+    pipeline.aws.store.start()
+
+
+def await_open_commit(pipeline: Pipeline) -> None:
     wait_until("a commit in flight", lambda: bool(open_commits(pipeline)), timeout=60, poll=0.02)
+
+
+def kill_writer(pipeline: Pipeline) -> None:
+    await_open_commit(pipeline)
     pipeline.writer.kill()
     assert open_commits(pipeline), "the commit was over before the kill"
     pipeline.start_writer()
+
+
+def pause_writer(pipeline: Pipeline) -> None:
+    """A writer stands still within a commit, wakes up when another one has the table, and has to leave it alone."""
+    await_open_commit(pipeline)
+    paused, before = pipeline.writer, len(pipeline.commits())
+    log = pipeline.folder / "spark" / "events.jsonl"
+    losses = occurrences(log, b"LeaseLost")
+    os.killpg(paused.pid, signal.SIGSTOP)
+    try:
+        assert open_commits(pipeline), "the commit was over before the pause"
+        pipeline.start_writer()
+        wait_until("the next writer's commits", lambda: len(pipeline.commits()) > before + 2, timeout=120)
+    finally:
+        os.killpg(paused.pid, signal.SIGCONT)
+    wait_until(
+        "the paused writer to find its tables taken", lambda: occurrences(log, b"LeaseLost") > losses, timeout=120
+    )
+    paused.stop()
 
 
 def test_kills_in_mid_run_lose_and_double_nothing(pipeline: Pipeline) -> None:
@@ -129,7 +163,7 @@ def test_kills_in_mid_run_lose_and_double_nothing(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("kill", [kill_connect, kill_broker, kill_writer])
+@pytest.mark.parametrize("kill", [kill_connect, kill_broker, kill_writer, kill_store, pause_writer])
 def test_repeated_kills_of_one_part_lose_and_double_nothing(
     pipeline: Pipeline, kill: Callable[[Pipeline], None]
 ) -> None:

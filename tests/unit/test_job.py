@@ -344,7 +344,7 @@ def test_a_job_all_of_whose_tables_fail_for_good_ends() -> None:
     refused = in_step(products.commit_next, orders.at, 3)
     with pytest.raises((TooManyBadRecords, OSError)):
         run_for(time, orders.commit_next, IdlePause(0.5, 30), products=refused)
-    assert time.now < 1000
+    assert time.now < 36000
 
 
 def test_a_job_whose_spark_is_gone_ends() -> None:
