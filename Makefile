@@ -84,8 +84,8 @@ soak: assets ## Draw ten thousand histories of keys, then run the demo under loa
 		--seed $$(date +%s)
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
-drills: assets ## Run what `make test` leaves out: each part killed three times, connectors swapped, rights recorded, …
-	@$(BIN)/pytest -m drill tests/lake tests/local
+drills: assets ## Run what `make test` leaves out: each part killed KILLS=3 times, a faulty store, source changes, …
+	@$(BIN)/pytest -m drill $(if $(KILLS),--kills $(KILLS)) tests/lake tests/local
 
 mutants: setup ## Change what orders and positions changes in every small way, and see that a test fails (MODULES="lease …")
 	@$(BIN)/python tools/mutants.py $(MODULES)

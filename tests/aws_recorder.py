@@ -6,6 +6,7 @@ import http.client
 import re
 import threading
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from typing import Self
@@ -48,8 +49,9 @@ class Recorder:
             def _pass_on(self) -> None:
                 body = self._body()
                 headers = {name.lower(): value for name, value in self.headers.items()}
-                if not recorder.passes(self.command, self.path):
-                    self._refuse()
+                refusal = recorder.refusal(self.command, self.path)
+                if refusal is not None:
+                    self._refuse(refusal)
                     return
                 passed = {name: value for name, value in headers.items() if name not in _OWN}
                 connection = http.client.HTTPConnection(str(address.hostname), address.port, timeout=120)
@@ -64,6 +66,9 @@ class Recorder:
                 finally:
                     connection.close()
                 recorder._keep(self.command, self.path, headers, body, answer.status)
+                if not recorder.answers(self.command, self.path):
+                    self.close_connection = True
+                    return
                 self.send_response_only(answer.status, answer.reason)
                 for name, value in answer.getheaders():
                     if name.lower() not in _OWN:
@@ -75,9 +80,8 @@ class Recorder:
                 self.end_headers()
                 self.wfile.write(content)
 
-            def _refuse(self) -> None:
-                """Deny access, which AWS's clients do not try again."""
-                self.send_response_only(403, "Forbidden")
+            def _refuse(self, status: HTTPStatus) -> None:
+                self.send_response_only(status, status.phrase)
                 self.send_header("content-length", "0")
                 self.end_headers()
 
@@ -116,8 +120,12 @@ class Recorder:
         """The URL that programs use instead of the API's."""
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
-    def passes(self, method: str, path: str) -> bool:
-        """Whether a request is passed on; one that is not is denied."""
+    def refusal(self, method: str, path: str) -> HTTPStatus | None:
+        """The status with which a request is refused; None where it is passed on."""
+        return None
+
+    def answers(self, method: str, path: str) -> bool:
+        """Whether the answer to a request that was passed on reaches its client; else the connection ends."""
         return True
 
     def _keep(self, method: str, target: str, headers: dict[str, str], body: bytes, status: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from http import HTTPStatus
 
 from tests.aws_recorder import Recorder
 
@@ -29,15 +30,16 @@ class S3Cut(Recorder):
         with self._counting:
             self._left = None
 
-    def passes(self, method: str, path: str) -> bool:
+    def refusal(self, method: str, path: str) -> HTTPStatus | None:
         with self._counting:
             if self._left is None:
-                return True
+                return None
             if self._left == 0:
                 self.happened = True
-                return False
+                # Which AWS's clients do not try again.
+                return HTTPStatus.FORBIDDEN
             self._left -= method in _WRITES
-            return True
+            return None
 
     def _keep(self, *_: object) -> None:
         """Keep nothing: a table's files are many."""

@@ -22,12 +22,10 @@ from headwater.samples import orders, orders_workload
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan
 
-# Thirty per second, for longer than any kill takes: the workload is stopped once the kills are over.
-TRANSACTIONS = 6000
-SECONDS = 200.0
+# Longer than any kill takes: the workload is stopped once the kills are over.
+SECONDS_PER_KILL = 70
+TRANSACTIONS_PER_SECOND = 30
 LEAST_TRANSACTIONS = 100
-# How often a drill kills its part.
-KILLS = 3
 
 
 @pytest.fixture(scope="module")
@@ -47,14 +45,14 @@ def _load(owner: object, folder: Path) -> None:
 class Changes:
     """A workload in the background."""
 
-    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+    def __init__(self, pipeline: Pipeline, seconds: float, seed: int) -> None:
         self._results: list[OrdersSummary | BaseException] = []
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(pipeline, seed))
+        self._thread = threading.Thread(target=self._run, args=(pipeline, seconds, seed))
 
-    def _run(self, pipeline: Pipeline, seed: int) -> None:
+    def _run(self, pipeline: Pipeline, seconds: float, seed: int) -> None:
         try:
-            plan = WorkloadPlan(SECONDS, TRANSACTIONS, workers=4, seed=seed)
+            plan = WorkloadPlan(seconds, round(seconds * TRANSACTIONS_PER_SECOND), workers=4, seed=seed)
             self._results.append(orders_workload.run(pipeline.application, plan, stop=self._stop))
         except BaseException as error:
             self._results.append(error)
@@ -165,14 +163,14 @@ def test_kills_in_mid_run_lose_and_double_nothing(pipeline: Pipeline) -> None:
 @pytest.mark.drill
 @pytest.mark.parametrize("kill", [kill_connect, kill_broker, kill_writer, kill_store, pause_writer])
 def test_repeated_kills_of_one_part_lose_and_double_nothing(
-    pipeline: Pipeline, kill: Callable[[Pipeline], None]
+    pipeline: Pipeline, kill: Callable[[Pipeline], None], request: pytest.FixtureRequest
 ) -> None:
-    run_with(pipeline, [kill] * KILLS, seed=len(kill.__name__))
+    run_with(pipeline, [kill] * request.config.getoption("--kills"), seed=len(kill.__name__))
 
 
 def run_with(pipeline: Pipeline, kills: Sequence[Callable[[Pipeline], None]], seed: int) -> None:
     """Change the source, and kill parts meanwhile; then lake and source are equal."""
-    with Changes(pipeline, seed):
+    with Changes(pipeline, len(kills) * SECONDS_PER_KILL, seed):
         for kill in kills:
             time.sleep(3)
             kill(pipeline)
