@@ -14,6 +14,7 @@ from constructs import Construct
 
 from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import Contract
+from headwater.definitions.dynamodb_table import EXPORTS
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
@@ -23,7 +24,6 @@ from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 LANDING_PREFIX = "landing"
 LAKE_PREFIX = "lake"
 _CHECKPOINT_PREFIX = "checkpoints"
-_EXPORT_PREFIX = "exports"
 _RESULTS_PREFIX = "results"
 _READ = ("GetObject",)
 _WRITE = ("AbortMultipartUpload", "DeleteObject", "GetObject", "ListMultipartUploadParts", "PutObject")
@@ -102,7 +102,15 @@ class LakeStack(HeadwaterStack):
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["secretsmanager:GetSecretValue"],
-            resource_arns=[self._mask_key.secret_arn],
+            # By its name: an exported ARN would keep the secret from going when the last mask goes.
+            resource_arns=[
+                self.format_arn(
+                    service="secretsmanager",
+                    resource="secret",
+                    resource_name=f"{self.mask_secret}-??????",
+                    arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+                )
+            ],
         )
         self.grant_decrypt(grantee, self.key, "secretsmanager")
 
@@ -135,7 +143,7 @@ class LakeStack(HeadwaterStack):
 
     def grant_read_exports(self, grantee: iam.IGrantable) -> None:
         """Let a job read the exports that requests for backfills name."""
-        self._grant_objects(grantee, self.lake, _READ, f"{_EXPORT_PREFIX}/*")
+        self._grant_objects(grantee, self.lake, _READ, f"{EXPORTS}/*")
 
     def grant_read_tables(self, grantee: iam.IGrantable) -> None:
         """Let a query engine read all tables."""

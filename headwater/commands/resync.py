@@ -1,6 +1,8 @@
 """``headwater resync``: have tables read again, beside their changes."""
 
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,16 +15,16 @@ from headwater.commands import sources, writer_requests
 from headwater.commands.db import Host, Name, Port, User, connect
 from headwater.commands.writer_requests import ENDPOINT, REGION, s3_client, s3_errors
 from headwater.console import say
-from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
+from headwater.definitions.dynamodb_table import EXPORTS
 from headwater.errors import UserError
 from headwater.lake import backfill_requests, scanned_export
+from headwater.lake.left_out import LeftOut
 from headwater.lake.requests import Requests
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS
-
-_EXPORTS = "_resync"
-"""Below the lake: what is read of DynamoDB's tables, until the job has loaded it."""
 
 
 def resync(
@@ -86,11 +88,27 @@ def read_by_connector(connection: psycopg.Connection, contracts: Sequence[Contra
     UserError."""
     asked = ", ".join(contract.table for contract in contracts)
     if where:
+        _refuse_hidden(contracts[0], where)
         (table,) = (contract.source.table for contract in contracts)
         asked = f"{administration.rows_where(connection, table, where):,} rows of {asked}"
     names = sorted({contract.source.table for contract in contracts})
     signal = administration.read_again(connection, names, where or None)
     say(f"Asked for {asked} by the signal {signal}: the source connector reads now")
+
+
+def _refuse_hidden(contract: Contract, where: str) -> None:
+    """Raise UserError where a condition names what the contract masks or excludes: it goes through Kafka as it is."""
+    for name in sorted({mask.path[0] for mask in contract.masks} | {path[0] for path in contract.exclude}):
+        if re.search(rf"\b{re.escape(name)}\b", where, re.IGNORECASE):
+            raise UserError(
+                f"--where: found {name}, which {contract.table} masks or excludes, expected other columns: conditions "
+                "are stored in clear, in the source and in Kafka"
+            )
+
+
+def _without_hmac(contract: Contract) -> Contract:
+    """The contract without the masks that need the key, which the job has."""
+    return replace(contract, masks=tuple(mask for mask in contract.masks if mask.how != HMAC))
 
 
 class ItemReader:
@@ -113,7 +131,9 @@ class ItemReader:
         say(f"Done: the {export.items:,} items of {table} are in the lake, or in quarantine where they do not fit")
 
     def _export(self, contract: Contract, table: str, where: str) -> str:
-        target = f"{self._lake.rstrip('/')}/{_EXPORTS}/{contract.table}"
+        bucket, prefix = split_uri(self._lake)
+        target = object_uri(bucket, key_below(prefix.rpartition("/")[0], f"{EXPORTS}/_resync/{contract.table}"))
+        clean = LeftOut(_without_hmac(contract)).of_item
         read = 0
         with Console(stderr=True).status(f"Reading {table} …") as status:
 
@@ -124,8 +144,8 @@ class ItemReader:
 
             try:
                 if where:
-                    return scanned_export.export_rows(self._dynamodb, self._s3, table, where, target, report)
-                return scanned_export.export_table(self._dynamodb, self._s3, table, target, report)
+                    return scanned_export.export_rows(self._dynamodb, self._s3, table, where, target, report, clean)
+                return scanned_export.export_table(self._dynamodb, self._s3, table, target, report, clean)
             except (BotoCoreError, ClientError) as error:
                 raise UserError(
                     f"{contract.table}: reading the DynamoDB table {table} into {target} failed: {error}. Check "

@@ -90,15 +90,13 @@ def dynamodb_client(endpoint: str, region: str) -> Any:
         ) from None
 
 
-def mask_key(secret: str, endpoint: str, region: str) -> bytes | None:
+def mask_key(secret: str, region: str) -> bytes | None:
     """The key in the secret of the options; None where they name none. Raises UserError where it cannot be read."""
     if not secret:
         return None
     configured = session()
-    client = configured.client(
-        "secretsmanager", region_name=region or configured.region_name or DEFAULT_REGION, endpoint_url=endpoint or None
-    )
     try:
+        client = configured.client("secretsmanager", region_name=region or configured.region_name or DEFAULT_REGION)
         return read_key(client, secret)
     except (BotoCoreError, ClientError) as error:
         raise UserError(

@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -67,7 +67,7 @@ def verify(
     location = lake if "://" in lake else Path(lake).resolve().as_uri()
     if repair and as_json:
         raise UserError("--repair: found --json, expected one of them")
-    mask_key = sources.mask_key(mask_secret, endpoint, region)
+    mask_key = sources.mask_key(mask_secret, region)
     progress = Console(stderr=True)
     read: dict[str, Source] = {}
     repairs: dict[str, Repair] = {}
@@ -88,7 +88,7 @@ def verify(
                 lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
             )
         if as_json:
-            sys.stdout.write(json.dumps({"tables": [asdict(table) for table in tables]}, indent=1) + "\n")
+            sys.stdout.write(json.dumps({"tables": [_without_keys(table) for table in tables]}, indent=1) + "\n")
         else:
             console = Console()
             console.print(comparison_table(tables))
@@ -103,6 +103,11 @@ def verify(
 
 Repair = Callable[[Contract, TableComparison], None]
 """Has what differs of a contract's table read again."""
+
+
+def _without_keys(table: TableComparison) -> dict[str, Any]:
+    """A comparison without its keys, which serve a repair."""
+    return {name: value for name, value in asdict(table).items() if name != "keys"}
 
 
 def _read_again(connection: psycopg.Connection, contract: Contract, found: TableComparison) -> None:

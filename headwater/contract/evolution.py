@@ -282,8 +282,8 @@ def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]
             continue
         change = f"{'.'.join(path)} {before.get(path, 'in clear')} becomes {after.get(path, 'in clear')}"
         meaning = stored if path in after else _UNMASKED
-        if path in after and new.source.database == POSTGRESQL:
-            meaning += "; what is on its way in clear becomes null"
+        if new.source.database == POSTGRESQL:
+            meaning += "; what meets the writer in clear while its contract masks it becomes null"
         yield Change(new.table, "mask", FILL, change, meaning, _AGAIN)
 
 

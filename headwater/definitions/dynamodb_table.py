@@ -1,4 +1,4 @@
-"""What a contract says of its DynamoDB table: its key and its name."""
+"""What a contract says of its DynamoDB table: its key and its name; and where its exports lie."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from dataclasses import dataclass
 
 from headwater.contract.model import Contract
 from headwater.errors import UserError
+
+EXPORTS = "exports"
+"""The folder of the lake's bucket, beside the tables, from which jobs may read a table's exports; query engines may
+not."""
 
 
 @dataclass(frozen=True)

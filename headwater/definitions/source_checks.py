@@ -288,7 +288,9 @@ _QUERY = """WITH RECURSIVE
         SELECT contract, name || '.' || hidden, 'warning', 'no such column', 'a column that the contract masks',
             'correct mask in the contract, unless the column is yet to come or has gone'
         FROM source CROSS JOIN LATERAL unnest(masked) AS listed (hidden)
-        WHERE NOT EXISTS (SELECT FROM attribute WHERE attribute.attrelid = source.oid AND attname = hidden)
+        WHERE NOT EXISTS (
+            SELECT FROM attribute WHERE attribute.attrelid = source.oid AND lower(attname) = lower(hidden)
+        )
 
         UNION ALL
         SELECT contract, name || '.' || attname, 'unfit', 'a column of the primary key',
@@ -301,7 +303,7 @@ _QUERY = """WITH RECURSIVE
         SELECT contract, name || '.' || attname, 'unfit', format_type(atttypid, atttypmod) || ' masked by hmac',
             'text, character varying or character', 'mask it as null in the contract, or exclude it'
         FROM attribute JOIN pg_type ON pg_type.oid = atttypid
-        WHERE attname = ANY (by_hmac)
+        WHERE lower(attname) IN (SELECT lower(hidden) FROM unnest(by_hmac) AS listed (hidden))
         AND CASE typtype WHEN 'd' THEN typbasetype ELSE atttypid END
             NOT IN ('text'::regtype, 'character varying'::regtype, 'character'::regtype)
 

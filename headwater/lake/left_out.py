@@ -5,6 +5,7 @@ Quarantine keeps a mask as ``{"HMAC": "…"}``, a type that DynamoDB does not ha
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Mapping
 from typing import Any
@@ -77,6 +78,12 @@ class LeftOut:
         except (AttributeError, *DEFECTS):
             return None
         return json.dumps(record)
+
+    def of_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
+        """An item, as boto3's client gives it, with masks, and without what is excluded or dropped."""
+        kept = copy.deepcopy(dict(item))
+        self._strip(kept)
+        return kept
 
     def _strip(self, image: Any) -> None:
         if image is None:

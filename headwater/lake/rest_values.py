@@ -52,14 +52,17 @@ class RestForm(NamedTuple):
 
 
 class Filler:
-    """Fills the columns of a contract, except those of its key and its partition, which decide where a row stands."""
+    """Fills the columns of a contract, except those of its key and its partition, which decide where a row stands, and
+    those of what it masks or excludes, which ``_rest`` may have in clear."""
 
     def __init__(self, contract: Contract, form: RestForm) -> None:
         fixed = {*contract.key, *contract.partition_by}
         self._form = form
         # In _rest, a name with a dot may be taken for a path.
         self._columns = [
-            column for column in contract.columns if column.name not in fixed and not any("." in n for n in column.path)
+            column
+            for column in contract.columns
+            if column.name not in fixed and not any("." in n for n in column.path) and not _is_hidden(column, contract)
         ]
 
     def fill(self, row: RowRest) -> Filled | None:
@@ -79,6 +82,17 @@ class Filler:
         kept = {name: entry for name, entry in entries.items() if name not in {dotted(path) for path in used if path}}
         rest = {**kept, **read.rest}
         return Filled(values, self._form.join(rest) if rest else None, sorted(unfit) or None)
+
+
+def _is_hidden(column: Column, contract: Contract) -> bool:
+    """Whether a contract masks or excludes what a column takes, or a part of it."""
+    path = _comparable(column.path)
+    hidden = [_comparable(other) for other in (*(mask.path for mask in contract.masks), *contract.exclude)]
+    return any(path[: len(other)] == other or other[: len(path)] == path for other in hidden)
+
+
+def _comparable(path: Names) -> Names:
+    return tuple(name.lower() for name in path)
 
 
 def _holder(path: Names, entries: Collection[str]) -> Names | None:

@@ -28,6 +28,8 @@ Item = Mapping[str, Mapping[str, Any]]
 """An item as boto3's DynamoDB client gives it: attribute → {type: value}, binary values as bytes."""
 ItemsRead = Callable[[int], None]
 """Is called with how many items more are read."""
+Clean = Callable[[Item], Item]
+"""Takes out of an item what may not be stored."""
 
 _FILE_BYTES = 256 * 1024 * 1024
 _MOST_FILES = 1_000
@@ -35,24 +37,36 @@ _READERS = 4
 
 
 def export_table(
-    dynamodb: Any, s3: Any, table: str, target: str, report: ItemsRead = lambda items: None, files: int = 0
+    dynamodb: Any,
+    s3: Any,
+    table: str,
+    target: str,
+    report: ItemsRead = lambda items: None,
+    clean: Clean = lambda item: item,
+    files: int = 0,
 ) -> str:
     """Export a table with boto3's clients below ``target`` (``s3://bucket/prefix``), by strongly consistent reads, and
     return the export's address. There is a data file per 256 MiB of the table, or there are ``files``; with few items
     some are empty, as in AWS."""
     described = _described(dynamodb, table)
     parts = files or min(described["bytes"] // _FILE_BYTES + 1, _MOST_FILES)
-    scans = [_scan(dynamodb, table, part, parts, report) for part in range(parts)]
+    scans = [map(clean, _scan(dynamodb, table, part, parts, report)) for part in range(parts)]
     return write_export(s3, described["arn"], scans, described["time"], target)
 
 
 def export_rows(
-    dynamodb: Any, s3: Any, table: str, where: str, target: str, report: ItemsRead = lambda items: None
+    dynamodb: Any,
+    s3: Any,
+    table: str,
+    where: str,
+    target: str,
+    report: ItemsRead = lambda items: None,
+    clean: Clean = lambda item: item,
 ) -> str:
     """Export the items of a table that meet a condition of PartiQL, as ``export_table`` does."""
     described = _described(dynamodb, table)
     selected = _selected(dynamodb, f'SELECT * FROM "{table}" WHERE {where}', report)
-    return write_export(s3, described["arn"], [selected], described["time"], target)
+    return write_export(s3, described["arn"], [map(clean, selected)], described["time"], target)
 
 
 def write_export(s3: Any, table_arn: str, files: Sequence[Iterable[Item]], time: dt.datetime, target: str) -> str:

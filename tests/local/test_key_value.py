@@ -160,7 +160,7 @@ def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
     assert "headwater-devices" not in repaired.stdout
     assert [table for table in pipeline.verify() if not table.equal] == []
     s3 = pipeline.aws.client("s3")
-    assert "Contents" not in s3.list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/_resync/")
+    assert "Contents" not in s3.list_objects_v2(Bucket=LAKE_BUCKET, Prefix="exports/_resync/")
 
 
 def put_change(pipeline: KeyValuePipeline, table: str, item: dict[str, Any], seconds: int) -> None:

@@ -6,14 +6,18 @@ import re
 from typing import Any
 
 import pytest
+from botocore.exceptions import BotoCoreError
 
+from headwater.commands.resync import ItemReader, read_by_connector
 from headwater.contract import evolution
 from headwater.contract.masks import masked, read_key
 from headwater.contract.model import Contract, from_json
 from headwater.contract.reading import parse_contract
 from headwater.definitions import connectors
 from headwater.errors import UserError
+from headwater.lake import debezium_decoder, scanned_export
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, kept_decoder
+from headwater.lake.rest_values import Filler, RowRest
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.postgresql_source import PostgresqlTable
 from tests.unit.test_left_out import (
@@ -90,6 +94,21 @@ def test_verify_compares_the_masks_of_rows() -> None:
     assert table.row(["1", "2024-01-01", "{}", None])[-1] is None
     with pytest.raises(UserError, match="--mask-secret"):
         PostgresqlTable(contract, None, None)  # type: ignore[arg-type]
+
+
+def test_a_masked_column_is_not_filled_from_what_rest_has_in_clear() -> None:
+    column_text = "  - {name: email, type: string, source_type: text}\n"
+    rest = RowRest(json.dumps({"email": SECRET}), [], "u", ["email"])
+    for masks, filled in (("", {"email": SECRET}), ("mask: {Email: hmac}\n", None)):
+        contract = parse_contract(PEOPLE + column_text + masks, "people.yaml")
+        got = Filler(contract, debezium_decoder.rest_form(contract)).fill(rest)
+        assert (got and dict(got.values)) == filled
+
+
+def test_a_condition_that_names_what_is_masked_is_refused() -> None:
+    contract = parse_contract(PEOPLE + MASKED, "people.yaml")
+    with pytest.raises(UserError, match="--where: found password_hash, which people masks or excludes"):
+        read_by_connector(None, [contract], "Password_Hash = 'x'")  # type: ignore[arg-type]
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------
@@ -206,3 +225,22 @@ def test_a_change_of_masks_is_named_with_what_to_do() -> None:
     (gone,) = evolution.changes([old], [parse_contract(PEOPLE, "x")])
     assert (gone.change, gone.meaning) == ("a hmac becomes in clear", "rows that were written before keep their masks")
     assert "headwater resync" in gone.action
+
+
+def test_what_is_read_again_is_stored_without_what_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    contract = parse_contract(
+        ITEMS + "mask: {note: null, settings.pin: null}\nexclude: [passwordHash, settings.deep]\n", "p.yaml"
+    )
+    stored: list[tuple[str, Any]] = []
+
+    def export_table(dynamodb: Any, s3: Any, table: str, target: str, report: Any, clean: Any) -> str:
+        stored.append((target, clean({**PERSON, "note": {"S": SECRET}, "raw": {"B": b"1"}})))
+        raise BotoCoreError
+
+    monkeypatch.setattr(scanned_export, "export_table", export_table)
+    with pytest.raises(UserError, match="reading the DynamoDB table"):
+        ItemReader(None, None, "s3://lake-bucket/lake/").read(contract, "shop-people")
+    ((target, item),) = stored
+    assert target == f"s3://lake-bucket/exports/_resync/{contract.table}"
+    assert SECRET not in repr(item)
+    assert (item["note"], item["raw"], PERSON["passwordHash"]) == ({"NULL": True}, {"B": b"1"}, {"S": SECRET})
