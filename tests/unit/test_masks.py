@@ -223,7 +223,11 @@ def test_a_change_of_masks_is_named_with_what_to_do() -> None:
     found = [(change.change, change.verdict) for change in evolution.changes([old], [new])]
     assert found == [("a hmac becomes null", evolution.FILL), ("b in clear becomes hmac", evolution.FILL)]
     (gone,) = evolution.changes([old], [parse_contract(PEOPLE, "x")])
-    assert (gone.change, gone.meaning) == ("a hmac becomes in clear", "rows that were written before keep their masks")
+    assert gone.change == "a hmac becomes in clear"
+    assert gone.meaning == (
+        "rows that were written before keep their masks; what meets the writer in clear while its contract masks it "
+        "becomes null"
+    )
     assert "headwater resync" in gone.action
 
 
