@@ -88,9 +88,9 @@ def read_by_connector(connection: psycopg.Connection, contracts: Sequence[Contra
     UserError."""
     asked = ", ".join(contract.table for contract in contracts)
     if where:
-        _refuse_hidden(contracts[0], where)
-        (table,) = (contract.source.table for contract in contracts)
-        asked = f"{administration.rows_where(connection, table, where):,} rows of {asked}"
+        (contract,) = contracts
+        _refuse_hidden(contract, where)
+        asked = f"{administration.rows_where(connection, contract.source.table, where):,} rows of {asked}"
     names = sorted({contract.source.table for contract in contracts})
     signal = administration.read_again(connection, names, where or None)
     say(f"Asked for {asked} by the signal {signal}: the source connector reads now")

@@ -75,7 +75,9 @@ def verify(
         if of_database(described, DYNAMODB):
             dynamodb = sources.dynamodb_client(dynamodb_endpoint, region)
             read[DYNAMODB] = DynamoDbSource(dynamodb, renamed, mask_key)
-            repairs[DYNAMODB] = partial(_load_again, ItemReader(dynamodb, s3_client(endpoint, region), lake), renamed)
+            if repair:
+                reader = ItemReader(dynamodb, s3_client(endpoint, region), lake)
+                repairs[DYNAMODB] = partial(_load_again, reader, renamed)
         if of_database(described, POSTGRESQL):
             connection = opened.enter_context(sources.connect(database_url, host, port, database, user))
             read[POSTGRESQL] = PostgresqlSource(connection, queries, mask_key)

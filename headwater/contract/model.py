@@ -161,6 +161,19 @@ def split_path(written: str | list[str]) -> tuple[str, ...]:
     return tuple(written.split(".") if isinstance(written, str) else written)
 
 
+def along(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
+    """Whether one of two paths leads to the other, or through it."""
+    shorter = min(len(path), len(other))
+    return same_path(path[:shorter], other[:shorter], database)
+
+
+def same_path(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
+    """Whether two paths are one. Debezium compares the names of columns without regard to capitals."""
+    if database == DYNAMODB:
+        return path == other
+    return [name.lower() for name in path] == [name.lower() for name in other]
+
+
 def masks_of(database: str, written: Mapping[str, str | None]) -> tuple[Mask, ...]:
     """Masks as contracts write them: by column for PostgreSQL, by path for DynamoDB. They are sorted by what they
     mask."""

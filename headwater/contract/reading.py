@@ -28,8 +28,10 @@ from headwater.contract.model import (
     Contract,
     Mask,
     Source,
+    along,
     from_json,
     masks_of,
+    same_path,
     split_path,
 )
 from headwater.contract.types import SourceType, Type, parse_type
@@ -170,7 +172,7 @@ def _check_exclude(contract: Contract, where: str) -> None:
         if contract.exclude.count(path) > 1:
             raise UserError(f"{where}: exclude: found {found!r} twice, expected it once")
         for column in contract.columns:
-            if _same(column.path[: len(path)], path, contract.source.database):
+            if same_path(column.path[: len(path)], path, contract.source.database):
                 raise UserError(
                     f"{where}: exclude: found {found!r}, which the column {column.name} holds, expected what no column "
                     "names: remove the column, or the entry"
@@ -185,10 +187,10 @@ def _check_masks(contract: Contract, where: str) -> None:
         found = ".".join(mask.path)
         if "" in mask.path:
             raise UserError(f"{where}: mask: found {found!r}, expected {ATTRIBUTE_PATH_EXPECTED.rpartition(',')[0]}")
-        if sum(_along(mask.path, other, database) for other in left_out) > 1:
+        if sum(along(mask.path, other, database) for other in left_out) > 1:
             raise UserError(f"{where}: mask: found {found!r}, which mask or exclude names twice, expected it once")
         for column in contract.columns:
-            if _same(column.path[: len(mask.path)], mask.path, database):
+            if same_path(column.path[: len(mask.path)], mask.path, database):
                 _check_masked(column, mask, contract, f"{where}: mask: {found}")
 
 
@@ -211,19 +213,6 @@ def _check_masked(column: Column, mask: Mask, contract: Contract, where: str) ->
             f"{where}: found hmac on {column.type.ddl()} from {source_type}, expected string from "
             f"{', '.join(texts)}: mask it as null"
         )
-
-
-def _along(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
-    """Whether one of two paths leads to the other, or through it."""
-    shorter = min(len(path), len(other))
-    return _same(path[:shorter], other[:shorter], database)
-
-
-def _same(path: tuple[str, ...], other: tuple[str, ...], database: str) -> bool:
-    """Whether two paths are one. Debezium compares the names of columns without regard to capitals."""
-    if database == DYNAMODB:
-        return path == other
-    return [name.lower() for name in path] == [name.lower() for name in other]
 
 
 def _check_identity(column: Column, kinds: tuple[str, ...], database: str, where: str) -> None:

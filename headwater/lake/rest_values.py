@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
-from headwater.contract.model import Column, Contract
+from headwater.contract.model import Column, Contract, along
 from headwater.lake.exact_values import dotted
 
 Names = tuple[str, ...]
@@ -86,13 +86,8 @@ class Filler:
 
 def _is_hidden(column: Column, contract: Contract) -> bool:
     """Whether a contract masks or excludes what a column takes, or a part of it."""
-    path = _comparable(column.path)
-    hidden = [_comparable(other) for other in (*(mask.path for mask in contract.masks), *contract.exclude)]
-    return any(path[: len(other)] == other or other[: len(path)] == path for other in hidden)
-
-
-def _comparable(path: Names) -> Names:
-    return tuple(name.lower() for name in path)
+    hidden = (*(mask.path for mask in contract.masks), *contract.exclude)
+    return any(along(column.path, path, contract.source.database) for path in hidden)
 
 
 def _holder(path: Names, entries: Collection[str]) -> Names | None:

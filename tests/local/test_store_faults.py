@@ -10,14 +10,12 @@ from functools import partial
 from http import HTTPStatus
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import psycopg
 import pytest
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.local import aws
 from headwater.local.aws import AwsApi
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
@@ -79,9 +77,6 @@ class FaultyApi(AwsApi):
     @property
     def s3_endpoint(self) -> str:
         return self.s3.endpoint
-
-    def client(self, service: str) -> Any:
-        return aws.client(service, super().s3_endpoint if service == "s3" else self.endpoint)
 
 
 def _load(folder: Path, owner: psycopg.Connection) -> None:
