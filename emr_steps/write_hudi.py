@@ -51,8 +51,8 @@ def main(argv: list[str]) -> int:
 
 
 def table_work(running: Job, contract: Contract, options: argparse.Namespace) -> CommitNext:
-    """What commits a table's changes, and does between them what operators ask for: quarantined records are replayed
-    (``headwater quarantine``), columns filled from ``_rest`` (``headwater fill``)."""
+    """What commits a table's changes, does between them what operators ask for (quarantined records are replayed,
+    ``headwater quarantine``, and columns filled from ``_rest``, ``headwater fill``), and keeps the table up."""
     writer = running.writer(contract)
     topic = f"{options.topic_prefix}.{contract.source.table}"
     landed = LandedChanges(writer, Landing(running.services.s3, options.landing, topic))
@@ -62,10 +62,12 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         FILL: Fill(writer, rest_form).work,
     }
     requested = RequestedWork(writer, requests, kinds)
+    upkeep = running.upkeep(writer)
 
     def commit_next() -> bool:
         worked = landed.commit_next()
-        return requested.commit_next() or worked
+        worked = requested.commit_next() or worked
+        return upkeep.do_next() or worked
 
     return commit_next
 

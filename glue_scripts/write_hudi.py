@@ -4,7 +4,8 @@ One job writes any number of tables, each with a streaming query, a lease and a 
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
 both hand the same columns to the same functions of ``headwater.lake``. What operators ask for is done in between: table
 exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``), columns filled
-from ``_rest`` (``headwater fill``). A table that fails rests and begins anew, while the others go on.
+from ``_rest`` (``headwater fill``). So is the tables' upkeep. A table that fails rests and begins anew, while the
+others go on.
 """
 
 from __future__ import annotations
@@ -39,14 +40,17 @@ from headwater.lake.replay_requests import REPLAY
 from headwater.lake.requested_work import MakeWork, RequestedWork
 from headwater.lake.requests import Requests
 from headwater.lake.streamed_changes import StreamedChanges
+from headwater.lake.upkeep import Upkeep
 
 
 class TableWork(NamedTuple):
-    """What the job does for one lake table: its changes, what is asked for, and the arguments that are bound to it."""
+    """What the job does for one lake table: its changes, what is asked for, its upkeep, and the arguments that are
+    bound to it."""
 
     table: str
     changes: StreamedChanges
     requested: RequestedWork
+    upkeep: Upkeep
     stream_arn: str
     checkpoint: str | None
 
@@ -136,6 +140,7 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
         contract.table,
         StreamedChanges(writer, source_table),
         RequestedWork(writer, requests, kinds),
+        running.upkeep(writer),
         options.stream_arn[contract.table],
         options.checkpoint.get(contract.table),
     )
@@ -169,6 +174,7 @@ def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse
         began = time.monotonic()
         worked = table.changes.commit_read(stream)
         worked = table.requested.commit_next() or worked
+        worked = table.upkeep.do_next() or worked
         if worked and not options.once:
             running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
         return worked
@@ -223,7 +229,8 @@ def follow(
                 query.check()
                 if not options.once:
                     running.stop.set()
-            return table.requested.commit_next()
+            worked = table.requested.commit_next()
+            return table.upkeep.do_next() or worked
 
         return commit_next
 

@@ -118,6 +118,11 @@ class Contract:
             ("_unfit", Type("array", element=Type("string"))),
         ]
 
+    @property
+    def place(self) -> tuple[str, ...]:
+        """The columns of the lake table that say where a row is: its partition and its record key."""
+        return (*self.partition_by, "_key")
+
     def to_json(self) -> str:
         """The contract as the JSON that ships to the cluster; ``from_json`` reads it back to an equal contract."""
         document: dict[str, Any] = {

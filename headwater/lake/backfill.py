@@ -68,6 +68,11 @@ class Backfill:
                 f"{export.uri}: exportTime: found {_iso(export.time)}, expected {_iso(since)} or later, when streaming "
                 "began: items deleted in between would come back. Export the table again."
             )
+        if floor_of_export(self._writer.progress.epoch, export.time) < self._writer.progress.purged:
+            raise UserError(
+                f"{export.uri}: exportTime: found {_iso(export.time)}, expected a later one: younger tombstones are "
+                "purged, so items deleted in between would come back. Export the table again."
+            )
         done = _files_done(self._writer, export)
         if done > len(export.files):
             raise UserError(
@@ -122,12 +127,13 @@ class ExportToLoad:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
         epoch, table = self._writer.progress.epoch, self._source_table
         export_id, time, mask_key = export.id, export.time, settings.mask_key
+        purged = self._writer.progress.purged
 
         def decode(part: Iterable[DataFile]) -> Iterator[tuple[Any, ...]]:
             import boto3
 
             decoder = DynamoDecoder(contract, epoch, table, mask_key)
-            return decode_items(iter(part), decoder, export_id, time, boto3.client("s3"))
+            return decode_items(iter(part), decoder, export_id, time, boto3.client("s3"), purged)
 
         rows = spread(spark, files, settings.parallelism).mapPartitions(decode)
         if completes:

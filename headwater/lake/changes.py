@@ -9,7 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
@@ -132,6 +132,17 @@ def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
 
 ROW_TAGS = (None, None, None)
 """What follows a row's own values in the columns of ``columns_tagged``."""
+
+
+def order_at(contract: Contract) -> int:
+    """The place of ``_order`` among the columns of a row."""
+    return [name for name, _ in contract.lake_columns()].index("_order")
+
+
+def tagged(row: tuple[Any, ...], order: str, purged: str, kept: Callable[[], str]) -> tuple[Any, ...]:
+    """A row with that order in the columns of ``columns_tagged``. Where it is older than ``purged``, a delete that came
+    after it may be forgotten; then it takes along what quarantine keeps of its record."""
+    return row + (ROW_TAGS if order >= purged else (None, None, kept()))
 
 
 def without_row(

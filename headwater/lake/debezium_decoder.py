@@ -9,12 +9,23 @@ import re
 from binascii import a2b_base64, b2a_base64
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 from headwater.contract.masks import is_masked
 from headwater.contract.model import DROP, KEEP, QUARANTINE, Column, Contract
 from headwater.contract.types import SourceType
-from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
+from headwater.lake.changes import (
+    ROW_TAGS,
+    BadRecord,
+    Decoded,
+    Identity,
+    epoch_digits,
+    order_at,
+    partition_defect,
+    tagged,
+    without_row,
+)
 from headwater.lake.exact_values import (
     DEFECTS,
     TOAST_PLACEHOLDER,
@@ -79,6 +90,7 @@ class PostgresDecoder:
 
     def __init__(self, contract: Contract, epoch: int = 1) -> None:
         self.width = len(contract.lake_columns())
+        self.order_at = order_at(contract)
         self._contract = contract
         self._epoch = epoch
         self._table = (contract.source.schema, contract.source.name)
@@ -552,9 +564,15 @@ def _in_both(first: dict[str, Any], second: dict[str, Any]) -> dict[str, Any]:
     return common | {path: value for path, value in second.items() if within(path, first)}
 
 
-def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> Iterator[tuple[Any, ...]]:
+def decode_lines(
+    lines: Iterator[tuple[str, str]], decoder: PostgresDecoder, purged: str = ""
+) -> Iterator[tuple[Any, ...]]:
     """Landed lines to rows of ``columns_tagged``. ``lines`` are pairs of ``topic/partition`` and a line's JSON; a bad
-    record is kept as the line's JSON with that pair's first as ``source``."""
+    record, and one of a row older than ``purged``, is kept as the line's JSON with that pair's first as ``source``."""
+
+    def kept(where: str, line: str) -> str:
+        return json.dumps({**json.loads(decoder.kept(line)), "source": where})
+
     for where, line in lines:
         try:
             record = json.loads(line)
@@ -568,22 +586,21 @@ def decode_lines(lines: Iterator[tuple[str, str]], decoder: PostgresDecoder) -> 
         except BadRecord as bad:
             for row in bad.buried:
                 yield row + ROW_TAGS
-            kept = {**json.loads(decoder.kept(line)), "source": where}
-            yield without_row(decoder.width, bad.floor, str(bad), json.dumps(kept))
+            yield without_row(decoder.width, bad.floor, str(bad), kept(where, line))
             continue
         for row in decoded.rows:
-            yield row + ROW_TAGS
+            yield tagged(row, row[decoder.order_at], purged, partial(kept, where, line))
         if decoded.floor is not None:
             yield without_row(decoder.width, decoded.floor)
 
 
-def kept_decoder(contract: Contract, epoch: int) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
+def kept_decoder(contract: Contract, epoch: int, purged: str = "") -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
     """What decodes a record that ``decode_lines`` kept, read in that epoch, in a quarantine object of that name."""
     decoder = PostgresDecoder(contract, epoch)
 
     def decode(record: Any, name: str) -> Iterator[tuple[Any, ...]]:
         # Releases before 0.2.0 did not keep the source with each record.
-        return decode_lines(iter([(record.get("source") or _source_of(name), json.dumps(record))]), decoder)
+        return decode_lines(iter([(record.get("source") or _source_of(name), json.dumps(record))]), decoder, purged)
 
     return decode
 

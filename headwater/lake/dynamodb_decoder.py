@@ -15,6 +15,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from json.encoder import encode_basestring
 from typing import Any
 
@@ -22,7 +23,17 @@ import msgspec
 from msgspec import Raw
 
 from headwater.contract.model import DROP, QUARANTINE, UNKNOWN_MONTH, Column, Contract
-from headwater.lake.changes import ROW_TAGS, BadRecord, Decoded, Identity, epoch_digits, partition_defect, without_row
+from headwater.lake.changes import (
+    ROW_TAGS,
+    BadRecord,
+    Decoded,
+    Identity,
+    epoch_digits,
+    order_at,
+    partition_defect,
+    tagged,
+    without_row,
+)
 from headwater.lake.dynamodb_values import (
     DEFECTS,
     NULL_TEXT,
@@ -62,6 +73,7 @@ class DynamoDecoder:
         self, contract: Contract, epoch: int = 1, table: str | None = None, mask_key: bytes | None = None
     ) -> None:
         self.width = len(contract.lake_columns())
+        self.order_at = order_at(contract)
         self._table = contract.source.table if table is None else table
         self._epoch = epoch_digits(epoch)
         self._refuses = contract.on_unfit == QUARANTINE
@@ -432,29 +444,29 @@ class _Attributes:
 
 
 def decode_records(
-    records: Iterator[tuple[str | bytes | None, str | None, str]], decoder: DynamoDecoder
+    records: Iterator[tuple[str | bytes | None, str | None, str]], decoder: DynamoDecoder, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
     """Kinesis records, each its data, its sequence number or None, and its position, to rows of ``columns_tagged``. A
-    bad record is kept as JSON: ``data`` (null where there was none), or ``data_base64`` where it is not UTF-8,
-    ``sequence`` and ``position``."""
+    bad record, and one of a row older than ``purged``, is kept as JSON: ``data`` (null where there was none), or
+    ``data_base64`` where it is not UTF-8, ``sequence`` and ``position``."""
+
+    def kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
+        return json.dumps({"sequence": sequence, "position": position, **_text("data", decoder.kept(data))})
+
     for data, sequence, position in records:
         try:
             decoded = decoder.decode(data, sequence, position)
         except BadRecord as bad:
             for row in bad.buried:
                 yield row + ROW_TAGS
-            yield without_row(decoder.width, reason=str(bad), raw=_kept(decoder.kept(data), sequence, position))
+            yield without_row(decoder.width, reason=str(bad), raw=kept(data, sequence, position))
             continue
         for row in decoded.rows:
-            yield row + ROW_TAGS
-
-
-def _kept(data: str | bytes | None, sequence: str | None, position: str) -> str:
-    return json.dumps({"sequence": sequence, "position": position, **_text("data", data)})
+            yield tagged(row, row[decoder.order_at], purged, partial(kept, data, sequence, position))
 
 
 def kept_decoder(
-    contract: Contract, table: str, mask_key: bytes | None, epoch: int
+    contract: Contract, table: str, mask_key: bytes | None, epoch: int, purged: str = ""
 ) -> Callable[[Any, str], Iterator[tuple[Any, ...]]]:
     """What decodes a record that ``decode_records`` kept, or an item of an export that ``dynamodb_export`` did, read in
     that epoch. ``table`` is the DynamoDB table's name, ``mask_key`` the key of masks."""
@@ -462,25 +474,30 @@ def kept_decoder(
 
     def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
         if "exported_at" in record:
-            return decode_item(_content(record, "item"), record["exported_at"], record["position"], decoder)
-        return decode_records(iter([(_content(record, "data"), record["sequence"], record["position"])]), decoder)
+            return decode_item(_content(record, "item"), record["exported_at"], record["position"], decoder, purged)
+        data = _content(record, "data")
+        return decode_records(iter([(data, record["sequence"], record["position"])]), decoder, purged)
 
     return decode
 
 
 def decode_item(
-    line: str | bytes | None, time: int, position: str, decoder: DynamoDecoder
+    line: str | bytes | None, time: int, position: str, decoder: DynamoDecoder, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """A line of an export, as the state at ``time``, the export's, to rows of ``columns_tagged``. A bad one is kept as
-    JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays it."""
+    """A line of an export, as the state at ``time``, the export's, to rows of ``columns_tagged``. A bad one, and one
+    older than ``purged``, is kept as JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays it."""
+
+    def kept() -> str:
+        document: dict[str, Any] = {"exported_at": time, "position": position, **_text("item", decoder.kept(line))}
+        return json.dumps(document, ensure_ascii=False)
+
     try:
         decoded = decoder.item(line or b"", time, position)
     except BadRecord as bad:
-        document: dict[str, Any] = {"exported_at": time, "position": position, **_text("item", decoder.kept(line))}
-        yield without_row(decoder.width, reason=str(bad), raw=json.dumps(document, ensure_ascii=False))
+        yield without_row(decoder.width, reason=str(bad), raw=kept())
         return
     for row in decoded.rows:
-        yield row + ROW_TAGS
+        yield tagged(row, row[decoder.order_at], purged, kept)
 
 
 def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:

@@ -125,7 +125,7 @@ def defect(file: DataFile, s3: Any) -> str | None:
 
 
 def decode_items(
-    files: Iterator[DataFile], decoder: DynamoDecoder, export_id: str, time: int, s3: Any
+    files: Iterator[DataFile], decoder: DynamoDecoder, export_id: str, time: int, s3: Any, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
     """The items of data files to rows of ``columns_tagged``, as the state at ``time``, the export's. ``_position`` is
     ``export/file/line``, lines from 0."""
@@ -133,7 +133,7 @@ def decode_items(
         with _download(file, s3) as body:
             for number, line in enumerate(_lines(body)):
                 position = f"{export_id}/{file.name}/{number}"
-                yield from decode_item(line, time, position, decoder)
+                yield from decode_item(line, time, position, decoder, purged)
 
 
 def _lines(body: IO[bytes]) -> Iterator[bytes]:

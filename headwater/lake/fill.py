@@ -20,6 +20,7 @@ from headwater.lake.changes import columns_tagged
 from headwater.lake.exact_values import DEFECTS
 from headwater.lake.requests import DONE, RUNNING, Status
 from headwater.lake.rest_values import Filler, RestForm, RowRest
+from headwater.lake.table import is_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +57,7 @@ class TableToFill:
 
     def commit_next(self) -> None:
         """Fill the next partition."""
-        rows = self._live_rows().where(_is_in(self._partitions[0]))
+        rows = self._live_rows().where(is_in(self._partitions[0]))
         self._rows += self._writer.rewrite(filled(rows, self._writer.contract, self._form))
         self._partitions = self._partitions[1:]
 
@@ -111,11 +112,3 @@ def _is_absent(contract: Contract, name: str) -> SparkColumn:
     is_null = F.col(name).isNull()
     is_month = contract.column(name).transform == "month"
     return is_null | (F.col(name) == UNKNOWN_MONTH) if is_month else is_null
-
-
-def _is_in(partition: Mapping[str, Any]) -> SparkColumn:
-    """Whether a row is in that partition, as Hudi can tell before it reads the files."""
-    condition = F.lit(True)
-    for name, value in partition.items():
-        condition &= F.col(name).isNull() if value is None else F.col(name) == F.lit(value)
-    return condition

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import json
 import math
 import os
@@ -28,8 +29,10 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.lease import LeaseLost, Leases
+from headwater.lake.purge import Purge
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import HudiTable
+from headwater.lake.upkeep import Chore, Upkeep, a_tenth_of
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 
 CommitNext = Callable[[], bool]
@@ -84,6 +87,15 @@ class Job:
         lease = self.leases.take(contract.table)
         table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)
         return TableWriter(table, lease, self.services, self.settings)
+
+    def upkeep(self, writer: TableWriter, *chores: Chore) -> Upkeep:
+        """What is done to a writer's table from time to time: these chores, and those that every job has."""
+        days = self.options.tombstone_days
+        if days is not None:
+            keep = dt.timedelta(days=days)
+            purge = Purge(writer, keep)
+            chores = (*chores, Chore("tombstones", a_tenth_of(keep), purge.do_next, commits=True))
+        return Upkeep(writer.contract.table, self.services.report, chores)
 
     def run(
         self,

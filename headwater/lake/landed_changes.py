@@ -37,10 +37,10 @@ class LandedChanges:
 
     def _decode(self, objects: list[LandingObject]) -> DataFrame:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
-        epoch = self._writer.progress.epoch
+        epoch, purged = self._writer.progress.epoch, self._writer.progress.purged
 
         def decode(part: Iterable[LandingObject]) -> Iterator[tuple[Any, ...]]:
-            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch))
+            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch), purged)
 
         rows = spread(spark, objects, settings.parallelism).mapPartitions(decode)
         return decoded_frame(spark, contract, rows)

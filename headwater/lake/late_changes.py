@@ -1,12 +1,13 @@
 """Which change of a key counts, however late it arrives: the latest by ``_order``, and none from below the floor.
 
-Within a batch these two functions decide. Across batches Hudi compares ``_order`` in the same way, because ``table``
-makes it the ordering field. So a late delete removes nothing newer, and a late update revives nothing.
+Within a batch these functions decide. Across batches Hudi compares ``_order`` in the same way, because ``table``
+makes it the ordering field. So a late delete removes nothing newer, and a late update revives nothing; where the
+tombstone that would tell is purged, the update is bad.
 """
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headwater.contract.model import Contract
@@ -33,6 +34,33 @@ def latest(rows: DataFrame, contract: Contract) -> DataFrame:
     """The latest change of each partition and key, by one aggregate. A row wins over the tombstone of a floor that was
     taken with it: the floor's order is just below the row's."""
     names = [name for name, _ in contract.lake_columns()]
-    keys = [*contract.partition_by, "_key"]
-    grouped = rows.groupBy(*keys).agg(F.max_by(F.struct(*names), F.col("_order")).alias("latest"))
+    grouped = rows.groupBy(*contract.place).agg(F.max_by(F.struct(*names), F.col("_order")).alias("latest"))
     return grouped.select("latest.*")
+
+
+def is_late(purged: str, floor: str) -> Column:
+    """Whether a tagged row lives although a delete that came after it may be purged."""
+    order = F.col("_order")
+    return order.isNotNull() & (order < purged) & (order >= floor) & ~F.col("_deleted")
+
+
+def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, purged: str, floor: str) -> DataFrame:
+    """A batch in the columns of ``columns_tagged``, in which each late row is bad, unless ``table`` or a later change
+    in the batch tells what has become of its place."""
+    late = F.coalesce(is_late(purged, floor), F.lit(False))
+    here = Window.partitionBy(*contract.place)
+    marked = batch.withColumn("_late", late & F.max_by(late, F.col("_order")).over(here))
+    there = table.select([F.col(name).alias(f"_there{name}") for name in contract.place])
+    same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in contract.place]
+    questioned = marked.where("_late").join(there, same, "left_anti").select(*batch.columns)
+    settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)
+    reason = F.concat(
+        F.lit("_order: found "),
+        F.col("_order"),
+        F.lit(
+            f", expected {purged} or later: older tombstones are purged, so the row may have been deleted since. Read "
+            "it again (headwater resync), and drop this record (headwater quarantine drop)."
+        ),
+    )
+    bad = questioned.withColumn("_reason", reason).withColumn("_order", F.lit(None).cast("string"))
+    return marked.where("NOT _late").select(*batch.columns).unionByName(settled).unionByName(bad)

@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
     from headwater.lake.writer import TableWriter
 
-DecodeKept = Callable[[int], Callable[[Any, str], Iterator[tuple[Any, ...]]]]
-"""For an epoch, what decodes a quarantined record, of the object with that name, to rows of ``columns_tagged``."""
+DecodeKept = Callable[[int, str], Callable[[Any, str], Iterator[tuple[Any, ...]]]]
+"""For an epoch and the latest order that is purged, what decodes a quarantined record, of the object with that name,
+to rows of ``columns_tagged``."""
 
 _BYTES_PER_COMMIT = 8 * 1024 * 1024
 """Compressed: the driver holds the records of a commit."""
@@ -143,14 +144,14 @@ class RecordsToReplay:
         return entry.epoch
 
     def _frame(self, parts: list[_Part]) -> DataFrame:
-        contract, decoder_of = self._writer.contract, self._decode
+        contract, decoder_of, purged = self._writer.contract, self._decode, self._writer.progress.purged
         width = len(contract.lake_columns())
 
         def decode(part: Iterable[_Part]) -> Iterator[tuple[Any, ...]]:
             decoders: dict[int, Any] = {}
             for name, line, epoch, text in part:
                 if epoch not in decoders:
-                    decoders[epoch] = decoder_of(epoch)
+                    decoders[epoch] = decoder_of(epoch, purged)
                 tag = json.dumps([name, line])
                 try:
                     rows = list(decoders[epoch](json.loads(text), name))
@@ -158,8 +159,8 @@ class RecordsToReplay:
                     yield without_row(width, reason=f"not a record of this source: {error!r}", raw=tag)
                     continue
                 for row in rows:
-                    # The last two are the reason and what is kept.
-                    yield row if row[-2] is None else (*row[:-1], tag)
+                    # The last one is what is kept of the record.
+                    yield row if row[-1] is None else (*row[:-1], tag)
 
         rows = spread(self._writer.spark, parts, self._writer.settings.parallelism).mapPartitions(decode)
         return decoded_frame(self._writer.spark, contract, rows)

@@ -56,11 +56,11 @@ class StreamedChanges:
 
     def _commit(self, records: RDD[Any], name: str, advance: Advance) -> None:
         contract, epoch, table = self._writer.contract, self._writer.progress.epoch, self._source_table
-        mask_key = self._writer.settings.mask_key
+        mask_key, purged = self._writer.settings.mask_key, self._writer.progress.purged
 
         def decode(part: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
             plain = ((bytes(data) if isinstance(data, bytearray) else data, *where) for data, *where in part)
-            return decode_records(plain, DynamoDecoder(contract, epoch, table, mask_key))
+            return decode_records(plain, DynamoDecoder(contract, epoch, table, mask_key), purged)
 
         batch = decoded_frame(self._writer.spark, contract, records.mapPartitions(decode))
         self._writer.commit(batch, name, advance)

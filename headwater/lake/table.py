@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
@@ -177,6 +178,24 @@ class HudiTable:
         rows = rows.select([column.alias(name) for name, column in self._columns])
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "upsert"})
 
+    def tombstones(self, before: dt.datetime) -> DataFrame:
+        """Place (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
+        jvm: Any = self.spark.sparkContext._jvm
+        moment = jvm.java.util.Date(int(before.timestamp() * 1000))
+        instant = jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator.formatDate(moment)
+        rows = self.spark.read.format("hudi").load(self.uri).where(F.col("_deleted"))
+        return rows.where(F.col("_hoodie_commit_time") < instant).select(*self.contract.place, "_order")
+
+    def delete(self, rows: DataFrame, progress: Progress) -> Commit:
+        """Remove the rows that are at these places, whatever their order, and commit the progress, as one atomic
+        step."""
+        jvm: Any = self.spark.sparkContext._jvm
+        resolver = jvm.org.apache.hudi.common.table.TableSchemaResolver(self._meta_client())
+        # Hudi knows no schema for it where the last commit was a table's first.
+        schema = resolver.getTableAvroSchema(False).toString()
+        options = {"hoodie.datasource.write.operation": "delete", "hoodie.write.schema": schema}
+        return self._commit(rows, progress, options)
+
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
@@ -260,6 +279,14 @@ class HudiTable:
         for entry in files.listStatus(folder):
             files.delete(entry.getPath(), True)
         files.delete(folder, True)
+
+
+def is_in(partition: Mapping[str, Any]) -> Column:
+    """Whether a row is in that partition, as Hudi can tell before it reads the files."""
+    condition = F.lit(True)
+    for name, value in partition.items():
+        condition &= F.col(name).isNull() if value is None else F.col(name) == F.lit(value)
+    return condition
 
 
 def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:

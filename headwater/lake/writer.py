@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -18,12 +20,12 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
 from headwater.lake.catalog import Catalog
 from headwater.lake.changes import order_version
-from headwater.lake.late_changes import buried, latest
+from headwater.lake.late_changes import buried, is_late, latest, without_forgotten
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
 from headwater.lake.progress import Progress
 from headwater.lake.quarantine import BadEntry, Quarantine, TooManyBadRecords
-from headwater.lake.table import Commit, HudiTable
+from headwater.lake.table import Commit, HudiTable, is_in
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
@@ -179,27 +181,68 @@ class TableWriter:
 
     def rewrite(self, batch: DataFrame) -> int:
         """Commit rows of the table in another form, and return their number; the progress stays as it is."""
-        return int(self._persisted(batch, lambda batch, counted: None, lambda last: last, timed=False)["rows"])
+        counted = self._persisted(batch, lambda batch, counted: None, lambda last: last, timed=False, arrived=False)
+        return int(counted["rows"])
 
-    def _persisted(self, batch: DataFrame, review: _Review, advance: Advance, *, timed: bool = True) -> Row:
-        """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
-        fresh the table is."""
+    def tombstones(self, before: dt.datetime) -> DataFrame:
+        """The tombstones that were committed before that moment, as ``HudiTable.tombstones`` gives them."""
+        return self._table.tombstones(before)
+
+    def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
+        """Remove a partition's tombstones that were committed before that moment, and keep the latest order among them
+        in the progress, which stays as it is otherwise."""
         with self._committing:
             started = time.time()
-            batch = batch.persist(StorageLevel.MEMORY_AND_DISK)
+            # Read when nobody else commits: the place of a tombstone may have a row again.
+            places = self._table.tombstones(before).where(is_in(partition)).persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                counted = self._counted(batch)
-                review(batch, counted)
-                commit = self._commit(batch, counted, advance)
-                if commit is not None:
-                    self._done(commit, counted, started, counted["oldest"] if timed else None)
-                return counted
+                (found,) = places.agg(F.count("*").alias("rows"), F.max("_order").alias("latest")).collect()
+                if not found["rows"]:
+                    return
+                progress = replace(self.progress, purged=max(self.progress.purged, found["latest"]))
+                self._lease.check()
+                commit = self._table.delete(places, progress)
+                self._progress = progress
+                self._done(commit, started, found["rows"])
             finally:
-                batch.unpersist()
+                places.unpersist()
+
+    def _persisted(
+        self, batch: DataFrame, review: _Review, advance: Advance, *, timed: bool = True, arrived: bool = True
+    ) -> Row:
+        """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
+        fresh the table is; ``arrived`` where its rows come from elsewhere than from the table."""
+        with self._committing, ExitStack() as held:
+            started = time.time()
+
+            def hold(batch: DataFrame) -> Row:
+                held.callback(batch.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
+                return self._counted(batch)
+
+            counted = hold(batch)
+            if arrived and counted["late"]:
+                batch = self._without_forgotten(batch, counted)
+                counted = hold(batch)
+            review(batch, counted)
+            commit = self._commit(batch, counted, advance)
+            if commit is not None:
+                oldest = counted["oldest"] if timed else None
+                self._done(commit, started, counted["rows"], counted["unfit_values"] or 0, oldest)
+            return counted
+
+    def _without_forgotten(self, batch: DataFrame, counted: Row) -> DataFrame:
+        """The batch without the late rows of which nothing is known any more: they are bad."""
+        if counted["late"] > counted["late_kept"]:
+            raise RuntimeError(
+                f"{self.contract.table}: tombstones were purged while a batch was on its way: it is read again"
+            )
+        purged, floor = self.progress.purged, self.progress.floor
+        return without_forgotten(batch, self._table.read(), self.contract, purged, floor)
 
     def _counted(self, batch: DataFrame) -> Row:
         is_row, is_bad = F.expr(_IS_ROW), F.expr(_IS_BAD)
         is_live = is_row & ~F.col("_deleted")
+        late = is_late(self.progress.purged, self.progress.floor)
         (counted,) = batch.agg(
             F.count(F.when(is_row, 1)).alias("rows"),
             F.count(F.when(is_live, 1)).alias("live_rows"),
@@ -210,6 +253,8 @@ class TableWriter:
             F.sum(F.when(F.col("_unfit").isNotNull(), F.size("_unfit"))).alias("unfit_values"),
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
+            F.count(F.when(late, 1)).alias("late"),
+            F.count(F.when(late, F.col("_raw"))).alias("late_kept"),
         ).collect()
         return counted
 
@@ -261,7 +306,7 @@ class TableWriter:
             raise quarantine.refusal(table, *share, sample=stored)
         self.services.report({"event": "quarantine", "table": table, "records": count, "object": stored})
 
-    def _done(self, commit: Commit, counted: Row, started: float, oldest: float | None) -> None:
+    def _done(self, commit: Commit, started: float, changes: int, unfit: int = 0, oldest: float | None = None) -> None:
         completed = time.time()
         registered = self.services.catalog.register(self.contract.table, commit.partitions)
         self.services.report(
@@ -271,8 +316,8 @@ class TableWriter:
                 "instant": commit.instant,
                 "completed_at": completed,
                 "oldest_source_at": oldest,
-                "changes": counted["rows"],
-                "unfit": counted["unfit_values"] or 0,
+                "changes": changes,
+                "unfit": unfit,
                 "cursor": commit.progress.cursor,
                 "partitions": registered,
                 "seconds": round(completed - started, 3),

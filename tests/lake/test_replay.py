@@ -38,15 +38,17 @@ class Killed(BaseException):
     """The process is killed."""
 
 
-def relational(pipeline: Pipeline) -> Callable[[], bool]:
+def relational(pipeline: Pipeline, tombstone_days: float | None = None) -> Callable[[], bool]:
     """What a new EMR step does for the table."""
     script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
-    options = argparse.Namespace(lake=pipeline.lake, landing=pipeline.landing, topic_prefix="headwater")
+    options = argparse.Namespace(
+        lake=pipeline.lake, landing=pipeline.landing, topic_prefix="headwater", tombstone_days=tombstone_days
+    )
     commit_next: Callable[[], bool] = script["table_work"](pipeline.job(options), pipeline.contract, options)
     return commit_next
 
 
-def key_value(accounts: Accounts, epoch: int = 1) -> Any:
+def key_value(accounts: Accounts, epoch: int = 1, tombstone_days: float | None = None) -> Any:
     """What a new Glue job does for the table."""
     script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
     options = argparse.Namespace(
@@ -55,6 +57,7 @@ def key_value(accounts: Accounts, epoch: int = 1) -> Any:
         source_table={"accounts": SOURCE},
         stream_arn={"accounts": "arn"},
         checkpoint={},
+        tombstone_days=tombstone_days,
     )
     return script["_table_work"](accounts.job(options, epoch), accounts.contract, options)
 

@@ -1,0 +1,93 @@
+"""Purging tombstones by what the shipped scripts do for a table, over real Spark, Hudi and an S3 API."""
+
+from __future__ import annotations
+
+import datetime as dt
+import uuid
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+from headwater.lake.purge import Purge
+from headwater.lake.requests import DONE, REFUSED, Status
+from headwater.lake.writer import TableWriter
+from headwater.local.aws import AwsApi
+from tests.lake.accounts import Accounts, change, item
+from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.readers import assert_same_to_every_reader
+from tests.lake.test_replay import START, Aside, Killed, drain, key_value, killed, relational
+
+SECOND = 10**6
+
+
+def test_a_purged_row_is_not_brought_back_by_what_arrives_late(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = event("c", 10, after=account(1))
+    moved = event("u", 20, account(2), account(2, month="2024-02"))
+    pipeline.land(first, event("c", 11, after=account(2)), event("c", 12, after=account(3)))
+    pipeline.land(moved, event("d", 21, before=account(1)), event("c", 22, after=account(4)))
+    drain(relational(pipeline, tombstone_days=1))
+    assert [row["id"] for row in pipeline.stored() if row["_deleted"]] == [1, 2]
+    with monkeypatch.context() as patch:
+        patch.setattr(TableWriter, "_done", killed)
+        with pytest.raises(Killed):
+            drain(relational(pipeline, tombstone_days=0))
+    kept = [account(2, month="2024-02"), account(3), account(4)]
+    assert [row["id"] for row in pipeline.stored()] == [2, 3, 4]
+    commit = pipeline.table().last_commit()
+    assert commit is not None
+    assert commit.progress.cursor == {"headwater.shop.accounts/0": 6}
+
+    pipeline.land(first, event("c", 11, after=account(2)), event("c", 12, after=account(3)))
+    drain(relational(pipeline))
+    assert pipeline.alive() == kept
+    aside = Aside(pipeline.s3, pipeline.lake)
+    assert [reason[:13] for reason in aside.reasons()] == ["_order: found"] * 2
+    request = aside.ask()
+    drain(relational(pipeline))
+    assert aside.status(request) == Status("", DONE, parts=1, parts_done=1, records=2, kept=2)
+    # What the batch itself tells of a place needs no tombstone, and what is new is taken.
+    pipeline.land(moved, event("c", 11, after=account(2)), first, event("c", 30, after=account(1, "New")))
+    drain(relational(pipeline))
+    assert pipeline.alive() == [account(1, "New"), *kept]
+    assert len(aside.reasons()) == 2
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_a_row_that_is_back_stays_when_the_tombstone_of_before_is_purged(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
+    pipeline.land(event("d", 20, before=account(1)), event("d", 21, before=account(2, month="2024-02")))
+    pipeline.drain()
+    changes = pipeline.writer()
+    purge = Purge(changes._writer, dt.timedelta(0))
+    assert purge.do_next()
+    pipeline.land(event("c", 30, after=account(1)), event("c", 31, after=account(2, month="2024-02")))
+    assert changes.commit_next()
+    assert not purge.do_next()
+    assert pipeline.alive() == [account(1), account(2, month="2024-02")]
+
+
+def test_a_purged_item_is_not_brought_back_by_a_late_record_or_an_older_export(
+    spark: SparkSession, endpoint: str, aws_api: AwsApi
+) -> None:
+    accounts = Accounts(spark, aws_api, f"p-{uuid.uuid4().hex[:8]}")
+    early = change(START, None, item("a"))
+    accounts.stream(early, change(START, None, item("b")), since=START)
+    accounts.stream(change(START + 2 * SECOND, item("a"), None))
+    job = key_value(accounts, tombstone_days=0)
+    drain(job.upkeep.do_next)
+    assert [row["id"] for row in accounts.stored()] == ["b"]
+
+    accounts.start()
+    accounts.commit_frame([(early, f"{0:056d}"), (change(START + 3 * SECOND, None, item("c")), f"{9:056d}")], 7)
+    assert [row["id"] for row in accounts.stored()] == ["b", "c"]
+    (reason,) = Aside(accounts.s3, accounts.lake).reasons()
+    assert reason.startswith("_order: found")
+    older = accounts.load(accounts.export(START + SECOND, [item("a"), item("b")]))
+    assert older.state == REFUSED
+    assert "tombstones" in older.reason
+    newer = accounts.load(accounts.export(START + 60 * SECOND, [item("b"), item("c")]))
+    assert newer.state == DONE
+    assert [row["id"] for row in accounts.stored()] == ["b", "c"]
