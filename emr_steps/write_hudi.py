@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import datetime as dt
 import sys
 from functools import partial
 
@@ -22,6 +23,7 @@ from headwater.lake.replay import Replay
 from headwater.lake.replay_requests import REPLAY
 from headwater.lake.requested_work import MakeWork, RequestedWork
 from headwater.lake.requests import Requests
+from headwater.lake.upkeep import Chore, a_tenth_of
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -35,6 +37,9 @@ def arguments(argv: list[str]) -> argparse.Namespace:
         type=float,
         default=FIRST_PAUSE_SECONDS,
         help="longest pause when nothing has landed; it grows from half a second",
+    )
+    parser.add_argument(
+        "--landing-days", type=float, help="how long landing objects stay that have been read; default for good"
     )
     return parser.parse_args(argv)
 
@@ -62,7 +67,7 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         FILL: Fill(writer, rest_form).work,
     }
     requested = RequestedWork(writer, requests, kinds)
-    upkeep = running.upkeep(writer)
+    upkeep = running.upkeep(writer, *expiry(landed, options.landing_days))
 
     def commit_next() -> bool:
         worked = landed.commit_next()
@@ -70,6 +75,19 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         return upkeep.do_next() or worked
 
     return commit_next
+
+
+def expiry(landed: LandedChanges, days: float | None) -> list[Chore]:
+    """The chore of deleting the landing objects that have been read and are so many days old; none where they stay."""
+    if days is None:
+        return []
+    age = dt.timedelta(days=days)
+
+    def do_next() -> bool:
+        landed.expire(dt.datetime.now(dt.UTC) - age)
+        return False
+
+    return [Chore("landing objects", a_tenth_of(age), do_next)]
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ class EmrStack(HeadwaterStack):
         grant_pass_role(self._service_role, self.node_role, "ec2.amazonaws.com")
         profile = iam.InstanceProfile(self, "NodeProfile", role=self.node_role)
         self._key.grant(self.node_role, *_USE_KEY)
-        lake.grant_read_landing(self.node_role)
+        lake.grant_consume_landing(self.node_role)
         lake.grant_write_tables(self.node_role, written)
         lake.grant_read_tables(self.node_role)
         lake.grant_read_catalog(self.node_role)

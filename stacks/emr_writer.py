@@ -74,6 +74,7 @@ class EmrWriterStack(HeadwaterStack):
         submit += ["--database", self._lake.database]
         submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
         submit += ["--max-bad-share", str(lake.max_quarantined_share), "--max-unfit-share", str(lake.max_unfit_share)]
+        submit += ["--landing-days", str(lake.landing_days), "--tombstone-days", str(lake.tombstone_days)]
         return submit, [script, package, hudi, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:

@@ -47,7 +47,7 @@ class LakeStack(HeadwaterStack):
         )
         self.key = self.encryption_key("Landed changes, lake tables and query results")
         self.logs = self._log_bucket()
-        # Landing objects never expire: the sink takes its position from them.
+        # No lifecycle rule: the writer deletes what it has read, and leaves the objects that the sink goes on from.
         self.landing = self._bucket("Landing")
         self.lake = self._bucket("Lake")
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
@@ -118,9 +118,9 @@ class LakeStack(HeadwaterStack):
         """Let a sink write landing objects, and read them to find its position."""
         self._grant_objects(grantee, self.landing, ("GetObject", "PutObject"), f"{LANDING_PREFIX}/*")
 
-    def grant_read_landing(self, grantee: iam.IGrantable) -> None:
-        """Let a writer read what landed."""
-        self._grant_objects(grantee, self.landing, _READ, f"{LANDING_PREFIX}/*")
+    def grant_consume_landing(self, grantee: iam.IGrantable) -> None:
+        """Let a writer read what landed, and delete it when it was read long ago."""
+        self._grant_objects(grantee, self.landing, ("DeleteObject", "GetObject"), f"{LANDING_PREFIX}/*")
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
         """Let a writer write these tables, with their leases and quarantines, register their partitions, and read and

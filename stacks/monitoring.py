@@ -29,7 +29,7 @@ from headwater.definitions.connectors import (
 )
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
-from headwater.lake.announcements import FAILING, RECOVERED, event_source
+from headwater.lake.announcements import FAILING, INCOMPLETE, RECOVERED, event_source
 from stacks.base import HeadwaterStack
 from stacks.connect import ConnectStack
 from stacks.database import DatabaseStack
@@ -88,7 +88,7 @@ class MonitoringStack(HeadwaterStack):
         self._graphs: list[cloudwatch.IWidget] = []
         self.topic = self._topic()
         self._watch_tables(watched.lake, watched.contracts)
-        self._tell_of_failing_tables(watched.lake.database)
+        self._tell_of_tables(watched.lake.database)
         self._watch_relational(watched)
         self._watch_key_value(watched.key_value)
         self._watch_failures(watched.emr, watched.emr_writer.step_name, watched.glue_job)
@@ -166,9 +166,9 @@ class MonitoringStack(HeadwaterStack):
         ):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
 
-    def _tell_of_failing_tables(self, database: str) -> None:
-        """Notify when a writer says that a table fails, and when it works again. The alarm writer-TABLE rings ten
-        minutes later, too, but it does not know the reason."""
+    def _tell_of_tables(self, database: str) -> None:
+        """Notify when a writer says that a table fails, that it works again, and that it lacks rows. The alarm
+        writer-TABLE rings ten minutes after a failure, too, but it does not know the reason."""
         table = events.EventField.from_path("$.detail.table")
         error, message, next_step = (
             events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")
@@ -177,6 +177,7 @@ class MonitoringStack(HeadwaterStack):
         for kind, text in (
             (FAILING, f"{name}: the table {table} is not written ({error}). {message} Next: {next_step}"),
             (RECOVERED, f"{name}: the table {table} is written again."),
+            (INCOMPLETE, f"{name}: the table {table} lacks rows. {message} Next: {next_step}"),
         ):
             events.Rule(
                 self,

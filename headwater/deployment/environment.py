@@ -100,10 +100,27 @@ class Network(_Part, frozen=True, kw_only=True):
 
 
 class Lake(_Part, frozen=True, kw_only=True):
-    """Queries of the lake, and what stops its writers."""
+    """Queries of the lake, how long what is replaced or read stays, and what stops the writers."""
 
     query_scan_limit_gib: Annotated[int, Meta(ge=1, description="The most that one Athena query may read, in GiB.")]
     query_result_days: Annotated[int, Meta(ge=1, description="How long Athena's results stay, in days.")]
+    landing_days: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How long landing objects stay that a table has read. The newest of each partition always "
+            "stays, as the sink goes on from it.",
+        ),
+    ]
+    tombstone_days: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How long the tombstone of a deleted row stays, so that an older change which arrives late "
+            "does not bring the row back: longer than stream.retention_hours and key_value.stream_retention_hours, "
+            "and landing_days at least.",
+        ),
+    ]
     max_quarantined_share: Annotated[
         float,
         Meta(

@@ -19,6 +19,7 @@ from headwater.yaml_files import convert, read_yaml, refusal
 
 # RFC 1918.
 _MINUTE = 60
+_DAY_HOURS = 24
 _PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
 
 
@@ -48,6 +49,7 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     yield from _data_rules(environment)
     yield from _network_rules(environment)
     yield from _database_rules(environment)
+    yield from _retention_rules(environment)
     yield from allow_lists.rules(environment)
     yield from node_memory.rules(environment)
     yield from _monitoring_rules(environment)
@@ -101,6 +103,21 @@ def _network_rules(environment: Environment) -> Iterator[Rule]:
 def _database_rules(environment: Environment) -> Iterator[Rule]:
     least, most = environment.database.capacity_min, environment.database.capacity_max
     yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
+
+
+def _retention_rules(environment: Environment) -> Iterator[Rule]:
+    lake = environment.lake
+    streams = {
+        "stream.retention_hours": environment.stream.retention_hours,
+        "key_value.stream_retention_hours": environment.key_value.stream_retention_hours,
+    }
+    # What a stream or the landing bucket still holds can arrive again.
+    for name, hours in streams.items():
+        holds = lake.tombstone_days * _DAY_HOURS > hours
+        yield Rule("lake.tombstone_days", holds, f"more than {name} ({hours} hours)")
+    yield Rule(
+        "lake.tombstone_days", lake.tombstone_days >= lake.landing_days, f"landing_days ({lake.landing_days}) or more"
+    )
 
 
 def _monitoring_rules(environment: Environment) -> Iterator[Rule]:

@@ -1,4 +1,4 @@
-"""Events in EventBridge by which people hear that a table is not written, and that it is again.
+"""Events in EventBridge by which people hear that a table is not written, that it is again, and that it lacks rows.
 
 Their names, which the rules of the monitoring stack use too, and the report that sends them.
 """
@@ -15,6 +15,7 @@ TRIES = 3
 
 FAILING = "Table Failing"
 RECOVERED = "Table Recovered"
+INCOMPLETE = "Table Incomplete"
 _DETAIL_CHARACTERS = 4000
 """How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
 
@@ -25,8 +26,9 @@ def event_source(database: str) -> str:
 
 
 class EventBridgeReport:
-    """Receives a writer's events, and hands on to EventBridge that a table fails, and that it works again. A failure
-    that may pass is told when it has come three times in a row. Several threads may report at the same time."""
+    """Receives a writer's events, and hands on to EventBridge that a table fails, that it works again, and that it
+    begins with changes before which there were others. A failure that may pass is told when it has come three times in
+    a row. Several threads may report at the same time."""
 
     def __init__(self, events: Any, database: str) -> None:
         self._events = events
@@ -35,7 +37,7 @@ class EventBridgeReport:
         self._told: set[str] = set()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take in one event; ``failed`` and ``recovered`` count."""
+        """Take in one event; ``failed``, ``recovered`` and ``begins late`` count."""
         kind = event["event"]
         if kind == "failed":
             passing = event["passes"] and event["attempt"] < TRIES and event["again_in_seconds"] is not None
@@ -50,6 +52,11 @@ class EventBridgeReport:
                     return
                 self._told.discard(event["table"])
             self._send(RECOVERED, event["table"], {})
+        elif kind == "begins late":
+            table, partition = event["table"], event["partition"]
+            message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
+            step = f"Read the source's rows again: headwater resync {table}. If that is under way, wait for it."
+            self._send(INCOMPLETE, table, {"message": message, "next_step": step})
 
     def _send(self, kind: str, table: str, event: dict[str, Any]) -> None:
         detail: dict[str, Any] = {"table": table}

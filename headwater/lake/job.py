@@ -62,6 +62,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--max-unfit-share", type=float, default=1.0, help="largest share of rows in a batch with unfit values, 0 to 1"
     )
+    arguments.add_argument(
+        "--tombstone-days", type=float, help="how long tombstones stay that are committed; default for good"
+    )
     arguments.add_argument("--lease-seconds", type=float, default=30.0, help="how long a dead writer's lease lasts")
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
     return arguments

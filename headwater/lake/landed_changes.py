@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import datetime as dt
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,15 +17,15 @@ from headwater.lake.writer import TableWriter
 
 
 class LandedChanges:
-    """Hands a topic's landing objects to the writer of its table, in the order of offsets."""
+    """Hands a topic's landing objects to ``writer``, that of its table, in the order of offsets."""
 
     def __init__(self, writer: TableWriter, landing: Landing) -> None:
-        self._writer = writer
+        self.writer = writer
         self._landing = landing
 
     def commit_next(self) -> bool:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
-        objects = self._landing.after(self._writer.progress.cursor, self._writer.settings.batch_bytes)
+        objects = self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
             return False
 
@@ -32,12 +33,33 @@ class LandedChanges:
             return replace(last, cursor=cursor_after(last.cursor, objects))
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
-        self._writer.commit(self._decode(objects), name, advance)
+        known = self.writer.progress.cursor
+        self.writer.commit(self._decode(objects), name, advance)
+        self._report_beginnings(objects, known)
         return True
 
+    def expire(self, before: dt.datetime) -> int:
+        """Delete what landed before that moment and is committed, as ``Landing.expire`` does."""
+        return self._landing.expire(self.writer.progress.cursor, before)
+
+    def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> None:
+        """Report the partitions that are read for the first time and whose first changes are not there any more."""
+        seen = set(known)
+        for landed in objects:
+            if landed.source not in seen and landed.first:
+                self.writer.services.report(
+                    {
+                        "event": "begins late",
+                        "table": self.writer.contract.table,
+                        "partition": landed.source,
+                        "first_offset": landed.first,
+                    }
+                )
+            seen.add(landed.source)
+
     def _decode(self, objects: list[LandingObject]) -> DataFrame:
-        spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
-        epoch, purged = self._writer.progress.epoch, self._writer.progress.purged
+        spark, contract, settings = self.writer.spark, self.writer.contract, self.writer.settings
+        epoch, purged = self.writer.progress.epoch, self.writer.progress.purged
 
         def decode(part: Iterable[LandingObject]) -> Iterator[tuple[Any, ...]]:
             return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch), purged)

@@ -2,19 +2,22 @@
 
 ``<prefix>/<topic>/<partition>/<first offset, 20 digits>.jsonl.gz``, with the offset after the object's last one in its
 metadata as ``next-offset``. Every offset of a partition is in exactly one object: a gap between two of them is an
-error.
+error. What was read long ago expires, the oldest first, so that the rest begins with an object and has no gap.
 """
 
 from __future__ import annotations
 
+import datetime as dt
 import functools
 import gzip
 import io
+import itertools
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.lake.s3_deletion import delete_all
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 OffsetCursor = dict[str, int]
@@ -59,7 +62,7 @@ class Landing:
         objects = []
         expected = dict(cursor)
         for (source, key, size), end in zip(listed, ends, strict=True):
-            first = int(key.rpartition("/")[2][: -len(_SUFFIX)])
+            first = _first_offset(key)
             if first != expected.get(source, first):
                 raise LandingGap(
                     f"{object_uri(self._bucket, key)}: found {first} as first offset, expected {expected[source]}: "
@@ -69,6 +72,28 @@ class Landing:
             expected[source] = end
             objects.append(LandingObject(self._bucket, key, source, first, end, size))
         return objects
+
+    def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
+        """Delete the objects that landed before that moment and lie before the cursor, but for each partition's newest,
+        from which the sink takes its position. Returns their number. Raises ClientError, and then may have deleted
+        some."""
+        deleted = 0
+        for partition in self._partitions():
+            read = cursor.get(f"{self._topic}/{partition}", 0)
+            keys = list(self._expired(f"{self._prefix}{partition}/", read, before))
+            delete_all(self._s3, self._bucket, keys)
+            deleted += len(keys)
+        return deleted
+
+    def _expired(self, folder: str, read: int, before: dt.datetime) -> Iterator[str]:
+        """The keys of the objects below a partition's folder that landed before that moment and are read: the next one
+        begins before or at the offset to read next."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
+        entries = (entry for page in pages for entry in page.get("Contents", ()) if entry["Key"].endswith(_SUFFIX))
+        for entry, following in itertools.pairwise(entries):
+            if entry["LastModified"] >= before or _first_offset(following["Key"]) > read:
+                return
+            yield entry["Key"]
 
     def _partitions(self) -> list[str]:
         pages = self._s3.get_paginator("list_objects_v2").paginate(
@@ -104,6 +129,10 @@ class Landing:
                 f"{object_uri(self._bucket, key)}: no next-offset in its metadata: not written by the S3 sink"
             )
         return int(metadata["next-offset"])
+
+
+def _first_offset(key: str) -> int:
+    return int(key.rpartition("/")[2][: -len(_SUFFIX)])
 
 
 def cursor_after(cursor: Mapping[str, int], objects: list[LandingObject]) -> OffsetCursor:

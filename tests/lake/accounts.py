@@ -115,15 +115,17 @@ class Accounts:
     def start(self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False) -> None:
         """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
         job that starts at the stream's horizon knows at once when streaming began."""
-        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes, mask_key=MASK_KEY)
+        settings = WriterSettings(
+            f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes, max_bad_share=1.0, mask_key=MASK_KEY
+        )
         table = HudiTable(self._spark, self.contract, self.lake, 2)
         self._epoch = epoch
-        self._writer = TableWriter(table, self.leases.take(), self._services(), settings)
+        self.writer = TableWriter(table, self.leases.take(), self._services(), settings)
         if from_horizon:
-            self._writer.note_streaming_start()
-        replay = Replay(self._writer, partial(kept_decoder, self.contract, SOURCE, MASK_KEY))
-        kinds: dict[str, MakeWork] = {"backfill": Backfill(self._writer, SOURCE).work, "replay": replay.work}
-        self._requested = RequestedWork(self._writer, self.requests, kinds)
+            self.writer.note_streaming_start()
+        replay = Replay(self.writer, partial(kept_decoder, self.contract, SOURCE, MASK_KEY))
+        kinds: dict[str, MakeWork] = {"backfill": Backfill(self.writer, SOURCE).work, "replay": replay.work}
+        self._requested = RequestedWork(self.writer, self.requests, kinds)
 
     def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:
         """A new job of the table for the shipped script."""
@@ -136,11 +138,11 @@ class Accounts:
 
     def changes(self) -> StreamedChanges:
         """What the job hands its stream's records to."""
-        return StreamedChanges(self._writer, SOURCE)
+        return StreamedChanges(self.writer, SOURCE)
 
     def progress(self) -> Progress:
         """The progress of the last commit."""
-        return self._writer.progress
+        return self.writer.progress
 
     def commit_frame(self, records: Sequence[tuple[str, str]], batch_id: int) -> None:
         """Commit records, each its data and its sequence number, as one micro-batch of Glue's source."""
@@ -155,7 +157,7 @@ class Accounts:
         records = [(data, f"{next(self._sequence):056d}", "shard/0") for data in changes]
         rows = spread(self._spark, list(decode_records(iter(records), decoder)), 1)
         batch = decoded_frame(self._spark, self.contract, rows)
-        self._writer.commit(batch, "stream", lambda last: last if since is None else replace(last, since=since))
+        self.writer.commit(batch, "stream", lambda last: last if since is None else replace(last, since=since))
 
     def export(self, time: int, *files: Sequence[Item], arn: str = ARN) -> str:
         """Write an export of the state at a time, in microseconds, and return its address."""

@@ -7,6 +7,7 @@ ten thousand.
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
 import time
 import uuid
@@ -31,9 +32,11 @@ from headwater.contract.types import Type, parse_type
 from headwater.lake import table
 from headwater.lake.catalog import Catalog
 from headwater.lake.landed_changes import LandedChanges
+from headwater.lake.purge import Purge
 from headwater.lake.quarantine import Quarantine
 from headwater.lake.requests import DONE
 from headwater.lake.s3_uri import split_uri
+from headwater.lake.writer import TableWriter
 from headwater.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts
@@ -250,13 +253,15 @@ def test_rows_equal_their_source(
     source = row_histories.Source(random)
     topic = Topic(random, pipeline)
     batch_bytes = random.choice([1, 10_000_000])
-    writers = Writers(random, cut, lambda: pipeline.writer(batch_bytes=batch_bytes))
+    writers = Writers(random, cut, lambda: pipeline.writer(batch_bytes=batch_bytes, max_bad_share=1.0))
 
     def deliver(arrivals: Iterator[None]) -> None:
         for _ in arrivals:
             if random.random() < 0.5:
                 writers.work(commit_all)
         writers.work(commit_all)
+        if random.random() < 0.5:
+            writers.work(lambda changes: purge(changes.writer))
 
     def snapshot(unseen: int) -> None:
         if random.random() < 0.5:
@@ -297,10 +302,11 @@ def rows_as_in(
     lake: Pipeline | Accounts, images: Mapping[Key, Image], differences: Callable[[Image, Mapping[str, Any]], list[str]]
 ) -> list[dict[str, Any]]:
     """All rows of the table, after a look that none was put aside but deletes which nobody can tell from defective
-    ones, and that those alive are as the source's last images."""
+    ones and what was repeated after a purge, and that those alive are as the source's last images."""
     aside = Quarantine(lake.s3, f"{lake.lake}/_quarantine", "accounts")
     reasons = {entry.reason for object_ in aside.listed() for entry in aside.read(object_.name) or []}
-    assert {reason for reason in reasons if not reason.startswith("a delete in a partitioned table whose")} == set()
+    usual = ("a delete in a partitioned table whose", "_order: found")
+    assert {reason for reason in reasons if not reason.startswith(usual)} == set()
     rows = lake.stored()
     alive = [row for row in rows if not row["_deleted"]]
     ids = [row["id"] for row in alive]
@@ -325,6 +331,13 @@ def commits(events: Sequence[dict[str, Any]], aws_api: AwsApi, uri: str) -> str:
 
 def commit_all(changes: LandedChanges) -> None:
     while changes.commit_next():
+        pass
+
+
+def purge(writer: TableWriter) -> None:
+    """Purge all tombstones: what of now is on its way can be no older, but for what is repeated."""
+    chore = Purge(writer, dt.timedelta(0))
+    while chore.do_next():
         pass
 
 
@@ -375,6 +388,8 @@ class Job:
         self._writers.work(Accounts.drain)
         for export in self._exports:
             assert self._accounts.status(export).state == DONE
+        if self._random.random() < 0.5:
+            self._writers.work(lambda accounts: purge(accounts.writer))
 
     def stream_again(self) -> None:
         """Hand on all that came."""

@@ -38,11 +38,17 @@ class Killed(BaseException):
     """The process is killed."""
 
 
-def relational(pipeline: Pipeline, tombstone_days: float | None = None) -> Callable[[], bool]:
+def relational(
+    pipeline: Pipeline, tombstone_days: float | None = None, landing_days: float | None = None
+) -> Callable[[], bool]:
     """What a new EMR step does for the table."""
     script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
     options = argparse.Namespace(
-        lake=pipeline.lake, landing=pipeline.landing, topic_prefix="headwater", tombstone_days=tombstone_days
+        lake=pipeline.lake,
+        landing=pipeline.landing,
+        topic_prefix="headwater",
+        tombstone_days=tombstone_days,
+        landing_days=landing_days,
     )
     commit_next: Callable[[], bool] = script["table_work"](pipeline.job(options), pipeline.contract, options)
     return commit_next

@@ -30,6 +30,7 @@ _OTHER = {
     "glue.maintenance_window": "Mon:4",
     "glue.version": "5.0",
     "glue.worker_type": "G.1X",
+    "lake.landing_days": 2,
     "lake.max_quarantined_share": 0.5,
     "lake.max_unfit_share": 0.25,
     "monitoring.emails": ["oncall@example.com"],

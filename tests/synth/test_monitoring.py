@@ -217,7 +217,11 @@ def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> Non
 
 
 def test_the_topic_is_told_of_tables_that_fail_by_this_environments_writers(every: "Synthesized") -> None:
-    for kind, words in (("Table Failing", ("table", "error", "message", "next_step")), ("Table Recovered", ("table",))):
+    for kind, words in (
+        ("Table Failing", ("table", "error", "message", "next_step")),
+        ("Table Recovered", ("table",)),
+        ("Table Incomplete", ("table", "message", "next_step")),
+    ):
         rule = rules(every)[kind]
         assert rule["EventPattern"]["source"] == [f"headwater_{every.environment.name}.writer"]
         (target,) = rule["Targets"]

@@ -15,7 +15,7 @@ import pytest
 from headwater.contract.model import QUARANTINE, Contract
 from headwater.contract.reading import parse_contract
 from headwater.lake.changes import BadRecord, Decoded, order_version, record_key
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
+from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, kept_decoder, order
 from headwater.lake.exact_values import TOAST_PLACEHOLDER
 
 CONTRACT = parse_contract(
@@ -463,6 +463,17 @@ def test_a_toast_placeholder_beside_a_changed_primary_key_is_never_stored() -> N
     }
     (line,) = decode_lines(iter([("t/0", json.dumps(landed))]), PostgresDecoder(CONTRACT))
     assert line[NAMES.index("_unfit")] == ["tags"]
+
+
+def test_a_row_from_before_what_is_purged_takes_its_record_along() -> None:
+    line = json.dumps({"offset": 0, "value": base64.b64encode(envelope("c", after=ROW)).decode()})
+    (row,) = decode_lines(iter([("t/0", line)]), PostgresDecoder(CONTRACT))
+    order = row[NAMES.index("_order")]
+    assert row[-3:] == (None, None, None)
+    assert list(decode_lines(iter([("t/0", line)]), PostgresDecoder(CONTRACT), order)) == [row]
+    (late,) = decode_lines(iter([("t/0", line)]), PostgresDecoder(CONTRACT), order + "0")
+    assert late[:-1] == row[:-1]
+    assert list(kept_decoder(CONTRACT, 1)(json.loads(late[-1]), "any")) == [row]
 
 
 def test_a_genuine_text_like_the_placeholder_can_be_inserted() -> None:

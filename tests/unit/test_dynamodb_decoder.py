@@ -19,7 +19,7 @@ from headwater.contract.model import QUARANTINE, UNKNOWN_MONTH, Contract
 from headwater.contract.reading import from_document, parse_contract
 from headwater.lake import dynamodb_values
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged, order_version
-from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, floor_of_export
+from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records, floor_of_export, kept_decoder
 
 ACCOUNTS = parse_contract(
     """
@@ -544,6 +544,19 @@ def test_an_item_whose_month_does_not_fit_stands_where_one_without_it_does() -> 
         assert places(decode(remove(garbage)).rows) == [(key, UNKNOWN_MONTH, True)]
         assert places(decode(record(old=garbage)).rows) == [(key, "2024-02", False), (key, UNKNOWN_MONTH, True)]
         assert places(decode(record(new=garbage)).rows) == [(key, UNKNOWN_MONTH, False), (key, "2024-02", True)]
+
+
+def test_a_row_from_before_what_is_purged_takes_its_record_along() -> None:
+    def records() -> Iterator[tuple[str | bytes | None, str | None, str]]:
+        return iter([(compact(record(old=None)), SEQUENCE, "p")])
+
+    (row,) = decode_records(records(), DynamoDecoder(ACCOUNTS))
+    order = row[NAMES.index("_order")]
+    assert row[-3:] == (None, None, None)
+    assert list(decode_records(records(), DynamoDecoder(ACCOUNTS), order)) == [row]
+    (late,) = decode_records(records(), DynamoDecoder(ACCOUNTS), order + "0")
+    assert late[:-1] == row[:-1]
+    assert list(kept_decoder(ACCOUNTS, ACCOUNTS.source.table, None, 1)(json.loads(late[-1]), "any")) == [row]
 
 
 @pytest.mark.parametrize("new", [{**ITEM, "points": {"S": "1"}}, {**ITEM, "since": {"S": "x"}}, None])

@@ -123,6 +123,13 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("monitoring.emails", ["me"], r"monitoring\.emails\[0\]: found 'me', expected an address such as oncall@"),
         ("monitoring.emails", ["a@b.example", "a@b.example"], r"monitoring\.emails: .*, expected different addresses"),
         ("monitoring.monthly_budget_usd", 0, r"monthly_budget_usd: found 0, expected 1 or more"),
+        ("lake.tombstone_days", 3, r"tombstone_days: found 3, expected more than stream\.retention_hours \(72 hours\)"),
+        (
+            "key_value.stream_retention_hours",
+            168,
+            r"tombstone_days: found 7, expected more than key_value\.stream_retention_hours \(168 hours\)",
+        ),
+        ("lake.landing_days", 8, r"tombstone_days: found 7, expected landing_days \(8\) or more"),
         ("lake.max_unfit_share", 1.5, r"max_unfit_share: found 1.5, expected 0 to 1"),
         ("monitoring.quarantined_records", -1, r"quarantined_records: found -1, expected 0 or more"),
         ("bi", "yes", r"bi: found 'yes', expected a mapping with principal, or null"),

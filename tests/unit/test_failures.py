@@ -93,6 +93,14 @@ def test_that_a_table_works_again_is_told_if_its_failure_was(events: Events, rep
     assert events.told()[1][1] == {"table": "orders"}
 
 
+def test_that_a_table_begins_late_is_told_with_what_to_do(events: Events, report: EventBridgeReport) -> None:
+    report({"event": "begins late", "table": "orders", "partition": "t.orders/1", "first_offset": 40})
+    ((kind, detail),) = events.told()
+    assert kind == "Table Incomplete"
+    assert "t.orders/1 begins with offset 40" in detail["message"]
+    assert "headwater resync orders" in detail["next_step"]
+
+
 def test_a_long_message_is_cut(events: Events, report: EventBridgeReport) -> None:
     report(failed(1, may_pass=False, message="x" * 300_000))
     assert len(events.entries[0]["Detail"]) < 5000

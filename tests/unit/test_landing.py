@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import gzip
 import itertools
 from typing import Any
 
 import boto3
 import pytest
+from botocore.exceptions import ClientError
 
 from headwater.lake import landing as landing_module
 from headwater.lake.landing import Landing, LandingGap, LandingObject, cursor_after, read_lines
+from headwater.lake.s3_deletion import delete_all
 from tests.unit.conftest import BUCKET
 
 MOST = 10**9
@@ -32,8 +35,11 @@ class Landed:
         self.s3.put_object(Bucket=BUCKET, Key=key, Body=gzip.compress(content.encode()), Metadata=metadata)
         return key
 
+    def landing(self) -> Landing:
+        return Landing(self.s3, f"s3://{BUCKET}/{self.prefix}/", "t.orders")
+
     def after(self, cursor: dict[str, int], most_bytes: int = MOST) -> list[LandingObject]:
-        return Landing(self.s3, f"s3://{BUCKET}/{self.prefix}/", "t.orders").after(cursor, most_bytes)
+        return self.landing().after(cursor, most_bytes)
 
     def ranges(self, cursor: dict[str, int], most_bytes: int = MOST) -> list[tuple[str, int, int]]:
         return [(landed.source, landed.first, landed.next) for landed in self.after(cursor, most_bytes)]
@@ -187,3 +193,54 @@ def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeyp
     finally:
         landing_module._worker_client.cache_clear()
     assert made == ["s3"]
+
+
+# --- Expiry -----------------------------------------------------------------------------------------------------------
+
+LATER = dt.datetime.now(dt.UTC) + dt.timedelta(days=1)
+
+
+def test_what_is_read_expires_but_for_each_partitions_newest(landed: Landed) -> None:
+    for partition in (0, 1):
+        for first in (0, 2, 4):
+            landed.put(partition, first, first + 2)
+    read = {"t.orders/0": 6, "t.orders/1": 2}
+    assert landed.landing().expire(read, LATER) == 2 + 1
+    kept = {(source, first) for source, first, _ in landed.ranges({})}
+    assert kept == {("t.orders/0", 4), ("t.orders/1", 2), ("t.orders/1", 4)}
+    assert landed.landing().expire(read, LATER) == 0
+    # The sink goes on behind the newest object, and the writer behind its cursor.
+    landed.put(0, 6, 8)
+    assert landed.ranges(read)[0] == ("t.orders/0", 6, 8)
+
+
+def test_nothing_expires_that_is_young_or_unread(landed: Landed) -> None:
+    for first in (0, 2, 4):
+        landed.put(0, first, first + 2)
+    assert landed.landing().expire({"t.orders/0": 6}, dt.datetime(2020, 1, 1, tzinfo=dt.UTC)) == 0
+    assert landed.landing().expire({"t.orders/0": 1}, LATER) == 0
+    assert landed.landing().expire({}, LATER) == 0
+    assert len(landed.ranges({})) == 3
+
+
+def test_a_deletion_that_s3_refuses_in_its_answer_is_an_error(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
+    for first in (0, 2, 4):
+        landed.put(0, first, first + 2)
+    refused = {"Errors": [{"Key": "k", "Code": "AccessDenied", "Message": "no"}]}
+    monkeypatch.setattr(landed.s3, "delete_objects", lambda **_: refused)
+    with pytest.raises(ClientError, match=r"AccessDenied.*k: no"):
+        landed.landing().expire({"t.orders/0": 6}, LATER)
+
+
+def test_more_than_a_thousand_objects_are_deleted_by_several_requests(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[list[str]] = []
+
+    def delete(**request: Any) -> dict[str, Any]:
+        asked.append([entry["Key"] for entry in request["Delete"]["Objects"]])
+        return {}
+
+    monkeypatch.setattr(s3, "delete_objects", delete)
+    keys = [f"{number}" for number in range(2001)]
+    delete_all(s3, BUCKET, keys)
+    assert [len(part) for part in asked] == [1000, 1000, 1]
+    assert [key for part in asked for key in part] == keys

@@ -33,14 +33,14 @@ def test_one_progress_has_one_text() -> None:
     progress = Progress({"t/1": 7, "t/0": 8}, floor="01", epoch=2, layout="{}", since=3, exports={"f": 4, "e": 5})
     assert progress.to_json() == (
         '{"cursor": {"t/0": 8, "t/1": 7}, "epoch": 2, "exports": {"e": 5, "f": 4}, "floor": "01", "layout": "{}", '
-        '"order_version": 1, "since": 3}'
+        '"order_version": 1, "purged": "", "since": 3}'
     )
     assert progress.to_json() == Progress.from_json(progress.to_json()).to_json()
 
 
 def test_a_new_epoch_forgets_exports_and_since_and_where_the_source_is_a_stream_the_cursor() -> None:
-    before = Progress({"t/0": 7}, floor="01", epoch=1, layout="{}", since=3, exports={"e": 4}, order_version=1)
-    after = Progress({"t/0": 7}, floor="01", epoch=3, layout="{}", since=0, exports={}, order_version=2)
+    before = Progress({"t/0": 7}, floor="01", epoch=1, layout="{}", since=3, exports={"e": 4}, purged="02")
+    after = Progress({"t/0": 7}, floor="01", epoch=3, layout="{}", order_version=2, purged="02")
     assert before.in_epoch(3, 2, from_beginning=False) == after
     assert before.in_epoch(3, 2, from_beginning=True) == replace(after, cursor={})
 

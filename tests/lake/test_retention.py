@@ -1,4 +1,4 @@
-"""Purging tombstones by what the shipped scripts do for a table, over real Spark, Hudi and an S3 API."""
+"""What ends after its time, by what the shipped scripts do for a table, over real Spark, Hudi and an S3 API."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from headwater.lake.requests import DONE, REFUSED, Status
 from headwater.lake.writer import TableWriter
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
-from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 from tests.lake.test_replay import START, Aside, Killed, drain, key_value, killed, relational
 
@@ -61,7 +61,7 @@ def test_a_row_that_is_back_stays_when_the_tombstone_of_before_is_purged(pipelin
     pipeline.land(event("d", 20, before=account(1)), event("d", 21, before=account(2, month="2024-02")))
     pipeline.drain()
     changes = pipeline.writer()
-    purge = Purge(changes._writer, dt.timedelta(0))
+    purge = Purge(changes.writer, dt.timedelta(0))
     assert purge.do_next()
     pipeline.land(event("c", 30, after=account(1)), event("c", 31, after=account(2, month="2024-02")))
     assert changes.commit_next()
@@ -88,6 +88,31 @@ def test_a_purged_item_is_not_brought_back_by_a_late_record_or_an_older_export(
     older = accounts.load(accounts.export(START + SECOND, [item("a"), item("b")]))
     assert older.state == REFUSED
     assert "tombstones" in older.reason
-    newer = accounts.load(accounts.export(START + 60 * SECOND, [item("b"), item("c")]))
+    newer = accounts.load(accounts.export(START + 120 * SECOND, [item("b"), item("c")]))
     assert newer.state == DONE
     assert [row["id"] for row in accounts.stored()] == ["b", "c"]
+
+
+def test_landing_objects_expire_behind_the_cursor_and_a_table_that_begins_without_them_says_so(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.land(event("c", 11, after=account(2)))
+    step = relational(pipeline, landing_days=0)
+    drain(step)
+    pipeline.land(event("u", 20, account(1), account(1, "Bea")))
+    folder = f"{pipeline.prefix}/landing/headwater.shop.accounts/0/"
+
+    def offsets() -> list[int]:
+        listed = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=folder)["Contents"]
+        return [int(entry["Key"][len(folder) :].partition(".")[0]) for entry in listed]
+
+    assert offsets() == [1, 2]
+    drain(step)
+    assert offsets() == [2]
+    assert pipeline.alive() == [account(1, "Bea"), account(2)]
+    assert [event for event in pipeline.events if event["event"] == "begins late"] == []
+    pipeline.lake += "/another"
+    pipeline.drain()
+    (late,) = [event for event in pipeline.events if event["event"] == "begins late"]
+    assert (late["partition"], late["first_offset"]) == ("headwater.shop.accounts/0", 2)
