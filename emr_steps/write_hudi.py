@@ -23,7 +23,7 @@ from headwater.lake.replay import Replay
 from headwater.lake.replay_requests import REPLAY
 from headwater.lake.requested_work import MakeWork, RequestedWork
 from headwater.lake.requests import Requests
-from headwater.lake.upkeep import Chore, a_tenth_of
+from headwater.lake.upkeep import expiry
 
 
 def arguments(argv: list[str]) -> argparse.Namespace:
@@ -67,7 +67,9 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         FILL: Fill(writer, rest_form).work,
     }
     requested = RequestedWork(writer, requests, kinds)
-    upkeep = running.upkeep(writer, *expiry(landed, options.landing_days))
+    days = options.landing_days
+    chores = [] if days is None else [expiry("landing objects", dt.timedelta(days=days), landed.expire)]
+    upkeep = running.upkeep(writer, *chores)
 
     def commit_next() -> bool:
         worked = landed.commit_next()
@@ -75,19 +77,6 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         return upkeep.do_next() or worked
 
     return commit_next
-
-
-def expiry(landed: LandedChanges, days: float | None) -> list[Chore]:
-    """The chore of deleting the landing objects that have been read and are so many days old; none where they stay."""
-    if days is None:
-        return []
-    age = dt.timedelta(days=days)
-
-    def do_next() -> bool:
-        landed.expire(dt.datetime.now(dt.UTC) - age)
-        return False
-
-    return [Chore("landing objects", a_tenth_of(age), do_next)]
 
 
 if __name__ == "__main__":

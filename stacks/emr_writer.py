@@ -75,6 +75,7 @@ class EmrWriterStack(HeadwaterStack):
         submit += ["--idle-seconds-max", str(settings.idle_seconds_max)]
         submit += ["--max-bad-share", str(lake.max_quarantined_share), "--max-unfit-share", str(lake.max_unfit_share)]
         submit += ["--landing-days", str(lake.landing_days), "--tombstone-days", str(lake.tombstone_days)]
+        submit += ["--file-version-hours", str(lake.file_version_hours)]
         return submit, [script, package, hudi, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:

@@ -140,6 +140,7 @@ class GlueJobStack(HeadwaterStack):
             "--epoch": str(settings.epoch),
             "--max-bad-share": str(environment.lake.max_quarantined_share),
             "--max-unfit-share": str(environment.lake.max_unfit_share),
+            "--file-version-hours": str(environment.lake.file_version_hours),
             "--tombstone-days": str(environment.lake.tombstone_days),
             **self._mask_arguments(contracts),
         }

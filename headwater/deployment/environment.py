@@ -104,6 +104,14 @@ class Lake(_Part, frozen=True, kw_only=True):
 
     query_scan_limit_gib: Annotated[int, Meta(ge=1, description="The most that one Athena query may read, in GiB.")]
     query_result_days: Annotated[int, Meta(ge=1, description="How long Athena's results stay, in days.")]
+    file_version_hours: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How long the files of a table stay that compaction has replaced, for queries that began "
+            "before. Each hour of a busy table is thousands of files, which all commits and queries list.",
+        ),
+    ]
     landing_days: Annotated[
         int,
         Meta(

@@ -115,6 +115,9 @@ def _retention_rules(environment: Environment) -> Iterator[Rule]:
     for name, hours in streams.items():
         holds = lake.tombstone_days * _DAY_HOURS > hours
         yield Rule("lake.tombstone_days", holds, f"more than {name} ({hours} hours)")
+    # A table that is set back to one of its versions must be able to read on.
+    hours = lake.landing_days * _DAY_HOURS
+    yield Rule("lake.file_version_hours", lake.file_version_hours <= hours, f"at most landing_days ({hours} hours)")
     yield Rule(
         "lake.tombstone_days", lake.tombstone_days >= lake.landing_days, f"landing_days ({lake.landing_days}) or more"
     )

@@ -30,9 +30,10 @@ from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.lease import LeaseLost, Leases
 from headwater.lake.purge import Purge
+from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import HudiTable
-from headwater.lake.upkeep import Chore, Upkeep, a_tenth_of
+from headwater.lake.upkeep import Chore, Upkeep, a_tenth_of, expiry
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 
 CommitNext = Callable[[], bool]
@@ -61,6 +62,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     )
     arguments.add_argument(
         "--max-unfit-share", type=float, default=1.0, help="largest share of rows in a batch with unfit values, 0 to 1"
+    )
+    arguments.add_argument(
+        "--file-version-hours", type=float, default=1.0, help="how long files stay that compaction has replaced"
     )
     arguments.add_argument(
         "--tombstone-days", type=float, help="how long tombstones stay that are committed; default for good"
@@ -93,12 +97,13 @@ class Job:
 
     def upkeep(self, writer: TableWriter, *chores: Chore) -> Upkeep:
         """What is done to a writer's table from time to time: these chores, and those that every job has."""
-        days = self.options.tombstone_days
-        if days is not None:
-            keep = dt.timedelta(days=days)
+        replaced = ReplacedFiles(self.services.s3, writer.table)
+        all_chores = [expiry("replaced files", dt.timedelta(hours=self.options.file_version_hours), replaced.delete)]
+        if self.options.tombstone_days is not None:
+            keep = dt.timedelta(days=self.options.tombstone_days)
             purge = Purge(writer, keep)
-            chores = (*chores, Chore("tombstones", a_tenth_of(keep), purge.do_next, commits=True))
-        return Upkeep(writer.contract.table, self.services.report, chores)
+            all_chores.append(Chore("tombstones", a_tenth_of(keep), purge.do_next, commits=True))
+        return Upkeep(writer.contract.table, self.services.report, [*all_chores, *chores])
 
     def run(
         self,

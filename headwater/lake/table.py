@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,10 +49,8 @@ _OPTIONS = {
     # Only file groups with that many log files, so that a compaction stays as small as what has changed.
     "hoodie.compaction.strategy": "org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy",
     "hoodie.compaction.logfile.num.threshold": "10",
-    "hoodie.clean.automatic": "true",
-    "hoodie.clean.trigger.strategy": "NUM_COMMITS",
-    "hoodie.clean.trigger.max.commits": "20",
-    "hoodie.clean.commits.retained": "30",
+    # ``replaced_files`` cleans.
+    "hoodie.clean.automatic": "false",
     "hoodie.keep.min.commits": "40",
     "hoodie.keep.max.commits": "60",
     "hoodie.parquet.compression.codec": "zstd",
@@ -123,6 +121,14 @@ class HudiTable:
                 "Restore its timeline, or move the table away and start again with a raised epoch."
             )
         return None
+
+    def completed(self) -> Callable[[str], bool]:
+        """Tells of an instant whether its commit or compaction is complete now; those before the timeline are."""
+        client = self._meta_client()
+        if client is None:
+            return lambda instant: False
+        timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
+        return lambda instant: bool(timeline.containsOrBeforeTimelineStarts(instant))
 
     def evolve(self, progress: Progress) -> None:
         """Make ready for a contract that has changed since the table was written: what the table has and the contract

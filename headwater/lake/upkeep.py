@@ -64,3 +64,13 @@ class Upkeep:
 def a_tenth_of(age: dt.timedelta) -> float:
     """How often, in seconds, a chore is due that ends what is that old: it may stay a tenth longer, a day at most."""
     return min(age.total_seconds() / 10, _DAY)
+
+
+def expiry(name: str, age: dt.timedelta, delete: Callable[[dt.datetime], int]) -> Chore:
+    """The chore of deleting the objects that are so old: ``delete`` takes the moment before which they ended."""
+
+    def do_next() -> bool:
+        delete(dt.datetime.now(dt.UTC) - age)
+        return False
+
+    return Chore(name, a_tenth_of(age), do_next)

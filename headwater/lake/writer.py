@@ -77,6 +77,11 @@ class TableWriter:
         self._progress = self._resume()
 
     @property
+    def table(self) -> HudiTable:
+        """The table that it writes."""
+        return self._table
+
+    @property
     def contract(self) -> Contract:
         """The table's contract."""
         return self._table.contract

@@ -114,7 +114,7 @@ class Pipeline:
         self.lake = f"s3://{bucket}/{prefix}/lake"
         self.database = prefix.replace("-", "_")
         self.events: list[dict[str, Any]] = []
-        self._storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
+        self.storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
         self._bucket = bucket
         self.prefix = prefix
         self._next: dict[int, int] = {}
@@ -184,7 +184,7 @@ class Pipeline:
 
     def stored(self) -> list[dict[str, Any]]:
         """All rows of the table with tombstones, read by hudi-rs."""
-        batches = list(read_lake(f"{self.lake}/accounts", self._storage))
+        batches = list(read_lake(f"{self.lake}/accounts", self.storage))
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
         return sorted(rows, key=lambda row: (row["id"], row["month"] or ""))
 

@@ -34,6 +34,7 @@ from headwater.lake.catalog import Catalog
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.purge import Purge
 from headwater.lake.quarantine import Quarantine
+from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.writer import TableWriter
@@ -51,8 +52,6 @@ HOUR = 3600 * 10**6
 HASTY = {
     "hoodie.compact.inline.max.delta.commits": "3",
     "hoodie.compaction.logfile.num.threshold": "2",
-    "hoodie.clean.trigger.max.commits": "2",
-    "hoodie.clean.commits.retained": "3",
     "hoodie.keep.min.commits": "5",
     "hoodie.keep.max.commits": "8",
 }
@@ -261,7 +260,7 @@ def test_rows_equal_their_source(
                 writers.work(commit_all)
         writers.work(commit_all)
         if random.random() < 0.5:
-            writers.work(lambda changes: purge(changes.writer))
+            writers.work(lambda changes: keep_up(changes.writer))
 
     def snapshot(unseen: int) -> None:
         if random.random() < 0.5:
@@ -334,10 +333,12 @@ def commit_all(changes: LandedChanges) -> None:
         pass
 
 
-def purge(writer: TableWriter) -> None:
-    """Purge all tombstones: what of now is on its way can be no older, but for what is repeated."""
-    chore = Purge(writer, dt.timedelta(0))
-    while chore.do_next():
+def keep_up(writer: TableWriter) -> None:
+    """Delete all replaced files, and purge all tombstones: what is on its way now can be no older, but for what is
+    repeated."""
+    ReplacedFiles(writer.services.s3, writer.table).delete(dt.datetime.now(dt.UTC))
+    purge = Purge(writer, dt.timedelta(0))
+    while purge.do_next():
         pass
 
 
@@ -389,7 +390,7 @@ class Job:
         for export in self._exports:
             assert self._accounts.status(export).state == DONE
         if self._random.random() < 0.5:
-            self._writers.work(lambda accounts: purge(accounts.writer))
+            self._writers.work(lambda accounts: keep_up(accounts.writer))
 
     def stream_again(self) -> None:
         """Hand on all that came."""

@@ -39,7 +39,10 @@ class Killed(BaseException):
 
 
 def relational(
-    pipeline: Pipeline, tombstone_days: float | None = None, landing_days: float | None = None
+    pipeline: Pipeline,
+    tombstone_days: float | None = None,
+    landing_days: float | None = None,
+    file_version_hours: float = 1.0,
 ) -> Callable[[], bool]:
     """What a new EMR step does for the table."""
     script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
@@ -49,6 +52,7 @@ def relational(
         topic_prefix="headwater",
         tombstone_days=tombstone_days,
         landing_days=landing_days,
+        file_version_hours=file_version_hours,
     )
     commit_next: Callable[[], bool] = script["table_work"](pipeline.job(options), pipeline.contract, options)
     return commit_next
@@ -64,6 +68,7 @@ def key_value(accounts: Accounts, epoch: int = 1, tombstone_days: float | None =
         stream_arn={"accounts": "arn"},
         checkpoint={},
         tombstone_days=tombstone_days,
+        file_version_hours=1.0,
     )
     return script["_table_work"](accounts.job(options, epoch), accounts.contract, options)
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import datetime as dt
+import time
 import uuid
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
+from hudi import HudiTableBuilder
 from pyspark.sql import SparkSession
 
+from headwater.lake import table
 from headwater.lake.purge import Purge
+from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE, REFUSED, Status
+from headwater.lake.s3_uri import split_uri
 from headwater.lake.writer import TableWriter
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
@@ -116,3 +122,91 @@ def test_landing_objects_expire_behind_the_cursor_and_a_table_that_begins_withou
     pipeline.drain()
     (late,) = [event for event in pipeline.events if event["event"] == "begins late"]
     assert (late["partition"], late["first_offset"]) == ("headwater.shop.accounts/0", 2)
+
+
+HASTY = {"hoodie.compact.inline.max.delta.commits": "1", "hoodie.compaction.logfile.num.threshold": "1"}
+
+
+class Renamed:
+    """A row that gets one name after another, each compacted."""
+
+    def __init__(self, pipeline: Pipeline) -> None:
+        self.pipeline = pipeline
+        self.number = 0
+        self.uri = f"{pipeline.lake}/accounts"
+
+    def rename(self, times: int) -> None:
+        for _ in range(times):
+            self.number += 1
+            self.pipeline.land(event("u", 10 + self.number, account(1), account(1, f"n{self.number}")))
+            self.pipeline.drain()
+
+    def name(self) -> str:
+        (row,) = self.pipeline.alive()
+        return str(row["name"])
+
+    def bases(self) -> list[str]:
+        """The instants of the base files."""
+        _, folder = split_uri(self.uri)
+        listed = self.pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{folder}/month=")["Contents"]
+        return sorted(e["Key"].rpartition("_")[2][:17] for e in listed if e["Key"].endswith(".parquet"))
+
+    def delete(self, before: dt.datetime) -> int:
+        return ReplacedFiles(self.pipeline.s3, self.pipeline.table()).delete(before)
+
+
+@pytest.fixture
+def renamed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Renamed:
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **HASTY})
+    renamed = Renamed(pipeline)
+    renamed.rename(3)
+    return renamed
+
+
+def test_replaced_files_stay_for_queries_that_began_before_and_go_then(
+    renamed: Renamed, endpoint: str, tmp_path: Path
+) -> None:
+    query = HudiTableBuilder.from_base_uri(renamed.uri).with_storage_options(renamed.pipeline.storage).build()
+    (slice_,) = query.get_file_slices()
+    time.sleep(1)  # S3 tells whole seconds
+    began = dt.datetime.now(dt.UTC)
+    time.sleep(1)
+    renamed.rename(3)
+    assert renamed.delete(began) > 0
+    batch = query.create_file_group_reader_with_options().read_file_slice(slice_)
+    assert pa.table(batch).column("name").to_pylist() == ["n3"]
+    assert len(renamed.bases()) == 1 + 3
+    drain(relational(renamed.pipeline, file_version_hours=0))
+    assert len(renamed.bases()) == 1
+    assert_same_to_every_reader(renamed.pipeline, endpoint, tmp_path)
+    renamed.rename(2)
+    assert renamed.name() == "n8"
+
+
+def test_a_tombstone_has_its_age_behind_compactions_too(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **HASTY})
+    ids = range(1, 5)
+    pipeline.land(*[event("c", 10 + id_, after=account(id_)) for id_ in (*ids, 5, 6, 7, 8)])
+    pipeline.drain()
+    pipeline.land(*[event("d", 20 + id_, before=account(id_)) for id_ in ids])
+    pipeline.drain()
+    deleted = dt.datetime.now(dt.UTC)
+    pipeline.land(*[event("u", 30 + id_, account(id_), account(id_, "Bea")) for id_ in (5, 6, 7, 8)])
+    pipeline.drain()
+    assert pipeline.table().tombstones(deleted).count() == len(ids)
+    assert pipeline.table().tombstones(deleted - dt.timedelta(hours=1)).count() == 0
+
+
+def test_nothing_that_an_open_compaction_reads_is_deleted(renamed: Renamed) -> None:
+    bucket, folder = split_uri(f"{renamed.uri}/.hoodie")
+    instant = renamed.bases()[-1]
+    # A crash before the end of a compaction leaves its base file and no commit.
+    renamed.pipeline.s3.delete_object(Bucket=bucket, Key=f"{folder}/{instant}.commit")
+    kept = renamed.bases()[-2:]
+    renamed.delete(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1))
+    assert renamed.bases() == kept
+    assert renamed.name() == "n3"
+    renamed.rename(2)
+    renamed.delete(dt.datetime.now(dt.UTC) + dt.timedelta(minutes=1))
+    assert len(renamed.bases()) == 1
+    assert renamed.name() == "n5"

@@ -548,7 +548,7 @@ def test_an_item_whose_month_does_not_fit_stands_where_one_without_it_does() -> 
 
 def test_a_row_from_before_what_is_purged_takes_its_record_along() -> None:
     def records() -> Iterator[tuple[str | bytes | None, str | None, str]]:
-        return iter([(compact(record(old=None)), SEQUENCE, "p")])
+        return iter([(compact(record("INSERT", old=None)), SEQUENCE, "p")])
 
     (row,) = decode_records(records(), DynamoDecoder(ACCOUNTS))
     order = row[NAMES.index("_order")]

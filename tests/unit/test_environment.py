@@ -129,6 +129,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
             168,
             r"tombstone_days: found 7, expected more than key_value\.stream_retention_hours \(168 hours\)",
         ),
+        ("lake.file_version_hours", 73, r"file_version_hours: found 73, expected at most landing_days \(72 hours\)"),
         ("lake.landing_days", 8, r"tombstone_days: found 7, expected landing_days \(8\) or more"),
         ("lake.max_unfit_share", 1.5, r"max_unfit_share: found 1.5, expected 0 to 1"),
         ("monitoring.quarantined_records", -1, r"quarantined_records: found -1, expected 0 or more"),
