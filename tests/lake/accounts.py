@@ -112,11 +112,17 @@ class Accounts:
         )
         self.start(epoch)
 
-    def start(self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False) -> None:
+    def start(
+        self, epoch: int = 1, batch_bytes: int = 1, *, from_horizon: bool = False, max_bad_share: float = 0.01
+    ) -> None:
         """Start a new job, whose state comes from the lake. By default every data file is a commit of its own. Only a
         job that starts at the stream's horizon knows at once when streaming began."""
         settings = WriterSettings(
-            f"{self.lake}/_quarantine", epoch=epoch, batch_bytes=batch_bytes, max_bad_share=1.0, mask_key=MASK_KEY
+            f"{self.lake}/_quarantine",
+            epoch=epoch,
+            batch_bytes=batch_bytes,
+            max_bad_share=max_bad_share,
+            mask_key=MASK_KEY,
         )
         table = HudiTable(self._spark, self.contract, self.lake, 2)
         self._epoch = epoch

@@ -421,7 +421,7 @@ def test_items_equal_their_source(
     source = item_histories.Source(random, time.time_ns() // 1000 + HOUR)
 
     def start() -> Accounts:
-        accounts.start(source.epoch, from_horizon=True)
+        accounts.start(source.epoch, from_horizon=True, max_bad_share=1.0)
         return accounts
 
     writers = Writers(random, cut, start)

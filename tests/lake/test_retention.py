@@ -21,7 +21,7 @@ from headwater.lake.writer import TableWriter
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
-from tests.lake.readers import assert_same_to_every_reader
+from tests.lake.readers import assert_same_to_every_reader, comparable, read_by_writer
 from tests.lake.test_replay import START, Aside, Killed, drain, key_value, killed, relational
 
 SECOND = 10**6
@@ -163,9 +163,7 @@ def renamed(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> Renamed:
     return renamed
 
 
-def test_replaced_files_stay_for_queries_that_began_before_and_go_then(
-    renamed: Renamed, endpoint: str, tmp_path: Path
-) -> None:
+def test_replaced_files_stay_for_queries_that_began_before_and_go_then(renamed: Renamed) -> None:
     query = HudiTableBuilder.from_base_uri(renamed.uri).with_storage_options(renamed.pipeline.storage).build()
     (slice_,) = query.get_file_slices()
     time.sleep(1)  # S3 tells whole seconds
@@ -178,7 +176,7 @@ def test_replaced_files_stay_for_queries_that_began_before_and_go_then(
     assert len(renamed.bases()) == 1 + 3
     drain(relational(renamed.pipeline, file_version_hours=0))
     assert len(renamed.bases()) == 1
-    assert_same_to_every_reader(renamed.pipeline, endpoint, tmp_path)
+    assert read_by_writer(renamed.pipeline.spark, renamed.uri) == [comparable(row) for row in renamed.pipeline.stored()]
     renamed.rename(2)
     assert renamed.name() == "n8"
 

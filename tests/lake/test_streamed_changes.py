@@ -23,6 +23,7 @@ from headwater.lake.job import Job
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.streamed_changes import StreamedChanges
+from headwater.lake.upkeep import Upkeep
 from headwater.local.aws import AwsApi
 from headwater.local.processes import wait_until
 from headwater.paths import ROOT
@@ -131,7 +132,8 @@ class TwoTables:
 
     def _work(self, make: Any, name: str, accounts: Accounts) -> Any:
         accounts.start()
-        return make(name, accounts.changes(), accounts, "arn", str(self._folder / name / "checkpoint"))
+        upkeep = Upkeep(name, self.events.append, [])
+        return make(name, accounts.changes(), accounts, upkeep, "arn", str(self._folder / name / "checkpoint"))
 
     def failed(self) -> list[tuple[str, str]]:
         """Each table that was reported as failed, with its error."""
