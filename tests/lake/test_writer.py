@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -247,6 +248,27 @@ def test_the_next_commit_finds_its_cursor_behind_compactions(
         Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/.hoodie/"
     )
     assert [entry for entry in timeline["Contents"] if entry["Key"].endswith(".commit")], "no compaction took place"
+
+
+def test_a_clock_behind_the_last_commit_is_waited_for(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    behind = 5.0
+    now = time.time
+    monkeypatch.setattr(time, "time", lambda: now() - behind)
+    pipeline.land(event("u", 20, account(1), account(1, "Bea")))
+    began = time.monotonic()
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, "Bea")]
+    assert time.monotonic() - began > behind / 2
+    behind = 3600.0
+    monkeypatch.setattr(table, "_CLOCK_SECONDS", 1.0)
+    pipeline.land(event("u", 30, account(1, "Bea"), account(1, "Cid")))
+    with pytest.raises(table.ClockBehind, match="expected a later one than"):
+        pipeline.drain()
+    behind = 0.0
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, "Cid")]
 
 
 def test_a_crash_within_the_creation_of_the_table_costs_nothing(pipeline: Pipeline) -> None:

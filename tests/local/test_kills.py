@@ -8,12 +8,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
+import psycopg
 import pytest
+from botocore.exceptions import ClientError
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
+from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.local.processes import occurrences, wait_until
 from headwater.order_database.loading import load_folder
@@ -26,6 +31,7 @@ from headwater.samples.paced_workers import WorkloadPlan
 SECONDS_PER_KILL = 70
 TRANSACTIONS_PER_SECOND = 30
 LEAST_TRANSACTIONS = 100
+FULL_SECONDS = 30
 
 
 @pytest.fixture(scope="module")
@@ -109,6 +115,23 @@ def kill_connect(pipeline: Pipeline) -> None:
     pipeline.connect.start()
 
 
+def join_and_leave(pipeline: Pipeline) -> None:
+    """A second worker joins while tasks are writing, takes some of them over, and leaves."""
+    while_landing(pipeline)
+    first = pipeline.connect
+    with ConnectWorker(pipeline.folder / "second", first.bootstrap, first.properties) as second:
+        wait_until("tasks of the second worker", lambda: second.url in working(pipeline), timeout=60)
+        while_landing(pipeline)
+        assert unconfirmed(pipeline) > 0
+    wait_until("all tasks to be the first worker's", lambda: working(pipeline) == {first.url}, timeout=60)
+
+
+def working(pipeline: Pipeline) -> set[str]:
+    """The workers that run the connectors' tasks, by their addresses."""
+    tasks = [task for name in pipeline.connector_names for task in pipeline.connect.status(name)["tasks"]]
+    return {f"http://{task['worker_id']}" for task in tasks if task["state"] == "RUNNING"}
+
+
 def kill_broker(pipeline: Pipeline) -> None:
     while_landing(pipeline)
     pipeline.broker.kill()
@@ -124,6 +147,74 @@ def kill_store(pipeline: Pipeline) -> None:
     time.sleep(2)
     assert unconfirmed(pipeline) > 0
     pipeline.aws.store.start()
+
+
+def fill_store(pipeline: Pipeline) -> None:
+    """The store is full for a while: it serves what it has, and takes nothing more."""
+    while_landing(pipeline)
+    store, s3 = pipeline.aws.store, pipeline.aws.client("s3")
+    buckets = (LANDING_BUCKET, LAKE_BUCKET)
+    for bucket in buckets:
+        # More than a quota's least is there, whatever the pipeline has written by now.
+        s3.put_object(Bucket=bucket, Key="filling", Body=os.urandom(2 * 1024 * 1024))
+        store.administer(f"s3.bucket.quota -name={bucket} -op=set -sizeMB=1")
+
+    def is_full() -> bool:
+        store.administer("s3.bucket.quota.enforce -apply")
+        return all(refuses(s3, bucket) for bucket in buckets)
+
+    wait_until("the store to be full", is_full, timeout=60, poll=1)
+    time.sleep(FULL_SECONDS)
+    assert unconfirmed(pipeline) > 0
+    store.administer(
+        *(f"s3.bucket.quota -name={bucket} -op=remove" for bucket in buckets), "s3.bucket.quota.enforce -apply"
+    )
+    for bucket in buckets:
+        s3.delete_object(Bucket=bucket, Key="filling")
+
+
+def refuses(s3: Any, bucket: str) -> bool:
+    """Whether a bucket takes no object."""
+    try:
+        s3.put_object(Bucket=bucket, Key="one more", Body=b"")
+    except ClientError:
+        return True
+    s3.delete_object(Bucket=bucket, Key="one more")
+    return False
+
+
+def lose_slot(pipeline: Pipeline) -> None:
+    """As after a failover to a server without the slot: capture stops, and all rows are read again in another epoch."""
+    while_landing(pipeline)
+    name = connectors.source_name(pipeline.settings)
+    with pipeline.postgres.connect(DATABASE) as owner:
+        wait_until("the slot to be gone", lambda: drops_slot(owner), timeout=60, poll=0.02)
+        wait_until("capture to stop", lambda: connectors.LOST_SLOT in str(pipeline.connect.status(name)), timeout=180)
+        lost = owner.execute("SELECT count(*) FROM northwind.orders").fetchone()
+        wait_until(
+            "changes that no slot keeps",
+            lambda: owner.execute("SELECT count(*) FROM northwind.orders").fetchone() != lost,
+            timeout=60,
+        )
+    pipeline.settings = replace(pipeline.settings, epoch=pipeline.settings.epoch + 1)
+    pipeline.connect.put(*connectors.source_connector(pipeline.contracts, pipeline.settings))
+    # Until the worker has read its new configuration, the task is the one that has failed.
+    wait_until(
+        "capture to go on",
+        lambda: [task["state"] for task in pipeline.connect.status(name)["tasks"]] == ["RUNNING"],
+        timeout=120,
+    )
+
+
+def drops_slot(owner: psycopg.Connection) -> bool:
+    """Drop the slot, unless the connector takes it again at once."""
+    slot = (connectors.SLOT,)
+    owner.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots WHERE slot_name = %s", slot)
+    try:
+        owner.execute("SELECT pg_drop_replication_slot(%s)", slot)
+    except psycopg.errors.ObjectInUse:
+        return False
+    return True
 
 
 def await_open_commit(pipeline: Pipeline) -> None:
@@ -161,7 +252,9 @@ def test_kills_in_mid_run_lose_and_double_nothing(pipeline: Pipeline) -> None:
 
 
 @pytest.mark.drill
-@pytest.mark.parametrize("kill", [kill_connect, kill_broker, kill_writer, kill_store, pause_writer])
+@pytest.mark.parametrize(
+    "kill", [kill_connect, kill_broker, kill_writer, kill_store, pause_writer, fill_store, join_and_leave, lose_slot]
+)
 def test_repeated_kills_of_one_part_lose_and_double_nothing(
     pipeline: Pipeline, kill: Callable[[Pipeline], None], request: pytest.FixtureRequest
 ) -> None:
