@@ -98,7 +98,12 @@ class Job:
     def upkeep(self, writer: TableWriter, *chores: Chore) -> Upkeep:
         """What is done to a writer's table from time to time: these chores, and those that every job has."""
         replaced = ReplacedFiles(self.services.s3, writer.table)
-        all_chores = [expiry("replaced files", dt.timedelta(hours=self.options.file_version_hours), replaced.delete)]
+
+        def delete_replaced(before: dt.datetime) -> int:
+            # A table without a commit may be in the making by another thread.
+            return replaced.delete(before) if writer.has_rows else 0
+
+        all_chores = [expiry("replaced files", dt.timedelta(hours=self.options.file_version_hours), delete_replaced)]
         if self.options.tombstone_days is not None:
             keep = dt.timedelta(days=self.options.tombstone_days)
             purge = Purge(writer, keep)

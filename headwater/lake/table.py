@@ -134,8 +134,11 @@ class HudiTable:
         client = self._meta_client()
         if client is None:
             return lambda instant: False
-        timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
-        return lambda instant: bool(timeline.containsOrBeforeTimelineStarts(instant))
+        active = client.getActiveTimeline()
+        # One that is open may be older than all that are complete, where those before it are archived.
+        is_open = {instant.requestedTime() for instant in active.filterInflightsAndRequested().getInstants()}
+        done = active.getCommitsTimeline().filterCompletedInstants()
+        return lambda instant: instant not in is_open and bool(done.containsOrBeforeTimelineStarts(instant))
 
     def evolve(self, progress: Progress) -> None:
         """Make ready for a contract that has changed since the table was written: what the table has and the contract

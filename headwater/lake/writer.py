@@ -204,10 +204,10 @@ class TableWriter:
                 (found,) = places.agg(F.count("*").alias("rows"), F.max("_order").alias("latest")).collect()
                 if not found["rows"]:
                     return
-                progress = replace(self.progress, purged=max(self.progress.purged, found["latest"]))
+                # Before the commit: whatever becomes of it, no later one may forget this order.
+                self._progress = replace(self.progress, purged=max(self.progress.purged, found["latest"]))
                 self._lease.check()
-                commit = self._table.delete(places, progress)
-                self._progress = progress
+                commit = self._table.delete(places, self._progress)
                 self._done(commit, started, found["rows"])
             finally:
                 places.unpersist()
