@@ -253,7 +253,7 @@ def test_the_next_commit_finds_its_cursor_behind_compactions(
 def test_a_clock_behind_the_last_commit_is_waited_for(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
-    behind = 5.0
+    behind = 3.0
     now = time.time
     monkeypatch.setattr(time, "time", lambda: now() - behind)
     pipeline.land(event("u", 20, account(1), account(1, "Bea")))
