@@ -33,9 +33,8 @@ class LandedChanges:
             return replace(last, cursor=cursor_after(last.cursor, objects))
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
-        known = self.writer.progress.cursor
+        self._report_beginnings(objects, self.writer.progress.cursor)
         self.writer.commit(self._decode(objects), name, advance)
-        self._report_beginnings(objects, known)
         return True
 
     def expire(self, before: dt.datetime) -> int:

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame, Window
 from pyspark.sql import functions as F
 
 from headwater.contract.model import Contract
+from headwater.lake.changes import columns_tagged
 
 
 def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
@@ -39,21 +40,23 @@ def latest(rows: DataFrame, contract: Contract) -> DataFrame:
 
 
 def is_late(purged: str, floor: str) -> Column:
-    """Whether a tagged row lives although a delete that came after it may be purged."""
+    """Whether a tagged row, alive or not, is from before a tombstone that is purged."""
     order = F.col("_order")
-    return order.isNotNull() & (order < purged) & (order >= floor) & ~F.col("_deleted")
+    return order.isNotNull() & (order < purged) & (order >= floor)
 
 
 def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, purged: str, floor: str) -> DataFrame:
-    """A batch in the columns of ``columns_tagged``, in which each late row is bad, unless ``table`` or a later change
-    in the batch tells what has become of its place."""
+    """A batch in the columns of ``columns_tagged``, without the late rows of places of which ``table`` knows nothing,
+    and the batch nothing later. Those that live are bad. A tombstone there would say nothing that is not so, but would
+    let pass what comes after it and was deleted since."""
     late = F.coalesce(is_late(purged, floor), F.lit(False))
     here = Window.partitionBy(*contract.place)
-    marked = batch.withColumn("_late", late & F.max_by(late, F.col("_order")).over(here))
+    ends = F.max_by(F.struct(late.alias("late"), F.col("_deleted").alias("deleted")), F.col("_order")).over(here)
+    marked = batch.withColumn("_ends", ends).withColumn("_late", late & F.col("_ends.late"))
     there = table.select([F.col(name).alias(f"_there{name}") for name in contract.place])
     same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in contract.place]
-    questioned = marked.where("_late").join(there, same, "left_anti").select(*batch.columns)
     settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)
+    questioned = marked.where("_late AND NOT _deleted AND NOT _ends.deleted").join(there, same, "left_anti")
     reason = F.concat(
         F.lit("_order: found "),
         F.col("_order"),
@@ -62,5 +65,8 @@ def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, pu
             "it again (headwater resync), and drop this record (headwater quarantine drop)."
         ),
     )
-    bad = questioned.withColumn("_reason", reason).withColumn("_order", F.lit(None).cast("string"))
+    kept = {"_reason": reason, "_raw": F.col("_raw")}
+    bad = questioned.select(
+        [kept.get(name, F.lit(None)).cast(type_).alias(name) for name, type_ in columns_tagged(contract)]
+    )
     return marked.where("NOT _late").select(*batch.columns).unionByName(settled).unionByName(bad)

@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from botocore.exceptions import BotoCoreError, ClientError
-
 from headwater.lake.metrics import Report
 
 _DAY = 86400.0
@@ -54,7 +52,7 @@ class Upkeep:
     def _do(self, chore: Chore) -> bool:
         try:
             return chore.do_next()
-        except (BotoCoreError, ClientError) as error:
+        except Exception as error:
             if chore.commits:
                 raise
             self._report({"event": "upkeep failed", "table": self._table, "chore": chore.name, "message": str(error)})

@@ -237,7 +237,7 @@ class TableWriter:
 
     def _without_forgotten(self, batch: DataFrame, counted: Row) -> DataFrame:
         """The batch without the late rows of which nothing is known any more: they are bad."""
-        if counted["late"] > counted["late_kept"]:
+        if counted["late_untold"]:
             raise RuntimeError(
                 f"{self.contract.table}: tombstones were purged while a batch was on its way: it is read again"
             )
@@ -259,7 +259,7 @@ class TableWriter:
             F.max("_floor").alias("floor"),
             F.min("_source_ts").cast("double").alias("oldest"),
             F.count(F.when(late, 1)).alias("late"),
-            F.count(F.when(late, F.col("_raw"))).alias("late_kept"),
+            F.count(F.when(late & ~F.col("_deleted") & F.col("_raw").isNull(), 1)).alias("late_untold"),
         ).collect()
         return counted
 

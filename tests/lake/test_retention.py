@@ -53,11 +53,18 @@ def test_a_purged_row_is_not_brought_back_by_what_arrives_late(
     request = aside.ask()
     drain(relational(pipeline))
     assert aside.status(request) == Status("", DONE, parts=1, parts_done=1, records=2, kept=2)
+    # A late tombstone does not vouch for what comes after it.
+    pipeline.land(event("d", 13, before=account(1)))
+    drain(relational(pipeline))
+    pipeline.land(event("c", 14, after=account(1)))
+    drain(relational(pipeline))
+    assert pipeline.alive() == kept
+    assert len(aside.reasons()) == 3
     # What the batch itself tells of a place needs no tombstone, and what is new is taken.
     pipeline.land(moved, event("c", 11, after=account(2)), first, event("c", 30, after=account(1, "New")))
     drain(relational(pipeline))
     assert pipeline.alive() == [account(1, "New"), *kept]
-    assert len(aside.reasons()) == 2
+    assert len(aside.reasons()) == 3
     assert read_by_writer(pipeline.spark, pipeline.table().uri) == [comparable(row) for row in pipeline.stored()]
 
 

@@ -86,7 +86,7 @@ def test_a_refused_deletion_is_reported_and_tried_again_but_a_failed_commit_is_t
     with pytest.raises(ClientError):
         Table(Chore("tombstones", 60.0, Work(1, REFUSED).do_next, commits=True)).after(60)
     with pytest.raises(ZeroDivisionError):
-        Table(Chore("landing objects", 60.0, Work(1, ZeroDivisionError()).do_next)).after(60)
+        Table(Chore("tombstones", 60.0, Work(1, ZeroDivisionError()).do_next, commits=True)).after(60)
 
 
 def test_what_is_due_after_days_is_looked_at_daily_at_least() -> None:
