@@ -294,7 +294,7 @@ class LakeStack(HeadwaterStack):
                 s3.LifecycleRule(
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
                     expiration=cdk.Duration.days(expire_days) if expire_days is not None else None,
-                    # Long enough to undo a mistake, no longer, since Hudi's cleaner deletes files all the time.
+                    # Long enough to undo a mistake, no longer, since the writers delete files all the time.
                     noncurrent_version_expiration=cdk.Duration.days(7) if versioned else None,
                 )
             ],

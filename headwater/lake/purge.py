@@ -39,5 +39,5 @@ class Purge:
         names = self._writer.contract.partition_by
         if not self._writer.has_rows:
             return []
-        found = self._writer.tombstones(self._before).select(*names).distinct()
+        found = self._writer.table.tombstones(self._before).select(*names).distinct()
         return [row.asDict() for row in found.collect()] if names else [{}]

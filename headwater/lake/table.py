@@ -111,8 +111,8 @@ class HudiTable:
             return None
         self._declare_ordering(client)
         client = self._with_ordered_compactions(client)
-        instants = client.getActiveTimeline().getInstants()
-        self._latest = max((instant.requestedTime() for instant in instants), default="")
+        latest = client.getActiveTimeline().lastInstant()
+        self._latest = latest.get().requestedTime() if latest.isPresent() else ""
         timeline = client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants()
         instants = timeline.getReverseOrderedInstants().iterator()
         while instants.hasNext():

@@ -189,10 +189,6 @@ class TableWriter:
         counted = self._persisted(batch, lambda batch, counted: None, lambda last: last, timed=False, arrived=False)
         return int(counted["rows"])
 
-    def tombstones(self, before: dt.datetime) -> DataFrame:
-        """The tombstones that were committed before that moment, as ``HudiTable.tombstones`` gives them."""
-        return self._table.tombstones(before)
-
     def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
         """Remove a partition's tombstones that were committed before that moment, and keep the latest order among them
         in the progress, which stays as it is otherwise."""

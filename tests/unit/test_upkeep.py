@@ -83,6 +83,9 @@ def test_a_refused_deletion_is_reported_and_tried_again_but_a_failed_commit_is_t
     work.error = None
     table.after(60)
     assert work.done == 1
+    other = Table(Chore("replaced files", 60.0, Work(1, ZeroDivisionError("none")).do_next))
+    assert other.after(60) == [False]
+    assert [event["message"] for event in other.events] == ["none"]
     with pytest.raises(ClientError):
         Table(Chore("tombstones", 60.0, Work(1, REFUSED).do_next, commits=True)).after(60)
     with pytest.raises(ZeroDivisionError):
