@@ -29,7 +29,7 @@ from headwater.definitions.connectors import (
 )
 from headwater.deployment.environment import Environment
 from headwater.lake import metrics
-from headwater.lake.announcements import FAILING, INCOMPLETE, RECOVERED, event_source
+from headwater.lake.announcements import FAILING, INCOMPLETE, RECOVERED, UPKEEP_FAILING, event_source
 from stacks.base import HeadwaterStack
 from stacks.connect import ConnectStack
 from stacks.database import DatabaseStack
@@ -167,8 +167,9 @@ class MonitoringStack(HeadwaterStack):
             self._graphs.append(_widget(title, {table: of(table, name, statistic) for table in tables}))
 
     def _tell_of_tables(self, database: str) -> None:
-        """Notify when a writer says that a table fails, that it works again, and that it lacks rows. The alarm
-        writer-TABLE rings ten minutes after a failure, too, but it does not know the reason."""
+        """Notify when a writer says that a table fails, that it works again, that it lacks rows, and that its
+        upkeep fails. The alarm writer-TABLE rings ten minutes after a failure, too, but it does not know the
+        reason."""
         table = events.EventField.from_path("$.detail.table")
         error, message, next_step = (
             events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")
@@ -178,6 +179,7 @@ class MonitoringStack(HeadwaterStack):
             (FAILING, f"{name}: the table {table} is not written ({error}). {message} Next: {next_step}"),
             (RECOVERED, f"{name}: the table {table} is written again."),
             (INCOMPLETE, f"{name}: the table {table} lacks rows. {message} Next: {next_step}"),
+            (UPKEEP_FAILING, f"{name}: upkeep of the table {table} fails ({error}). {message} Next: {next_step}"),
         ):
             events.Rule(
                 self,

@@ -1,4 +1,5 @@
-"""Events in EventBridge by which people hear that a table is not written, that it is again, and that it lacks rows.
+"""Events in EventBridge by which people hear that a table is not written, that it is again, that it lacks rows, and
+that what has to be done to it from time to time keeps failing.
 
 Their names, which the rules of the monitoring stack use too, and the report that sends them.
 """
@@ -16,6 +17,7 @@ TRIES = 3
 FAILING = "Table Failing"
 RECOVERED = "Table Recovered"
 INCOMPLETE = "Table Incomplete"
+UPKEEP_FAILING = "Upkeep Failing"
 _DETAIL_CHARACTERS = 4000
 """How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
 
@@ -26,9 +28,9 @@ def event_source(database: str) -> str:
 
 
 class EventBridgeReport:
-    """Receives a writer's events, and hands on to EventBridge that a table fails, that it works again, and that it
-    begins with changes before which there were others. A failure that may pass is told when it has come three times in
-    a row. Several threads may report at the same time."""
+    """Receives a writer's events, and hands on to EventBridge that a table fails, that it works again, that it begins
+    with changes before which there were others, and that a chore of its upkeep fails. A failure that may pass is told
+    when it has come three times in a row, and so is one of upkeep. Several threads may report at the same time."""
 
     def __init__(self, events: Any, database: str) -> None:
         self._events = events
@@ -37,7 +39,7 @@ class EventBridgeReport:
         self._told: set[str] = set()
 
     def __call__(self, event: dict[str, Any]) -> None:
-        """Take in one event; ``failed``, ``recovered`` and ``begins late`` count."""
+        """Take in one event; ``failed``, ``recovered``, ``begins late`` and ``upkeep failed`` count."""
         kind = event["event"]
         if kind == "failed":
             passing = event["passes"] and event["attempt"] < TRIES and event["again_in_seconds"] is not None
@@ -57,6 +59,10 @@ class EventBridgeReport:
             message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
             step = f"Read the source's rows again: headwater resync {table}. If that is under way, wait for it."
             self._send(INCOMPLETE, table, {"message": message, "next_step": step})
+        elif kind == "upkeep failed" and event["attempt"] == TRIES:
+            step = "Changes are still written. Do what the message says; it is tried again when it is due."
+            message = f"{event['chore']}: {event['message']}"
+            self._send(UPKEEP_FAILING, event["table"], {**event, "message": message, "next_step": step})
 
     def _send(self, kind: str, table: str, event: dict[str, Any]) -> None:
         detail: dict[str, Any] = {"table": table}

@@ -14,9 +14,10 @@ import sys
 import threading
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import boto3
@@ -87,6 +88,8 @@ class Job:
     options: argparse.Namespace
     stop: threading.Event
     clock: Callable[[], float] = time.monotonic
+    failed_chores: Counter[tuple[str, str]] = field(default_factory=Counter)
+    """How often in a row a chore has failed, by table and chore."""
 
     def writer(self, contract: Contract) -> TableWriter:
         """A new writer of one of the job's tables. Raises LeaseLost where another process writes the table, and
@@ -108,7 +111,7 @@ class Job:
             keep = dt.timedelta(days=self.options.tombstone_days)
             purge = Purge(writer, keep)
             all_chores.append(Chore("tombstones", a_tenth_of(keep), purge.do_next, commits=True))
-        return Upkeep(writer.contract.table, self.services.report, [*all_chores, *chores])
+        return Upkeep(writer.contract.table, self.services.report, [*all_chores, *chores], self.failed_chores)
 
     def run(
         self,

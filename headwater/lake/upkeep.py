@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -16,8 +17,8 @@ _SOON = 600.0
 @dataclass(frozen=True)
 class Chore:
     """Something to do every so many seconds. ``do_next`` does a part of it and says whether there are more parts.
-    ``commits`` where it changes the table: its error is the table's then. The error of another one is reported, and the
-    chore tried again when it is due again."""
+    ``commits`` where it changes the table: its error is the table's then, too. After the error of another one the chore
+    is tried again when it is due again."""
 
     name: str
     every: float
@@ -27,13 +28,20 @@ class Chore:
 
 class Upkeep:
     """Does the chores of a table when they are due, the first time ten minutes after its start at the latest, so that a
-    job which keeps failing does not spend its time on them. ``clock`` gives seconds from any moment."""
+    job which keeps failing does not spend its time on them. ``failures`` has how often in a row a chore of a table has
+    failed, and outlives the upkeep, since a table that fails gets another. ``clock`` gives seconds from any moment."""
 
     def __init__(
-        self, table: str, report: Report, chores: Sequence[Chore], clock: Callable[[], float] = time.monotonic
+        self,
+        table: str,
+        report: Report,
+        chores: Sequence[Chore],
+        failures: Counter[tuple[str, str]],
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._table = table
         self._report = report
+        self._failures = failures
         self._clock = clock
         self._due = {chore: clock() + min(chore.every, _SOON) for chore in chores}
 
@@ -50,13 +58,26 @@ class Upkeep:
         return has_more
 
     def _do(self, chore: Chore) -> bool:
+        failing = (self._table, chore.name)
         try:
-            return chore.do_next()
+            has_more = chore.do_next()
         except Exception as error:
+            self._failures[failing] += 1
+            self._report(
+                {
+                    "event": "upkeep failed",
+                    "table": self._table,
+                    "chore": chore.name,
+                    "error": type(error).__name__,
+                    "message": str(error),
+                    "attempt": self._failures[failing],
+                }
+            )
             if chore.commits:
                 raise
-            self._report({"event": "upkeep failed", "table": self._table, "chore": chore.name, "message": str(error)})
             return False
+        del self._failures[failing]
+        return has_more
 
 
 def a_tenth_of(age: dt.timedelta) -> float:

@@ -8,6 +8,7 @@ import runpy
 import threading
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -132,7 +133,7 @@ class TwoTables:
 
     def _work(self, make: Any, name: str, accounts: Accounts) -> Any:
         accounts.start()
-        upkeep = Upkeep(name, self.events.append, [])
+        upkeep = Upkeep(name, self.events.append, [], Counter())
         return make(name, accounts.changes(), accounts, upkeep, "arn", str(self._folder / name / "checkpoint"))
 
     def failed(self) -> list[tuple[str, str]]:

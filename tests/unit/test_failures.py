@@ -83,6 +83,28 @@ def test_a_failure_that_ends_the_job_is_told_at_once(events: Events, report: Eve
     assert detail["next_step"].startswith("The job has ended and is started anew. If it")
 
 
+def test_upkeep_that_fails_three_times_in_a_row_is_told_once(events: Events, report: EventBridgeReport) -> None:
+    for attempt in (1, 2, 3, 4):
+        report(
+            {
+                "event": "upkeep failed",
+                "table": "orders",
+                "chore": "landing objects",
+                "error": "ClientError",
+                "message": "AccessDenied",
+                "attempt": attempt,
+            }
+        )
+    ((kind, detail),) = events.told()
+    assert kind == "Upkeep Failing"
+    assert (detail["table"], detail["error"], detail["message"]) == (
+        "orders",
+        "ClientError",
+        "landing objects: AccessDenied",
+    )
+    assert detail["next_step"].startswith("Changes are still written.")
+
+
 def test_that_a_table_works_again_is_told_if_its_failure_was(events: Events, report: EventBridgeReport) -> None:
     report({"event": "recovered", "table": "orders"})
     report(failed(1, may_pass=False))

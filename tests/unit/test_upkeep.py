@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -34,7 +35,13 @@ class Table:
     def __init__(self, *chores: Chore) -> None:
         self.now = 1000.0
         self.events: list[dict[str, Any]] = []
-        self._upkeep = Upkeep("orders", self.events.append, chores, lambda: self.now)
+        self._chores = chores
+        self._failures: Counter[tuple[str, str]] = Counter()
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """As a table does that has failed."""
+        self._upkeep = Upkeep("orders", self.events.append, self._chores, self._failures, lambda: self.now)
 
     def after(self, seconds: float) -> list[bool]:
         """What each look says until there is no more to do."""
@@ -90,6 +97,23 @@ def test_a_refused_deletion_is_reported_and_tried_again_but_a_failed_commit_is_t
         Table(Chore("tombstones", 60.0, Work(1, REFUSED).do_next, commits=True)).after(60)
     with pytest.raises(ZeroDivisionError):
         Table(Chore("tombstones", 60.0, Work(1, ZeroDivisionError()).do_next, commits=True)).after(60)
+
+
+def test_failures_in_a_row_are_counted_though_the_table_begins_anew() -> None:
+    work = Work(1, REFUSED)
+    table = Table(Chore("tombstones", 60.0, work.do_next, commits=True))
+    for _ in range(2):
+        with pytest.raises(ClientError):
+            table.after(60)
+        table.begin_anew()
+    assert [event["attempt"] for event in table.events] == [1, 2]
+    assert {event["error"] for event in table.events} == {"ClientError"}
+    work.error = None
+    table.after(60)
+    work.error = REFUSED
+    with pytest.raises(ClientError):
+        table.after(60)
+    assert [event["attempt"] for event in table.events] == [1, 2, 1]
 
 
 def test_what_is_due_after_days_is_looked_at_daily_at_least() -> None:
