@@ -81,7 +81,15 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     )
     # The connector logs in as a role that the content creates.
     connect.add_stack_dependency(content)
-    emr = EmrStack(scope, environment=environment, network=network, lake=lake, contracts=contracts, assets=assets)
+    emr = EmrStack(
+        scope,
+        environment=environment,
+        network=network,
+        lake=lake,
+        contracts=contracts,
+        capture=capture,
+        assets=assets,
+    )
     emr_writer = EmrWriterStack(scope, environment=environment, lake=lake, emr=emr, contracts=contracts, assets=assets)
     key_value = KeyValueStack(scope, environment=environment, contracts=contracts)
     glue_job = GlueJobStack(

@@ -13,6 +13,7 @@ from aws_cdk import aws_ssm as ssm
 from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.definitions.connectors import CaptureSettings, table_topics
 from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment import Environment
 from headwater.lake.announcements import event_source
@@ -60,6 +61,7 @@ class EmrStack(HeadwaterStack):
         network: NetworkStack,
         lake: LakeStack,
         contracts: Sequence[Contract],
+        capture: CaptureSettings,
         assets: Assets,
     ) -> None:
         super().__init__(scope, environment=environment, part="emr", description="Headwater: EMR cluster")
@@ -78,7 +80,7 @@ class EmrStack(HeadwaterStack):
         grant_pass_role(self._service_role, self.node_role, "ec2.amazonaws.com")
         profile = iam.InstanceProfile(self, "NodeProfile", role=self.node_role)
         self._key.grant(self.node_role, *_USE_KEY)
-        lake.grant_consume_landing(self.node_role)
+        lake.grant_consume_landing(self.node_role, table_topics(contracts, capture))
         lake.grant_write_tables(self.node_role, written)
         lake.grant_read_tables(self.node_role)
         lake.grant_read_catalog(self.node_role)

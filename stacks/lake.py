@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import aws_cdk as cdk
 from aws_cdk import aws_athena as athena
@@ -118,9 +118,10 @@ class LakeStack(HeadwaterStack):
         """Let a sink write landing objects, and read them to find its position."""
         self._grant_objects(grantee, self.landing, ("GetObject", "PutObject"), f"{LANDING_PREFIX}/*")
 
-    def grant_consume_landing(self, grantee: iam.IGrantable) -> None:
-        """Let a writer read what landed, and delete it when it was read long ago."""
-        self._grant_objects(grantee, self.landing, ("DeleteObject", "GetObject"), f"{LANDING_PREFIX}/*")
+    def grant_consume_landing(self, grantee: iam.IGrantable, topics: Iterable[str]) -> None:
+        """Let a writer read what landed of these topics, and delete it when it was read long ago."""
+        keys = (f"{LANDING_PREFIX}/{topic}/*" for topic in topics)
+        self._grant_objects(grantee, self.landing, ("DeleteObject", "GetObject"), *keys)
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
         """Let a writer write these tables, with their leases and quarantines, register their partitions, and read and
