@@ -6,6 +6,7 @@ import io.debezium.connector.postgresql.PostgresConnectorTask;
 import io.debezium.connector.postgresql.PostgresOffsetContext;
 import io.debezium.connector.postgresql.PostgresPartition;
 import io.debezium.pipeline.ChangeEventSourceCoordinator;
+import io.debezium.pipeline.ErrorHandler;
 import io.debezium.service.spi.ServiceRegistry;
 import java.util.List;
 import java.util.Map;
@@ -23,6 +24,7 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
     private StoredPositions positions;
     private TableReads reads;
     private Masks masks;
+    private boolean hasStarted;
 
     @Override
     public void initialize(SourceTaskContext context) {
@@ -40,7 +42,15 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
         Map<String, Object> position = positions.offset(partition);
         new SourceDatabase(config).prepare(position, positions.isRaised(partition));
         reads = new TableReads(configuration.asMap(), position);
-        return super.start(configuration);
+        ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> started = super.start(configuration);
+        hasStarted = true;
+        return started;
+    }
+
+    /** Debezium's task asks for it when it tries again to start, and before its first start ends for good over that. */
+    @Override
+    protected Optional<ErrorHandler> getErrorHandler() {
+        return hasStarted ? super.getErrorHandler() : Optional.empty();
     }
 
     @Override

@@ -126,6 +126,11 @@ class HeadwaterPostgresConnectorTest {
     }
 
     @Test
+    void aTaskThatHasNotStartedCanBeAskedForItsErrorHandlerSoThatItTriesAgain() {
+        assertThat(new HeadwaterPostgresTask().getErrorHandler()).isEmpty();
+    }
+
+    @Test
     void connectFindsTheConnector() throws IOException {
         String services = "/META-INF/services/" + SourceConnector.class.getName();
         try (var listed = getClass().getResourceAsStream(services)) {
