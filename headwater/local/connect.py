@@ -17,6 +17,8 @@ from headwater.paths import BUILD
 HEAP = "512m"
 REQUEST_SECONDS = 30
 REBALANCE_SECONDS = 60
+# A worker answers so until it hears that the leader of its group has left.
+_LEADER_GONE = "IO Error trying to forward REST request"
 
 
 class _RebalancingError(Exception):
@@ -152,7 +154,7 @@ class ConnectWorker(Part):
                     answer = requests.request(method, self.url + path, json=body, timeout=REQUEST_SECONDS)
                 except requests.ConnectionError as error:
                     raise ProcessError(f"the Kafka Connect worker does not answer: {error}") from error
-                if answer.status_code == requests.codes.conflict:
+                if answer.status_code == requests.codes.conflict or _LEADER_GONE in answer.text:
                     raise _RebalancingError(answer.text)
         if not answer.ok:
             raise UserError(f"Kafka Connect refused {method} {path} with {answer.status_code}: {_message(answer)}")

@@ -232,7 +232,7 @@ class Deployment:
                 body = gzip.decompress(s3.get_object(Bucket=LANDING_BUCKET, Key=entry["Key"])["Body"].read())
                 for line in map(json.loads, body.splitlines()):
                     change = json.loads(base64.b64decode(line["value"]))
-                    changes.append((entry["Key"].split("/")[-3], line["offset"], change["op"], change["after"]))
+                    changes.append((entry["Key"].split("/")[-3], line["offset"], change["op"], change.get("after")))
         return changes
 
     def read_by_snapshots(self) -> Counter[str]:
