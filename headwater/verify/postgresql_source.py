@@ -125,10 +125,16 @@ class PostgresqlTable:
             self._plan.append((self._selected.index(wanted), column.path[1:], is_json, to_form))
 
     def rows(self) -> Iterator[Row]:
-        """Stream the rows. Raises UserError where the source lacks the table or a column, or refuses to read it."""
+        """Stream the rows. Raises UserError where the source lacks the table or a column, or refuses to read it.
+
+        Within a transaction, which goes on where the stream is left before its end."""
         statement = self._statement()
         try:
-            with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            with (
+                self._connection.transaction(),
+                self._connection.cursor() as cursor,
+                cursor.copy(statement) as copy,
+            ):
                 for texts in copy.rows():
                     yield self.row(texts)
         except psycopg.Error as error:

@@ -315,3 +315,15 @@ class TestDynamoDbCommand:
         assert isinstance(refused.exception, UserError)
         assert "things: reading the DynamoDB table shop-things failed" in str(refused.exception)
         assert "--dynamodb-table" in str(refused.exception)
+
+
+def test_a_table_whose_differences_come_early_leaves_the_next_one_readable(source: psycopg.Connection) -> None:
+    source.execute("CREATE TABLE long_one AS SELECT generate_series(1, 50000) AS id")
+    source.execute("CREATE TABLE next_one AS SELECT 1 AS id")
+    reader = PostgresqlSource(source, {})
+    with reader.reading():
+        rows = reader.table(contract_of("long_one")).rows()
+        next(rows)
+        # As after the last example that is wanted.
+        rows.close()  # type: ignore[attr-defined]
+        assert len(list(reader.table(contract_of("next_one")).rows())) == 1
