@@ -25,8 +25,6 @@ from botocore.exceptions import ClientError
 from custom_resources import lifecycle
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
-# Seconds that a step must have run before its deployment is done: a driver with a wrong argument fails within them.
-SETTLED = 90
 # Seconds after which a step that was asked to end is killed.
 PATIENCE = 300
 # Seconds. A step that failed sooner will likely fail again: it is left to the schedule.
@@ -53,8 +51,9 @@ def restart(event: Event, context: object) -> None:
 def step(event: Event, emr: Any, now: float) -> Outcome:
     """Do the next thing that is missing.
 
-    ``emr`` is boto3's client; the properties are ``ClusterId``, ``Name`` and ``Args`` of command-runner.jar; ``now`` is
-    in epoch seconds. Raises ResourceFailed with the reason of a step that failed.
+    ``emr`` is boto3's client; the properties are ``ClusterId``, ``Name``, ``Args`` of command-runner.jar, and
+    ``SettledSeconds``, for which a step must have run, so that a wrong argument fails its deployment; ``now`` is in
+    epoch seconds. Raises ResourceFailed with the reason of a step that failed.
     """
     return lifecycle.attempt(event, now, "EMR", lambda: _bring_about(event, emr, now))
 
@@ -173,8 +172,9 @@ def _replace(event: Event, queue: _Queue, now: float) -> Outcome:
     if waiting is not None:
         return waiting
     started = kept["Status"]["Timeline"].get("StartDateTime")
-    if kept["Status"]["State"] != "RUNNING" or started is None or now - started.timestamp() < SETTLED:
-        return lifecycle.wait(event, now, f"the step {kept['Id']} to have run for {SETTLED} seconds")
+    settled = int(event["ResourceProperties"]["SettledSeconds"])
+    if kept["Status"]["State"] != "RUNNING" or started is None or now - started.timestamp() < settled:
+        return lifecycle.wait(event, now, f"the step {kept['Id']} to have run for {settled} seconds")
     return lifecycle.done(StepName=current)
 
 

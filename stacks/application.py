@@ -12,11 +12,13 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment import rds_authority
 from headwater.deployment.environment import Environment
+from headwater.errors import UserError
+from headwater.paths import ROOT
 from stacks import nag
 from stacks.assets import Assets
 from stacks.bi import BiStack
 from stacks.connect import ConnectStack
-from stacks.database import DATABASE_NAME, PORT, DatabaseStack
+from stacks.database import DATABASE_NAME, DatabaseStack
 from stacks.database_content import DatabaseContentStack
 from stacks.emr import EmrStack
 from stacks.emr_writer import EmrWriterStack
@@ -28,6 +30,8 @@ from stacks.monitoring import MonitoringStack, Watched
 from stacks.network import NetworkStack
 from stacks.stream import StreamStack
 from stacks.stream_topics import StreamTopicsStack
+
+_CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,10 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         environment=environment.name,
         region=environment.region,
         database_host=database.host,
-        database_port=PORT,
+        database_port=database.port,
         database_name=DATABASE_NAME,
         database_secret=database.secret_name("cdc"),
-        database_root=rds_authority.root(environment.region),
+        database_root=_database_root(environment),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.connect.flush_ms,
@@ -152,3 +156,15 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         epoch=environment.connect.epoch,
         mask_secret=lake.mask_secret,
     )
+
+
+def _database_root(environment: Environment) -> str:
+    file = environment.database.root_certificate
+    if file is None:
+        return rds_authority.root(environment.region)
+    path = ROOT / file
+    text = path.read_text() if path.exists() else None
+    if text is None or _CERTIFICATE not in text:
+        found = "which is missing" if text is None else "without one"
+        raise UserError(f"database.root_certificate: found {file}, {found}, expected a certificate as PEM")
+    return text

@@ -114,6 +114,11 @@ class DatabaseStack(HeadwaterStack):
         """The writer's address."""
         return self.cluster.cluster_endpoint.hostname
 
+    @property
+    def port(self) -> str:
+        """The writer's port."""
+        return cdk.Token.as_string(self.cluster.cluster_endpoint.port)
+
     def secret_name(self, part: str) -> str:
         """The name of a role's secret; ``part`` is a key of ``ROLES``."""
         return f"headwater/{self.environment_settings.name}/{part}"

@@ -93,7 +93,9 @@ class EmrWriterStack(HeadwaterStack):
         restart = provider.function("Restart", "restart", cdk.Duration.minutes(1))
         restart.add_environment("CLUSTER_ID", self._cluster)
         restart.add_environment("STEP_NAME", self.step_name)
-        writer = provider.resource("Step", "Writer", self.step_name, {"ClusterId": self._cluster, "Args": command})
+        settled = self.environment_settings.deployment.settled_seconds
+        properties = {"ClusterId": self._cluster, "Args": command, "SettledSeconds": settled}
+        writer = provider.resource("Step", "Writer", self.step_name, properties)
         # A step that ends while the cluster is replaced must not be added to the old cluster.
         writer.node.add_dependency(restart, fetch)
         restarts = Restarts(writer, restart)

@@ -15,7 +15,6 @@ from stacks.assets import Assets
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
-_POLL = cdk.Duration.seconds(30)
 # Longer than custom_resources.lifecycle waits, which says what it waited for; CloudFormation itself waits for an hour.
 _LONGEST = cdk.Duration.minutes(55)
 # Shorter than Lambda's own limit, which ends the framework's function that calls this one.
@@ -75,7 +74,7 @@ class PolledProvider(Functions):
             "Provider",
             on_event_handler=on_event,
             is_complete_handler=is_complete,
-            query_interval=_POLL,
+            query_interval=cdk.Duration.seconds(stack.environment_settings.deployment.poll_seconds),
             total_timeout=_LONGEST,
             framework_on_event_role=framework_roles[0],
             framework_complete_and_timeout_role=framework_roles[1],

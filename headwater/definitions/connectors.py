@@ -50,7 +50,7 @@ class CaptureSettings:
     environment: str
     region: str
     database_host: str
-    database_port: int
+    database_port: str
     database_name: str
     database_secret: str
     database_root: str
@@ -126,7 +126,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "headwater.epoch": str(settings.epoch),
         "tasks.max": "1",
         "database.hostname": settings.database_host,
-        "database.port": str(settings.database_port),
+        "database.port": settings.database_port,
         "database.user": f"${{secretsmanager:{secret}:username}}",
         "database.password": f"${{secretsmanager:{secret}:password}}",
         "database.dbname": settings.database_name,

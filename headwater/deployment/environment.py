@@ -33,6 +33,8 @@ LogDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
 LOG_DAYS: tuple[int, ...] = get_args(LogDays)
+LOCAL = "local"
+"""The environment that is deployed to the local AWS."""
 MAX_EPOCH = 9999  # the order of changes has four digits for it
 
 
@@ -168,6 +170,14 @@ class Database(_Part, frozen=True, kw_only=True):
     ]
     readers: Annotated[int, Meta(ge=0, le=15, description="Reader instances beside the writer.")]
     backup_days: Annotated[int, Meta(ge=1, le=35, description="How long automatic backups stay, in days.")]
+    root_certificate: Annotated[
+        Annotated[str, Meta(min_length=1)] | None,
+        Meta(
+            description="A file with the certificate, as PEM, of the authority that signs the database's; null on AWS, "
+            "where it is RDS's.",
+            extra={"expected": "the name of a file, or null"},
+        ),
+    ]
 
 
 class Stream(_Part, frozen=True, kw_only=True):
@@ -350,6 +360,24 @@ class Bi(_Part, frozen=True, kw_only=True):
     ]
 
 
+class Deployment(_Part, frozen=True, kw_only=True):
+    """How long a deployment waits for what it has asked for."""
+
+    # CDK's framework wants what divides the time for which it looks.
+    poll_seconds: Annotated[
+        Literal[1, 5, 10, 30, 60],
+        Meta(description="The time from one look at a custom resource to the next, in seconds."),
+    ]
+    settled_seconds: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="How long the writer's step must have run before its deployment is done, in seconds: a driver "
+            "with a wrong argument fails within 90 on AWS.",
+        ),
+    ]
+
+
 class Environment(_Part, frozen=True, kw_only=True):
     """One environment."""
 
@@ -379,6 +407,7 @@ class Environment(_Part, frozen=True, kw_only=True):
         ),
     ]
     log_days: Annotated[LogDays, Meta(description="How long log groups and the log bucket keep logs, in days.")]
+    deployment: Deployment
     data: Data
     network: Network
     lake: Lake
@@ -410,3 +439,8 @@ class Rule(NamedTuple):
 def names(folder: Path) -> list[str]:
     """The names of the environments in a folder. Raises UserError for a file with the ending ``.yml``."""
     return sorted(path.stem for path in yaml_paths(folder))
+
+
+def on_aws(folder: Path) -> list[str]:
+    """The names of the environments that are deployed to AWS: all but ``LOCAL``."""
+    return [name for name in names(folder) if name != LOCAL]

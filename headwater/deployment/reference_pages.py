@@ -69,7 +69,7 @@ policies and session policies.
 def deployments(folder: Path = BASELINES) -> dict[str, Deployment]:
     """Every environment's deployment, from its baselines. Raises UserError for an environment without baselines."""
     by_environment = {}
-    for name in environment.names(CONFIG):
+    for name in environment.on_aws(CONFIG):
         templates = baselines.read(folder / name)
         if not templates:
             raise UserError(f"{folder / name}: found no baselines, expected one per stack: run `make baselines`")

@@ -93,7 +93,7 @@ class Pipeline(ExitStack):
             environment=ENVIRONMENT,
             region=aws.REGION,
             database_host=self.front.host,
-            database_port=self.front.port,
+            database_port=str(self.front.port),
             database_root=self.front.root,
             database_name=DATABASE,
             database_secret=SECRET_NAME,

@@ -23,6 +23,8 @@ _OTHER = {
     "connect.kafka_connect_version": "2.7.1",
     "data.delete_with_stacks_of": None,
     "database.engine_version": "16.8",
+    # It holds certificates.
+    "database.root_certificate": "headwater/deployment/rds_authority.yaml",
     "emr.core_type": "r7g.2xlarge",
     "emr.idle_seconds_max": 20,
     "emr.primary_type": "r7g.2xlarge",

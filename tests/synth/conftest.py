@@ -139,13 +139,13 @@ def synthesize(
     return synthesized
 
 
-@pytest.fixture(scope="session", params=environment.names(CONFIG))
+@pytest.fixture(scope="session", params=environment.on_aws(CONFIG))
 def every(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
     """Each environment in turn."""
     return synthesize(request.param)
 
 
-@pytest.fixture(scope="session", params=[*environment.names(CONFIG), WITH_BI])
+@pytest.fixture(scope="session", params=[*environment.on_aws(CONFIG), WITH_BI])
 def every_stack(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
     """Each environment in turn, and dev with the optional stacks."""
     return synthesize(request.param)

@@ -98,7 +98,7 @@ def test_every_acknowledged_loss_is_one_that_happened(
 
 
 def test_no_environment_is_missing_or_left_over() -> None:
-    names = environment.names(CONFIG)
+    names = environment.on_aws(CONFIG)
     assert sorted(path.name for path in BASELINES.iterdir()) == names
     assert {entry.environment for entry in replacements.read_acknowledged()} <= set(names)
 

@@ -54,7 +54,7 @@ def test_every_acknowledgement_has_a_coded_reason(every_stack: "Synthesized") ->
 def test_every_coded_reason_is_used_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
     used = {
         acknowledged.reason.partition(":")[0]
-        for name in environment.names(CONFIG)
+        for name in environment.on_aws(CONFIG)
         for acknowledged in _acknowledged(synthesize(name).assembly)
     }
     # Only a first deploy has the one, and tests/synth/test_first_deploy.py fails without it; only contracts with masks

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def deployments(synthesize: Callable[[str], "Synthesized"]) -> dict[str, Deployment]:
     """Every environment's deployment, with the names of assets for their hashes."""
     by_environment = {}
-    for name in environment.names(CONFIG):
+    for name in environment.on_aws(CONFIG):
         synthesized = synthesize(name)
         templates = baselines.from_assembly(synthesized.assembly)
         by_environment[name] = Deployment.of_baselines(templates, synthesized.environment)

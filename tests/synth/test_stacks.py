@@ -139,16 +139,26 @@ def test_nat_follows_the_environment(every: "Synthesized") -> None:
 def test_connectors_are_configured_as_in_the_local_run(every: "Synthesized", part: str) -> None:
     render = {"Source": connectors.source_connector, "Sink": connectors.sink_connector}[part]
     # In the template, references stand for the addresses that CloudFormation fills in.
-    settings = replace(every.capture, database_host="HOST", landing_bucket="BUCKET")
+    settings = replace(every.capture, database_host="HOST", database_port="PORT", landing_bucket="BUCKET")
     name, config = render(every.contracts, settings)
     properties = every.template("connect")["Resources"][f"{part}Connector"]["Properties"]
     assert properties["Name"] == properties["Connector"]["connectorName"] == name
     rendered = dict(properties["Connector"]["connectorConfiguration"])
-    for key, placeholder in (("database.hostname", "HOST"), ("s3.bucket", "BUCKET")):
+    for key, placeholder in (("database.hostname", "HOST"), ("database.port", "PORT"), ("s3.bucket", "BUCKET")):
         if key in rendered:
             assert "Fn::ImportValue" in rendered[key]
             rendered[key] = placeholder
     assert rendered == config
+
+
+@pytest.mark.parametrize(("file", "found"), [("config/absent.pem", "which is missing"), ("NOTICE", "without one")])
+def test_a_certificate_that_is_none_is_refused(
+    file: str, found: str, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    dev = read_environment("dev", CONFIG)
+    other = msgspec.structs.replace(dev, database=msgspec.structs.replace(dev.database, root_certificate=file))
+    with pytest.raises(UserError, match=f"database.root_certificate: found {file}, {found}"):
+        application.build(new_app(), other, contracts, assets)
 
 
 def test_the_worker_is_configured_as_in_the_local_run(every: "Synthesized") -> None:

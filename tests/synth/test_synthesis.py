@@ -41,7 +41,7 @@ def test_cfn_lint_finds_what_is_wrong(tmp_path: Path) -> None:
     assert "BucketNames" in done.stdout
 
 
-@pytest.mark.parametrize("name", environment.names(CONFIG))
+@pytest.mark.parametrize("name", environment.on_aws(CONFIG))
 def test_synthesis_warns_of_nothing_and_needs_no_credentials(name: str, tmp_path: Path) -> None:
     command = [*CDK, "--context", f"env={name}", "synth", "--quiet", "--strict"]
     done = subprocess.run(

@@ -8,13 +8,14 @@ from typing import Any
 import pytest
 
 from custom_resources import emr_step, lifecycle
-from custom_resources.emr_step import PATIENCE, SETTLED, SHORT_LIFE, step_name
+from custom_resources.emr_step import PATIENCE, SHORT_LIFE, step_name
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 from tests.modelled import Modelled, refusal
 
 NAME = "headwater-dev-writer"
 CLUSTER = "j-1"
 BEGAN = 1_000_000.0
+SETTLED = 90
 ARGS = ["spark-submit", "s3://assets/one.py"]
 OTHER_ARGS = ["spark-submit", "s3://assets/two.py"]
 
@@ -103,7 +104,7 @@ class World:
         event: Event = {
             "RequestType": kind,
             "PhysicalResourceId": NAME,
-            "ResourceProperties": {"Name": NAME, "ClusterId": cluster, "Args": args},
+            "ResourceProperties": {"Name": NAME, "ClusterId": cluster, "Args": args, "SettledSeconds": str(SETTLED)},
             "Data": {"Began": str(self.emr.now)},
         }
         if kind == "Update":
