@@ -68,7 +68,7 @@ deploy: assets ## Deploy the stacks of ENV=dev; where data is kept, protect them
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater deploy $(ENV)
 
 destroy: assets ## Delete the stacks of ENV=dev, and their data where two settings of the environment allow it
-	@$(CDK) destroy --all
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/headwater destroy $(ENV)
 
 reference: setup ## Write the pages of docs/reference that are made from the baselines and from the code
 	@$(BIN)/headwater reference
@@ -91,13 +91,15 @@ mutants: setup ## Change what orders and positions changes in every small way, a
 	@$(BIN)/python tools/mutants.py $(MODULES)
 
 # Both lists are resolved together, then written apart: a package that is in both has one version.
-lock: ## Upgrade the locked Python packages, package-lock.json and the jars' lock
+lock: ## Upgrade the locked Python packages, the locks of Node's packages and the jars' lock
 	@tools/setup
 	@test -x build/lock/bin/uv || { $(BIN)/python -m venv build/lock && build/lock/bin/pip install --quiet uv; }
 	@$(COMPILE) --upgrade requirements.in requirements-dev.in -o build/lock/all.txt
 	@$(COMPILE) requirements.in -c build/lock/all.txt -o requirements.txt
 	@$(COMPILE) requirements-dev.in -c build/lock/all.txt -o requirements-dev.txt
+	@$(COMPILE) --upgrade local_aws/requirements.in -o local_aws/requirements.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only --no-audit --no-fund
+	@PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix local_aws install --package-lock-only --no-audit --no-fund
 	@$(BIN)/headwater jars lock
 
 clean: ## Remove what was built here; .venv and node_modules stay

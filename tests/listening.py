@@ -5,10 +5,10 @@ import ipaddress
 import psutil
 
 
-def listening_programs() -> tuple[list[str], list[str]]:
-    """The command lines of the descendants of this process that listen on a socket, and addresses with programs, of
-    this process too, that other machines can reach."""
-    this = psutil.Process()
+def listening_programs(pid: int | None = None) -> tuple[list[str], list[str]]:
+    """The command lines of the descendants of a process, by default of this one, that listen on a socket, and addresses
+    with programs, of the process too, that other machines can reach."""
+    this = psutil.Process(pid)
     listening: list[str] = []
     reachable: list[str] = []
     for process in [this, *this.children(recursive=True)]:

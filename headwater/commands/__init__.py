@@ -22,6 +22,7 @@ VERBS = (
     "prices",
     "check",
     "deploy",
+    "destroy",
     "epoch",
     "reference",
 )

@@ -1,33 +1,39 @@
 """``headwater deploy``: the stacks of an environment, protected once they are complete."""
 
+import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated
 
 import boto3
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
-from headwater.console import say
+from headwater.console import announce, say
 from headwater.deployment.baselines import CDK
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import LOCAL, Environment
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.protection import UNPROTECTED, incomplete
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
+from headwater.local_aws.daemon import Running
+from headwater.packaging import local_aws
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
 
 
 def deploy(
-    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
+    name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
 ) -> None:
-    """Deploy the stacks of an environment by cdk deploy.
+    """Deploy the stacks of an environment by cdk deploy; those of local to the local AWS, which is started for them.
 
     Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second
     cdk deploy when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens a
     right or opens a port, elsewhere before every change.
     """
     environment = read_environment(name, CONFIG)
+    if name == LOCAL:
+        _deploy_here(environment)
+        return
     deployment = Deployment.read(SYNTHESIZED, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
     unprotected = _incomplete(environment, stacks) if environment.data.retain else []
@@ -56,8 +62,28 @@ def _incomplete(environment: Environment, stacks: Sequence[str]) -> list[str]:
 
 
 def _cdk_deploy(name: str, approval: str, unprotected: Sequence[str]) -> None:
-    context = ["--context", f"env={name}", "--context", f"{UNPROTECTED}={','.join(unprotected)}"]
-    command = [CDK[0], "--no-notices", *context, "deploy", "--all", "--require-approval", approval]
-    status = subprocess.run(command, cwd=ROOT).returncode
+    context = ["--context", f"{UNPROTECTED}={','.join(unprotected)}"]
+    cdk(name, [*context, "deploy", "--all", "--require-approval", approval])
+
+
+def _deploy_here(environment: Environment) -> None:
+    running = Running.find()
+    if running is None:
+        local_aws.build(announce)
+        with announce("Starting the local AWS"):
+            running = Running.start()
+    variables = {**os.environ, **running.environment}
+    cdk(LOCAL, ["bootstrap", f"aws://{environment.account}/{environment.region}"], variables)
+    cdk(LOCAL, ["deploy", "--all", "--concurrency", "4", "--require-approval", "never"], variables)
+    say("The local AWS runs on. AWS's tools find it by these variables; `make destroy ENV=local` ends it.")
+    for variable, value in running.environment.items():
+        if variable.startswith("AWS_"):
+            say(f"  export {variable}={value}")
+
+
+def cdk(name: str, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
+    """Run CDK's command line for an environment. Raises typer.Exit with its status where it fails."""
+    command = [CDK[0], "--no-notices", "--context", f"env={name}", *arguments]
+    status = subprocess.run(command, cwd=ROOT, env=variables).returncode
     if status:
         raise typer.Exit(status)

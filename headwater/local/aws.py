@@ -32,14 +32,14 @@ def environment() -> dict[str, str]:
     }
 
 
-def client(service: str, endpoint: str) -> Any:
+def client(service: str, endpoint: str, credentials: Mapping[str, str] = CREDENTIALS) -> Any:
     """Return a boto3 client of a service such as ``s3`` at the URL of a local part."""
     return boto3.client(  # type: ignore[call-overload]
         service,
         endpoint_url=endpoint,
         region_name=REGION,
-        aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-        aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+        aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
+        aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
         config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3, "mode": "standard"}),
     )
 

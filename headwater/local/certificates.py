@@ -1,17 +1,25 @@
-"""A certificate authority that lasts as long as a run, and the certificate that it signs for a server."""
+"""A certificate authority of this machine, and the certificates that it signs for servers."""
 
 from __future__ import annotations
 
 import datetime
 import ipaddress
 from dataclasses import dataclass
+from typing import cast
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.hazmat.primitives.serialization import (
+    Encoding,
+    NoEncryption,
+    PrivateFormat,
+    load_pem_private_key,
+)
 
+_AUTHORITY = "Headwater's local authority"
 _VALID = datetime.timedelta(days=30)
+_AUTHORITY_VALID = datetime.timedelta(days=3650)
 # A clock that is a little behind must not see a certificate of the future.
 _BEFORE = datetime.timedelta(minutes=10)
 
@@ -25,26 +33,41 @@ class ServerCertificate:
     key: str
 
 
-def issue(address: str) -> ServerCertificate:
-    """Make an authority, and have it sign a certificate for the server at an IP address."""
-    authority, server = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    root = (
-        _builder("Headwater's local authority", "Headwater's local authority", authority.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .sign(authority, hashes.SHA256())
-    )
-    names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
-    certificate = (
-        _builder("Headwater's local server", "Headwater's local authority", server.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(names, critical=False)
-        .sign(authority, hashes.SHA256())
-    )
-    key = server.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-    return ServerCertificate(_pem(root), _pem(certificate), key.decode())
+@dataclass(frozen=True)
+class Authority:
+    """What signs certificates: its own, which clients trust, and its private key; both PEM."""
+
+    root: str
+    key: str
+
+    @classmethod
+    def make(cls) -> Authority:
+        """A new one."""
+        key = ec.generate_private_key(ec.SECP256R1())
+        root = (
+            _builder(_AUTHORITY, _AUTHORITY, key.public_key(), _AUTHORITY_VALID)
+            .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+            .sign(key, hashes.SHA256())
+        )
+        return cls(_pem(root), _key_pem(key))
+
+    def issue(self, address: str) -> ServerCertificate:
+        """Sign a certificate for the server at an IP address."""
+        key = cast(ec.EllipticCurvePrivateKey, load_pem_private_key(self.key.encode(), None))
+        server = ec.generate_private_key(ec.SECP256R1())
+        names = x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))])
+        certificate = (
+            _builder("Headwater's local server", _AUTHORITY, server.public_key(), _VALID)
+            .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+            .add_extension(names, critical=False)
+            .sign(key, hashes.SHA256())
+        )
+        return ServerCertificate(self.root, _pem(certificate), _key_pem(server))
 
 
-def _builder(subject: str, issuer: str, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _builder(
+    subject: str, issuer: str, key: ec.EllipticCurvePublicKey, valid: datetime.timedelta
+) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
@@ -53,7 +76,7 @@ def _builder(subject: str, issuer: str, key: ec.EllipticCurvePublicKey) -> x509.
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _BEFORE)
-        .not_valid_after(now + _VALID)
+        .not_valid_after(now + valid)
     )
 
 
@@ -63,3 +86,7 @@ def _name(common_name: str) -> x509.Name:
 
 def _pem(certificate: x509.Certificate) -> str:
     return certificate.public_bytes(Encoding.PEM).decode()
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> str:
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()).decode()

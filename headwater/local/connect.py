@@ -32,7 +32,7 @@ class ConnectWorker(Part):
     configuration that AWS gets too (``definitions.connectors.worker_properties``); what MSK Connect sets itself is
     added here: addresses, plugin path, replication factors and the names of the config and status topics. ``group`` is
     the worker's Connect cluster: its group, and the start of its topics' names. ``plugins`` is the folder that holds a
-    folder per plugin.
+    folder per plugin. ``environment`` has the variables by which the plugins find AWS. ``log`` is its log.
     """
 
     name = "the Kafka Connect worker"
@@ -45,12 +45,15 @@ class ConnectWorker(Part):
         *,
         group: str = "headwater-connect",
         plugins: Path = BUILD / "plugins",
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder)
         self.bootstrap = bootstrap
         self.properties = dict(properties)
         self.group = group
         self.plugins = plugins
+        self.log = self.folder / "connect.log"
+        self._environment = environment
         self.port = 0
 
     @property
@@ -111,8 +114,8 @@ class ConnectWorker(Part):
         program = Program(
             self.name,
             java.argv(worker, self.folder),
-            self.folder / "connect.log",
-            env=aws.environment(),
+            self.log,
+            env=self._environment or aws.environment(),
             cwd=self.folder,
         )
         return Process(program, ready=self._answers, timeout=90)

@@ -18,14 +18,15 @@ class ObjectStore(Part):
     """SeaweedFS on free ports of 127.0.0.1 that stay the same over restarts.
 
     What was stored survives ``stop`` and ``kill``. ``environment`` is the process's; the credentials in it are those
-    that the store demands, for everything.
+    that the store demands, for everything; without any, it takes all.
     """
 
     name = "the object store (SeaweedFS)"
 
-    def __init__(self, folder: Path, environment: Mapping[str, str]) -> None:
+    def __init__(self, folder: Path, environment: Mapping[str, str], *, may_delete_full_buckets: bool = True) -> None:
         super().__init__(folder)
         self._environment = environment
+        self._may_delete_full_buckets = may_delete_full_buckets
         self._ports: dict[str, int] = {}
 
     @property
@@ -73,6 +74,7 @@ class ObjectStore(Part):
             "ip.bind": "127.0.0.1",
             "master.telemetry": "false",
             "s3.autoCreateBucket": "false",
+            "s3.allowDeleteBucketNotEmpty": str(self._may_delete_full_buckets).lower(),
             # Relative, because the name of a Unix socket has a hundred characters at most.
             "s3.localSocket": "s3.sock",
             "filer.localSocket": "filer.sock",

@@ -7,7 +7,9 @@ import secrets
 import shutil
 import signal
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import psycopg
 
@@ -34,7 +36,8 @@ SETTINGS = {
 
 
 class PostgresqlServer(Part):
-    """One PostgreSQL server on a free port of 127.0.0.1; its data, password and log are in ``folder``.
+    """One PostgreSQL server on a free port of 127.0.0.1; its data, password and log are in ``folder``. ``settings`` are
+    added to ``SETTINGS``, or take their place.
 
     A second ``start``, also by another process over the same folder, finds the same data, port and password.
     """
@@ -43,9 +46,10 @@ class PostgresqlServer(Part):
     host = "127.0.0.1"
     superuser = "postgres"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(folder)
         self.data = self.folder / "data"
+        self._settings = {**SETTINGS, **settings}
         self.port = 0
 
     @property
@@ -77,7 +81,7 @@ class PostgresqlServer(Part):
         if not port_file.exists():
             port_file.write_text(str(free_port()))
         self.port = int(port_file.read_text())
-        options = [f"--{name}={value}" for name, value in SETTINGS.items()]
+        options = [f"--{name}={value}" for name, value in self._settings.items()]
         program = Program(
             self.name,
             [

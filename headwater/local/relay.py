@@ -30,6 +30,7 @@ import base64
 import hashlib
 import json
 import logging
+import os
 import random
 import sys
 import time
@@ -118,7 +119,8 @@ class Relay(Part):
     """A relay from a table to the Kinesis stream of the same name, as a process of its own. Both exist.
 
     ``folder`` takes its checkpoint and log: a relay that is started again over the same folder goes on where it was.
-    The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API.
+    The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API, ``environment`` has its
+    credentials.
     """
 
     def __init__(
@@ -128,8 +130,10 @@ class Relay(Part):
         kinesis: str,
         table: str,
         misbehaviour: Misbehaviour = ORDERLY,
+        environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder)
+        self._environment = environment
         self.name = f"the relay of {table} from DynamoDB to Kinesis"
         self.dynamodb = dynamodb
         self.kinesis = kinesis
@@ -183,7 +187,7 @@ class Relay(Part):
             self.name,
             [sys.executable, "-m", "headwater.local.relay", *(part for pair in options.items() for part in pair)],
             log,
-            env=aws.environment(),
+            env=self._environment or aws.environment(),
         )
         return Process(program, ready=lambda: occurrences(log, READY) > begun)
 
@@ -478,7 +482,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
     logging.getLogger("botocore").setLevel(logging.WARNING)
 
-    route = Route(aws.client("dynamodb", options.dynamodb), aws.client("kinesis", options.kinesis), options.table)
+    route = Route(
+        aws.client("dynamodb", options.dynamodb), aws.client("kinesis", options.kinesis, os.environ), options.table
+    )
     checkpoint = Checkpoint.read(options.checkpoint)
     arn = stream_arn(route.dynamodb, route.table)
     reader = Reader(aws.client("dynamodbstreams", options.dynamodb), arn, checkpoint)

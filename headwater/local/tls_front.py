@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 
 from headwater.local.aws import environment
-from headwater.local.certificates import ServerCertificate, issue
+from headwater.local.certificates import Authority, ServerCertificate
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import Part, Process, Program, free_port, listens
 
@@ -27,17 +27,17 @@ _CHUNK = 1 << 16
 class TlsFront(Part):
     """Takes TLS on a free port of 127.0.0.1, which stays the same over restarts, and hands it to a server.
 
-    Its certificate names 127.0.0.1 and no host; ``root`` is what signed it, as PEM. ``folder`` takes certificate, key
-    and log.
+    Its certificate names 127.0.0.1 and no host; without one it has one of an authority of its own. ``root`` is what
+    signed it, as PEM. ``folder`` takes certificate, key and log.
     """
 
     name = "the TLS front of PostgreSQL"
     host = "127.0.0.1"
 
-    def __init__(self, folder: Path, server: PostgresqlServer) -> None:
+    def __init__(self, folder: Path, server: PostgresqlServer, certificate: ServerCertificate | None = None) -> None:
         super().__init__(folder)
         self._server = server
-        self._certificate: ServerCertificate = issue(self.host)
+        self._certificate = certificate or Authority.make().issue(self.host)
         self.port = 0
 
     @property

@@ -15,11 +15,10 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment import rds_authority
 from headwater.errors import UserError
-from headwater.local.certificates import issue
+from headwater.local.certificates import Authority
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
-from headwater.local.tls_front import TlsFront
 from headwater.paths import CONTRACTS
 
 
@@ -47,7 +46,7 @@ def put_source(pipeline: Pipeline, settings: CaptureSettings) -> None:
     [
         (rds_authority.root("eu-central-1"), "unable to find valid certification path"),
         # Of the same name, with another key.
-        (issue(TlsFront.host).root, "PKIX path validation failed: .*signature check failed"),
+        (Authority.make().root, "PKIX path validation failed: .*signature check failed"),
     ],
     ids=["another authority", "another of its name"],
 )

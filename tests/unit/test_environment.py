@@ -24,19 +24,19 @@ def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:
     return folder
 
 
-@pytest.mark.parametrize("name", ["dev", "prod", "stage"])
+@pytest.mark.parametrize("name", ["dev", "local", "prod", "stage"])
 def test_the_projects_environments_load(name: str) -> None:
     assert read_environment(name, CONFIG).name == name
     assert name in environment.names(CONFIG)
 
 
-def test_only_dev_deletes_its_data() -> None:
+def test_only_dev_and_local_delete_their_data() -> None:
     deleting = [name for name in environment.names(CONFIG) if read_environment(name, CONFIG).deletes_data]
-    assert deleting == ["dev"]
+    assert deleting == ["dev", "local"]
 
 
 def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(UserError, match="found 'test', expected one of dev, prod, stage"):
+    with pytest.raises(UserError, match="found 'test', expected one of dev, local, prod, stage"):
         read_environment("test", CONFIG)
 
 

@@ -62,9 +62,11 @@ def test_both_locks_hold_what_their_lists_name_and_agree_in_versions_and_hashes(
 
 
 def test_no_lock_holds_the_address_of_a_registry() -> None:
-    for name in ("requirements.in", "requirements-dev.in", "requirements.txt", "requirements-dev.txt"):
+    lists = ("requirements.in", "requirements-dev.in", "requirements.txt", "requirements-dev.txt")
+    for name in (*lists, "local_aws/requirements.in", "local_aws/requirements.txt"):
         assert not re.search(r"https?://|--(extra-)?index-url|--find-links", (ROOT / name).read_text()), name
-    assert '"resolved"' not in (ROOT / "package-lock.json").read_text()
+    for name in ("package-lock.json", "local_aws/package-lock.json"):
+        assert '"resolved"' not in (ROOT / name).read_text(), name
 
 
 def test_notice_names_every_direct_dependency() -> None:

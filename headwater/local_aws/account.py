@@ -1,0 +1,57 @@
+"""An AWS account on this machine: the emulator, the object store, and the parts that run behind them."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from headwater.local import aws
+from headwater.local.object_store import ObjectStore
+from headwater.local_aws import authority, connect, database, dynamodb, emr, glue, images, noted, stream
+from headwater.local_aws.emulator import Emulator
+from headwater.local_aws.parts import PartsServer
+from headwater.local_aws.surroundings import Surroundings
+
+ACCOUNT = "111111111111"
+# The emulator takes a key of twelve digits for the number of the account.
+CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
+
+
+class LocalAccount(ExitStack):
+    """An empty account in one region, below ``folder``, until it is closed; its parts end with it."""
+
+    def __init__(self, folder: Path, region: str = aws.REGION) -> None:
+        super().__init__()
+        self.folder = folder.resolve()
+        self.store = ObjectStore(self.folder / "s3", {}, may_delete_full_buckets=False)
+        self.surroundings = Surroundings(ACCOUNT, region, self.store, CREDENTIALS)
+        self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
+        self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
+        self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
+        self.clusters = emr.Clusters(self.folder / "emr", self.surroundings)
+        self.jobs = glue.Jobs(self.folder / "glue", self.surroundings)
+        self.tables = dynamodb.Tables(self.folder / "dynamodb", self.surroundings)
+        self.emulator: Emulator
+
+    def start(self) -> None:
+        """Start store and emulator."""
+        self.enter_context(self.store)
+        services = (self.databases, self.brokers, self.connectors, self.clusters, self.tables, self.jobs)
+        types = noted.types()
+        for service in services:
+            self.callback(service.close)
+            types |= service.types()
+        apis = [*(service.api for service in services), images.API]
+        parts = self.enter_context(PartsServer(self.surroundings, types, apis))
+        self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url)
+        self.surroundings.endpoint = self.emulator.endpoint
+        self.enter_context(self.emulator)
+
+    def environment(self) -> dict[str, str]:
+        """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
+        return self.surroundings.environment()
+
+    def client(self, service: str) -> Any:
+        """A boto3 client of a service of the account."""
+        return self.surroundings.client(service)

@@ -1,0 +1,197 @@
+"""RDS: an Aurora PostgreSQL cluster is PostgreSQL on this machine, with the settings of its parameter group."""
+
+from __future__ import annotations
+
+import json
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psycopg
+from psycopg import sql
+
+from headwater.errors import UserError
+from headwater.local.certificates import Authority
+from headwater.local.postgresql_server import PostgresqlServer
+from headwater.local.tls_front import TlsFront
+from headwater.local_aws.api import Api
+from headwater.local_aws.data_api import DataApi
+from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
+from headwater.local_aws.surroundings import Surroundings
+
+CLUSTER = "AWS::RDS::DBCluster"
+PARAMETER_GROUP = "AWS::RDS::DBClusterParameterGroup"
+SECRET_ATTACHMENT = "AWS::SecretsManager::SecretTargetAttachment"  # noqa: S105  # a type
+# What a parameter of Aurora is in PostgreSQL. `rds.force_ssl` is kept by what takes TLS before the server.
+_PARAMETERS = {"rds.logical_replication": ("wal_level", {"0": "replica", "1": "logical"}), "rds.force_ssl": None}
+# Roles that RDS makes, and what it gives the owner.
+_AS_ON_RDS = """
+CREATE ROLE rds_replication;
+CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD {password};
+GRANT rds_replication TO {owner} WITH ADMIN OPTION;
+"""
+
+_MAY_REPLICATE = """
+SELECT rolname FROM pg_roles
+WHERE NOT rolsuper AND NOT rolreplication AND rolcanlogin AND pg_has_role(oid, 'rds_replication', 'USAGE')
+"""
+
+
+@dataclass(frozen=True)
+class _Server:
+    postgres: PostgresqlServer
+    front: TlsFront
+    running: ExitStack
+
+
+class Clusters:
+    """The clusters of an account, below ``folder``. They show certificates of ``authority``, and take TLS alone."""
+
+    def __init__(self, folder: Path, surroundings: Surroundings, authority: Authority) -> None:
+        self._folder = folder
+        self._surroundings = surroundings
+        self._authority = authority
+        self._groups: dict[str, dict[str, str]] = {}
+        self._servers: dict[str, _Server] = {}
+        self.api = Api("rds-data", DataApi(self._connect, self._grant_replication).operations())
+
+    def types(self) -> dict[str, ResourceType]:
+        """The resource types, by their names."""
+        return {
+            CLUSTER: _Cluster(self),
+            PARAMETER_GROUP: _ParameterGroup(self._groups),
+            SECRET_ATTACHMENT: _SecretAttachment(self),
+        }
+
+    def start(self, name: str, properties: Properties) -> Made:
+        """Start a server with its first database, as its owner sees it on RDS."""
+        server = PostgresqlServer(self._folder / name, self._settings(properties["DBClusterParameterGroupName"]))
+        front = TlsFront(self._folder / name, server, self._authority.issue(TlsFront.host))
+        with ExitStack() as stack:
+            stack.enter_context(server)
+            stack.enter_context(front)
+            owner, database = sql.Identifier(properties["MasterUsername"]), sql.Identifier(properties["DatabaseName"])
+            with server.connect() as admin:
+                password = sql.Literal(properties["MasterUserPassword"])
+                for statement in _AS_ON_RDS.strip().splitlines():
+                    admin.execute(sql.SQL(statement).format(owner=owner, password=password))
+                admin.execute(sql.SQL("CREATE DATABASE {} OWNER {}").format(database, owner))
+            self._servers[name] = _Server(server, front, stack.pop_all())
+        arn = f"arn:aws:rds:{self._surroundings.region}:{self._surroundings.account}:cluster:{name}"
+        return Made(
+            name,
+            {
+                "DBClusterArn": arn,
+                "DBClusterResourceId": f"cluster-{name}",
+                "Endpoint.Address": front.host,
+                "Endpoint.Port": str(front.port),
+                "ReadEndpoint.Address": front.host,
+            },
+        )
+
+    def attach(self, secret: str, name: str) -> None:
+        """Write a cluster's address into a secret, beside its login."""
+        front = self._servers[name].front
+        value = self._secret(secret)
+        value |= {"engine": "postgres", "host": front.host, "port": front.port, "dbClusterIdentifier": name}
+        secrets = self._surroundings.client("secretsmanager")
+        secrets.put_secret_value(SecretId=secret, SecretString=json.dumps(value))
+
+    def stop(self, name: str) -> None:
+        """End a server."""
+        server = self._servers.pop(name, None)
+        if server is not None:
+            server.running.close()
+
+    def close(self) -> None:
+        """End all servers."""
+        for name in list(self._servers):
+            self.stop(name)
+
+    def _settings(self, group: str) -> dict[str, str]:
+        if group not in self._groups:
+            raise UserError(f"DBClusterParameterGroupName: found {group}, expected one of {sorted(self._groups)}")
+        settings = {}
+        for name, value in self._groups[group].items():
+            known = _PARAMETERS.get(name, (name, {value: value}))
+            if known is not None:
+                settings[known[0]] = known[1][value]
+        return settings
+
+    def _connect(self, cluster: str, secret: str, database: str) -> psycopg.Connection:
+        login = self._secret(secret)
+        postgres = self._servers[cluster.rpartition(":")[2]].postgres
+        return postgres.connect(database, login["username"], login["password"])
+
+    def _grant_replication(self, cluster: str) -> None:
+        """Let the members of RDS's role replicate: PostgreSQL has no role that hands this on."""
+        with self._servers[cluster.rpartition(":")[2]].postgres.connect() as admin:
+            for (member,) in admin.execute(_MAY_REPLICATE).fetchall():
+                admin.execute(sql.SQL("ALTER ROLE {} REPLICATION").format(sql.Identifier(member)))
+
+    def _secret(self, name: str) -> dict[str, Any]:
+        secrets = self._surroundings.client("secretsmanager")
+        value: dict[str, Any] = json.loads(secrets.get_secret_value(SecretId=name)["SecretString"])
+        return value
+
+
+class _Cluster:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def create(self, name: str, properties: Properties) -> Made:
+        if not properties["Engine"].endswith("postgresql"):
+            raise UserError(f"Engine: found {properties['Engine']}, expected aurora-postgresql")
+        # The packaged PostgreSQL is of the same major version.
+        if properties["EngineVersion"].partition(".")[0] != "16":
+            raise UserError(f"EngineVersion: found {properties['EngineVersion']}, expected one of PostgreSQL 16")
+        made = self._clusters.start(properties["DBClusterIdentifier"], properties)
+        refuse_unread(CLUSTER, properties)
+        return made
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        refused = changed(CLUSTER, former, properties)
+        if refused:
+            raise UserError(f"{CLUSTER}: {', '.join(refused)} cannot be changed here")
+        return Made(physical_id)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        self._clusters.stop(physical_id)
+
+
+class _ParameterGroup:
+    def __init__(self, groups: dict[str, dict[str, str]]) -> None:
+        self._groups = groups
+
+    def create(self, name: str, properties: Properties) -> Made:
+        group = name.lower()
+        self._groups[group] = dict(properties["Parameters"])
+        refuse_unread(PARAMETER_GROUP, properties)
+        return Made(group, {"DBClusterParameterGroupName": group})
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        if former.get("Parameters") != properties.get("Parameters"):
+            raise UserError(f"{PARAMETER_GROUP}: Parameters cannot be changed here")
+        return Made(physical_id)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        self._groups.pop(physical_id, None)
+
+
+class _SecretAttachment:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def create(self, name: str, properties: Properties) -> Made:
+        if properties["TargetType"] != CLUSTER:
+            raise UserError(f"TargetType: found {properties['TargetType']}, expected {CLUSTER}")
+        self._clusters.attach(properties["SecretId"], properties["TargetId"])
+        refuse_unread(SECRET_ATTACHMENT, properties)
+        return Made(properties["SecretId"])
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        return self.create(physical_id, properties)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        pass

@@ -1,0 +1,112 @@
+"""DynamoDB: a table is one of DynamoDB Local, and what its Kinesis destination would carry, the relay carries."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+from headwater.errors import UserError
+from headwater.local.dynamodb_local import DynamoDbLocal
+from headwater.local.relay import Relay
+from headwater.local_aws.api import Forwarded
+from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
+from headwater.local_aws.surroundings import Surroundings
+
+TABLE = "AWS::DynamoDB::GlobalTable"
+_STREAM = {"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"}
+
+
+class Tables:
+    """The tables of an account, below ``folder``. DynamoDB Local starts with the first of them."""
+
+    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+        self._folder = folder
+        self._surroundings = surroundings
+        self._running = ExitStack()
+        self._lock = threading.Lock()
+        self._relays: dict[str, Relay] = {}
+        self._server = DynamoDbLocal(folder)
+        self.api = Forwarded("dynamodb", lambda: self.server().endpoint)
+
+    def types(self) -> dict[str, ResourceType]:
+        """The resource types, by their names."""
+        return {TABLE: _Table(self)}
+
+    def server(self) -> DynamoDbLocal:
+        """DynamoDB Local, which runs."""
+        with self._lock:
+            if not self._server.running:
+                self._running.enter_context(self._server)
+        return self._server
+
+    def create(self, name: str, table: dict[str, Any], expiry: str | None, stream: str) -> Made:
+        """Make a table whose changes go to the Kinesis stream of that ARN."""
+        if stream.rpartition("/")[2] != name:
+            raise UserError(
+                f"KinesisStreamSpecification: found {stream}, expected a stream of the table's name, {name}"
+            )
+        server = self.server()
+        client = server.client("dynamodb")
+        client.create_table(TableName=name, StreamSpecification=_STREAM, **table)
+        client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
+        if expiry is not None:
+            specification = {"Enabled": True, "AttributeName": expiry}
+            client.update_time_to_live(TableName=name, TimeToLiveSpecification=specification)
+        relay = Relay(
+            self._folder / name,
+            server,
+            self._surroundings.endpoint,
+            name,
+            environment=self._surroundings.environment(),
+        )
+        self._running.enter_context(relay)
+        self._relays[name] = relay
+        arn = f"arn:aws:dynamodb:{self._surroundings.region}:{self._surroundings.account}:table/{name}"
+        return Made(name, {"Arn": arn, "TableId": name})
+
+    def delete(self, name: str) -> None:
+        """Delete a table."""
+        relay = self._relays.pop(name, None)
+        if relay is not None:
+            relay.stop()
+            self._server.client("dynamodb").delete_table(TableName=name)
+
+    def relay(self, name: str) -> Relay:
+        """What carries the changes of a table."""
+        return self._relays[name]
+
+    def close(self) -> None:
+        """End them all."""
+        self._relays.clear()
+        self._running.close()
+
+
+class _Table:
+    def __init__(self, tables: Tables) -> None:
+        self._tables = tables
+
+    def create(self, name: str, properties: Properties) -> Made:
+        (replica,) = map(Properties, properties["Replicas"])
+        expiry = properties.get("TimeToLiveSpecification")
+        names = ("AttributeDefinitions", "BillingMode", "KeySchema")
+        made = self._tables.create(
+            properties["TableName"],
+            {part: properties[part] for part in names},
+            expiry["AttributeName"] if expiry and expiry["Enabled"] else None,
+            replica["KinesisStreamSpecification"]["StreamArn"],
+        )
+        replica["Region"]
+        refuse_unread(f"{TABLE}.Replicas", replica)
+        refuse_unread(TABLE, properties)
+        return made
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        refused = changed(TABLE, former, properties)
+        if refused:
+            raise UserError(f"{TABLE}: {', '.join(refused)} cannot be changed here")
+        return Made(physical_id)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        self._tables.delete(physical_id)

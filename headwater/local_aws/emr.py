@@ -1,0 +1,323 @@
+"""EMR: a cluster is Spark's standalone cluster on this machine, with its driver and executors as processes that share
+nothing, and its steps are spark-submit with the template's own arguments."""
+
+from __future__ import annotations
+
+import datetime as dt
+import gzip
+import itertools
+import json
+import queue
+import secrets
+import string
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from headwater.errors import UserError
+from headwater.local.processes import Process
+from headwater.local_aws.api import Api, ApiError
+from headwater.local_aws.node import Node
+from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from headwater.local_aws.surroundings import Surroundings
+from headwater.local_aws.without_effect import PROPERTIES
+from headwater.log_files import tail
+
+CLUSTER = "AWS::EMR::Cluster"
+_CLASSIFICATIONS = {"spark-defaults", "spark-env", "yarn-site"}
+_ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
+_PATIENCE_SECONDS = 60.0
+_ID = string.ascii_uppercase + string.digits
+
+
+@dataclass
+class _Step:
+    id: str
+    name: str
+    action: str
+    jar: str
+    arguments: list[str]
+    created: dt.datetime
+    state: str = "PENDING"
+    started: dt.datetime | None = None
+    ended: dt.datetime | None = None
+    failure: dict[str, str] | None = None
+    process: Process | None = None
+
+    def described(self) -> dict[str, Any]:
+        """As ListSteps describes it."""
+        times = {"CreationDateTime": self.created, "StartDateTime": self.started, "EndDateTime": self.ended}
+        return {
+            "Id": self.id,
+            "Name": self.name,
+            "Config": {"Jar": self.jar, "Args": self.arguments},
+            "ActionOnFailure": self.action,
+            "Status": {
+                "State": self.state,
+                "Timeline": {name: time for name, time in times.items() if time is not None},
+                **({"FailureDetails": self.failure} if self.failure else {}),
+            },
+        }
+
+
+@dataclass
+class _Cluster:
+    id: str
+    name: str
+    node: Node
+    logs: str
+    running: ExitStack
+    state: str = "WAITING"
+    steps: list[_Step] = field(default_factory=list)
+    waiting: queue.Queue[_Step | None] = field(default_factory=queue.Queue)
+
+
+class Clusters:
+    """The clusters of an account, below ``folder``."""
+
+    def __init__(self, folder: Path, surroundings: Surroundings) -> None:
+        self._folder = folder
+        self._surroundings = surroundings
+        self._numbers = itertools.count(1)
+        self._clusters: dict[str, _Cluster] = {}
+        self._lock = threading.RLock()
+        self.api = Api(
+            "elasticmapreduce",
+            {
+                "AddJobFlowSteps": self._add_steps,
+                "CancelSteps": self._cancel_steps,
+                "DescribeCluster": self._describe,
+                "DescribeStep": self._describe_step,
+                "ListSteps": self._list_steps,
+                "TerminateJobFlows": self._terminate,
+            },
+            model="emr",
+        )
+
+    def types(self) -> dict[str, ResourceType]:
+        """The resource types, by their names."""
+        return {CLUSTER: _ClusterType(self)}
+
+    def start(self, properties: Properties) -> Made:
+        """Start a cluster: its node with its bootstrap actions, then Spark on it."""
+        name = properties["Name"]
+        configured = _configurations(properties["Configurations"])
+        role = self._role(properties["JobFlowRole"])
+        node = Node(
+            self._folder / f"{name}-{next(self._numbers)}",
+            self._surroundings,
+            role,
+            defaults=configured.get("spark-defaults", {}),
+            exported=configured.get("spark-env", {}),
+            memory_mib=int(configured["yarn-site"]["yarn.nodemanager.resource.memory-mb"]),
+        )
+        with ExitStack() as stack:
+            for action in properties.get("BootstrapActions", []):
+                script = action["ScriptBootstrapAction"]
+                node.bootstrap(action["Name"], script["Path"], script.get("Args", []))
+            stack.enter_context(node)
+            id_ = f"j-{_random(13)}"
+            cluster = _Cluster(id_, name, node, properties["LogUri"], stack.pop_all())
+        with self._lock:
+            self._clusters[id_] = cluster
+        threading.Thread(target=self._work, args=(cluster,), name=f"steps of {name}", daemon=True).start()
+        return Made(id_, {"MasterPublicDNS": "127.0.0.1"})
+
+    def stop(self, id_: str) -> None:
+        """Terminate a cluster with its steps."""
+        with self._lock:
+            cluster = self._clusters.get(id_)
+            if cluster is None or cluster.state == "TERMINATED":
+                return
+            cluster.state = "TERMINATING"
+            for step in cluster.steps:
+                if step.state == "PENDING":
+                    self._settle(cluster, step, "CANCELLED")
+        for step in cluster.steps:
+            if step.process is not None:
+                step.process.stop(_PATIENCE_SECONDS)
+        cluster.waiting.put(None)
+        cluster.running.close()
+        cluster.state = "TERMINATED"
+        self._tell("EMR Cluster State Change", cluster, state="TERMINATED")
+
+    def close(self) -> None:
+        """Terminate all clusters."""
+        for id_ in list(self._clusters):
+            self.stop(id_)
+
+    def steps(self, name: str) -> Iterator[tuple[Path, str]]:
+        """The folder and the state of each step of that cluster, in the order in which they were added."""
+        for cluster in self._clusters.values():
+            if cluster.name == name:
+                yield from ((cluster.node.folder / "steps" / step.id, step.state) for step in cluster.steps)
+
+    def _role(self, profile: str) -> str:
+        # The emulator gives a profile's ARN where CloudFormation gives its name.
+        name = profile.rpartition("/")[2]
+        found = self._surroundings.client("iam").get_instance_profile(InstanceProfileName=name)
+        return str(found["InstanceProfile"]["Roles"][0]["Arn"])
+
+    def _find(self, id_: str) -> _Cluster:
+        if id_ not in self._clusters:
+            raise ApiError("InvalidRequestException", f"Cluster id '{id_}' is not valid.")
+        return self._clusters[id_]
+
+    def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
+        cluster = self._find(request["ClusterId"])
+        return {"Cluster": {"Id": cluster.id, "Name": cluster.name, "Status": {"State": self._state(cluster)}}}
+
+    def _state(self, cluster: _Cluster) -> str:
+        if cluster.state == "WAITING" and any(step.state not in _ENDED for step in cluster.steps):
+            return "RUNNING"
+        return cluster.state
+
+    def _add_steps(self, request: dict[str, Any]) -> dict[str, Any]:
+        cluster = self._find(request["JobFlowId"])
+        if cluster.state != "WAITING":
+            raise ApiError("ValidationException", f"A job flow that is {cluster.state} takes no steps.")
+        added = []
+        for asked in request["Steps"]:
+            jar = asked["HadoopJarStep"]
+            if jar["Jar"] != "command-runner.jar" or jar["Args"][0] != "spark-submit":
+                raise ApiError("ValidationException", "Here command-runner.jar runs spark-submit, and nothing else.")
+            action = asked.get("ActionOnFailure", "TERMINATE_CLUSTER")
+            added.append(_Step(f"s-{_random(13)}", asked["Name"], action, jar["Jar"], list(jar["Args"]), _now()))
+        with self._lock:
+            for step in added:
+                cluster.steps.append(step)
+                cluster.waiting.put(step)
+        return {"StepIds": [step.id for step in added]}
+
+    def _cancel_steps(self, request: dict[str, Any]) -> dict[str, Any]:
+        cluster = self._find(request["ClusterId"])
+        answers = []
+        for step in [step for step in cluster.steps if step.id in request["StepIds"]]:
+            with self._lock:
+                accepted = step.state in ("PENDING", "RUNNING", "CANCEL_PENDING")
+                if step.state == "PENDING":
+                    self._settle(cluster, step, "CANCELLED")
+                elif accepted:
+                    step.state = "CANCEL_PENDING"
+            process = step.process
+            if accepted and process is not None:
+                kills = request.get("StepCancellationOption") == "TERMINATE_PROCESS"
+                end = process.kill if kills else process.stop
+                threading.Thread(target=end, name=f"end of {step.id}", daemon=True).start()
+            answers.append({"StepId": step.id, "Status": "SUBMITTED" if accepted else "FAILED"})
+        return {"CancelStepsInfoList": answers}
+
+    def _list_steps(self, request: dict[str, Any]) -> dict[str, Any]:
+        states, ids = request.get("StepStates"), request.get("StepIds")
+        newest_first = reversed(self._find(request["ClusterId"]).steps)
+        found = [step for step in newest_first if (not states or step.state in states) and (not ids or step.id in ids)]
+        return {"Steps": [step.described() for step in found]}
+
+    def _describe_step(self, request: dict[str, Any]) -> dict[str, Any]:
+        for step in self._find(request["ClusterId"]).steps:
+            if step.id == request["StepId"]:
+                return {"Step": step.described()}
+        raise ApiError("InvalidRequestException", f"Step id '{request['StepId']}' is not valid.")
+
+    def _terminate(self, request: dict[str, Any]) -> None:
+        for id_ in request["JobFlowIds"]:
+            self._find(id_)
+            threading.Thread(target=self.stop, args=(id_,), name=f"end of {id_}", daemon=True).start()
+
+    def _work(self, cluster: _Cluster) -> None:
+        """Run a cluster's steps one after another."""
+        while (step := cluster.waiting.get()) is not None:
+            with self._lock:
+                if step.state != "PENDING":
+                    continue
+                step.state, step.started = "RUNNING", _now()
+            try:
+                status = self._run(cluster, step)
+            except Exception as error:
+                step.failure = {"Reason": "Unknown Error.", "Message": str(error)}
+                status = 1
+            cancelled = step.state == "CANCEL_PENDING"
+            self._settle(cluster, step, "CANCELLED" if cancelled else "FAILED" if status else "COMPLETED")
+
+    def _run(self, cluster: _Cluster, step: _Step) -> int:
+        folder = cluster.node.folder / "steps" / step.id
+        step.process = cluster.node.submit(step.name, step.arguments[1:], folder)
+        self._tell("EMR Step Status Change", cluster, step=step)
+        with step.process as process:
+            status = process.wait()
+        logs = f"{cluster.logs.rstrip('/')}/{cluster.id}/steps/{step.id}"
+        self._keep_logs(folder, logs)
+        if status:
+            step.failure = {
+                "Reason": "Unknown Error.",
+                "Message": tail(folder / "stderr", 3),
+                "LogFile": f"{logs}/stderr.gz",
+            }
+        return status
+
+    def _keep_logs(self, folder: Path, uri: str) -> None:
+        """Put a step's logs into the bucket of logs, as EMR does a while after."""
+        place = urlsplit(uri)
+        s3 = self._surroundings.client("s3")
+        for name in ("stderr", "stdout"):
+            body = gzip.compress((folder / name).read_bytes())
+            s3.put_object(Bucket=place.netloc, Key=f"{place.path.lstrip('/')}/{name}.gz", Body=body)
+
+    def _settle(self, cluster: _Cluster, step: _Step, state: str) -> None:
+        step.process, step.state, step.ended = None, state, _now()
+        self._tell("EMR Step Status Change", cluster, step=step)
+
+    def _tell(self, kind: str, cluster: _Cluster, *, state: str = "", step: _Step | None = None) -> None:
+        """Send what EventBridge hears of EMR."""
+        detail = {"severity": "INFO", "name": cluster.name, "clusterId": cluster.id, "state": state, "message": ""}
+        if step is not None:
+            detail |= {"stepId": step.id, "name": step.name, "state": step.state, "actionOnFailure": step.action}
+        self._surroundings.tell("aws.emr", kind, json.dumps(detail))
+
+
+class _ClusterType:
+    def __init__(self, clusters: Clusters) -> None:
+        self._clusters = clusters
+
+    def create(self, name: str, properties: Properties) -> Made:
+        if properties["StepConcurrencyLevel"] != 1:
+            raise UserError(f"StepConcurrencyLevel: found {properties['StepConcurrencyLevel']}, expected 1")
+        made = self._clusters.start(properties)
+        refuse_unread(CLUSTER, properties)
+        return made
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        # Whatever else changes, EMR makes another cluster, and CloudFormation deletes the former one.
+        kept = {"Tags", "VisibleToAllUsers"}
+        differ = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
+        return self.create("", properties) if differ - kept else Made(physical_id)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        self._clusters.stop(physical_id)
+
+
+def _configurations(listed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """The properties by classification; those of ``export`` within another one are its own."""
+    found: dict[str, dict[str, str]] = {}
+    for configuration in listed:
+        name = configuration["Classification"]
+        if name in PROPERTIES[f"{CLUSTER}.Configurations"]:
+            continue
+        if name not in _CLASSIFICATIONS:
+            raise UserError(f"{CLUSTER}: the configuration {name} would have no effect here: heed it, or name it")
+        found[name] = dict(configuration.get("ConfigurationProperties", {}))
+        for inner in configuration.get("Configurations", []):
+            found[name] |= inner["ConfigurationProperties"]
+    return found
+
+
+def _random(length: int) -> str:
+    return "".join(secrets.choice(_ID) for _ in range(length))
+
+
+def _now() -> dt.datetime:
+    return dt.datetime.now(dt.UTC)

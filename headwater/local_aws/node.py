@@ -1,0 +1,180 @@
+"""The node of a cluster: a folder in the place of a machine's disk, the credentials of its role, and Spark's standalone
+master and worker, whose executors get nothing from a driver but what Spark ships."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+
+from headwater.errors import UserError
+from headwater.local import java, spark
+from headwater.local.processes import Process, Program, free_ports, listens
+from headwater.local_aws.surroundings import Surroundings
+from headwater.log_files import tail
+from headwater.packaging import jars
+
+_BOOTSTRAP_SECONDS = 300
+# A machine's folder for what is added to it; on this machine it is one below the node's.
+_ADDED = "/opt/"
+_HEAP = "256m"
+_SHIMS = {
+    "sudo": '#!/bin/sh\nexec "$@"\n',
+    # What nodes use of the command line of AWS.
+    "aws": """#!{python}
+import argparse, urllib.parse, boto3
+parser = argparse.ArgumentParser()
+parser.add_argument("service", choices=["s3"])
+parser.add_argument("command", choices=["cp"])
+parser.add_argument("--only-show-errors", action="store_true")
+parser.add_argument("--region")
+parser.add_argument("source")
+parser.add_argument("target")
+options = parser.parse_args()
+source = urllib.parse.urlsplit(options.source)
+boto3.client("s3", region_name=options.region).download_file(source.netloc, source.path.lstrip("/"), options.target)
+""",
+}
+
+
+class Node(ExitStack):
+    """A node below ``folder`` with the rights of ``role``, an ARN.
+
+    ``defaults`` are the cluster's Spark settings beside those that the place gives, ``exported`` the variables of its
+    Spark programs, and ``memory_mib`` is what executors may take.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        surroundings: Surroundings,
+        role: str,
+        *,
+        defaults: Mapping[str, str],
+        exported: Mapping[str, str],
+        memory_mib: int,
+    ) -> None:
+        super().__init__()
+        self.folder = folder.resolve()
+        self._surroundings = surroundings
+        self._role = role
+        self._defaults = defaults
+        self._exported = exported
+        self._memory_mib = memory_mib
+        self._master = ""
+        self._bin = self.folder / "bin"
+        self._bin.mkdir(parents=True)
+        for name, text in _SHIMS.items():
+            path = self._bin / name
+            path.write_text(text.format(python=sys.executable) if "{python}" in text else text)
+            path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def bootstrap(self, name: str, script: str, arguments: Sequence[str]) -> None:
+        """Run a script of S3, as EMR does on each node before its applications. Raises UserError with the end of its
+        output where it fails."""
+        log = self.folder / "bootstrap.log"
+        path = self._fetch(script)
+        with log.open("ab") as out:
+            done = subprocess.run(
+                ["bash", str(path), *map(self.localized, arguments)],
+                env=self._environment(),
+                cwd=self.folder,
+                stdout=out,
+                stderr=subprocess.STDOUT,
+                timeout=_BOOTSTRAP_SECONDS,
+                check=False,
+            )
+        if done.returncode:
+            raise UserError(f"the bootstrap action {name} failed with {done.returncode}: {tail(log, 5)}")
+
+    def __enter__(self) -> Node:
+        """Start Spark on it."""
+        port, web_port, worker_port, worker_web_port = free_ports(4)
+        self._master = f"spark://127.0.0.1:{port}"
+        master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port)]
+        worker = ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_web_port)]
+        worker += ["--cores", str(spark.CORES), "--memory", f"{self._memory_mib}m"]
+        worker += ["--work-dir", str(self.folder / "work"), self._master]
+        with ExitStack() as stack:
+            stack.enter_context(self._daemon("master", "org.apache.spark.deploy.master.Master", master, port))
+            stack.enter_context(self._daemon("worker", "org.apache.spark.deploy.worker.Worker", worker, worker_port))
+            self._stack = stack.pop_all()
+        self.callback(self._stack.close)
+        return self
+
+    def submit(self, name: str, arguments: Sequence[str], folder: Path) -> Process:
+        """The process, not yet started, of spark-submit with these arguments; ``folder`` gets ``stdout`` and
+        ``stderr``."""
+        folder.mkdir(parents=True)
+        settings = self._settings(folder)
+        conf = folder / "conf"
+        conf.mkdir()
+        lines = "".join(f"{key} {value}\n" for key, value in settings.items())
+        (conf / "spark-defaults.conf").write_text(lines)
+        program = Program(
+            name,
+            ["spark-submit", *map(self.localized, arguments)],
+            folder / "stderr",
+            stdout_path=folder / "stdout",
+            env={**self._environment(), "SPARK_CONF_DIR": str(conf)},
+            cwd=folder,
+        )
+        return Process(program)
+
+    def localized(self, text: str) -> str:
+        """A text with the names of a machine's folders as they are on this one."""
+        return text.replace(_ADDED, f"{self.folder}{_ADDED}")
+
+    def _fetch(self, uri: str) -> Path:
+        bucket, _, key = uri.removeprefix("s3://").partition("/")
+        path = self.folder / key
+        self._surroundings.client("s3").download_file(bucket, key, str(path))
+        return path
+
+    def _settings(self, folder: Path) -> dict[str, str]:
+        """What is in ``spark-defaults.conf``: of the place, then of the cluster."""
+        place = spark.configuration(folder / "spark", endpoint=self._surroundings.store.endpoint)
+        # The job ships Hudi.
+        path = os.pathsep.join(str(jar) for jar in jars.class_path("spark") if not jar.name.startswith("hudi-"))
+        place |= {
+            "spark.master": self._master,
+            # The store knows no credentials of roles, and would want to check those of each chunk of an object.
+            "spark.hadoop.fs.s3a.s3.signing-algorithm": "AWS4UnsignedPayloadSignerType",
+            "spark.driver.extraClassPath": path,
+            "spark.executor.extraClassPath": path,
+            "spark.executor.extraJavaOptions": place["spark.driver.extraJavaOptions"],
+        }
+        return {**place, **self._defaults}
+
+    def _environment(self) -> dict[str, str]:
+        shared = {**spark.environment(), **spark.shipped_python()}
+        exported = {name: self.localized(value) for name, value in self._exported.items()}
+        paths = [str(self._bin), str(Path(shared["SPARK_HOME"]) / "bin"), shared["PATH"]]
+        return {
+            **shared,
+            **self._surroundings.environment_of(self._role),
+            **exported,
+            # Or the worker looks for a build of Spark around it.
+            "SPARK_SCALA_VERSION": "2.12",
+            "PATH": os.pathsep.join(paths),
+        }
+
+    def _daemon(self, name: str, main: str, arguments: Sequence[str], port: int) -> Process:
+        folder = self.folder / name
+        folder.mkdir(parents=True)
+        environment = self._environment()
+        program = java.JavaProgram(
+            main,
+            arguments,
+            [Path(environment["SPARK_HOME"]) / "jars" / "*"],
+            _HEAP,
+        )
+        argv = java.argv(program, folder)
+        return Process(
+            Program(f"Spark's {name}", argv, folder / f"{name}.log", env=environment, cwd=folder),
+            ready=lambda: listens(port),
+        )

@@ -1,0 +1,61 @@
+"""Resources that the local AWS notes and does no more with, which ``without_effect`` gives the reasons of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from headwater.local_aws.api import NotAnswered
+from headwater.local_aws.resources import Made, Properties, ResourceType
+from headwater.local_aws.without_effect import TYPES
+
+MakeNote = Callable[[str, Properties], Made]
+"""What CloudFormation hears of a resource, by its name and properties."""
+
+
+@dataclass(frozen=True)
+class Noted:
+    """A type whose resources are noted."""
+
+    made: MakeNote
+
+    def create(self, name: str, properties: Properties) -> Made:
+        """Note the resource."""
+        return self.made(name, properties)
+
+    def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
+        """Note what changed."""
+        return self.made(physical_id, properties)
+
+    def delete(self, physical_id: str, properties: Properties) -> None:
+        """Forget the resource."""
+
+
+def _alarm(name: str, properties: Properties) -> Made:
+    """An alarm of metric math. One of a single metric is the emulator's."""
+    if "Metrics" not in properties:
+        raise NotAnswered
+    return Made(properties["AlarmName"], {"Arn": name})
+
+
+_ATTRIBUTES: dict[str, MakeNote] = {
+    "AWS::Athena::NamedQuery": lambda name, properties: Made(name, {"NamedQueryId": name}),
+    "AWS::EC2::FlowLog": lambda name, properties: Made(name, {"Id": name}),
+    "AWS::EC2::Instance": lambda name, properties: Made(
+        f"i-{name.removeprefix('i-')}", {"PrivateIp": "127.0.0.1", "AvailabilityZone": "local"}
+    ),
+    "AWS::EC2::SecurityGroupEgress": lambda name, properties: Made(name, {"Id": name}),
+    "AWS::EC2::SecurityGroupIngress": lambda name, properties: Made(name, {"Id": name}),
+    "AWS::Glue::SecurityConfiguration": lambda name, properties: Made(properties.get("Name", name)),
+    "AWS::Serverless::Application": lambda name, properties: Made(
+        name, {"Outputs.RotationLambdaARN": f"arn:aws:lambda:::function:{name}"}
+    ),
+}
+
+
+def types() -> dict[str, ResourceType]:
+    """The resource types, by their names."""
+    noted: dict[str, ResourceType] = {
+        kind: Noted(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in TYPES
+    }
+    return {**noted, "AWS::CloudWatch::Alarm": Noted(_alarm)}

@@ -1,0 +1,103 @@
+"""The parts behind the emulator, and the server by which it reaches them."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from werkzeug.exceptions import BadRequest
+from werkzeug.serving import WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request as HttpRequest
+from werkzeug.wrappers import Response as HttpResponse
+
+from headwater.local_aws.api import Api, Forwarded, NotAnswered, Request
+from headwater.local_aws.resources import Made, Properties, ResourceType
+from headwater.local_aws.surroundings import Surroundings
+
+
+class _Quiet(WSGIRequestHandler):
+    def log(self, type: str, message: str, *args: object) -> None:
+        """The emulator has a log of its own."""
+
+
+class PartsServer:
+    """Serves resource types and APIs on a free port of 127.0.0.1, each request in a thread of its own."""
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        types: Mapping[str, ResourceType],
+        apis: Iterable[Api | Forwarded],
+    ) -> None:
+        self._s3_endpoint = surroundings.store.endpoint
+        self._signature = surroundings.signature
+        self._types = dict(types)
+        self._apis = {api.service: api for api in apis}
+        self._server = make_server(
+            "127.0.0.1", 0, HttpRequest.application(self._answer), threaded=True, request_handler=_Quiet
+        )
+        self._thread = threading.Thread(target=self._server.serve_forever, name="parts of the local AWS")
+
+    @property
+    def url(self) -> str:
+        """Its address."""
+        return f"http://127.0.0.1:{self._server.port}"
+
+    def __enter__(self) -> PartsServer:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._thread.join()
+        self._server.server_close()
+
+    def _answer(self, request: HttpRequest) -> HttpResponse:
+        try:
+            result = self._route(request.path.strip("/").split("/"), request)
+        except Exception as error:
+            # Whatever it is, the deployment shows it.
+            text = str(error) or repr(error)
+            return HttpResponse(f"{type(error).__name__}: {text}", status=BadRequest.code)
+        return HttpResponse(json.dumps(result), content_type="application/json")
+
+    def _route(self, path: list[str], request: HttpRequest) -> dict[str, Any]:
+        if path == ["answers"]:
+            return {
+                "resource_types": sorted(self._types),
+                "operations": {name: sorted(api.operations) for name, api in self._apis.items()},
+                "s3_endpoint": self._s3_endpoint,
+                "signature": self._signature,
+            }
+        question = request.get_json()
+        if path[0] == "apis":
+            asked = Request(
+                question["method"],
+                question["path"],
+                question["headers"],
+                question["query"],
+                base64.b64decode(question["body"]),
+            )
+            try:
+                answer = self._apis[path[1]].answer(asked)
+            except NotAnswered:
+                return {"answered": False}
+            body = base64.b64encode(answer.body).decode()
+            return {"answered": True, "status": answer.status, "headers": dict(answer.headers), "body": body}
+        try:
+            made = self._resource(path[1], question)
+        except NotAnswered:
+            return {"answered": False}
+        return {"answered": True, "physical_id": made.physical_id, "attributes": dict(made.attributes)}
+
+    def _resource(self, request: str, question: Mapping[str, Any]) -> Made:
+        kind, properties = self._types[question["type"]], Properties(question["properties"])
+        if request == "create":
+            return kind.create(f"{question['stack']}-{question['logical_id']}", properties)
+        if request == "update":
+            return kind.update(question["physical_id"], Properties(question["former"]), properties)
+        kind.delete(question["physical_id"], properties)
+        return Made(question["physical_id"])

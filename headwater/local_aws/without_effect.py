@@ -1,0 +1,97 @@
+"""What a template sets and nothing in the local AWS heeds, each with the reason: the one list of exceptions. A property
+of a type that has a part of ours behind it, and is neither heeded nor named here, fails the deployment."""
+
+from __future__ import annotations
+
+_NO_NETWORK = "all parts are on the loopback, where no rule of a network holds"
+_NO_ENCRYPTION = "files of this machine are not encrypted"
+_NO_BACKUP = "nothing is backed up"
+_TEXT = "a text"
+_VERSION = "programs are of the versions that the tests lock"
+_ONE_MACHINE = "one process runs on this machine"
+
+TYPES: dict[str, str] = {
+    "AWS::Athena::NamedQuery": "a saved text",
+    "AWS::Budgets::Budget": "nothing here costs money",
+    "AWS::EC2::FlowLog": _NO_NETWORK,
+    "AWS::EC2::Instance": "NAT and bastion are ways through a network that is not there",
+    "AWS::EC2::SecurityGroupEgress": _NO_NETWORK,
+    "AWS::EC2::SecurityGroupIngress": _NO_NETWORK,
+    "AWS::EMR::SecurityConfiguration": _NO_ENCRYPTION,
+    "AWS::Glue::SecurityConfiguration": _NO_ENCRYPTION,
+    "AWS::RDS::DBInstance": "a cluster is one server, which starts with it",
+    "AWS::SecretsManager::ResourcePolicy": "no policy of a resource is evaluated",
+    "AWS::SecretsManager::RotationSchedule": "a month does not pass here; `make drills` rotates",
+    "AWS::Serverless::Application": "AWS's application for rotations is in a repository of AWS",
+}
+"""Types whose resources are noted, and that is all."""
+
+METRIC_MATH = "AWS::CloudWatch::Alarm of metric math"
+
+ANY_TYPE = "*"
+
+PROPERTIES: dict[str, dict[str, str]] = {
+    ANY_TYPE: {"Tags": "nothing reads them: rights that hang on tags are AWS's"},
+    METRIC_MATH: {"Metrics": "they are metrics that AWS's own services send, which have no parts here that do"},
+    "AWS::DynamoDB::GlobalTable": {"SSESpecification": _NO_ENCRYPTION},
+    "AWS::DynamoDB::GlobalTable.Replicas": {
+        "DeletionProtectionEnabled": "CloudFormation's own protection is the emulator's",
+        "PointInTimeRecoverySpecification": _NO_BACKUP,
+        "SSESpecification": _NO_ENCRYPTION,
+    },
+    "AWS::EMR::Cluster": {
+        "Applications": "Spark runs here, and no other application",
+        "Instances": _ONE_MACHINE,
+        "ReleaseLabel": _VERSION,
+        "ScaleDownBehavior": "the cluster does not scale",
+        "SecurityConfiguration": _NO_ENCRYPTION,
+        "ServiceRole": "EMR itself needs nothing of the account",
+        "VisibleToAllUsers": "everybody sees it",
+    },
+    "AWS::EMR::Cluster.Configurations": {
+        "hive-site": "Hive does not run here",
+        "spark-hive-site": "Spark's own catalog is not used: the writers register tables by Glue's API",
+        "trino-config": "Trino does not run here",
+        "trino-connector-hive": "Trino does not run here",
+    },
+    "AWS::Glue::Job": {
+        "Description": _TEXT,
+        "GlueVersion": _VERSION,
+        "MaintenanceWindow": "nothing is maintained",
+        "NumberOfWorkers": _ONE_MACHINE,
+        "Timeout": "a streaming job has none but its maintenance window",
+    },
+    "AWS::KafkaConnect::Connector": {
+        "kafkaClusterClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
+        "kafkaClusterEncryptionInTransit": "TLS towards Kafka is MSK's own",
+        "kafkaConnectVersion": _VERSION,
+    },
+    "AWS::KafkaConnect::CustomPlugin": {"Description": _TEXT},
+    "AWS::KafkaConnect::WorkerConfiguration": {"Description": _TEXT},
+    "AWS::MSK::Cluster": {
+        "BrokerNodeGroupInfo": _ONE_MACHINE,
+        "ClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
+        "EncryptionInfo": "TLS towards Kafka is MSK's own, and " + _NO_ENCRYPTION,
+        "EnhancedMonitoring": "nothing measures the broker",
+        "KafkaVersion": _VERSION,
+        "LoggingInfo": "the log is a file",
+        "NumberOfBrokerNodes": _ONE_MACHINE,
+    },
+    "AWS::MSK::Configuration": {"KafkaVersionsList": _VERSION},
+    "AWS::MSK::Topic": {"ReplicationFactor": _ONE_MACHINE},
+    "AWS::RDS::DBCluster": {
+        "BackupRetentionPeriod": _NO_BACKUP,
+        "CopyTagsToSnapshot": _NO_BACKUP,
+        "DBSubnetGroupName": _NO_NETWORK,
+        "DeletionProtection": "CloudFormation's own protection is the emulator's",
+        "EnableCloudwatchLogsExports": "the log is a file",
+        "EnableHttpEndpoint": "the Data API is always there",
+        "KmsKeyId": _NO_ENCRYPTION,
+        "Port": "the port is a free one, which the endpoint tells",
+        "ServerlessV2ScalingConfiguration": "the server takes what it needs",
+        "StorageEncrypted": _NO_ENCRYPTION,
+        "VpcSecurityGroupIds": _NO_NETWORK,
+    },
+    "AWS::RDS::DBClusterParameterGroup": {"Description": _TEXT, "Family": _VERSION},
+}
+"""Properties, by the type that has them; for connectors, arguments of MSK Connect's API."""
