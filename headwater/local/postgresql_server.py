@@ -49,7 +49,7 @@ class PostgresqlServer(Part):
     def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(folder)
         self.data = self.folder / "data"
-        self._settings = {**SETTINGS, **settings}
+        self._settings = dict(settings)
         self.port = 0
 
     @property
@@ -81,7 +81,7 @@ class PostgresqlServer(Part):
         if not port_file.exists():
             port_file.write_text(str(free_port()))
         self.port = int(port_file.read_text())
-        options = [f"--{name}={value}" for name, value in self._settings.items()]
+        options = [f"--{name}={value}" for name, value in {**SETTINGS, **self._settings}.items()]
         program = Program(
             self.name,
             [
