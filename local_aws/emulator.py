@@ -19,16 +19,17 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 from xml.sax.saxutils import escape
 
+import rights
 from ministack import app
 from ministack.core import concurrency
 from ministack.services import eventbridge, s3
-from ministack.services.cloudformation import engine, provisioners, stacks
+from ministack.services.cloudformation import custom_resource, engine, provisioners, stacks
 
 VERSION = "1.5.33"
 HOOKS = (
@@ -37,18 +38,22 @@ HOOKS = (
     (app, "detect_service"),
     (app, "main"),
     (concurrency, "run_reentrant"),
+    (custom_resource, "deliver_response"),
+    (custom_resource, "invoke_custom_resource"),
     (engine, "declared_transforms"),
     (eventbridge, "_put_events"),
     (provisioners, "_RESOURCE_HANDLERS"),
     (s3, "_dispatch"),
     (s3, "_get_object_data"),
     (stacks, "_runs_on_worker_thread"),
+    *rights.HOOKS,
 )
 """What of ministack is called or replaced here."""
 
 _OBJECTS_OF_A_BUCKET = {"delete", "list-type", "prefix", "uploads", "versions"}
 """The queries by which requests without a key are about objects."""
 _BUCKET_TYPE = "AWS::S3::Bucket"
+_SECRET_TYPE = "AWS::SecretsManager::Secret"  # noqa: S105  # a type
 _SERVERLESS = "AWS::Serverless-2016-10-31"
 _BUCKET_ATTRIBUTES = {"versioning"}
 """The settings of a bucket of which the store has to know."""
@@ -57,6 +62,46 @@ _NOT_FORWARDED = {"authorization", "connection", "content-encoding", "content-le
 _PART_SECONDS = 600
 
 Answer = tuple[int, dict[str, str], bytes]
+
+
+class Watched(dict[str, Any]):
+    """The properties of a resource, and which of them were looked at. Whoever walks through all has looked at each."""
+
+    def __init__(self, properties: Mapping[str, Any]) -> None:
+        super().__init__(properties)
+        self.seen: set[str] = set()
+
+    def __getitem__(self, name: str) -> Any:
+        self.seen.add(name)
+        return super().__getitem__(name)
+
+    def __contains__(self, name: object) -> bool:
+        self.seen.add(str(name))
+        return super().__contains__(name)
+
+    def __iter__(self) -> Iterator[str]:
+        self.seen.update(super().keys())
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict's."""
+        self.seen.add(name)
+        return super().get(name, default)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """As a dict's."""
+        self.seen.add(name)
+        return super().pop(name, *default)
+
+    def keys(self) -> KeysView[str]:
+        """As a dict's."""
+        self.seen.update(super().keys())
+        return super().keys()
+
+    def items(self) -> ItemsView[str, Any]:
+        """As a dict's."""
+        self.seen.update(super().keys())
+        return super().items()
 
 
 class Parts:
@@ -97,6 +142,20 @@ class Parts:
             ask("delete", physical_id, properties, physical_id=physical_id, properties=properties)
 
         return {"create": create, "update": update, "delete": delete}
+
+    def watch(self, kind: str, create: Callable[..., Any]) -> Callable[..., Any]:
+        """A handler of ministack's that makes a resource; it fails where a property was not looked at that has to have
+        an effect."""
+
+        def watched(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
+            seen = Watched(properties)
+            made = create(logical_id, seen, stack)
+            unseen = sorted(properties.keys() - seen.seen)
+            if unseen:
+                self.ask("/unread", {"type": kind, "names": unseen})
+            return made
+
+        return watched
 
     async def call(
         self, service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
@@ -186,6 +245,26 @@ class Objects:
             return error.code, _kept(error.headers), error.read()
 
 
+def secret_handlers(original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
+    """ministack's handlers of secrets, with the ARN for what ``Ref`` gives: rights name it."""
+
+    def name_of(arn: str) -> str:
+        return arn.partition(":secret:")[2].rpartition("-")[0]
+
+    def create(*arguments: Any, **named: Any) -> Any:
+        _, attributes = original["create"](*arguments, **named)
+        return attributes["Arn"], attributes
+
+    def update(arn: str, *arguments: Any, **named: Any) -> Any:
+        _, attributes = original["update"](name_of(arn), *arguments, **named)
+        return attributes["Arn"], attributes
+
+    def delete(arn: str, *arguments: Any, **named: Any) -> None:
+        original["delete"](name_of(arn), *arguments, **named)
+
+    return {**original, "create": create, "update": update, "delete": delete}
+
+
 def _kept(headers: Any) -> dict[str, str]:
     return {name: value for name, value in headers.items() if name.lower() not in ("connection", "transfer-encoding")}
 
@@ -206,6 +285,9 @@ def hook(parts: Parts) -> None:
     answered = parts.ask("/answers")
     types = set(answered["resource_types"])
     handlers = provisioners._RESOURCE_HANDLERS
+    for kind, handler in handlers.items():
+        if kind not in types and "create" in handler:
+            handlers[kind] = {**handler, "create": parts.watch(kind, handler["create"])}
     for kind in types:
         handlers[kind] = parts.resource_handlers(kind, handlers.get(kind, {}))
     blocks = stacks._runs_on_worker_thread
@@ -220,11 +302,16 @@ def hook(parts: Parts) -> None:
     s3._get_object_data = objects.read
     handlers[_BUCKET_TYPE] = objects.bucket_handlers(handlers[_BUCKET_TYPE])
 
+    handlers[_SECRET_TYPE] = secret_handlers(handlers[_SECRET_TYPE])
+
     # Nobody but a service of AWS's may tell what aws.emr does: the parts sign it by this.
     put_events = eventbridge._put_events
-    eventbridge._put_events = lambda data: put_events(
-        data, allow_aws_source=all(entry.get("TraceHeader") == answered["signature"] for entry in data["Entries"])
-    )
+
+    def signed(data: dict[str, Any], allow_aws_source: bool = False) -> Any:
+        of_parts = all(entry.get("TraceHeader") == answered["signature"] for entry in data["Entries"])
+        return put_events(data, allow_aws_source=allow_aws_source or of_parts)
+
+    eventbridge._put_events = signed
 
     operations: dict[str, list[str]] = answered["operations"]
     for service, names in operations.items():
@@ -239,6 +326,41 @@ def hook(parts: Parts) -> None:
     app.detect_service = detect_service
     # These would be answered before the service is asked for.
     app._RDS_DATA_PATHS = frozenset()
+
+
+def undo_failed_creations() -> None:
+    """Have a custom resource deleted that said that its creation failed, as CloudFormation does in its rollback.
+    ministack would forget it, with all that it had made by then."""
+    invoke, deliver = custom_resource.invoke_custom_resource, custom_resource.deliver_response
+    failed: dict[tuple[str, str], str] = {}
+
+    def deliver_response(token: str, response: dict[str, Any]) -> bool:
+        if response["Status"] == "FAILED":
+            failed[response["StackId"], response["LogicalResourceId"]] = response["PhysicalResourceId"]
+        return bool(deliver(token, response))
+
+    def invoke_custom_resource(
+        request: str,
+        logical_id: str,
+        properties: dict[str, Any],
+        stack: str,
+        stack_id: str,
+        kind: str,
+        **former: Any,
+    ) -> Any:
+        try:
+            return invoke(request, logical_id, properties, stack, stack_id, kind, **former)
+        except RuntimeError as error:
+            made = failed.pop((stack_id, logical_id), "")
+            if request == "Create" and made:
+                try:
+                    invoke("Delete", logical_id, properties, stack, stack_id, kind, physical_id=made)
+                except RuntimeError as left:
+                    raise RuntimeError(f"{error} Its deletion failed too: {left}") from None
+            raise
+
+    custom_resource.deliver_response = deliver_response
+    custom_resource.invoke_custom_resource = invoke_custom_resource
 
 
 def _handler(parts: Parts, service: str, names: set[str], original: Callable[..., Any] | None) -> Callable[..., Any]:
@@ -261,7 +383,10 @@ def _handler(parts: Parts, service: str, names: set[str], original: Callable[...
 
 if __name__ == "__main__":
     check_hooks()
-    hook(Parts(os.environ["HEADWATER_PARTS"]))
+    parts = Parts(os.environ["HEADWATER_PARTS"])
+    hook(parts)
+    undo_failed_creations()
+    rights.hook(lambda arn: parts.ask("/tags", {"arn": arn}))
     # ministack makes its own loop.
     asyncio.set_event_loop(None)
     app.main()

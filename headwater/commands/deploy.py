@@ -2,7 +2,8 @@
 
 import os
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Annotated
 
 import boto3
@@ -11,18 +12,26 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.console import announce, say
 from headwater.deployment.baselines import CDK
-from headwater.deployment.environment import LOCAL, Environment
+from headwater.deployment.environment import Environment
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.protection import UNPROTECTED, incomplete
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.local_aws.daemon import Running
+from headwater.local_aws.daemon import Running, log_of
+from headwater.log_files import tail
 from headwater.packaging import local_aws
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
+
+# What a deployment takes on a slow machine, twice over.
+_HERE_SECONDS = 900
 
 
 def deploy(
     name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
+    check_s3: Annotated[
+        bool,
+        typer.Option("--check-s3", help="Where this starts the local AWS: refuse what a role may not do in S3 either."),
+    ] = False,
 ) -> None:
     """Deploy the stacks of an environment by cdk deploy; those of local to the local AWS, which is started for them.
 
@@ -31,21 +40,37 @@ def deploy(
     right or opens a port, elsewhere before every change.
     """
     environment = read_environment(name, CONFIG)
-    if name == LOCAL:
-        _deploy_here(environment)
-        return
+    running = _local_aws(environment, check_s3) if environment.is_local else None
     deployment = Deployment.read(SYNTHESIZED, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
-    unprotected = _incomplete(environment, stacks) if environment.data.retain else []
-    _cdk_deploy(name, "broadening" if name == "dev" else "any-change", unprotected)
+    unprotected = _incomplete(environment, stacks, running) if environment.data.retain else []
+    approval = "never" if running else "broadening" if name == "dev" else "any-change"
+    _cdk_deploy(name, running, approval, unprotected)
     if unprotected:
         say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
-        _cdk_deploy(name, "never", [])
+        _cdk_deploy(name, running, "never", [])
+    if running is not None:
+        say(f"The local AWS runs on. AWS's tools find it by these variables; `make destroy ENV={name}` ends it.")
+        for variable, value in running.environment.items():
+            if variable.startswith("AWS_"):
+                say(f"  export {variable}={value}")
 
 
-def _incomplete(environment: Environment, stacks: Sequence[str]) -> list[str]:
+def _local_aws(environment: Environment, check_s3: bool) -> Running:
+    """The local AWS, which is started where none runs, with CDK's bootstrap in it."""
+    running = Running.find()
+    if running is None:
+        local_aws.build(announce)
+        with announce("Starting the local AWS"):
+            running = Running.start(checks_objects=check_s3)
+    cdk(environment.name, ["bootstrap", f"aws://{environment.account}/{environment.region}"], running)
+    return running
+
+
+def _incomplete(environment: Environment, stacks: Sequence[str], running: Running | None) -> list[str]:
+    client = running.client if running else partial(boto3.client, region_name=environment.region)
     try:
-        account = boto3.client("sts", region_name=environment.region).get_caller_identity()["Account"]
+        account = client("sts").get_caller_identity()["Account"]
         if account != environment.account:
             # CDK would deploy to the environment's account all the same, by the roles of its bootstrap. In this one the
             # stacks are not, so that all would be taken for new and lose their protection.
@@ -53,7 +78,7 @@ def _incomplete(environment: Environment, stacks: Sequence[str]) -> list[str]:
                 f"credentials: found the account {account}, expected {environment.account}, the account of "
                 f"{environment.name}"
             )
-        return incomplete(boto3.client("cloudformation", region_name=environment.region), stacks)
+        return incomplete(client("cloudformation"), stacks)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
             f"CloudFormation in {environment.region}: found {error}, expected the list of stacks: "
@@ -61,29 +86,27 @@ def _incomplete(environment: Environment, stacks: Sequence[str]) -> list[str]:
         ) from None
 
 
-def _cdk_deploy(name: str, approval: str, unprotected: Sequence[str]) -> None:
+def _cdk_deploy(name: str, running: Running | None, approval: str, unprotected: Sequence[str]) -> None:
     context = ["--context", f"{UNPROTECTED}={','.join(unprotected)}"]
-    cdk(name, [*context, "deploy", "--all", "--require-approval", approval])
+    concurrency = ["--concurrency", "4"] if running else []
+    cdk(name, ["deploy", "--all", *context, *concurrency, "--require-approval", approval], running)
 
 
-def _deploy_here(environment: Environment) -> None:
-    running = Running.find()
-    if running is None:
-        local_aws.build(announce)
-        with announce("Starting the local AWS"):
-            running = Running.start()
-    variables = {**os.environ, **running.environment}
-    cdk(LOCAL, ["bootstrap", f"aws://{environment.account}/{environment.region}"], variables)
-    cdk(LOCAL, ["deploy", "--all", "--concurrency", "4", "--require-approval", "never"], variables)
-    say("The local AWS runs on. AWS's tools find it by these variables; `make destroy ENV=local` ends it.")
-    for variable, value in running.environment.items():
-        if variable.startswith("AWS_"):
-            say(f"  export {variable}={value}")
-
-
-def cdk(name: str, arguments: Sequence[str], variables: Mapping[str, str] | None = None) -> None:
-    """Run CDK's command line for an environment. Raises typer.Exit with its status where it fails."""
+def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> None:
+    """Run CDK's command line for an environment, against the local AWS where one is given. Raises typer.Exit with its
+    status where it fails; against the local AWS UserError, with the end of that one's log, also where it takes too
+    long."""
     command = [CDK[0], "--no-notices", "--context", f"env={name}", *arguments]
-    status = subprocess.run(command, cwd=ROOT, env=variables).returncode
-    if status:
-        raise typer.Exit(status)
+    if running is None:
+        status = subprocess.run(command, cwd=ROOT).returncode
+        if status:
+            raise typer.Exit(status)
+        return
+    try:
+        variables = {**os.environ, **running.environment}
+        status = subprocess.run(command, cwd=ROOT, env=variables, timeout=_HERE_SECONDS).returncode
+        failed = f"ended with {status}" if status else ""
+    except subprocess.TimeoutExpired:
+        failed = f"has not ended after {_HERE_SECONDS} s"
+    if failed:
+        raise UserError(f"cdk {arguments[0]} {failed}. The end of {log_of()}:\n{tail(log_of())}")

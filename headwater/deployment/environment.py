@@ -12,7 +12,7 @@ from typing import Annotated, Literal, NamedTuple, get_args
 
 from msgspec import Meta, Struct
 
-from headwater.yaml_files import DIFFERENT, END, yaml_paths
+from headwater.yaml_files import DIFFERENT, END, read_yaml, yaml_paths
 
 InterfaceEndpoint = Literal[
     "ec2messages",
@@ -33,8 +33,8 @@ LogDays = Literal[
     1, 3, 5, 7, 14, 30, 60, 90, 120, 150, 180, 365, 400, 545, 731, 1096, 1827, 2192, 2557, 2922, 3288, 3653
 ]  # fmt: skip
 LOG_DAYS: tuple[int, ...] = get_args(LogDays)
-LOCAL = "local"
-"""The environment that is deployed to the local AWS."""
+LOCAL_ACCOUNT = "111111111111"
+"""The account of the local AWS: an environment of this account is deployed there."""
 MAX_EPOCH = 9999  # the order of changes has four digits for it
 
 
@@ -421,6 +421,11 @@ class Environment(_Part, frozen=True, kw_only=True):
     bi: Annotated[Bi | None, Meta(description="QuickSight, which must be set up in the account; null for none.")]
 
     @property
+    def is_local(self) -> bool:
+        """Whether it is deployed to the local AWS."""
+        return self.account == LOCAL_ACCOUNT
+
+    @property
     def deletes_data(self) -> bool:
         """Whether data goes when its stack goes: both settings say so."""
         return not self.data.retain and self.data.delete_with_stacks_of == self.name
@@ -442,5 +447,5 @@ def names(folder: Path) -> list[str]:
 
 
 def on_aws(folder: Path) -> list[str]:
-    """The names of the environments that are deployed to AWS: all but ``LOCAL``."""
-    return [name for name in names(folder) if name != LOCAL]
+    """The names of the environments that are deployed to AWS, and not to the local one."""
+    return [name for name in names(folder) if read_yaml(folder / f"{name}.yaml").get("account") != LOCAL_ACCOUNT]

@@ -6,6 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from headwater.deployment.environment import LOCAL_ACCOUNT
 from headwater.local import aws
 from headwater.local.object_store import ObjectStore
 from headwater.local_aws import authority, connect, database, dynamodb, emr, glue, images, noted, stream
@@ -13,19 +14,18 @@ from headwater.local_aws.emulator import Emulator
 from headwater.local_aws.parts import PartsServer
 from headwater.local_aws.surroundings import Surroundings
 
-ACCOUNT = "111111111111"
-# The emulator takes a key of twelve digits for the number of the account.
-CREDENTIALS = {"AWS_ACCESS_KEY_ID": ACCOUNT, "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
-
 
 class LocalAccount(ExitStack):
-    """An empty account in one region, below ``folder``, until it is closed; its parts end with it."""
+    """An empty account in one region, below ``folder``, until it is closed; its parts end with it. With
+    ``checks_objects`` a role's rights hold in S3 too."""
 
-    def __init__(self, folder: Path, region: str = aws.REGION) -> None:
+    def __init__(self, folder: Path, region: str = aws.REGION, *, checks_objects: bool = False) -> None:
         super().__init__()
         self.folder = folder.resolve()
         self.store = ObjectStore(self.folder / "s3", {}, may_delete_full_buckets=False)
-        self.surroundings = Surroundings(ACCOUNT, region, self.store, CREDENTIALS)
+        # The emulator takes a key of twelve digits for the number of the account.
+        credentials = {"AWS_ACCESS_KEY_ID": LOCAL_ACCOUNT, "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
+        self.surroundings = Surroundings(LOCAL_ACCOUNT, region, self.store, credentials, checks_objects)
         self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
         self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
         self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)

@@ -217,7 +217,9 @@ class Connectors:
         definition = connector.definition
         kafka = definition["kafkaCluster"]["apacheKafkaCluster"]
         delivered = definition["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]
-        environment = self._surroundings.environment_of(definition["serviceExecutionRoleArn"])
+        environment = self._surroundings.environment_of(
+            definition["serviceExecutionRoleArn"], "kafkaconnect.amazonaws.com", connector.arn
+        )
         for number in range(definition["capacity"]["provisionedCapacity"]["workerCount"]):
             worker = ConnectWorker(
                 self._folder / connector.cluster / str(number),

@@ -1,6 +1,6 @@
 """The local AWS as a process that stays when the command that started it has ended, until it is told to end.
 
-python -m headwater.local_aws.daemon FOLDER
+python -m headwater.local_aws.daemon FOLDER [--check-objects]
 """
 
 from __future__ import annotations
@@ -14,27 +14,31 @@ import sys
 import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import psutil
 
 from headwater.errors import UserError
 from headwater.folder_lock import claim
+from headwater.local import aws
 from headwater.local.processes import wait_until
 from headwater.local_aws.account import LocalAccount
 from headwater.log_files import tail
 from headwater.paths import BUILD, ROOT
 
 FOLDER = BUILD / "local_aws" / "account"
+_CHECKS = "--check-objects"
 _STARTS_SECONDS = 60.0
 _ENDS_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Running:
-    """A local AWS that runs: its process, and the variables by which AWS's tools find it."""
+    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, and the variables by which AWS's
+    tools find it."""
 
     pid: int
+    since: float
     environment: dict[str, str]
 
     @classmethod
@@ -44,17 +48,17 @@ class Running:
             found = cls(**json.loads(_description(folder).read_text()))
         except FileNotFoundError:
             return None
-        return found if psutil.pid_exists(found.pid) else None
+        return found if found._runs() else None
 
     @classmethod
-    def start(cls, folder: Path = FOLDER) -> Self:
-        """Start one, empty, below a folder. Raises UserError with the end of its log where it does not start."""
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
-        log = folder / "daemon.log"
-        with log.open("ab") as out:
+    def start(cls, folder: Path = FOLDER, *, checks_objects: bool = False) -> Self:
+        """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log where it
+        does not start."""
+        log = log_of(folder)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        with log.open("wb") as out:
             child = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(folder)],
+                [sys.executable, "-m", __name__, str(folder), *([_CHECKS] if checks_objects else [])],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -67,43 +71,59 @@ class Running:
                 raise UserError(f"the local AWS ended with {child.returncode}:\n{tail(log)}")
             return cls.find(folder) is not None
 
-        wait_until("the local AWS to start", answers, _STARTS_SECONDS)
+        try:
+            wait_until("the local AWS to start", answers, _STARTS_SECONDS)
+        except BaseException:
+            child.terminate()
+            raise
         found = cls.find(folder)
         if found is None:
             raise UserError(f"the local AWS has ended:\n{tail(log)}")
         return found
 
+    def client(self, service: str) -> Any:
+        """A boto3 client of a service, with the account's own credentials."""
+        return aws.client(service, self.environment["AWS_ENDPOINT_URL"], self.environment)
+
     def stop(self, folder: Path = FOLDER) -> None:
         """End it with all that runs in it, and remove what it has stored."""
         os.kill(self.pid, signal.SIGTERM)
-        wait_until("the local AWS to end", lambda: not _runs(self.pid), _ENDS_SECONDS)
+        wait_until("the local AWS to end", lambda: not self._runs(), _ENDS_SECONDS)
         shutil.rmtree(folder, ignore_errors=True)
 
+    def _runs(self) -> bool:
+        try:
+            process = psutil.Process(self.pid)
+            # Another process may have the number by now.
+            return process.create_time() == self.since and process.status() != psutil.STATUS_ZOMBIE
+        except psutil.NoSuchProcess:
+            return False
 
-def _runs(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
+
+def log_of(folder: Path = FOLDER) -> Path:
+    """The log of the one below a folder."""
+    return folder.with_suffix(".log")
 
 
 def _description(folder: Path) -> Path:
     return folder / "account.json"
 
 
-def serve(folder: Path) -> None:
+def serve(folder: Path, *, checks_objects: bool) -> None:
     """Have an account until SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with claim(folder, "a local AWS"), LocalAccount(folder) as account:
+    with claim(folder, "a local AWS"), LocalAccount(folder, checks_objects=checks_objects) as account:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
         account.start()
         changed = {name: value for name, value in account.environment().items() if os.environ.get(name) != value}
         described = _description(folder).with_suffix(".part")
         described.touch(mode=0o600)
-        described.write_text(json.dumps(asdict(Running(os.getpid(), changed))))
+        described.write_text(json.dumps(asdict(Running(os.getpid(), psutil.Process().create_time(), changed))))
         described.rename(_description(folder))
         ended.wait()
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]))
+    serve(Path(sys.argv[1]), checks_objects=_CHECKS in sys.argv)

@@ -106,11 +106,11 @@ class Clusters:
         """Start a cluster: its node with its bootstrap actions, then Spark on it."""
         name = properties["Name"]
         configured = _configurations(properties["Configurations"])
-        role = self._role(properties["JobFlowRole"])
+        id_ = f"j-{_random(13)}"
         node = Node(
             self._folder / f"{name}-{next(self._numbers)}",
             self._surroundings,
-            role,
+            self._surroundings.environment_of(self._role(properties["JobFlowRole"]), "ec2.amazonaws.com", id_),
             defaults=configured.get("spark-defaults", {}),
             exported=configured.get("spark-env", {}),
             memory_mib=int(configured["yarn-site"]["yarn.nodemanager.resource.memory-mb"]),
@@ -120,8 +120,9 @@ class Clusters:
                 script = action["ScriptBootstrapAction"]
                 node.bootstrap(action["Name"], script["Path"], script.get("Args", []))
             stack.enter_context(node)
-            id_ = f"j-{_random(13)}"
             cluster = _Cluster(id_, name, node, properties["LogUri"], stack.pop_all())
+        arn = f"arn:aws:elasticmapreduce:{self._surroundings.region}:{self._surroundings.account}:cluster/{id_}"
+        self._surroundings.tags[arn] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
         with self._lock:
             self._clusters[id_] = cluster
         threading.Thread(target=self._work, args=(cluster,), name=f"steps of {name}", daemon=True).start()

@@ -37,6 +37,7 @@ class Emulator(Part):
             self.folder / "emulator.log",
             env={
                 **kept,
+                "AUTH": "true",
                 "AWS_ENDPOINT_URL": self.endpoint,
                 "BIND_HOST": "127.0.0.1",
                 "GATEWAY_PORT": str(self.port),

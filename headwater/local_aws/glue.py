@@ -146,10 +146,11 @@ class Jobs:
         heap = _HEAPS[definition["WorkerType"]]
         memory = {"spark.driver.memory": f"{heap}m", "spark.executor.memory": f"{heap}m"}
         packages = run.folder / "packages"
+        arn = f"arn:aws:glue:{self._surroundings.region}:{self._surroundings.account}:job/{run.job}"
         node = Node(
             run.folder,
             self._surroundings,
-            definition["Role"],
+            self._surroundings.environment_of(definition["Role"], "glue.amazonaws.com", arn),
             defaults=memory,
             exported={"PYTHONPATH": str(packages)},
             memory_mib=heap,

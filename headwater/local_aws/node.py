@@ -42,7 +42,7 @@ boto3.client("s3", region_name=options.region).download_file(source.netloc, sour
 
 
 class Node(ExitStack):
-    """A node below ``folder`` with the rights of ``role``, an ARN.
+    """A node below ``folder``, whose programs find the account and their role by the variables of ``account``.
 
     ``defaults`` are the cluster's Spark settings beside those that the place gives, ``exported`` the variables of its
     Spark programs, and ``memory_mib`` is what executors may take.
@@ -52,7 +52,7 @@ class Node(ExitStack):
         self,
         folder: Path,
         surroundings: Surroundings,
-        role: str,
+        account: Mapping[str, str],
         *,
         defaults: Mapping[str, str],
         exported: Mapping[str, str],
@@ -61,7 +61,7 @@ class Node(ExitStack):
         super().__init__()
         self.folder = folder.resolve()
         self._surroundings = surroundings
-        self._role = role
+        self._account = account
         self._defaults = defaults
         self._exported = exported
         self._memory_mib = memory_mib
@@ -137,11 +137,12 @@ class Node(ExitStack):
 
     def _settings(self, folder: Path) -> dict[str, str]:
         """What is in ``spark-defaults.conf``: of the place, then of the cluster."""
-        place = spark.configuration(folder / "spark", endpoint=self._surroundings.store.endpoint)
+        place = spark.configuration(folder / "spark", endpoint=self._surroundings.s3_endpoint)
         # The job ships Hudi.
         path = os.pathsep.join(str(jar) for jar in jars.class_path("spark") if not jar.name.startswith("hudi-"))
         place |= {
             "spark.master": self._master,
+            "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EC2ContainerCredentialsProviderWrapper",
             # The store knows no credentials of roles, and would want to check those of each chunk of an object.
             "spark.hadoop.fs.s3a.s3.signing-algorithm": "AWS4UnsignedPayloadSignerType",
             "spark.driver.extraClassPath": path,
@@ -152,11 +153,12 @@ class Node(ExitStack):
 
     def _environment(self) -> dict[str, str]:
         shared = {**spark.environment(), **spark.shipped_python()}
+        shared = {name: value for name, value in shared.items() if not name.startswith("AWS_")}
         exported = {name: self.localized(value) for name, value in self._exported.items()}
         paths = [str(self._bin), str(Path(shared["SPARK_HOME"]) / "bin"), shared["PATH"]]
         return {
             **shared,
-            **self._surroundings.environment_of(self._role),
+            **self._account,
             **exported,
             # Or the worker looks for a build of Spark around it.
             "SPARK_SCALA_VERSION": "2.12",

@@ -14,7 +14,7 @@ from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response as HttpResponse
 
 from headwater.local_aws.api import Api, Forwarded, NotAnswered, Request
-from headwater.local_aws.resources import Made, Properties, ResourceType
+from headwater.local_aws.resources import Made, Properties, ResourceType, refuse
 from headwater.local_aws.surroundings import Surroundings
 
 
@@ -32,8 +32,7 @@ class PartsServer:
         types: Mapping[str, ResourceType],
         apis: Iterable[Api | Forwarded],
     ) -> None:
-        self._s3_endpoint = surroundings.store.endpoint
-        self._signature = surroundings.signature
+        self._surroundings = surroundings
         self._types = dict(types)
         self._apis = {api.service: api for api in apis}
         self._server = make_server(
@@ -48,6 +47,7 @@ class PartsServer:
 
     def __enter__(self) -> PartsServer:
         self._thread.start()
+        self._surroundings.credentials_url = f"{self.url}/credentials"
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -69,10 +69,17 @@ class PartsServer:
             return {
                 "resource_types": sorted(self._types),
                 "operations": {name: sorted(api.operations) for name, api in self._apis.items()},
-                "s3_endpoint": self._s3_endpoint,
-                "signature": self._signature,
+                "s3_endpoint": self._surroundings.store.endpoint,
+                "signature": self._surroundings.signature,
             }
+        if path == ["credentials"]:
+            return self._surroundings.credentials_of(request.headers["Authorization"])
         question = request.get_json()
+        if path == ["tags"]:
+            return self._surroundings.tags.get(question["arn"], {})
+        if path == ["unread"]:
+            refuse(question["type"], question["names"])
+            return {}
         if path[0] == "apis":
             asked = Request(
                 question["method"],

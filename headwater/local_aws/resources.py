@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -62,6 +62,11 @@ def changed(kind: str, former: Properties, properties: Properties) -> list[str]:
 
 def refuse_unread(kind: str, properties: Properties) -> None:
     """Raise UserError where a template sets what nothing here heeds, and ``without_effect`` does not name."""
-    left = sorted(properties.unread() - PROPERTIES[ANY_TYPE].keys() - PROPERTIES.get(kind, {}).keys())
+    refuse(kind, properties.unread())
+
+
+def refuse(kind: str, names: Iterable[str]) -> None:
+    """Raise UserError where ``without_effect`` does not name one of these properties of a type."""
+    left = sorted(set(names) - PROPERTIES[ANY_TYPE].keys() - PROPERTIES.get(kind, {}).keys())
     if left:
         raise UserError(f"{kind}: {', '.join(left)} would have no effect here: heed it, or name it an exception")

@@ -12,17 +12,40 @@ from headwater.local import aws
 from headwater.local.object_store import ObjectStore
 
 
+@dataclass(frozen=True)
+class _Worker:
+    """A program that works with a role for a resource of a service, such as glue.amazonaws.com."""
+
+    role: str
+    service: str
+    resource: str
+
+
 @dataclass
 class Surroundings:
-    """An account of AWS in one region. ``endpoint`` is that of all services, known once the emulator listens;
-    ``signature`` is by what EventBridge knows the events of its services."""
+    """An account of AWS in one region.
+
+    With ``checks_objects``, what programs ask of S3 is held against their roles' rights, which takes longer.
+    ``endpoint`` is that of all services, known once the emulator listens; ``credentials_url`` is where programs get
+    those of their roles. ``signature`` is by what EventBridge knows the events of its services; ``tags`` are those of
+    the parts' resources, by the resource's ARN.
+    """
 
     account: str
     region: str
     store: ObjectStore
     credentials: Mapping[str, str]
+    checks_objects: bool = False
     endpoint: str = ""
+    credentials_url: str = ""
     signature: str = field(default_factory=lambda: secrets.token_hex(16))
+    tags: dict[str, dict[str, str]] = field(default_factory=dict)
+    _workers: dict[str, _Worker] = field(default_factory=dict)
+
+    @property
+    def s3_endpoint(self) -> str:
+        """The URL of S3 for programs that work with a role."""
+        return self.endpoint if self.checks_objects else self.store.endpoint
 
     def client(self, service: str) -> Any:
         """A boto3 client of a service, with the account's own credentials."""
@@ -39,17 +62,38 @@ class Surroundings:
             "AWS_ENDPOINT_URL": self.endpoint,
         }
 
-    def environment_of(self, role: str) -> dict[str, str]:
-        """The variables of a program that runs with a role; it reaches the objects of S3 without the emulator between.
-        Raises botocore's ClientError where there is no such role."""
-        session = self.client("sts").assume_role(RoleArn=role, RoleSessionName="headwater")["Credentials"]
+    def environment_of(self, role: str, service: str, resource: str) -> dict[str, str]:
+        """The variables of a program that works with a role for a resource of a service, such as glue.amazonaws.com.
+        AWS's SDKs get the role's credentials from here, and
+        again before they end. Raises botocore's ClientError where the role does not trust the service."""
+        worker = _Worker(role, service, resource)
+        self._session(worker)
+        token = secrets.token_urlsafe()
+        self._workers[token] = worker
+        kept = {name: value for name, value in self.environment().items() if name not in self.credentials}
         return {
-            **self.environment(),
-            "AWS_ENDPOINT_URL_S3": self.store.endpoint,
-            "AWS_ACCESS_KEY_ID": session["AccessKeyId"],
-            "AWS_SECRET_ACCESS_KEY": session["SecretAccessKey"],
-            "AWS_SESSION_TOKEN": session["SessionToken"],
+            **kept,
+            "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
+            "AWS_CONTAINER_CREDENTIALS_FULL_URI": self.credentials_url,
+            "AWS_CONTAINER_AUTHORIZATION_TOKEN": token,
         }
+
+    def credentials_of(self, token: str) -> dict[str, str]:
+        """The credentials of the program that has been given a token, as AWS's SDKs read them. Raises KeyError where
+        none has."""
+        session = self._session(self._workers[token])
+        return {
+            "AccessKeyId": session["AccessKeyId"],
+            "SecretAccessKey": session["SecretAccessKey"],
+            "Token": session["SessionToken"],
+            "Expiration": session["Expiration"].strftime("%Y-%m-%dT%H:%M:%SZ"),
+        }
+
+    def _session(self, worker: _Worker) -> dict[str, Any]:
+        # A service of AWS's is known by these two, for whatever the account itself could be.
+        asked = {"RoleArn": worker.role, "RoleSessionName": worker.service, "ExternalId": worker.resource}
+        session: dict[str, Any] = self.client("sts").assume_role(**asked)["Credentials"]
+        return session
 
     def tell(self, source: str, kind: str, detail: str) -> None:
         """Send EventBridge an event of a service of AWS's; ``detail`` is JSON. Raises UserError where it is refused."""

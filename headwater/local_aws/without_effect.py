@@ -1,5 +1,5 @@
 """What a template sets and nothing in the local AWS heeds, each with the reason: the one list of exceptions. A property
-of a type that has a part of ours behind it, and is neither heeded nor named here, fails the deployment."""
+that no part of ours and nothing of the emulator's looks at, and that is not named here, fails the deployment."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ _NO_BACKUP = "nothing is backed up"
 _TEXT = "a text"
 _VERSION = "programs are of the versions that the tests lock"
 _ONE_MACHINE = "one process runs on this machine"
+_ONE_ACCOUNT = "there is one account"
 
 TYPES: dict[str, str] = {
     "AWS::Athena::NamedQuery": "a saved text",
@@ -31,8 +32,9 @@ METRIC_MATH = "AWS::CloudWatch::Alarm of metric math"
 ANY_TYPE = "*"
 
 PROPERTIES: dict[str, dict[str, str]] = {
-    ANY_TYPE: {"Tags": "nothing reads them: rights that hang on tags are AWS's"},
+    ANY_TYPE: {"Tags": "rights hang on those of EMR's clusters alone"},
     METRIC_MATH: {"Metrics": "they are metrics that AWS's own services send, which have no parts here that do"},
+    "AWS::Athena::WorkGroup": {"RecursiveDeleteOption": "no query runs here, so that a group is always empty"},
     "AWS::DynamoDB::GlobalTable": {"SSESpecification": _NO_ENCRYPTION},
     "AWS::DynamoDB::GlobalTable.Replicas": {
         "DeletionProtectionEnabled": "CloudFormation's own protection is the emulator's",
@@ -54,6 +56,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
         "trino-config": "Trino does not run here",
         "trino-connector-hive": "Trino does not run here",
     },
+    "AWS::Glue::Database": {"CatalogId": _ONE_ACCOUNT},
     "AWS::Glue::Job": {
         "Description": _TEXT,
         "GlueVersion": _VERSION,
@@ -61,6 +64,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
         "NumberOfWorkers": _ONE_MACHINE,
         "Timeout": "a streaming job has none but its maintenance window",
     },
+    "AWS::Glue::Table": {"CatalogId": _ONE_ACCOUNT},
     "AWS::KafkaConnect::Connector": {
         "kafkaClusterClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
         "kafkaClusterEncryptionInTransit": "TLS towards Kafka is MSK's own",
@@ -68,6 +72,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     },
     "AWS::KafkaConnect::CustomPlugin": {"Description": _TEXT},
     "AWS::KafkaConnect::WorkerConfiguration": {"Description": _TEXT},
+    "AWS::Kinesis::Stream": {"StreamEncryption": _NO_ENCRYPTION},
     "AWS::MSK::Cluster": {
         "BrokerNodeGroupInfo": _ONE_MACHINE,
         "ClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
@@ -93,5 +98,13 @@ PROPERTIES: dict[str, dict[str, str]] = {
         "VpcSecurityGroupIds": _NO_NETWORK,
     },
     "AWS::RDS::DBClusterParameterGroup": {"Description": _TEXT, "Family": _VERSION},
+    "AWS::S3::Bucket": {
+        "AccessControl": _ONE_ACCOUNT,
+        "BucketEncryption": _NO_ENCRYPTION,
+        "LifecycleConfiguration": "nothing here lives for days",
+        "LoggingConfiguration": "nobody reads the objects but the parts",
+        "OwnershipControls": _ONE_ACCOUNT,
+    },
+    "AWS::SNS::Topic": {"KmsMasterKeyId": _NO_ENCRYPTION},
 }
 """Properties, by the type that has them; for connectors, arguments of MSK Connect's API."""

@@ -4,15 +4,12 @@ templates to the local AWS, in which the services are real parts."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import boto3
 import psutil
 import psycopg
 import pytest
@@ -20,30 +17,49 @@ import pytest
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.local.processes import wait_until
-from headwater.local_aws.authority import ROOT as AUTHORITY
-from headwater.local_aws.daemon import FOLDER, Running
+from headwater.local_aws.daemon import Running
 from headwater.order_database.loading import load_folder
-from headwater.paths import CONTRACTS, ROOT
+from headwater.paths import CONTRACTS
 from headwater.samples import dynamodb_tables, orders
+from tests.checkout import Checkout, succeeded
 from tests.listening import listening_programs
 
 pytestmark = pytest.mark.drill
 
-DEPLOY_SECONDS = 420
 ORDERS_DATABASE = "northwind"
-
-
-def headwater(*arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """A command of Headwater's, as a shell runs it."""
-    return subprocess.run(
-        [sys.executable, "-m", "headwater.cli", *arguments],
-        cwd=ROOT,
-        env={**os.environ, **variables},
-        capture_output=True,
-        text=True,
-        timeout=DEPLOY_SECONDS,
-        check=False,
-    )
+REMOVED_RIGHT = "kafkaconnect:CreateConnector"
+# A change by which a part fails, and what the deploy has to say then. On a first deploy each is met before the next.
+BROKEN = {
+    "bootstrap": (
+        (
+            "database/6_roles.sql",
+            "TO headwater_app;\n\nGRANT USAGE ON SCHEMA capture",
+            "TO headwater_nobody;\n\nGRANT USAGE ON SCHEMA capture",
+        ),
+        'role "headwater_nobody" does not exist',
+    ),
+    "right": (
+        ("stacks/connect.py", f'    "{REMOVED_RIGHT}",\n', ""),
+        f"is not authorized to perform: {REMOVED_RIGHT}",
+    ),
+    "connector": (
+        ("headwater/definitions/connectors.py", '"plugin.name": "pgoutput"', '"plugin.name": "pgoutputs"'),
+        "The connector headwater-local-postgres",
+    ),
+    "step": (("stacks/emr_writer.py", "--idle-seconds-max", "--idle-hours-max"), "The step s-"),
+}
+SHIPPERS = """
+table: shippers
+description: One row a shipper.
+source: {database: postgresql, table: northwind.shippers}
+key: [shipper_id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: shipper_id, type: int, source_type: integer}
+  - {name: company_name, type: string, source_type: character varying(40)}
+"""
+PHONE = "  - {name: phone, type: string, source_type: character varying(24)}\n"
 
 
 def runs(program: psutil.Process) -> bool:
@@ -55,19 +71,13 @@ def runs(program: psutil.Process) -> bool:
 
 
 class Deployment:
-    """The environment local, deployed."""
+    """The environment local, deployed from a checkout."""
 
-    def __init__(self) -> None:
-        running = Running.find()
+    def __init__(self, checkout: Checkout) -> None:
+        self.checkout = checkout
+        running = Running.find(checkout.account)
         assert running is not None
-        self.pid, self.variables = running.pid, running.environment
-
-    def client(self, service: str) -> Any:
-        return boto3.Session(
-            self.variables["AWS_ACCESS_KEY_ID"],
-            self.variables["AWS_SECRET_ACCESS_KEY"],
-            region_name=self.variables["AWS_REGION"],
-        ).client(service, endpoint_url=self.variables["AWS_ENDPOINT_URL"])  # type: ignore[call-overload]
+        self.pid, self.variables, self.client = running.pid, running.environment, running.client
 
     def login(self, role: str) -> dict[str, Any]:
         secret = self.client("secretsmanager").get_secret_value(SecretId=f"headwater/local/{role}")
@@ -84,7 +94,7 @@ class Deployment:
             user=owner["username"],
             password=owner["password"],
             sslmode="verify-full",
-            sslrootcert=str(AUTHORITY),
+            sslrootcert=str(self.checkout.account.with_name("authority.pem")),
             autocommit=True,
         )
 
@@ -97,7 +107,7 @@ class Deployment:
     def verified(self) -> dict[str, Any]:
         """What `headwater verify` says, which the user runs."""
         owner = self.login("owner")
-        done = headwater(
+        done = self.checkout.headwater(
             "verify",
             "--json",
             *("--lake", self.lake()),
@@ -108,19 +118,30 @@ class Deployment:
             HEADWATER_DB_PASSWORD=self.login("reader")["password"],
         )
         assert done.returncode in (0, 1), done.stderr
-        return {"equal": done.returncode == 0, "said": done.stdout}
+        return {"equal": done.returncode == 0, **json.loads(done.stdout)}
 
     def running(self) -> dict[str, Any]:
         """What runs, by the names that a restart or a replacement would change."""
         cluster = self.client("ssm").get_parameter(Name="/headwater/local/emr/cluster-id")["Parameter"]["Value"]
         steps = self.client("emr").list_steps(ClusterId=cluster)["Steps"]
         runs = self.client("glue").get_job_runs(JobName="headwater-local-key-value")["JobRuns"]
-        connectors = self.client("kafkaconnect").list_connectors()["connectors"]
+        connectors = self.client("kafkaconnect").list_connectors(connectorNamePrefix="headwater-local-")["connectors"]
         return {
             "steps": [(cluster, step["Id"], step["Status"]["State"]) for step in steps],
             "runs": [(run["Id"], run["JobRunState"]) for run in runs],
             "connectors": sorted((found["connectorArn"], found["connectorState"]) for found in connectors),
         }
+
+    def refused(self) -> list[str]:
+        """What roles were refused, of the emulator's log."""
+        log = (self.checkout.account / "emulator" / "emulator.log").read_text()
+        return [line for line in log.splitlines() if "Refused: " in line]
+
+    def stores(self, environment: str) -> list[str]:
+        """What an environment stores data in."""
+        buckets = [bucket["Name"] for bucket in self.client("s3").list_buckets()["Buckets"]]
+        names = [*buckets, *self.client("dynamodb").list_tables()["TableNames"]]
+        return sorted(name for name in names if f"headwater-{environment}-" in name)
 
     def states(self, kind: str) -> list[str]:
         return [entry[-1] for entry in self.running()[kind]]
@@ -144,22 +165,35 @@ def _told(program: psutil.Process) -> str:
 
 
 @pytest.fixture(scope="module")
-def deployment() -> Iterator[Deployment]:
-    assert Running.find() is None, "a local AWS runs: end it first, by `make destroy ENV=local`"
+def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
+    checkout = Checkout(tmp_path_factory.mktemp("checkout"))
     try:
-        done = headwater("deploy", "local")
-        assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-        yield Deployment()
+        yield checkout
     finally:
-        left = Running.find()
+        left = Running.find(checkout.account)
         if left is not None:
-            left.stop()
+            left.stop(checkout.account)
+
+
+@pytest.fixture(scope="module")
+def deployment(checkout: Checkout) -> Deployment:
+    succeeded(checkout.deploy())
+    return Deployment(checkout)
+
+
+@pytest.mark.parametrize("part", BROKEN)
+def test_a_first_deploy_that_fails_says_why_and_is_rolled_back(checkout: Checkout, part: str) -> None:
+    change, word = BROKEN[part]
+    said = checkout.deploy_broken(*change)
+    assert word in said, said[-4000:]
+    assert "ROLLBACK_FAILED" not in said
+    assert "DELETE_FAILED" not in said
 
 
 def test_both_pipelines_run_and_the_lake_equals_its_sources(deployment: Deployment, tmp_path: Path) -> None:
     running = deployment.running()
-    assert [state for *_, state in running["steps"]] == ["RUNNING"]
-    assert [state for _, state in running["runs"]] == ["RUNNING"]
+    assert running["steps"][0][-1] == "RUNNING"
+    assert running["runs"][0][-1] == "RUNNING"
     assert [state for _, state in running["connectors"]] == ["RUNNING", "RUNNING"]
     orders.generate(0.2, 1996, tmp_path)
     with deployment.connect() as owner:
@@ -178,8 +212,7 @@ def test_everything_listens_on_the_loopback_alone(deployment: Deployment) -> Non
 
 def test_a_deploy_of_the_same_replaces_and_restarts_nothing(deployment: Deployment) -> None:
     before = deployment.running()
-    done = headwater("deploy", "local")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    succeeded(deployment.checkout.deploy())
     assert deployment.running() == before
 
 
@@ -189,14 +222,14 @@ def test_what_a_log_group_is_for_gets_the_log(deployment: Deployment) -> None:
 
 def test_a_step_that_ends_is_told_to_what_adds_it_again_and_the_schedule_does(deployment: Deployment) -> None:
     deployment.kill("SparkSubmit", "--landing")
-    wait_until("the step to have failed", lambda: deployment.states("steps") == ["FAILED"], timeout=30)
+    wait_until("the step to have failed", lambda: deployment.states("steps")[0] == "FAILED", timeout=30)
     said = "failed soon after its start"
     wait_until("the rule to call the function", lambda: said in deployment.log("custom-resources/steps"), timeout=60)
     functions = deployment.client("lambda").list_functions()["Functions"]
     (restart,) = [each["FunctionName"] for each in functions if "emr-writer-StepsRestart" in each["FunctionName"]]
     regularly = {"detail-type": "Scheduled Event", "detail": {}}
     deployment.client("lambda").invoke(FunctionName=restart, Payload=json.dumps(regularly).encode())
-    wait_until("the step to run", lambda: deployment.states("steps") == ["RUNNING", "FAILED"], timeout=60)
+    wait_until("the step to run", lambda: deployment.states("steps")[0] == "RUNNING", timeout=60)
 
 
 def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deployment) -> None:
@@ -206,11 +239,152 @@ def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deplo
     wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
 
 
+def test_a_changed_setting_of_a_connector_is_updated_in_place(deployment: Deployment) -> None:
+    before = deployment.running()
+    deployment.checkout.change("config/local.yaml", "flush_ms: 1000", "flush_ms: 500")
+    succeeded(deployment.checkout.deploy())
+    assert deployment.running() == before
+    (sink,) = [arn for arn, _ in before["connectors"] if "headwater-local-landing" in arn]
+    described = deployment.client("kafkaconnect").describe_connector(connectorArn=sink)
+    assert described["connectorConfiguration"]["flush.interval.ms"] == "500"
+
+
+def test_a_contract_that_is_added_brings_its_tables_history(deployment: Deployment) -> None:
+    before = deployment.running()
+    (deployment.checkout.folder / "contracts" / "shippers.yaml").write_text(SHIPPERS)
+    succeeded(deployment.checkout.deploy())
+    after = deployment.running()
+    assert after["connectors"] == before["connectors"]
+    assert after["runs"] == before["runs"]
+    # Its arguments name the contract.
+    assert [state for *_, state in after["steps"]][:2] == ["RUNNING", "CANCELLED"]
+    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    (shippers,) = [table for table in deployment.verified()["tables"] if table["name"] == "shippers"]
+    assert shippers["source_rows"] == shippers["lake_rows"] > 1
+
+
+def test_a_column_that_is_added_comes_with_the_next_change_of_a_row(deployment: Deployment) -> None:
+    with (deployment.checkout.folder / "contracts" / "shippers.yaml").open("a") as contract:
+        contract.write(PHONE)
+    succeeded(deployment.checkout.deploy())
+    with deployment.connect() as owner:
+        owner.execute("UPDATE northwind.shippers SET phone = phone")
+    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+
+
+def test_a_contract_that_is_removed_leaves_the_others_as_they_are(deployment: Deployment) -> None:
+    before = deployment.running()
+    (deployment.checkout.folder / "contracts" / "shippers.yaml").unlink()
+    succeeded(deployment.checkout.deploy())
+    assert deployment.running()["connectors"] == before["connectors"]
+    with deployment.connect() as owner:
+        owner.execute("UPDATE northwind.customers SET city = 'Bruges' WHERE city IS NOT NULL")
+    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    assert "shippers" not in [table["name"] for table in deployment.verified()["tables"]]
+
+
+def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(deployment: Deployment) -> None:
+    before = deployment.running()
+    stop = threading.Event()
+    written: list[str] = []
+
+    def write() -> None:
+        with deployment.connect() as owner:
+            while not stop.wait(0.1):
+                row = f"{len(written)}"
+                owner.execute(
+                    "UPDATE northwind.customers SET city = %s WHERE customer_id = (SELECT min(customer_id) FROM"
+                    " northwind.customers)",
+                    (row,),
+                )
+                written.append(row)
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        (deployment.checkout.folder / "build" / "plugins" / "headwater-connect" / "RELEASE").write_text("another\n")
+        deployment.checkout.change(
+            "headwater/definitions/connectors.py",
+            '"offset.flush.interval.ms": "1000"',
+            '"offset.flush.interval.ms": "2000"',
+        )
+        for script in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py"):
+            with (deployment.checkout.folder / script).open("a") as code:
+                code.write("# Another release.\n")
+        succeeded(deployment.checkout.deploy())
+    finally:
+        stop.set()
+        writer.join()
+    assert len(written) > 50
+    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    after = deployment.running()
+    for kind in ("steps", "runs"):
+        assert after[kind][0][-1] == "RUNNING"
+        assert after[kind][0] != before[kind][0]
+    # They keep their names, and by them their positions.
+    names = [[arn.split("/")[1] for arn, _ in running["connectors"]] for running in (before, after)]
+    assert names[0] == names[1]
+
+
+def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_data(deployment: Deployment) -> None:
+    before = deployment.running()
+    local = (deployment.checkout.folder / "config" / "local.yaml").read_text()
+    second = local.replace("name: local", "name: second").replace(
+        "delete_with_stacks_of: local", "delete_with_stacks_of: null"
+    )
+    (deployment.checkout.folder / "config" / "second.yaml").write_text(second)
+    succeeded(deployment.checkout.deploy("second"))
+    assert deployment.running() == before
+    stores = deployment.stores("second")
+    assert len(stores) > 3
+    said = succeeded(deployment.checkout.headwater("destroy", "second"))
+    assert "The local AWS runs on for headwater-local-" in said
+    assert deployment.running() == before
+    assert deployment.stores("second") == stores
+    stacks = deployment.client("cloudformation").describe_stacks()["Stacks"]
+    assert [stack["StackName"] for stack in stacks if "-second-" in stack["StackName"]] == []
+
+
+def test_no_role_was_refused_what_its_program_asked_for(deployment: Deployment) -> None:
+    refused = deployment.refused()
+    # The step that is to go keeps the lease of a table whose rights are gone already.
+    assert [line for line in refused if REMOVED_RIGHT not in line and "_leases/shippers.json" not in line] == []
+    # This is where a refusal is told.
+    assert len(refused) > 0
+
+
+def test_a_right_that_a_writer_loses_is_refused_in_s3(deployment: Deployment) -> None:
+    may_write = ('self.lake, _WRITE, f"{LAKE_PREFIX}/{lease}"', 'self.lake, _READ, f"{LAKE_PREFIX}/{lease}"')
+    deployment.checkout.change("stacks/lake.py", *may_write)
+    succeeded(deployment.checkout.deploy())
+    told = "s3:PutObject s3 eu-central-1 arn:aws:s3:::headwater-local-lake"
+    wait_until("a writer to be refused", lambda: any(told in line for line in deployment.refused()), timeout=60)
+    deployment.checkout.change("stacks/lake.py", *reversed(may_write))
+    succeeded(deployment.checkout.deploy())
+    with deployment.connect() as owner:
+        owner.execute("UPDATE northwind.customers SET city = 'Liège' WHERE city IS NOT NULL")
+    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=180, poll=2)
+
+
+# A handler needs the right for a new connector alone.
+@pytest.mark.parametrize("part", [part for part in BROKEN if part != "right"])
+def test_an_update_that_fails_is_rolled_back_and_what_ran_goes_on(deployment: Deployment, part: str) -> None:
+    change, word = BROKEN[part]
+    said = deployment.checkout.deploy_broken(*change)
+    assert word in said, said[-4000:]
+    assert "ROLLBACK_FAILED" not in said
+    with deployment.connect() as owner:
+        owner.execute("UPDATE northwind.customers SET city = %s WHERE city IS NOT NULL", (part,))
+    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    running = deployment.running()
+    assert [state for *_, state in running["steps"]].count("RUNNING") == 1
+    assert running["steps"][0][-1] == "RUNNING"
+    assert [state for _, state in running["connectors"]] == ["RUNNING", "RUNNING"]
+
+
 def test_destroy_leaves_nothing(deployment: Deployment) -> None:
     programs = [psutil.Process(deployment.pid), *psutil.Process(deployment.pid).children(recursive=True)]
-    done = headwater("destroy", "local")
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "FAILED" not in done.stdout + done.stderr
+    assert "FAILED" not in succeeded(deployment.checkout.headwater("destroy", "local"))
     assert [program for program in programs if runs(program)] == []
-    assert not FOLDER.exists()
-    assert Running.find() is None
+    assert not deployment.checkout.account.exists()
+    assert Running.find(deployment.checkout.account) is None
