@@ -120,6 +120,10 @@ class Deployment:
         assert done.returncode in (0, 1), done.stderr
         return {"equal": done.returncode == 0, **json.loads(done.stdout)}
 
+    def await_equality(self, seconds: float = 120) -> None:
+        """Wait until the lake equals its sources."""
+        wait_until("the lake to equal its sources", lambda: self.verified()["equal"], timeout=seconds, poll=2)
+
     def running(self) -> dict[str, Any]:
         """What runs, by the names that a restart or a replacement would change."""
         cluster = self.client("ssm").get_parameter(Name="/headwater/local/emr/cluster-id")["Parameter"]["Value"]
@@ -201,7 +205,7 @@ def test_both_pipelines_run_and_the_lake_equals_its_sources(deployment: Deployme
     for contract in of_database(read_contracts(CONTRACTS), DYNAMODB):
         named = replace(contract, source=replace(contract.source, table=f"headwater-local-{contract.table}"))
         dynamodb_tables.fill(deployment.client("dynamodb"), named, 0.2, 1996)
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
 
 
 def test_everything_listens_on_the_loopback_alone(deployment: Deployment) -> None:
@@ -236,7 +240,7 @@ def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deplo
     deployment.kill("ConnectDistributed", "headwater-local-landing")
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = 'Ghent' WHERE city IS NOT NULL")
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
 
 
 def test_a_changed_setting_of_a_connector_is_updated_in_place(deployment: Deployment) -> None:
@@ -258,7 +262,7 @@ def test_a_contract_that_is_added_brings_its_tables_history(deployment: Deployme
     assert after["runs"] == before["runs"]
     # Its arguments name the contract.
     assert [state for *_, state in after["steps"]][:2] == ["RUNNING", "CANCELLED"]
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
     (shippers,) = [table for table in deployment.verified()["tables"] if table["name"] == "shippers"]
     assert shippers["source_rows"] == shippers["lake_rows"] > 1
 
@@ -269,7 +273,7 @@ def test_a_column_that_is_added_comes_with_the_next_change_of_a_row(deployment: 
     succeeded(deployment.checkout.deploy())
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.shippers SET phone = phone")
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
 
 
 def test_a_contract_that_is_removed_leaves_the_others_as_they_are(deployment: Deployment) -> None:
@@ -279,7 +283,7 @@ def test_a_contract_that_is_removed_leaves_the_others_as_they_are(deployment: De
     assert deployment.running()["connectors"] == before["connectors"]
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = 'Bruges' WHERE city IS NOT NULL")
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
     assert "shippers" not in [table["name"] for table in deployment.verified()["tables"]]
 
 
@@ -316,7 +320,7 @@ def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(
         stop.set()
         writer.join()
     assert len(written) > 50
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
     after = deployment.running()
     for kind in ("steps", "runs"):
         assert after[kind][0][-1] == "RUNNING"
@@ -363,7 +367,7 @@ def test_a_right_that_a_writer_loses_is_refused_in_s3(deployment: Deployment) ->
     succeeded(deployment.checkout.deploy())
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = 'Liège' WHERE city IS NOT NULL")
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=180, poll=2)
+    deployment.await_equality(180)
 
 
 # A handler needs the right for a new connector alone.
@@ -375,7 +379,7 @@ def test_an_update_that_fails_is_rolled_back_and_what_ran_goes_on(deployment: De
     assert "ROLLBACK_FAILED" not in said
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = %s WHERE city IS NOT NULL", (part,))
-    wait_until("the lake to equal its sources", lambda: deployment.verified()["equal"], timeout=120, poll=2)
+    deployment.await_equality()
     running = deployment.running()
     assert [state for *_, state in running["steps"]].count("RUNNING") == 1
     assert running["steps"][0][-1] == "RUNNING"
