@@ -21,7 +21,7 @@ TYPES: dict[str, str] = {
     "AWS::EMR::SecurityConfiguration": _NO_ENCRYPTION,
     "AWS::Glue::SecurityConfiguration": _NO_ENCRYPTION,
     "AWS::RDS::DBInstance": "a cluster is one server, which starts with it",
-    "AWS::SecretsManager::ResourcePolicy": "no policy of a resource is evaluated",
+    "AWS::SecretsManager::ResourcePolicy": "the evaluator of rights is not told of it",
     "AWS::SecretsManager::RotationSchedule": "a month does not pass here; `make drills` rotates",
     "AWS::Serverless::Application": "AWS's application for rotations is in a repository of AWS",
 }
