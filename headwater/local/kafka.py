@@ -2,8 +2,13 @@
 
 import subprocess
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
+
+from kafka import TopicPartition
+from kafka.admin import KafkaAdminClient, OffsetSpec
+from kafka.errors import TopicAlreadyExistsError
 
 from headwater.errors import UserError
 from headwater.local import java
@@ -11,7 +16,6 @@ from headwater.local.processes import Part, Process, Program, free_port, listens
 from headwater.packaging import jars
 
 HEAP = "256m"
-ADMIN = Path(__file__).with_name("KafkaAdmin.java")
 # KRaft requires one; a single broker may have any.
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsMQ"
 
@@ -36,17 +40,30 @@ class Broker(Part):
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] = MappingProxyType({})) -> None:
         """Create topics with their numbers of partitions and this configuration; topics that exist stay as they are."""
-        settings = ",".join(f"{name}={value}" for name, value in config.items())
-        self._admin("create", [settings, *(f"{name}={partitions}" for name, partitions in topics.items())])
+        with self._admin() as admin:
+            for name, partitions in topics.items():
+                with suppress(TopicAlreadyExistsError):
+                    admin.create_topics(
+                        {name: {"num_partitions": partitions, "replication_factor": 1, "configs": dict(config)}},
+                        wait_for_metadata=True,
+                    )
 
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete a partition's records before an offset, as retention does."""
-        self._admin("delete", [topic, str(partition), str(offset)])
+        with self._admin() as admin:
+            admin.delete_records({TopicPartition(topic, partition): offset})
 
     def ends(self, topics: Iterable[str]) -> dict[tuple[str, int], int]:
         """Return the next offset that will be written, by topic and partition."""
-        lines = [line.split() for line in self._admin("ends", topics).splitlines()]
-        return {(topic, int(partition)): int(end) for topic, partition, end in lines}
+        with self._admin() as admin:
+            described = admin.describe_topics(list(topics))
+            asked = {
+                TopicPartition(topic["name"], partition["partition_index"]): OffsetSpec.LATEST
+                for topic in described
+                for partition in topic["partitions"]
+            }
+            found = admin.list_partition_offsets(asked)
+        return {(at.topic, at.partition): end.offset for at, end in found.items()}
 
     def _prepare(self) -> Process:
         ports = self.folder / "ports"
@@ -104,10 +121,6 @@ class Broker(Part):
         if done.returncode != 0:
             raise UserError(f"Kafka could not format {self.folder / 'data'}:\n{done.stdout}{done.stderr}")
 
-    def _admin(self, verb: str, arguments: Iterable[str]) -> str:
+    def _admin(self) -> KafkaAdminClient:
         self.check()
-        command = self._java(str(ADMIN), self.bootstrap, verb, *arguments)
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode != 0:
-            raise UserError(f"Kafka did not {verb} topics:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        return KafkaAdminClient(bootstrap_servers=self.bootstrap, client_id="headwater")
