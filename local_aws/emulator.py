@@ -335,8 +335,10 @@ def undo_failed_creations() -> None:
     failed: dict[tuple[str, str], str] = {}
 
     def deliver_response(token: str, response: dict[str, Any]) -> bool:
-        if response["Status"] == "FAILED":
-            failed[response["StackId"], response["LogicalResourceId"]] = response["PhysicalResourceId"]
+        if response.get("Status") == "FAILED":
+            failed[response.get("StackId", ""), response.get("LogicalResourceId", "")] = response.get(
+                "PhysicalResourceId", ""
+            )
         return bool(deliver(token, response))
 
     def invoke_custom_resource(
@@ -355,7 +357,7 @@ def undo_failed_creations() -> None:
             if request == "Create" and made:
                 try:
                     invoke("Delete", logical_id, properties, stack, stack_id, kind, physical_id=made)
-                except RuntimeError as left:
+                except (RuntimeError, TimeoutError, ValueError) as left:
                     raise RuntimeError(f"{error} Its deletion failed too: {left}") from None
             raise
 

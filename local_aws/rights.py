@@ -29,7 +29,7 @@ HOOKS = (
 """What of ministack is called or replaced here."""
 
 _CONNECT = "kafkaconnect"
-_CONNECT_ARN = re.compile(r"arn:aws:kafkaconnect:.*")
+_CONNECT_ARN = re.compile(r"arn:aws:kafkaconnect:[^:]*:\d+:[^/]+/[^/]+/[^/]+")
 _UNESCAPED = "/-_.~"
 _LOG_GROUP = re.compile(r"arn:aws:logs:[^:]*:\d+:log-group:[^:]+")
 _TAGGING = {"ListTagsForResource", "TagResource", "UntagResource"}
@@ -144,10 +144,17 @@ def _of_services(evaluate: Callable[..., Any]) -> Callable[..., Any]:
             return bool(evaluate(document, caller, context))
         known |= {"aws:sourceaccount": context.principal_account, "aws:sourcearn": resource}
         trust = json.loads(document) if isinstance(document, str) else document
-        statements = [each for each in trust["Statement"] if service in _listed(each["Principal"].get("Service", []))]
+        statements = [each for each in _listed(trust["Statement"]) if _names(each["Principal"], service)]
         return bool(evaluate({**trust, "Statement": statements}, caller, context))
 
     return evaluated
+
+
+def _names(principal: Any, service: str) -> bool:
+    """Whether a statement about a principal is about a service."""
+    if not isinstance(principal, dict):
+        return bool(principal == "*")
+    return service in _listed(principal.get("Service", [])) or "*" in _listed(principal.get("AWS", []))
 
 
 def _listed(value: Any) -> list[Any]:

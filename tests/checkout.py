@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import pty
 import shutil
 import subprocess
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 from headwater.paths import BUILD, ROOT
 
 COMMAND_SECONDS = 900
 USER_ERROR = 2
+QUESTION = b"(y/n)"
 # What a deployment of another contract or package writes anew; the rest of build/ is shared.
 WRITTEN = {"contracts", "custom_resources.zip", "database", "headwater.zip", "local_aws", "plugins", "stamps", "wheels"}
 
@@ -86,6 +89,26 @@ class Checkout:
         (self.folder / file).write_text(whole)
         assert done.returncode == USER_ERROR
         return " ".join((done.stdout + done.stderr).split())
+
+    def confirm(self, *arguments: str, **variables: str) -> tuple[int, str]:
+        """The status and the output of a command of Headwater's on a terminal, at which somebody says yes to all that
+        it asks."""
+        ours, its = pty.openpty()
+        command = [sys.executable, "-m", "headwater.cli", *arguments]
+        with subprocess.Popen(
+            command, cwd=self.folder, env=self._environment(variables), stdin=its, stdout=its, stderr=its
+        ) as process:
+            os.close(its)
+            said, answered = b"", 0
+            # The terminal ends with an error when nobody has it open any more.
+            with suppress(OSError):
+                while got := os.read(ours, 65536):
+                    said += got
+                    while answered < said.count(QUESTION):
+                        answered += 1
+                        os.write(ours, b"y\n")
+        os.close(ours)
+        return process.returncode, said.decode(errors="replace")
 
     def _environment(self, variables: Mapping[str, str]) -> dict[str, str]:
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"

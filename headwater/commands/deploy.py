@@ -17,7 +17,7 @@ from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.protection import UNPROTECTED, incomplete
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.local_aws.daemon import Running, log_of
+from headwater.local_aws.daemon import REGION, Running, log_of
 from headwater.log_files import tail
 from headwater.packaging import local_aws
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
@@ -58,7 +58,11 @@ def deploy(
 
 def _local_aws(environment: Environment, check_s3: bool) -> Running:
     """The local AWS, which is started where none runs, with CDK's bootstrap in it."""
+    if environment.region != REGION:
+        raise UserError(f"region: found {environment.region}, expected {REGION}, where the local AWS is")
     running = Running.find()
+    if running is not None and check_s3 and not running.checks_objects:
+        raise UserError("--check-s3: found a local AWS that runs without, expected none: destroy it first")
     if running is None:
         local_aws.build(announce)
         with announce("Starting the local AWS"):

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 import typer
+from botocore.exceptions import BotoCoreError
 
 from headwater.commands.deploy import cdk
 from headwater.console import announce, say
@@ -16,7 +17,7 @@ _BOOTSTRAP = "CDKToolkit"
 def destroy(
     name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
 ) -> None:
-    """Delete the stacks of an environment by cdk destroy; of local, end the local AWS too."""
+    """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack."""
     if not read_environment(name, CONFIG).is_local:
         cdk(name, ["destroy", "--all"])
         return
@@ -25,18 +26,21 @@ def destroy(
         say("There is no local AWS: it was ended before, or never started")
         return
     try:
-        cdk(name, ["destroy", "--all", "--force"], running)
-    finally:
-        others = _others(running, name)
-        if others:
-            say(f"The local AWS runs on for {', '.join(others)}")
-        else:
-            with announce("Ending the local AWS"):
-                running.stop()
+        _stacks(running)
+    except BotoCoreError:
+        say("The local AWS does not answer: it ends, with all that it has stored")
+        running.stop()
+        return
+    cdk(name, ["destroy", "--all", "--force"], running)
+    left = _stacks(running)
+    if left:
+        say(f"The local AWS runs on for {', '.join(left)}")
+        return
+    with announce("Ending the local AWS"):
+        running.stop()
 
 
-def _others(running: Running, name: str) -> list[str]:
-    """The stacks of other environments."""
+def _stacks(running: Running) -> list[str]:
+    """The stacks of all environments."""
     pages = running.client("cloudformation").get_paginator("describe_stacks").paginate()
-    stacks = [stack["StackName"] for page in pages for stack in page["Stacks"]]
-    return [stack for stack in stacks if stack != _BOOTSTRAP and not stack.startswith(f"headwater-{name}-")]
+    return [stack["StackName"] for page in pages for stack in page["Stacks"] if stack["StackName"] != _BOOTSTRAP]

@@ -17,15 +17,24 @@ from headwater.local_aws.surroundings import Surroundings
 
 class LocalAccount(ExitStack):
     """An empty account in one region, below ``folder``, until it is closed; its parts end with it. With
-    ``checks_objects`` a role's rights hold in S3 too."""
+    ``checks_objects`` a role's rights hold in S3 too; where it is ``idle``, no program of a cluster, job or connector
+    runs."""
 
-    def __init__(self, folder: Path, region: str = aws.REGION, *, checks_objects: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        region: str = aws.REGION,
+        account: str = LOCAL_ACCOUNT,
+        *,
+        idle: bool = False,
+        checks_objects: bool = False,
+    ) -> None:
         super().__init__()
         self.folder = folder.resolve()
         self.store = ObjectStore(self.folder / "s3", {}, may_delete_full_buckets=False)
         # The emulator takes a key of twelve digits for the number of the account.
-        credentials = {"AWS_ACCESS_KEY_ID": LOCAL_ACCOUNT, "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
-        self.surroundings = Surroundings(LOCAL_ACCOUNT, region, self.store, credentials, checks_objects)
+        credentials = {"AWS_ACCESS_KEY_ID": account, "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
+        self.surroundings = Surroundings(account, region, self.store, credentials, idle, checks_objects)
         self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
         self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
         self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
@@ -47,6 +56,10 @@ class LocalAccount(ExitStack):
         self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url)
         self.surroundings.endpoint = self.emulator.endpoint
         self.enter_context(self.emulator)
+        self.callback(self._begin_to_end)
+
+    def _begin_to_end(self) -> None:
+        self.surroundings.ending = True
 
     def environment(self) -> dict[str, str]:
         """The variables by which AWS's tools and SDKs find this account, in place of the user's."""

@@ -190,12 +190,12 @@ class Connectors:
         return {"connectorArn": arn, "connectorName": name, "connectorState": connector.state}
 
     def _check(self, definition: Mapping[str, Any]) -> None:
-        for part, known in (
-            (definition["plugins"][0]["customPlugin"]["customPluginArn"], self._plugins),
-            (definition["workerConfiguration"]["workerConfigurationArn"], self._configurations),
+        for part, kind, known in (
+            (definition["plugins"][0]["customPlugin"], "customPluginArn", self._plugins),
+            (definition["workerConfiguration"], "workerConfigurationArn", self._configurations),
         ):
-            if part not in known:
-                raise ApiError("NotFoundException", f"There is no {part}")
+            if part[kind] not in known or part["revision"] != 1:
+                raise ApiError("NotFoundException", f"There is no revision {part['revision']} of {part[kind]}")
 
     def _bring_up(self, connector: _Connector) -> None:
         try:
@@ -220,6 +220,8 @@ class Connectors:
         environment = self._surroundings.environment_of(
             definition["serviceExecutionRoleArn"], "kafkaconnect.amazonaws.com", connector.arn
         )
+        if self._surroundings.idle:
+            return
         for number in range(definition["capacity"]["provisionedCapacity"]["workerCount"]):
             worker = ConnectWorker(
                 self._folder / connector.cluster / str(number),
@@ -242,6 +244,8 @@ class Connectors:
         self._configure(connector)
 
     def _configure(self, connector: _Connector) -> None:
+        if self._surroundings.idle:
+            return
         worker = connector.workers[0]
         worker.put(connector.name, connector.definition["connectorConfiguration"])
         worker.await_running(connector.name, _STARTS_SECONDS)
@@ -375,7 +379,7 @@ class Connectors:
 
     def _state(self, connector: _Connector) -> tuple[str, dict[str, str] | None]:
         """A connector's state, and why it is so. One whose task has failed has failed."""
-        if connector.state == "RUNNING":
+        if connector.state == "RUNNING" and not self._surroundings.idle:
             try:
                 status = connector.workers[0].status(connector.name)
             except UserError:

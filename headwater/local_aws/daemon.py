@@ -27,6 +27,8 @@ from headwater.log_files import tail
 from headwater.paths import BUILD, ROOT
 
 FOLDER = BUILD / "local_aws" / "account"
+REGION = aws.REGION
+"""Where the local AWS is."""
 _CHECKS = "--check-objects"
 _STARTS_SECONDS = 60.0
 _ENDS_SECONDS = 120.0
@@ -40,6 +42,7 @@ class Running:
     pid: int
     since: float
     environment: dict[str, str]
+    checks_objects: bool
 
     @classmethod
     def find(cls, folder: Path = FOLDER) -> Self | None:
@@ -120,7 +123,9 @@ def serve(folder: Path, *, checks_objects: bool) -> None:
         changed = {name: value for name, value in account.environment().items() if os.environ.get(name) != value}
         described = _description(folder).with_suffix(".part")
         described.touch(mode=0o600)
-        described.write_text(json.dumps(asdict(Running(os.getpid(), psutil.Process().create_time(), changed))))
+        described.write_text(
+            json.dumps(asdict(Running(os.getpid(), psutil.Process().create_time(), changed, checks_objects)))
+        )
         described.rename(_description(folder))
         ended.wait()
 

@@ -103,7 +103,9 @@ class _Table:
         return made
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        refused = changed(TABLE, former, properties)
+        (was,), (now,) = (map(Properties, table["Replicas"]) for table in (former, properties))
+        refused = [name for name in changed(TABLE, former, properties) if name != "Replicas"]
+        refused += changed(f"{TABLE}.Replicas", was, now)
         if refused:
             raise UserError(f"{TABLE}: {', '.join(refused)} cannot be changed here")
         return Made(physical_id)

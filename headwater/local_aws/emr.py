@@ -121,12 +121,16 @@ class Clusters:
                 node.bootstrap(action["Name"], script["Path"], script.get("Args", []))
             stack.enter_context(node)
             cluster = _Cluster(id_, name, node, properties["LogUri"], stack.pop_all())
-        arn = f"arn:aws:elasticmapreduce:{self._surroundings.region}:{self._surroundings.account}:cluster/{id_}"
-        self._surroundings.tags[arn] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
+        self.tag(id_, properties)
         with self._lock:
             self._clusters[id_] = cluster
         threading.Thread(target=self._work, args=(cluster,), name=f"steps of {name}", daemon=True).start()
         return Made(id_, {"MasterPublicDNS": "127.0.0.1"})
+
+    def tag(self, id_: str, properties: Properties) -> None:
+        """Keep a cluster's tags, on which rights hang."""
+        arn = f"arn:aws:elasticmapreduce:{self._surroundings.region}:{self._surroundings.account}:cluster/{id_}"
+        self._surroundings.tags[arn] = {tag["Key"]: tag["Value"] for tag in properties.get("Tags", [])}
 
     def stop(self, id_: str) -> None:
         """Terminate a cluster with its steps."""
@@ -295,7 +299,10 @@ class _ClusterType:
         # Whatever else changes, EMR makes another cluster, and CloudFormation deletes the former one.
         kept = {"Tags", "VisibleToAllUsers"}
         differ = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
-        return self.create("", properties) if differ - kept else Made(physical_id)
+        if differ - kept:
+            return self.create("", properties)
+        self._clusters.tag(physical_id, properties)
+        return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:
         self._clusters.stop(physical_id)

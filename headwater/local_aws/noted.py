@@ -40,10 +40,12 @@ def _alarm(name: str, properties: Properties) -> Made:
 
 _ATTRIBUTES: dict[str, MakeNote] = {
     "AWS::Athena::NamedQuery": lambda name, properties: Made(name, {"NamedQueryId": name}),
+    "AWS::EC2::EIP": lambda name, properties: Made(name, {"AllocationId": name, "PublicIp": "127.0.0.1"}),
     "AWS::EC2::FlowLog": lambda name, properties: Made(name, {"Id": name}),
     "AWS::EC2::Instance": lambda name, properties: Made(
         f"i-{name.removeprefix('i-')}", {"PrivateIp": "127.0.0.1", "AvailabilityZone": "local"}
     ),
+    "AWS::EC2::NatGateway": lambda name, properties: Made(name, {"NatGatewayId": name}),
     "AWS::EC2::SecurityGroupEgress": lambda name, properties: Made(name, {"Id": name}),
     "AWS::EC2::SecurityGroupIngress": lambda name, properties: Made(name, {"Id": name}),
     "AWS::Glue::SecurityConfiguration": lambda name, properties: Made(properties.get("Name", name)),

@@ -34,6 +34,7 @@ class PartsServer:
     ) -> None:
         self._surroundings = surroundings
         self._types = dict(types)
+        self._made: dict[tuple[str, str], Made] = {}
         self._apis = {api.service: api for api in apis}
         self._server = make_server(
             "127.0.0.1", 0, HttpRequest.application(self._answer), threaded=True, request_handler=_Quiet
@@ -101,10 +102,17 @@ class PartsServer:
         return {"answered": True, "physical_id": made.physical_id, "attributes": dict(made.attributes)}
 
     def _resource(self, request: str, question: Mapping[str, Any]) -> Made:
-        kind, properties = self._types[question["type"]], Properties(question["properties"])
+        name, properties = question["type"], Properties(question["properties"])
+        kind = self._types[name]
+        if request == "delete":
+            kind.delete(question["physical_id"], properties)
+            return self._made.pop((name, question["physical_id"]), Made(question["physical_id"]))
         if request == "create":
-            return kind.create(f"{question['stack']}-{question['logical_id']}", properties)
-        if request == "update":
-            return kind.update(question["physical_id"], Properties(question["former"]), properties)
-        kind.delete(question["physical_id"], properties)
-        return Made(question["physical_id"])
+            made = kind.create(f"{question['stack']}-{question['logical_id']}", properties)
+        else:
+            made = kind.update(question["physical_id"], Properties(question["former"]), properties)
+            # One that is changed in place keeps the attributes that it has.
+            former = self._made.get((name, made.physical_id), made)
+            made = Made(made.physical_id, {**former.attributes, **made.attributes})
+        self._made[name, made.physical_id] = made
+        return made

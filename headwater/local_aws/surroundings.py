@@ -25,17 +25,21 @@ class _Worker:
 class Surroundings:
     """An account of AWS in one region.
 
-    With ``checks_objects``, what programs ask of S3 is held against their roles' rights, which takes longer.
-    ``endpoint`` is that of all services, known once the emulator listens; ``credentials_url`` is where programs get
-    those of their roles. ``signature`` is by what EventBridge knows the events of its services; ``tags`` are those of
-    the parts' resources, by the resource's ARN.
+    Where it is ``idle``, clusters, jobs and connectors are there and in the states that AWS would give them, but no
+    program of theirs runs. With ``checks_objects``, what programs ask of S3 is held against their roles' rights, which
+    takes longer. While the account is ``ending``, nobody hears what becomes of its parts. ``endpoint`` is that of all
+    services, known once the emulator listens; ``credentials_url`` is where programs get those of their roles.
+    ``signature`` is by what EventBridge knows the events of its services; ``tags`` are those of the parts' resources,
+    by the resource's ARN.
     """
 
     account: str
     region: str
     store: ObjectStore
     credentials: Mapping[str, str]
+    idle: bool = False
     checks_objects: bool = False
+    ending: bool = False
     endpoint: str = ""
     credentials_url: str = ""
     signature: str = field(default_factory=lambda: secrets.token_hex(16))
@@ -97,6 +101,8 @@ class Surroundings:
 
     def tell(self, source: str, kind: str, detail: str) -> None:
         """Send EventBridge an event of a service of AWS's; ``detail`` is JSON. Raises UserError where it is refused."""
+        if self.ending:
+            return
         entry = {"Source": source, "DetailType": kind, "Detail": detail, "TraceHeader": self.signature}
         answer = self.client("events").put_events(Entries=[entry])
         if answer["FailedEntryCount"]:

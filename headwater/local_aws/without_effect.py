@@ -14,8 +14,10 @@ _ONE_ACCOUNT = "there is one account"
 TYPES: dict[str, str] = {
     "AWS::Athena::NamedQuery": "a saved text",
     "AWS::Budgets::Budget": "nothing here costs money",
+    "AWS::EC2::EIP": _NO_NETWORK,
     "AWS::EC2::FlowLog": _NO_NETWORK,
     "AWS::EC2::Instance": "NAT and bastion are ways through a network that is not there",
+    "AWS::EC2::NatGateway": _NO_NETWORK,
     "AWS::EC2::SecurityGroupEgress": _NO_NETWORK,
     "AWS::EC2::SecurityGroupIngress": _NO_NETWORK,
     "AWS::EMR::SecurityConfiguration": _NO_ENCRYPTION,
