@@ -41,12 +41,20 @@ class _NotReadyError(Exception):
 
 
 def free_ports(count: int) -> list[int]:
-    """Return so many TCP ports of 127.0.0.1 on which nothing listens now."""
+    """Return so many TCP ports of 127.0.0.1 on which nothing listens now, and which nobody else is given who asks in
+    the next minute: a connection to each waits for its end (``TIME_WAIT``), which hinders no server."""
     with ExitStack() as probes:
-        sockets = [probes.enter_context(socket.socket()) for _ in range(count)]
-        for probe in sockets:
-            probe.bind(("127.0.0.1", 0))
-        return [int(probe.getsockname()[1]) for probe in sockets]
+        return [_reserved(probes.enter_context(socket.socket())) for _ in range(count)]
+
+
+def _reserved(probe: socket.socket) -> int:
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    probe.listen(1)
+    with socket.create_connection(probe.getsockname()):
+        # The side that ends first is the one that waits.
+        probe.accept()[0].close()
+    return int(probe.getsockname()[1])
 
 
 def free_port() -> int:

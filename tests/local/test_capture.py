@@ -93,10 +93,13 @@ class Capture:
             assert alive == titles
             raise
 
+    def _topic(self, table: str) -> str:
+        return connectors.topic(self._tables[table], self.pipeline.settings)
+
     def _lines(self, table: str) -> list[str]:
         s3 = self.pipeline.aws.client("s3")
-        topic = connectors.topic(self._tables[table], self.pipeline.settings)
-        listed = s3.list_objects_v2(Bucket=LANDING_BUCKET, Prefix=f"landing/{topic}/").get("Contents", [])
+        prefix = f"landing/{self._topic(table)}/"
+        listed = s3.list_objects_v2(Bucket=LANDING_BUCKET, Prefix=prefix).get("Contents", [])
         for key in [entry["Key"] for entry in listed if entry["Key"] not in self._read]:
             body = gzip.decompress(s3.get_object(Bucket=LANDING_BUCKET, Key=key)["Body"].read())
             self._read[key] = body.decode().splitlines()
@@ -111,6 +114,21 @@ class Capture:
 
         wait_until(f"{count} events of {table} in the landing bucket", complete, 60, 0.2)
         return self.landed(table)
+
+    def await_all_landed(self) -> dict[str, int]:
+        """Wait until every change that the source has committed so far is in the landing bucket, and return the next
+        offset of every ``topic/partition``."""
+        ends = self.pipeline.await_captured()
+
+        def all_landed() -> bool:
+            self.pipeline.check()
+            return all(self._next_offset(table) >= ends.get(f"{self._topic(table)}/0", 0) for table in self._tables)
+
+        wait_until("all that was captured to be in the landing bucket", all_landed, 60, 0.2)
+        return ends
+
+    def _next_offset(self, table: str) -> int:
+        return max((json.loads(line)["offset"] + 1 for line in self._lines(table)), default=0)
 
     def decode(self, table: str, event: dict[str, Any]) -> Decoded:
         """What the writer makes of an event. Raises BadRecord where it quarantines it."""
@@ -261,7 +279,7 @@ class Interruption:
         self.sent: list[dict[str, Any]] = []
 
     def __enter__(self) -> Self:
-        self._pipeline.await_captured()
+        self._capture.await_all_landed()
         self._before = len(self._capture.landed("documents"))
         self._pipeline.connect.delete(self.name)
         self._pipeline.connect.put(self.name, {**self._config, "producer.override.max.request.size": "20000"})
@@ -353,7 +371,7 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
 ) -> None:
     pipeline = capture.pipeline
     (topic,) = (name for name in connectors.table_topics(pipeline.contracts, pipeline.settings) if "visits" in name)
-    end = pipeline.await_captured()[f"{topic}/0"]
+    end = capture.await_all_landed()[f"{topic}/0"]
     landed = len(capture.landed("visits"))
     _, sink = pipeline.connector_names
     pipeline.connect.delete(sink)
@@ -510,7 +528,7 @@ def test_what_verification_misses_is_read_again(
     )
     owner.execute("DELETE FROM shop.visits")
     owner.execute("INSERT INTO shop.visits VALUES (7, '2024-07-07', 'Rome')")
-    capture.pipeline.await_captured()
+    capture.await_all_landed()
     before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
     found = command("verify", "--lake", f"s3://{LANDING_BUCKET}/nothing", "--repair")
     assert found.exit_code == 1, found.output
@@ -526,7 +544,7 @@ def test_what_verification_misses_is_read_again(
 
 def test_positions_of_the_first_release_are_gone_on_from(capture: Capture, owner: psycopg.Connection) -> None:
     connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
-    capture.pipeline.await_captured()
+    capture.await_all_landed()
     (now,) = connect.offsets(name)
     before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
     requests.put(f"{connect.url}/connectors/{name}/stop", timeout=30).raise_for_status()
@@ -589,7 +607,7 @@ def test_a_lost_slot_stops_capture_and_a_raised_epoch_reads_all_rows_again(
         for epoch, loss in enumerate(REFUSALS, 2):
             owner.execute("DELETE FROM shop.documents")
             owner.execute("INSERT INTO shop.documents VALUES (1, 'seen', ''), (2, 'seen', '')")
-            capture.pipeline.await_captured()
+            capture.await_all_landed()
             before = len(capture.landed("documents"))
             capture.pipeline.connect.delete(connectors.source_name(capture.pipeline.settings))
             wait_until("the slot to be free", lambda: not _slot_is_active(owner), 30)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -12,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.local.processes import Process, ProcessError, Program, free_port, listens, wait_until
+from headwater.local.processes import Process, ProcessError, Program, free_port, free_ports, listens, wait_until
 
 
 def python(tmp_path: Path, script: str, ready: Callable[[], bool] | None = None, timeout: float = 60) -> Process:
@@ -25,6 +26,13 @@ def alive(pid: int) -> bool:
         return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
+
+
+def test_a_port_is_given_to_nobody_else_and_a_server_may_take_it() -> None:
+    ports = [port for _ in range(100) for port in free_ports(10)]
+    assert len(set(ports)) == len(ports)
+    with socket.create_server(("127.0.0.1", ports[0])):
+        assert listens(ports[0])
 
 
 def test_start_returns_when_it_is_ready(tmp_path: Path) -> None:
