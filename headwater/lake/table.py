@@ -142,16 +142,20 @@ class HudiTable:
 
     def evolve(self, progress: Progress) -> None:
         """Make ready for a contract that has changed since the table was written: what the table has and the contract
-        has not is written as null, and a decimal keeps the wider of both types. Before the first row of a wider type
-        the log files are compacted, because Hudi 0.15 does not read the narrow rows in them as wide ones; in Parquet it
-        does. Raises ValueError where a type has changed otherwise; nothing is written then."""
+        has not is written as null, and a decimal keeps the wider of both types. ``progress`` is the last commit's.
+
+        Before the first row of a wider type, or with another column, the log files are compacted, because of
+        rows in them Hudi 0.15 does not read narrow ones as wide ones, and hudi-rs fails on a key that lacks the column
+        twice. Raises ValueError where a type has changed otherwise; nothing is
+        written then."""
         schema = self.spark.read.format("hudi").load(self.uri).schema
         stored = {field.name: field.dataType for field in schema if not field.name.startswith("_hoodie_")}
         self._columns = []
-        grows = False
+        is_added = grows = False
         refused = []
         for name, type_ in self.contract.lake_columns():
             column = F.col(name)
+            is_added |= name not in stored
             if name in stored and stored[name].simpleString() != type_.ddl():
                 old = parse_type(stored[name].simpleString())
                 change = type_change(old, type_)
@@ -169,9 +173,10 @@ class HudiTable:
             )
         lake = {name for name, _ in self.contract.lake_columns()}
         self._columns += [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
-        if grows:
+        if is_added or grows:
             nothing = self.spark.createDataFrame([], schema).select(*stored)
             self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
+        if grows:
             self._options |= _WIDER_TYPES
 
     def read(self) -> DataFrame:

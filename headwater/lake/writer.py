@@ -140,7 +140,7 @@ class TableWriter:
             }
         )
         self._lease.check()
-        self._table.evolve(progress)
+        self._table.evolve(last.progress)
         return progress
 
     def _begun(self, before: Progress, epoch: int) -> Progress:

@@ -64,6 +64,36 @@ def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
     assert [(row["id"], str(row["balance"]), row["name"]) for row in pipeline.stored()][-1] == (8, "1.50", "Ann")
 
 
+def test_a_column_is_added_while_log_files_lack_it(pipeline: Pipeline, endpoint: str, tmp_path: Path) -> None:
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in (1, 2, 3)))
+    pipeline.drain()
+    pipeline.land(
+        event("u", 20, before=account(1), after=account(1, name="log")),
+        event("u", 21, before=account(3), after=account(3, name="log", balance="NAN")),
+    )
+    pipeline.drain()
+    pipeline.land(
+        event("u", 22, before=account(1), after=account(1, name="log again")),
+        event("c", 23, after=account(4)),
+    )
+    pipeline.drain()
+    colour = Column("colour", Type("string"), "text", ("colour",))
+    pipeline.contract = replace(pipeline.contract, columns=(*pipeline.contract.columns, colour))
+    pipeline.land(
+        event("u", 30, before=account(1), after={**account(1, name="again"), "colour": "red"}),
+        event("u", 31, before=account(2), after={**account(2), "colour": "blue"}),
+    )
+    pipeline.drain()
+    stored = [(row["id"], row["name"], row["colour"], row["_unfit"]) for row in pipeline.stored()]
+    assert stored == [
+        (1, "again", "red", None),
+        (2, "Ann", "blue", None),
+        (3, "log", None, ["balance"]),
+        (4, "Ann", None, None),
+    ]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
 def test_a_type_that_changed_otherwise_is_refused_before_anything_is_written(pipeline: Pipeline) -> None:
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
