@@ -28,7 +28,7 @@ from xml.sax.saxutils import escape
 import rights
 from ministack import app
 from ministack.core import concurrency
-from ministack.services import eventbridge, s3
+from ministack.services import eventbridge, kinesis, s3
 from ministack.services.cloudformation import custom_resource, engine, provisioners, stacks
 
 VERSION = "1.5.33"
@@ -42,6 +42,7 @@ HOOKS = (
     (custom_resource, "invoke_custom_resource"),
     (engine, "declared_transforms"),
     (eventbridge, "_put_events"),
+    (kinesis, "_next_sequence_number"),
     (provisioners, "_RESOURCE_HANDLERS"),
     (s3, "_dispatch"),
     (s3, "_get_object_data"),
@@ -365,6 +366,13 @@ def undo_failed_creations() -> None:
     custom_resource.invoke_custom_resource = invoke_custom_resource
 
 
+def number_records_as_kinesis_does() -> None:
+    """Give Kinesis's records numbers without leading zeros, which AWS's do not have: ministack compares them as texts,
+    so that a reader that goes on after a number, without its zeros, would be taken past all records."""
+    following = kinesis._next_sequence_number
+    kinesis._next_sequence_number = lambda: f"4{following()}"
+
+
 def _handler(parts: Parts, service: str, names: set[str], original: Callable[..., Any] | None) -> Callable[..., Any]:
     """Hand on the operations of an API that have these names, or none, in ``X-Amz-Target``, and all of one that
     ministack does not know."""
@@ -388,6 +396,7 @@ if __name__ == "__main__":
     parts = Parts(os.environ["HEADWATER_PARTS"])
     hook(parts)
     undo_failed_creations()
+    number_records_as_kinesis_does()
     rights.hook(lambda arn: parts.ask("/tags", {"arn": arn}))
     # ministack makes its own loop.
     asyncio.set_event_loop(None)

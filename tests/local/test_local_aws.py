@@ -16,6 +16,7 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
+from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.local.processes import wait_until
 from headwater.local_aws.daemon import Running
 from headwater.order_database.loading import load_folder
@@ -204,6 +205,21 @@ def checkout(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkout]:
 def deployment(checkout: Checkout) -> Deployment:
     succeeded(checkout.deploy())
     return Deployment(checkout)
+
+
+def test_a_stream_is_read_on_from_where_a_reader_that_ended_had_come(tmp_path: Path) -> None:
+    running = Running.start(tmp_path / "account")
+    try:
+        kinesis = running.client("kinesis")
+        kinesis.create_stream(StreamName="items", ShardCount=1)
+        arn = kinesis.describe_stream_summary(StreamName="items")["StreamDescriptionSummary"]["StreamARN"]
+        kinesis.put_record(StreamName="items", Data=b"before", PartitionKey="key")
+        before, cursor = KinesisStream(kinesis, arn, TRIM_HORIZON).read({}, 1_000_000)
+        kinesis.put_record(StreamName="items", Data=b"after", PartitionKey="key")
+        after, _ = KinesisStream(kinesis, arn, TRIM_HORIZON).read(cursor, 1_000_000)
+    finally:
+        running.stop(tmp_path / "account")
+    assert [[record.data for record in records] for records in (before, after)] == [[b"before"], [b"after"]]
 
 
 @pytest.mark.parametrize("part", BROKEN)
