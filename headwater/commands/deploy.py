@@ -67,7 +67,9 @@ def _local_aws(environment: Environment, check_s3: bool) -> Running:
         local_aws.build(announce)
         with announce("Starting the local AWS"):
             running = Running.start(checks_objects=check_s3)
-    cdk(environment.name, ["bootstrap", f"aws://{environment.account}/{environment.region}"], running)
+    place = f"aws://{environment.account}/{environment.region}"
+    # Without an app named, CDK would synthesize it first, only to look at its environments.
+    cdk(environment.name, ["bootstrap", "--app", str(SYNTHESIZED), place], running)
     return running
 
 
