@@ -22,6 +22,10 @@ from headwater.log_files import tail
 from headwater.packaging import local_aws
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
 
+BOOTSTRAP = "CDKToolkit"
+"""The stack of CDK's own."""
+AT_ONCE = ("--concurrency", "4")
+"""How many stacks CDK deploys or destroys at a time in the local AWS."""
 # What a deployment takes on a slow machine, twice over.
 _HERE_SECONDS = 900
 
@@ -43,12 +47,16 @@ def deploy(
     running = _local_aws(environment, check_s3) if environment.is_local else None
     deployment = Deployment.read(SYNTHESIZED, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
-    unprotected = _incomplete(environment, stacks, running) if environment.data.retain else []
     approval = "never" if running else "broadening" if name == "dev" else "any-change"
-    _cdk_deploy(name, running, approval, unprotected)
-    if unprotected:
-        say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
-        _cdk_deploy(name, running, "never", [])
+    if running and not environment.data.retain:
+        # There is nothing to protect, and it takes a while to synthesize once more.
+        _cdk_deploy(name, running, approval, "--app", str(SYNTHESIZED))
+    else:
+        unprotected = _incomplete(environment, stacks, running) if environment.data.retain else []
+        _cdk_deploy(name, running, approval, *_without_protection(unprotected))
+        if unprotected:
+            say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
+            _cdk_deploy(name, running, "never", *_without_protection([]))
     if running is not None:
         say(f"The local AWS runs on. AWS's tools find it by these variables; `make destroy ENV={name}` ends it.")
         for variable, value in running.environment.items():
@@ -67,9 +75,14 @@ def _local_aws(environment: Environment, check_s3: bool) -> Running:
         local_aws.build(announce)
         with announce("Starting the local AWS"):
             running = Running.start(checks_objects=check_s3)
-    place = f"aws://{environment.account}/{environment.region}"
-    # Without an app named, CDK would synthesize it first, only to look at its environments.
-    cdk(environment.name, ["bootstrap", "--app", str(SYNTHESIZED), place], running)
+    try:
+        bootstrap = running.stacks().get(BOOTSTRAP)
+    except BotoCoreError as error:
+        raise UserError(f"the local AWS does not answer: {error}. End it by `make destroy ENV=local`") from None
+    if bootstrap != "CREATE_COMPLETE":
+        place = f"aws://{environment.account}/{environment.region}"
+        # Without an app named, CDK would synthesize it first, only to look at its environments.
+        cdk(environment.name, ["bootstrap", "--app", str(SYNTHESIZED), place], running)
     return running
 
 
@@ -92,10 +105,14 @@ def _incomplete(environment: Environment, stacks: Sequence[str], running: Runnin
         ) from None
 
 
-def _cdk_deploy(name: str, running: Running | None, approval: str, unprotected: Sequence[str]) -> None:
-    context = ["--context", f"{UNPROTECTED}={','.join(unprotected)}"]
-    concurrency = ["--concurrency", "4"] if running else []
-    cdk(name, ["deploy", "--all", *context, *concurrency, "--require-approval", approval], running)
+def _without_protection(stacks: Sequence[str]) -> tuple[str, str]:
+    """The options by which CDK synthesizes the stacks anew, these without protection."""
+    return "--context", f"{UNPROTECTED}={','.join(stacks)}"
+
+
+def _cdk_deploy(name: str, running: Running | None, approval: str, *options: str) -> None:
+    at_once = AT_ONCE if running else ()
+    cdk(name, ["deploy", "--all", *options, *at_once, "--require-approval", approval], running)
 
 
 def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> None:
@@ -109,7 +126,9 @@ def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> 
             raise typer.Exit(status)
         return
     try:
-        variables = {**os.environ, **running.environment}
+        # The user's own settings of AWS would lead elsewhere.
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        variables = {**kept, **running.environment}
         status = subprocess.run(command, cwd=ROOT, env=variables, timeout=_HERE_SECONDS).returncode
         failed = f"ended with {status}" if status else ""
     except subprocess.TimeoutExpired:

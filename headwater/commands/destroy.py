@@ -5,13 +5,13 @@ from typing import Annotated
 import typer
 from botocore.exceptions import BotoCoreError
 
-from headwater.commands.deploy import cdk
+from headwater.commands.deploy import AT_ONCE, BOOTSTRAP, cdk
 from headwater.console import announce, say
 from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.templates import Deployment
+from headwater.errors import UserError
 from headwater.local_aws.daemon import Running
-from headwater.paths import CONFIG
-
-_BOOTSTRAP = "CDKToolkit"
+from headwater.paths import CONFIG, SYNTHESIZED
 
 
 def destroy(
@@ -31,7 +31,7 @@ def destroy(
         say("The local AWS does not answer: it ends, with all that it has stored")
         running.stop()
         return
-    cdk(name, ["destroy", "--all", "--force"], running)
+    cdk(name, ["destroy", *_synthesized(name), "--all", *AT_ONCE, "--force"], running)
     left = _stacks(running)
     if left:
         say(f"The local AWS runs on for {', '.join(left)}")
@@ -42,5 +42,14 @@ def destroy(
 
 def _stacks(running: Running) -> list[str]:
     """The stacks of all environments."""
-    pages = running.client("cloudformation").get_paginator("describe_stacks").paginate()
-    return [stack["StackName"] for page in pages for stack in page["Stacks"] if stack["StackName"] != _BOOTSTRAP]
+    return [name for name in running.stacks() if name != BOOTSTRAP]
+
+
+def _synthesized(name: str) -> list[str]:
+    """The options by which CDK takes what was synthesized last, where that is the environment's: another synthesis
+    would end in the same names."""
+    try:
+        Deployment.read(SYNTHESIZED, name)
+    except UserError:
+        return []
+    return ["--app", str(SYNTHESIZED)]

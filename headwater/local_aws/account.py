@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -46,10 +48,14 @@ class LocalAccount(ExitStack):
     def start(self) -> None:
         """Start store and emulator."""
         self.enter_context(self.store)
-        services = (self.databases, self.brokers, self.connectors, self.clusters, self.tables, self.jobs)
+        # What runs ends before what it reads from and writes to.
+        stores = (self.databases, self.brokers, self.tables)
+        programs = (self.connectors, self.clusters, self.jobs)
+        self.callback(_together, [service.close for service in stores])
+        self.callback(_together, [service.close for service in programs])
+        services = (*stores, *programs)
         types = noted.types()
         for service in services:
-            self.callback(service.close)
             types |= service.types()
         apis = [*(service.api for service in services), images.API]
         parts = self.enter_context(PartsServer(self.surroundings, types, apis))
@@ -68,3 +74,10 @@ class LocalAccount(ExitStack):
     def client(self, service: str) -> Any:
         """A boto3 client of a service of the account."""
         return self.surroundings.client(service)
+
+
+def _together(closes: Sequence[Callable[[], None]]) -> None:
+    """Call all side by side, and raise the first error when all have returned."""
+    with ThreadPoolExecutor(len(closes)) as pool:
+        for closed in [pool.submit(close) for close in closes]:
+            closed.result()

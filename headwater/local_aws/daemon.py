@@ -36,13 +36,14 @@ _ENDS_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Running:
-    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, and the variables by which AWS's
-    tools find it."""
+    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, the variables by which AWS's tools
+    find it, and the endpoint of the store that keeps the objects of its S3."""
 
     pid: int
     since: float
     environment: dict[str, str]
     checks_objects: bool
+    store: str = ""
 
     @classmethod
     def find(cls, folder: Path = FOLDER) -> Self | None:
@@ -61,7 +62,7 @@ class Running:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("wb") as out:
             child = subprocess.Popen(
-                [sys.executable, "-m", __name__, str(folder), *([_CHECKS] if checks_objects else [])],
+                [*command(folder), *([_CHECKS] if checks_objects else [])],
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -88,6 +89,11 @@ class Running:
         """A boto3 client of a service, with the account's own credentials."""
         return aws.client(service, self.environment["AWS_ENDPOINT_URL"], self.environment)
 
+    def stacks(self) -> dict[str, str]:
+        """The stacks of all environments with their states, and CDK's own."""
+        pages = self.client("cloudformation").get_paginator("describe_stacks").paginate()
+        return {stack["StackName"]: stack["StackStatus"] for page in pages for stack in page["Stacks"]}
+
     def stop(self, folder: Path = FOLDER) -> None:
         """End it with all that runs in it, and remove what it has stored."""
         os.kill(self.pid, signal.SIGTERM)
@@ -101,6 +107,11 @@ class Running:
             return process.create_time() == self.since and process.status() != psutil.STATUS_ZOMBIE
         except psutil.NoSuchProcess:
             return False
+
+
+def command(folder: Path) -> list[str]:
+    """The command line of one below a folder."""
+    return [sys.executable, "-m", __name__, str(folder)]
 
 
 def log_of(folder: Path = FOLDER) -> Path:
@@ -120,12 +131,16 @@ def serve(folder: Path, *, checks_objects: bool) -> None:
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir(parents=True)
         account.start()
-        changed = {name: value for name, value in account.environment().items() if os.environ.get(name) != value}
+        changed = {
+            name: value
+            for name, value in account.environment().items()
+            if name.startswith("AWS_") or os.environ.get(name) != value
+        }
         described = _description(folder).with_suffix(".part")
         described.touch(mode=0o600)
-        described.write_text(
-            json.dumps(asdict(Running(os.getpid(), psutil.Process().create_time(), changed, checks_objects)))
-        )
+        since = psutil.Process().create_time()
+        running = Running(os.getpid(), since, changed, checks_objects, account.store.endpoint)
+        described.write_text(json.dumps(asdict(running)))
         described.rename(_description(folder))
         ended.wait()
 

@@ -26,7 +26,7 @@ def test_all_stacks_are_made_then_protected_and_are_not_destroyed(name: str, tmp
     with LocalAccount(tmp_path / "account", account=environment.account, idle=True) as account:
         account.start()
         variables = account.environment()
-        succeeded(checkout.cdk(name, "bootstrap", f"aws://{environment.account}/{environment.region}", **variables))
+        succeeded(checkout.run_cdk(name, "bootstrap", f"aws://{environment.account}/{environment.region}", **variables))
         status, said = checkout.confirm("deploy", name, **variables)
         assert status == 0, said[-3000:]
         listed = account.client("cloudformation").describe_stacks()["Stacks"]

@@ -129,7 +129,7 @@ class Deployment:
     def verified(self) -> dict[str, Any]:
         """What `headwater verify` says, which the user runs."""
         owner = self.login("owner")
-        done = self.checkout.headwater(
+        done = self.checkout.run_headwater(
             "verify",
             "--json",
             *("--lake", self.lake()),
@@ -378,7 +378,7 @@ def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_dat
     assert deployment.running() == before
     stores = deployment.stores("second")
     assert len(stores) > 3
-    said = succeeded(deployment.checkout.headwater("destroy", "second"))
+    said = succeeded(deployment.checkout.run_headwater("destroy", "second"))
     assert "The local AWS runs on for headwater-local-" in said
     assert deployment.running() == before
     assert deployment.stores("second") == stores
@@ -429,7 +429,7 @@ def test_no_role_was_refused_but_what_was_taken_from_it(deployment: Deployment) 
 
 def test_destroy_leaves_nothing(deployment: Deployment) -> None:
     programs = [psutil.Process(deployment.pid), *psutil.Process(deployment.pid).children(recursive=True)]
-    assert "FAILED" not in succeeded(deployment.checkout.headwater("destroy", "local"))
+    assert "FAILED" not in succeeded(deployment.checkout.run_headwater("destroy", "local"))
     assert [program for program in programs if runs(program)] == []
     assert not deployment.checkout.account.exists()
     assert Running.find(deployment.checkout.account) is None

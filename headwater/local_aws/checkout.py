@@ -1,0 +1,92 @@
+"""A copy of this checkout, to deploy from it what this one does not have."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from headwater.errors import UserError
+from headwater.paths import BUILD, ROOT
+
+_LOCAL_AWS = Path("build") / "local_aws"
+# What a deployment of another contract or package writes anew; the rest of build/ is shared.
+_WRITTEN = {"contracts", "custom_resources.zip", "database", "headwater.zip", "plugins", "python", "stamps", "wheels"}
+# What runs from a checkout, and what it has said.
+_ITS_OWN = {"demo", "logs", "run", _LOCAL_AWS.name}
+
+
+class Checkout:
+    """A copy of this checkout below ``folder``, whose files may be changed, with a local AWS of its own, or that of
+    the checkout that it is ``beside``. Assets are those of this one until they are made anew."""
+
+    def __init__(self, folder: Path, *, beside: Checkout | None = None) -> None:
+        self.folder = folder.resolve()
+        self.account = self.folder / _LOCAL_AWS / "account"
+        for name in _files():
+            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(ROOT / name, self.folder / name)
+        for name in (".venv", "node_modules"):
+            (self.folder / name).symlink_to(ROOT / name)
+        (self.folder / "build").mkdir()
+        for part in BUILD.iterdir():
+            place = self.folder / "build" / part.name
+            if part.name not in _WRITTEN:
+                if part.name not in _ITS_OWN:
+                    place.symlink_to(part)
+            elif part.is_dir():
+                shutil.copytree(part, place, symlinks=True)
+            else:
+                shutil.copyfile(part, place)
+        if beside is not None:
+            (self.folder / _LOCAL_AWS).symlink_to(beside.folder / _LOCAL_AWS)
+            return
+        (self.folder / _LOCAL_AWS).mkdir()
+        for part in (ROOT / _LOCAL_AWS).iterdir():
+            # An account has its own lock, too.
+            if not part.name.lstrip(".").startswith(self.account.name):
+                (self.folder / _LOCAL_AWS / part.name).symlink_to(part)
+
+    def change(self, file: str, old: str, new: str) -> None:
+        """Change a file in one place. Raises UserError where it does not have exactly one such place."""
+        path = self.folder / file
+        text = path.read_text()
+        if text.count(old) != 1:
+            raise UserError(f"{file}: found {old!r} {text.count(old)} times, expected it once")
+        path.write_text(text.replace(old, new))
+
+    def append(self, file: str, text: str) -> None:
+        """Add to the end of a file."""
+        with (self.folder / file).open("a") as end:
+            end.write(text)
+
+    def headwater(self, *arguments: str) -> list[str]:
+        """The command line of a command of Headwater's."""
+        return [sys.executable, "-m", "headwater.cli", *arguments]
+
+    def cdk(self, environment: str, *arguments: str) -> list[str]:
+        """The command line of one of CDK's for an environment."""
+        cdk = self.folder / "node_modules" / ".bin" / "cdk"
+        return [str(cdk), "--no-notices", "--context", f"env={environment}", *arguments]
+
+    def environment(self, variables: Mapping[str, str] | None = None) -> dict[str, str]:
+        """The variables of these commands: this process's without its settings of AWS, then these; and this Python is
+        first on the path, as with ``make``."""
+        kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        return {**kept, **(variables or {}), "PATH": path}
+
+
+def _files() -> list[str]:
+    """What git knows of this checkout, and what it would add."""
+    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    try:
+        names = subprocess.check_output(listed, cwd=ROOT, text=True, stderr=subprocess.PIPE).rstrip("\0").split("\0")
+    except (FileNotFoundError, subprocess.CalledProcessError) as error:
+        said = getattr(error, "stderr", None) or error
+        raise UserError(f"{ROOT}: git does not list its files, expected a clone by git: {said}") from None
+    # A file that was removed is listed until the next commit.
+    return [name for name in names if (ROOT / name).is_file()]
