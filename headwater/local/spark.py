@@ -50,7 +50,7 @@ def configuration(
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
-        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseParallelGC -XX:TieredStopAtLevel=1"
+        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         " -Dorg.xml.sax.driver=com.sun.org.apache.xerces.internal.parsers.SAXParser"
         # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
         " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true",

@@ -17,6 +17,7 @@ from typing import Any
 from uuid import uuid4
 
 from headwater.errors import UserError
+from headwater.local import spark
 from headwater.local.processes import Process
 from headwater.local_aws.api import Api, ApiError
 from headwater.local_aws.log_delivery import LogDelivery
@@ -24,6 +25,7 @@ from headwater.local_aws.node import Node
 from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
 from headwater.log_files import tail
+from headwater.packaging import wheels
 
 JOB = "AWS::Glue::Job"
 # What Glue takes from among the arguments for itself. All of them reach the script too.
@@ -152,7 +154,8 @@ class Jobs:
             self._surroundings,
             self._surroundings.environment_of(definition["Role"], "glue.amazonaws.com", arn),
             defaults=memory,
-            exported={"PYTHONPATH": str(packages)},
+            # Elsewhere the job's modules do not fit, and those of this environment serve.
+            exported={"PYTHONPATH": str(packages)} if spark.shipped_python() else {},
             memory_mib=heap,
         )
         self._install(packages, arguments)
@@ -185,14 +188,15 @@ class Jobs:
     def _install(self, folder: Path, arguments: Mapping[str, str]) -> None:
         """Install the wheels that the job asks for."""
         folder.mkdir(parents=True)
-        wheels = []
+        files = []
         for uri in arguments["--additional-python-modules"].split(","):
             bucket, _, key = uri.removeprefix("s3://").partition("/")
             path = folder / Path(key).name
             self._surroundings.client("s3").download_file(bucket, key, str(path))
-            wheels.append(str(path))
+            files.append(str(path))
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        pip += [*arguments["--python-modules-installer-option"].split(), "--target", str(folder), *wheels]
+        pip += ["--only-binary", ":all:", *wheels.tags(wheels.X86_64), "--target", str(folder)]
+        pip += [*arguments["--python-modules-installer-option"].split(), *files]
         done = subprocess.run(pip, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
         if done.returncode:
             raise UserError(f"pip refused the job's modules: {done.stderr}")

@@ -16,7 +16,7 @@ from headwater.local import java, spark
 from headwater.local.processes import Process, Program, free_ports, listens
 from headwater.local_aws.surroundings import Surroundings
 from headwater.log_files import tail
-from headwater.packaging import jars
+from headwater.packaging import jars, wheels
 
 _BOOTSTRAP_SECONDS = 300
 # A machine's folder for what is added to it; on this machine it is one below the node's.
@@ -39,6 +39,13 @@ source = urllib.parse.urlsplit(options.source)
 boto3.client("s3", region_name=options.region).download_file(source.netloc, source.path.lstrip("/"), options.target)
 """,
 }
+
+# In the place of the nodes' Python on a machine that cannot run what they get: this one, with its own packages.
+_OWN_PYTHON = """#!/bin/sh
+PYTHONPATH=$(printf %s "$PYTHONPATH" | tr : '\\n' | grep -v "^{added}" | paste -sd : -)
+export PYTHONPATH
+exec "{python}" "$@"
+"""
 
 
 class Node(ExitStack):
@@ -68,9 +75,13 @@ class Node(ExitStack):
         self._master = ""
         self._bin = self.folder / "bin"
         self._bin.mkdir(parents=True)
-        for name, text in _SHIMS.items():
+        self._shipped = spark.shipped_python()
+        shims = dict(_SHIMS)
+        if not self._shipped:
+            shims[f"python{wheels.PYTHON}"] = _OWN_PYTHON.replace("{added}", self.localized(_ADDED))
+        for name, text in shims.items():
             path = self._bin / name
-            path.write_text(text.format(python=sys.executable) if "{python}" in text else text)
+            path.write_text(text.replace("{python}", sys.executable))
             path.chmod(path.stat().st_mode | stat.S_IXUSR)
 
     def bootstrap(self, name: str, script: str, arguments: Sequence[str]) -> None:
@@ -156,7 +167,7 @@ class Node(ExitStack):
         return {**place, **self._defaults}
 
     def _environment(self) -> dict[str, str]:
-        shared = {**spark.environment(), **spark.shipped_python()}
+        shared = {**spark.environment(), **self._shipped}
         shared = {name: value for name, value in shared.items() if not name.startswith("AWS_")}
         exported = {name: self.localized(value) for name, value in self._exported.items()}
         paths = [str(self._bin), str(Path(shared["SPARK_HOME"]) / "bin"), shared["PATH"]]
