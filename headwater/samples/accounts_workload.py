@@ -99,12 +99,15 @@ def run(
     too slow, and ends within a second or so once ``stop`` is set. Raises ``UserError`` for an empty table, and
     DynamoDB's first error that is no collision.
     """
-    keys = _keys(client_factory(), table)
+    items = _items(client_factory(), table)
+    # DynamoDB deletes those that have expired, whenever it likes.
+    lasting = [item for item in items if float(item.get(TTL_ATTRIBUTE, {}).get("N", "inf")) > time.time()]
+    keys = [{name: item[name] for name in (PARTITION_KEY, SORT_KEY)} for item in lasting]
     if len(keys) < _HOT_ITEMS:
         raise UserError(f"the table {table} has {len(keys)} items, expected at least {_HOT_ITEMS}: load it first")
     kinds = choose_kinds(plan.changes, plan.seed)
     hot, others = keys[:_HOT_ITEMS], keys[_HOT_ITEMS:]
-    first = 1 + max(int(key[PARTITION_KEY]["S"].rpartition("-")[2]) for key in keys)
+    first = 1 + max(int(item[PARTITION_KEY]["S"].rpartition("-")[2]) for item in items)
     # More numbers than a worker can use, and whole fives, so that no partition key is shared by two workers.
     block = 5 * (len(kinds) * _BATCH_PUTS + 1)
     tally = ItemsTally()
@@ -377,13 +380,15 @@ class _AccountsWorker(Worker):
         return key_of(self._next_number)
 
 
-def _keys(client: Any, table: str) -> list[Key]:
-    """The keys of all items, in order."""
+def _items(client: Any, table: str) -> list[Item]:
+    """The keys of all items, in order, and when they expire."""
     pages = client.get_paginator("scan").paginate(
-        TableName=table, ProjectionExpression=f"{PARTITION_KEY}, {SORT_KEY}", ConsistentRead=True
+        TableName=table,
+        ProjectionExpression=f"{PARTITION_KEY}, {SORT_KEY}, {TTL_ATTRIBUTE}",
+        ConsistentRead=True,
     )
-    keys = (item for page in pages for item in page["Items"])
-    return sorted(keys, key=lambda key: (key[PARTITION_KEY]["S"], key[SORT_KEY]["S"]))
+    items = (item for page in pages for item in page["Items"])
+    return sorted(items, key=lambda item: (item[PARTITION_KEY]["S"], item[SORT_KEY]["S"]))
 
 
 def _collided(error: BaseException) -> bool:

@@ -1,6 +1,7 @@
 """Fills and changes the DynamoDB tables of any contracts: the accounts with items of their own, others with generated
 ones."""
 
+import re
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,8 @@ from headwater.samples.paced_workers import OnProgress, WorkloadPlan, WorkloadPr
 
 ACCOUNTS = 1_000
 ITEMS = 200
+# As the contract names the table, and as an environment does.
+_ACCOUNTS_TABLE = re.compile(accounts.TABLE.replace("-", "-(?:[a-z0-9]+-)?"))
 # What the other tables get, in terms of the accounts' changes and workers.
 _SHARE_OF_CHANGES = 1 / 8
 _WORKERS = 1
@@ -21,7 +24,7 @@ _WORKERS = 1
 
 def fill(client: Any, contract: Contract, scale: float, seed: int) -> int:
     """Put items into the empty table of a contract, as many as ``scale`` says, and return how many there are."""
-    if contract.source.table == accounts.TABLE:
+    if _holds_accounts(contract):
         generated = accounts.generate(round(ACCOUNTS * scale), seed)
     else:
         generated = items.generate(contract, max(round(ITEMS * scale), 1), seed)
@@ -50,8 +53,9 @@ def change(
             progress(WorkloadProgress(sum(changes.values()), wanted, now.seconds))
 
         try:
-            if contract.source.table == accounts.TABLE:
-                return accounts_workload.run(client_factory, plans[contract.table], report, stop)
+            if _holds_accounts(contract):
+                table = contract.source.table
+                return accounts_workload.run(client_factory, plans[contract.table], report, stop, table=table)
             return items_workload.run(client_factory, contract, plans[contract.table], report, stop)
         except BaseException:
             stop.set()
@@ -63,6 +67,10 @@ def change(
 
 def plan_of(contract: Contract, plan: WorkloadPlan) -> WorkloadPlan:
     """Return the part of a plan that the table of a contract gets."""
-    if contract.source.table == accounts.TABLE:
+    if _holds_accounts(contract):
         return plan
     return replace(plan, changes=round(plan.changes * _SHARE_OF_CHANGES), workers=_WORKERS)
+
+
+def _holds_accounts(contract: Contract) -> bool:
+    return _ACCOUNTS_TABLE.fullmatch(contract.source.table) is not None

@@ -9,7 +9,7 @@ import random
 import string
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import date, timedelta
 from decimal import Decimal
@@ -109,6 +109,19 @@ class OrdersSummary:
     def remark(self) -> str:
         """What a report says about how the transactions ended."""
         return f"{self.rolled_back:,} rolled back on purpose, {self.retries:,} attempts repeated after a collision."
+
+
+def one_after_another(summaries: Iterable[OrdersSummary]) -> OrdersSummary:
+    """Sum up workloads that ran one after another."""
+    listed = list(summaries)
+    by_kind = sum((Counter(summary.by_kind) for summary in listed), Counter[str]())
+    return OrdersSummary(
+        transactions=sum(summary.transactions for summary in listed),
+        rolled_back=sum(summary.rolled_back for summary in listed),
+        retries=sum(summary.retries for summary in listed),
+        seconds=sum(summary.seconds for summary in listed),
+        by_kind=dict(sorted(by_kind.items())),
+    )
 
 
 def choose_kinds(transactions: int, seed: int, orders: int) -> list[str]:
