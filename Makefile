@@ -22,9 +22,9 @@ setup: ## Set up .venv and node_modules (takes minutes once, then a moment)
 assets: setup ## Make what goes to S3: jars, plugins, the PySpark package, the contracts (under build/)
 	@$(BIN)/headwater assets
 
-demo: setup ## Run the pipeline on this machine and compare lake and sources (DATA=DIR SCALE=1 SECONDS=N KEEP=1)
+demo: setup ## Run the pipeline on this machine and compare lake and sources (DATA=DIR SCALE=1 SECONDS=N KEEP=1 DEPLOYED=1)
 	@$(BIN)/headwater demo $(if $(DATA),--data "$(DATA)") $(if $(SCALE),--scale $(SCALE)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(KEEP),--keep)
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(KEEP),--keep) $(if $(DEPLOYED),--deployed)
 
 test: assets ## Check everything: lint, the connectors' tests, then all of tests/ but the drills
 	@echo "Testing connect/ (Maven) beside lint"

@@ -11,8 +11,10 @@ from rich.console import Console
 
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, say
+from headwater.demo import deployed_run
 from headwater.demo.run import DemoPlan, run
-from headwater.packaging import artifacts
+from headwater.local_aws import authority
+from headwater.packaging import artifacts, local_aws
 from headwater.paths import BUILD
 
 
@@ -23,12 +25,18 @@ def demo(
     scale: Annotated[float, typer.Option(min=0.01, help="Size of the generated data; 1 is Northwind's.")] = 1,
     seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts.")] = 60,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
+    deployed: Annotated[
+        bool, typer.Option("--deployed", help="Have CDK deploy it to a local AWS, and an update under the workload.")
+    ] = False,
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
     artifacts.build(announce)
+    if deployed:
+        authority.build()
+        local_aws.build(announce)
     output = BUILD / "demo"
     plan = DemoPlan(data, scale, seconds)
-    tables = run(plan, announce, say, _keep if keep else None, output)
+    tables = (deployed_run.run if deployed else run)(plan, announce, say, _keep if keep else None, output)
     Console().print(comparison_table(tables))
     say(f"Report: {output / 'report.html'}")
     if not all(table.equal for table in tables):

@@ -144,19 +144,31 @@ def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
 
 
 @dataclass(frozen=True)
+class UpdateUnderLoad:
+    """An update that was deployed under the workload: how long it took, and how long that change waited which waited
+    longest of those that were made or on their way meanwhile, both in seconds."""
+
+    seconds: float
+    worst_freshness: float
+
+
+@dataclass(frozen=True)
 class DemoRun:
     """What a run showed.
 
     ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders,
-    ``memory_bytes`` is the largest resident memory of each part, and ``top_customers_before`` are the customers with
-    the most revenue before the workload.
+    ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at one time,
+    ``top_customers_before`` are the customers with the most revenue before the workload, and ``update`` is None where
+    nothing was deployed under it. What was on its way during the update does not count in the pipelines' freshness.
     """
 
     pipelines: Sequence[PipelineRun]
     seconds: Mapping[str, float]
     lake_orders: pa.Table
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
+    peak_memory_bytes: int = 0
     top_customers_before: Sequence[str] = ()
+    update: UpdateUnderLoad | None = None
 
     @property
     def tables(self) -> list[TableComparison]:
@@ -189,6 +201,10 @@ def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, A
         },
         "seconds": dict(run.seconds),
         "memory_bytes": dict(run.memory_bytes),
+        "peak_memory_bytes": run.peak_memory_bytes,
+        "update_under_load": {name: round(value, 3) for name, value in asdict(run.update).items()}
+        if run.update
+        else None,
         "workloads": {
             pipeline.name: asdict(pipeline.workload) if pipeline.workload else None for pipeline in run.pipelines
         },
@@ -206,7 +222,8 @@ def _page(run: DemoRun, customers: Sequence[CustomerRevenue]) -> str:
         tables=run.tables,
         equal=all(table.equal for table in run.tables),
         workloads=[pipeline.workload for pipeline in run.pipelines if pipeline.workload],
-        memory=sum(run.memory_bytes.values()),
+        memory=run.peak_memory_bytes or sum(run.memory_bytes.values()),
+        update=run.update,
         seconds=sum(run.seconds.values()),
         leaders_before=run.top_customers_before,
         leaders=[customer.customer_id for customer in customers[:3]],

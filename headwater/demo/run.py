@@ -115,7 +115,7 @@ def run(
         KeyValuePipeline(folder / "key_value", contracts, relational.aws) as key_value,
     ):
         with phases.measure("start"):
-            relational.start(announce, lambda owner: _load(owner, plan))
+            relational.start(announce, lambda owner: load(owner, plan))
             with announce("Starting DynamoDB, its streams to Kinesis, and the Glue job's script"):
                 key_value.start_source()
                 loaded = sum(
@@ -174,7 +174,8 @@ def emptied(folder: Path) -> Iterator[None]:
     yield
 
 
-def _load(owner: psycopg.Connection, plan: DemoPlan) -> None:
+def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
+    """Fill the empty order database with what a plan says."""
     if plan.data is not None:
         load_folder(owner, plan.data)
         return

@@ -13,7 +13,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headwater.demo import report
-from headwater.demo.report import CustomerRevenue, DemoRun, Freshness, PipelineRun, revenue_by_customer
+from headwater.demo.report import (
+    CustomerRevenue,
+    DemoRun,
+    Freshness,
+    PipelineRun,
+    UpdateUnderLoad,
+    revenue_by_customer,
+)
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.verify import Example, TableComparison
 
@@ -95,6 +102,25 @@ def built(folder: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
     report.build(folder / "demo", DemoRun(**arguments))
     page = (folder / "demo" / "report.html").read_text()
     return page, json.loads((folder / "demo" / "report.json").read_text())
+
+
+def test_an_update_under_load_stands_beside_the_freshness_that_it_does_not_count_in(tmp_path: Path) -> None:
+    page, figures = built(tmp_path, update=UpdateUnderLoad(61.25, 44.0))
+    text = " ".join(page.split())
+    assert "deployed under the workload, in 61 s." in text
+    assert "the last of them was readable after 44.0 s" in text
+    assert figures["update_under_load"] == {"seconds": 61.25, "worst_freshness": 44.0}
+    page, figures = built(tmp_path)
+    assert "An update" not in page
+    assert figures["update_under_load"] is None
+
+
+def test_the_peak_of_all_parts_is_that_of_one_moment(tmp_path: Path) -> None:
+    parts = {"Kafka": 1 << 30, "EMR (Spark)": 2 << 30}
+    page, figures = built(tmp_path, memory_bytes=parts, peak_memory_bytes=int(2.5 * 2**30))
+    assert "<b>2.5 GiB</b>" in page
+    assert figures["peak_memory_bytes"] == int(2.5 * 2**30)
+    assert figures["memory_bytes"] == parts
 
 
 class TestRevenue:

@@ -1,0 +1,335 @@
+"""The demonstration: CDK deploys the whole pipeline to this machine, which is updated under a live workload, and the
+proof that nothing was lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import yaml
+from tenacity import retry, retry_if_exception_type, stop_after_attempt
+
+from headwater.console import Announce
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.demo import report
+from headwater.demo.deployment import LocalDeployment
+from headwater.demo.freshness import PublishedInstants, changed_rows
+from headwater.demo.run import (
+    CHANGES_PER_SECOND,
+    CLIENTS,
+    CONNECTIONS,
+    SEED,
+    DemoPlan,
+    Phases,
+    Say,
+    emptied,
+    load,
+)
+from headwater.errors import UserError
+from headwater.folder_lock import claim
+from headwater.local_aws.checkout import Checkout
+from headwater.paths import BUILD, RUN
+from headwater.samples import dynamodb_tables, items_workload, orders_workload
+from headwater.samples.items_workload import ItemsSummary
+from headwater.samples.orders_workload import OrdersSummary
+from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from headwater.verify import TableComparison, read_live_table
+
+_DRAIN_SECONDS = 600
+_POLL_SECONDS = 0.5
+_SAY_SECONDS = 5.0
+# Asking for it is not free either.
+_MEMORY_SECONDS = 8.0
+# The workload is made in rounds of so long, until the update is deployed and half of the workload's time has passed.
+_ROUND_SECONDS = 15.0
+# The column that the update brings, in the table that has it.
+_TABLE, _COLUMN = "northwind.customers", "newsletter"
+_CONTRACT = "contracts/customers.yaml"
+
+
+class MemoryWatch:
+    """The largest memory of each part, and of all together, in bytes, sampled while they run."""
+
+    def __init__(self, deployment: LocalDeployment) -> None:
+        self.peak: dict[str, int] = {}
+        self.peak_of_all = 0
+        self._deployment = deployment
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
+
+    def __enter__(self) -> MemoryWatch:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stop.wait(_MEMORY_SECONDS):
+            sizes = self._deployment.memory_bytes()
+            self.peak_of_all = max(self.peak_of_all, sum(sizes.values()))
+            for name, size in sizes.items():
+                self.peak[name] = max(size, self.peak.get(name, 0))
+
+
+def run(
+    plan: DemoPlan,
+    announce: Announce,
+    say: Say,
+    keep: Callable[[Mapping[str, str]], None] | None = None,
+    output: Path = BUILD / "demo",
+) -> list[TableComparison]:
+    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``.
+
+    ``keep`` is called after the report, while everything still runs, with the addresses of what is deployed; it is
+    destroyed when that returns. Raises ``UserError`` where a part is missing, a deployment fails or the lake does not
+    come to equal its sources.
+    """
+    phases = Phases()
+    folder = RUN / "demo"
+    with (
+        claim(folder, "the demo"),
+        emptied(folder),
+        LocalDeployment(folder) as deployment,
+        ThreadPoolExecutor(1, "release") as beside,
+        _interrupted(deployment, say),
+    ):
+        with phases.measure("deploy"):
+            with announce("Starting a local AWS, and synthesizing the stacks"):
+                deployment.start()
+            release = beside.submit(_make_release, deployment)
+            with announce("Deploying the stacks by cdk deploy"):
+                deployment.deploy(deployment.checkout)
+        contracts = deployment.contracts()
+        with phases.measure("load"), announce("Loading the order database and DynamoDB"):
+            with deployment.connect("owner") as owner:
+                load(owner, plan)
+            client = deployment.account.client("dynamodb")
+            loaded = sum(
+                dynamodb_tables.fill(client, contract, plan.scale, SEED)
+                for contract in of_database(contracts, DYNAMODB)
+            )
+        instants = PublishedInstants(deployment.objects(), deployment.lake.uri, contracts)
+        with MemoryWatch(deployment) as memory, instants:
+            with phases.measure("first rows"), announce("Waiting for the first rows to reach the lake"):
+                _drain(deployment, contracts, instants)
+            before = _orders(deployment)
+            leaders = [customer.customer_id for customer in report.revenue_by_customer(before)[:3]]
+            say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
+            say(f"The customers with the most revenue are {', '.join(leaders)}.")
+            workload_began = time.time()
+            with phases.measure("workload"), announce(_workload_text(contracts, plan)):
+                orders_summary, items_summary, update = _run_workloads(deployment, plan.seconds, release, instants, say)
+            say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
+            contracts = deployment.contracts(release.result())
+            with phases.measure("drain"), announce("Waiting until the lake equals its sources"):
+                _drain(deployment, contracts, instants)
+            with phases.measure("verify"), announce("Comparing the lake with both sources"):
+                compared = {table.name: table for table in deployment.verify(contracts)}
+        with phases.measure("report"), announce("Writing the report"):
+            workloads: dict[str, tuple[str, report.Workload]] = {
+                POSTGRESQL: ("relational", orders_summary),
+                DYNAMODB: ("key_value", items_summary),
+            }
+            runs = []
+            worst = 0.0
+            for database, (name, workload) in workloads.items():
+                own = of_database(contracts, database)
+                if not own:
+                    continue
+                changed = changed_rows(deployment.lake, own, instants.seen.__getitem__, workload_began)
+                worst = max([worst, *(readable - at for at, readable in changed if update.disturbs(at, readable))])
+                fresh = report.Freshness.of(
+                    [readable - at for at, readable in changed if not update.disturbs(at, readable)]
+                )
+                tables = [compared[contract.table] for contract in own]
+                runs.append(report.PipelineRun(name, tables, fresh, workload))
+            report.build(
+                output,
+                report.DemoRun(
+                    pipelines=runs,
+                    seconds=phases.seconds,
+                    lake_orders=_orders(deployment),
+                    memory_bytes=memory.peak,
+                    peak_memory_bytes=memory.peak_of_all,
+                    top_customers_before=leaders,
+                    update=report.UpdateUnderLoad(update.ended - update.began, worst),
+                ),
+            )
+        if keep is not None:
+            keep(deployment.addresses())
+        with announce("Destroying the stacks by cdk destroy"):
+            deployment.destroy()
+    return [table for pipeline in runs for table in pipeline.tables]
+
+
+@contextmanager
+def _interrupted(deployment: LocalDeployment, say: Say) -> Iterator[None]:
+    """Where something goes wrong, what is under way beside it is not waited for."""
+    try:
+        yield
+    except BaseException:
+        say("Ending what runs, which takes some seconds")
+        deployment.interrupt()
+        raise
+
+
+@dataclass(frozen=True)
+class _Update:
+    """When the update under load began and ended, in epoch seconds."""
+
+    began: float
+    ended: float
+
+    def disturbs(self, at: float, readable: float) -> bool:
+        """Whether a change was made, or on its way, while the update went on."""
+        return at <= self.ended and readable >= self.began
+
+
+def _make_release(deployment: LocalDeployment) -> Checkout:
+    """A checkout of another release, synthesized: a column is added to a contract, and the connectors' plugin and both
+    writers are of another version."""
+    release = deployment.release()
+    path = release.folder / _CONTRACT
+    contract = yaml.safe_load(path.read_text())
+    contract["columns"].append({"name": _COLUMN, "type": "boolean", "source_type": "boolean"})
+    path.write_text(yaml.safe_dump(contract, sort_keys=False))
+    release.append("build/plugins/headwater-connect/RELEASE", "another\n")
+    for script in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py"):
+        release.append(script, "# Another release.\n")
+    deployment.synthesize(release)
+    return release
+
+
+def _update(deployment: LocalDeployment, release: Future[Checkout], say: Say) -> _Update:
+    """Give the source a column and deploy the release that knows it, then write into it."""
+    checkout = release.result()
+    began = time.time()
+    say(f"  Deploying an update under load: a column {_COLUMN}, another version of the plugin and of both writers")
+    _execute(deployment, f"ALTER TABLE {_TABLE} ADD COLUMN {_COLUMN} boolean")
+    deployment.deploy(checkout)
+    _execute(deployment, f"UPDATE {_TABLE} SET {_COLUMN} = customer_id < 'M'")
+    ended = time.time()
+    say(f"  The update is deployed after {ended - began:.0f} s")
+    return _Update(began, ended)
+
+
+@retry(retry=retry_if_exception_type(psycopg.errors.DeadlockDetected), stop=stop_after_attempt(10), reraise=True)
+def _execute(deployment: LocalDeployment, statement: str) -> None:
+    """Execute a statement as the owner, again where the workload, which takes locks in any order, was faster."""
+    with deployment.connect("owner") as owner:
+        owner.execute(statement.encode())
+
+
+def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants: PublishedInstants) -> None:
+    """Wait until the lake equals its sources, which rest. Raises UserError where that takes too long."""
+    deadline = time.monotonic() + _DRAIN_SECONDS
+    compared: dict[str, TableComparison] = {}
+    published: dict[str, int] = {}
+    while True:
+        now = instants.counts()
+        # Nothing but another commit can have changed what differed.
+        changed = [contract for contract in contracts if now[contract.table] != published.get(contract.table)]
+        if changed:
+            published = now
+            compared |= {table.name: table for table in deployment.verify(changed)}
+            if all(table.equal for table in compared.values()):
+                return
+        deployment.check()
+        if time.monotonic() > deadline:
+            differing = ", ".join(
+                f"{table.name} ({table.missing} missing, {table.extra} extra, {table.different} different)"
+                for table in compared.values()
+                if not table.equal
+            )
+            raise UserError(
+                f"after {_DRAIN_SECONDS} s the lake differs from its sources: {differing}. "
+                f"The parts' logs are below {deployment.checkout.account}"
+            )
+        time.sleep(_POLL_SECONDS)
+
+
+def _workload_text(contracts: Sequence[Contract], plan: DemoPlan) -> str:
+    tables = ", ".join(["the orders", *(contract.table for contract in of_database(contracts, DYNAMODB))])
+    return (
+        f"Changing {tables} over many connections while an update is deployed, and {plan.seconds / 2:.0f} s longer, "
+        f"{plan.seconds:.0f} s at least"
+    )
+
+
+def _run_workloads(
+    deployment: LocalDeployment, seconds: float, release: Future[Checkout], instants: PublishedInstants, say: Say
+) -> tuple[OrdersSummary, ItemsSummary, _Update]:
+    """Run the workloads of all sources side by side, and the update under them. The first error of one ends all."""
+    contracts = of_database(deployment.contracts(), DYNAMODB)
+    enough, stop = threading.Event(), threading.Event()
+    made: Counter[str] = Counter()
+    said = time.monotonic()
+
+    def tell(now: WorkloadProgress) -> None:
+        nonlocal said
+        if time.monotonic() - said >= _SAY_SECONDS:
+            said = time.monotonic()
+            commits = ", ".join(f"{table} {number:,}" for table, number in sorted(instants.counts().items()))
+            say(
+                f"  {made['orders'] + now.changes:,} transactions, {made['items']:,} item changes · "
+                f"commits in the lake: {commits}"
+            )
+
+    def rounds(workers: int) -> Iterator[WorkloadPlan]:
+        number = 0
+        while not (enough.is_set() or stop.is_set()):
+            yield WorkloadPlan(_ROUND_SECONDS, round(CHANGES_PER_SECOND * _ROUND_SECONDS), workers, SEED + number)
+            number += 1
+
+    def change_orders() -> OrdersSummary:
+        done = []
+        for plan in rounds(CONNECTIONS):
+            done.append(orders_workload.run(lambda: deployment.connect("app"), plan, tell, stop))
+            made["orders"] += done[-1].transactions
+        return orders_workload.one_after_another(done)
+
+    def change_items() -> ItemsSummary:
+        done = []
+        for plan in rounds(CLIENTS):
+            dynamodb = partial(deployment.account.client, "dynamodb")
+            done.append(dynamodb_tables.change(dynamodb, contracts, plan, lambda _: None, stop))
+            made["items"] += done[-1].changes
+        return replace(items_workload.together(done), seconds=sum(each.seconds for each in done))
+
+    def update() -> _Update:
+        began = time.monotonic()
+        try:
+            updated = _update(deployment, release, say)
+            stop.wait(max(seconds / 2, began + seconds - time.monotonic()))
+        finally:
+            enough.set()
+        return updated
+
+    with ThreadPoolExecutor(3) as pool:
+        running = (pool.submit(change_orders), pool.submit(change_items), pool.submit(update))
+        for each in running:
+            each.add_done_callback(lambda done: stop.set() if done.exception() else None)
+        try:
+            return running[0].result(), running[1].result(), running[2].result()
+        except BaseException:
+            stop.set()
+            deployment.interrupt()
+            raise
+
+
+def _orders(deployment: LocalDeployment) -> pa.Table:
+    table = read_live_table(f"{deployment.lake.uri}/orders", deployment.lake.storage)
+    if table is not None:
+        return table
+    raise AssertionError("the lake equals its sources, but has no orders")

@@ -1,0 +1,99 @@
+"""How fresh the lake is for those who read it, seen from outside: nothing here asks the writers."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Self
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headwater.contract.model import Contract
+from headwater.lake.s3_uri import split_uri
+from headwater.verify import Lake
+
+LOOK_SECONDS = 0.5
+"""How often it is looked what is published."""
+# A completed instant. Nothing else of a timeline changes what readers see of rows.
+_COMPLETED = re.compile(r"/(\d+)\.(?:delta|replace)?commit$")
+
+
+class PublishedInstants:
+    """Looks at the timelines of a lake's tables, as its readers do, and remembers when it saw each completed instant
+    first. ``s3`` is boto3's client."""
+
+    def __init__(self, s3: Any, lake: str, contracts: Sequence[Contract]) -> None:
+        self.seen: dict[str, dict[str, float]] = {contract.table: {} for contract in contracts}
+        self._s3 = s3
+        self._lake = lake
+        self._error: Exception | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="published instants", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._stop.set()
+        self._thread.join()
+        if kind is None:
+            self.look()
+
+    def look(self) -> None:
+        """Take in what is published now."""
+        for table, seen in self.seen.items():
+            bucket, timeline = split_uri(f"{self._lake}/{table}/.hoodie")
+            lister = self._s3.get_paginator("list_objects_v2")
+            pages = lister.paginate(Bucket=bucket, Prefix=f"{timeline}/", Delimiter="/")
+            keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+            now = time.time()
+            for key in keys:
+                if completed := _COMPLETED.search(key):
+                    seen.setdefault(completed[1], now)
+
+    def counts(self) -> dict[str, int]:
+        """How many instants each table has published. Raises the error by which the watch has ended, where it has."""
+        if self._error is not None:
+            raise self._error
+        return {table: len(seen) for table, seen in self.seen.items()}
+
+    def _watch(self) -> None:
+        try:
+            while not self._stop.wait(LOOK_SECONDS):
+                # The next look sees what this one has not.
+                with suppress(BotoCoreError, ClientError):
+                    self.look()
+        except Exception as error:  # whatever it is, who asks has to hear of it
+            self._error = error
+
+
+Changed = tuple[float, float]
+"""When a row was changed in its source, and when that was readable in the lake, both in epoch seconds."""
+
+
+def changed_rows(
+    lake: Lake,
+    contracts: Iterable[Contract],
+    readable: Callable[[str], Mapping[str, float]],
+    since: float,
+) -> list[Changed]:
+    """The last change of every row, deleted ones too, that was changed after ``since``, in epoch seconds. ``readable``
+    gives when each instant of a table was readable."""
+    changed: list[Changed] = []
+    for contract in contracts:
+        readable_at = readable(contract.table)
+        for batch in lake.table(contract):
+            instants = batch.column("_hoodie_commit_time").to_pylist()
+            micros = pc.cast(batch.column("_source_ts"), pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
+            changed += [
+                (micro / 1e6, readable_at[instant])
+                for instant, micro in zip(instants, micros, strict=True)
+                if micro / 1e6 >= since
+            ]
+    return changed

@@ -1,0 +1,104 @@
+"""The freshness that the demo reports, from timelines and rows made by hand."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from botocore.exceptions import EndpointConnectionError
+
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract
+from headwater.demo import freshness
+from headwater.demo.freshness import PublishedInstants, changed_rows
+from headwater.local.processes import wait_until
+from headwater.verify import Lake
+
+THINGS = parse_contract(
+    """
+table: things
+description: Things.
+source: {database: postgresql, table: northwind.things}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: int, source_type: integer}
+""",
+    "things.yaml",
+)
+
+
+class Timeline:
+    """boto3's client, as far as it lists what is in a table's ``.hoodie``, in pages of one."""
+
+    def __init__(self, *names: str) -> None:
+        self.names = list(names)
+        self.fails = 0
+
+    def get_paginator(self, operation: str) -> Timeline:
+        assert operation == "list_objects_v2"
+        return self
+
+    def paginate(self, **asked: Any) -> Iterator[dict[str, Any]]:
+        assert asked == {"Bucket": "lake", "Prefix": "tables/things/.hoodie/", "Delimiter": "/"}
+        if self.fails:
+            self.fails -= 1
+            raise EndpointConnectionError(endpoint_url="http://lake")
+        yield {}
+        for name in self.names:
+            yield {"Contents": [{"Key": f"tables/things/.hoodie/{name}"}]}
+
+
+def instants(timeline: Timeline) -> PublishedInstants:
+    return PublishedInstants(timeline, "s3://lake/tables", [THINGS])
+
+
+def test_what_is_completed_is_seen_once_and_what_is_not_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    timeline = Timeline("1.commit", "2.deltacommit", "3.deltacommit.requested", "4.deltacommit.inflight", "5.inflight")
+    published = instants(timeline)
+    monkeypatch.setattr(time, "time", lambda: 10.0)
+    published.look()
+    timeline.names += ["3.deltacommit", "6.replacecommit", "7.clean", "hoodie.properties"]
+    monkeypatch.setattr(time, "time", lambda: 11.0)
+    published.look()
+    assert published.seen == {"things": {"1": 10.0, "2": 10.0, "3": 11.0, "6": 11.0}}
+    assert published.counts() == {"things": 4}
+
+
+def test_a_look_that_fails_is_made_up_for_and_the_last_one_is_made_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(freshness, "LOOK_SECONDS", 0.01)
+    timeline = Timeline("1.commit")
+    timeline.fails = 2
+    with instants(timeline) as published:
+        wait_until("the first look", lambda: bool(published.counts()["things"]))
+        monkeypatch.setattr(freshness, "LOOK_SECONDS", 60.0)
+        time.sleep(0.05)
+        timeline.names.append("2.commit")
+    assert published.counts() == {"things": 2}
+
+
+def test_rows_that_were_changed_since_count_deleted_ones_too() -> None:
+    def rows(_: str, __: Any) -> Iterator[pa.RecordBatch]:
+        at = [dt.datetime.fromtimestamp(second, dt.UTC) for second in (99, 100, 101)]
+        yield pa.RecordBatch.from_pydict(
+            {
+                "_hoodie_commit_time": ["1", "2", "2"],
+                "_source_ts": pa.array(at, pa.timestamp("us", "UTC")),
+                "_deleted": [False, True, False],
+            }
+        )
+
+    def readable(table: str) -> dict[str, float]:
+        assert table == "things"
+        return {"2": 103.5}
+
+    contracts: list[Contract] = [THINGS]
+    assert changed_rows(Lake("s3://lake/tables", {}, rows), contracts, readable, 100.0) == [
+        (100.0, 103.5),
+        (101.0, 103.5),
+    ]
