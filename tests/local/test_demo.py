@@ -32,7 +32,11 @@ def demo(*options: str) -> Iterator[subprocess.Popen[str]]:
     command = [sys.executable, "-m", "headwater.cli", "demo", "--deployed", *options]
     path = f"{os.path.dirname(sys.executable)}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path}
-    with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True) as process:
+    # Of a shell's job in the background it would inherit that Ctrl-C is ignored.
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True)
+    signal.signal(signal.SIGINT, ignored)
+    with process:
         try:
             yield process
         finally:

@@ -115,3 +115,21 @@ def test_an_empty_table_is_refused() -> None:
     client.get_paginator.return_value.paginate.return_value = [{"Items": []}]
     with pytest.raises(UserError, match=r"table headwater-accounts has 0 items, expected at least 8: load it first"):
         accounts_workload.run(lambda: client, WorkloadPlan(seconds=1, changes=10, workers=2, seed=1))
+
+
+def test_items_that_have_expired_are_left_alone_since_dynamodb_may_delete_them() -> None:
+    written: list[str] = []
+    stored = [
+        {"id": {"S": f"account-{number:08d}"}, "custName": {"S": f"No. {number}"}, "expires_at": expires}
+        for number, expires in enumerate([*[{"S": "a text"}, {"N": "1"}, {"N": "4102444800"}] * 4])
+    ]
+    client = MagicMock()
+    client.get_paginator.return_value.paginate.return_value = [{"Items": stored}]
+    client.update_item.side_effect = lambda **request: written.append(request["Key"]["id"]["S"])
+    client.put_item.side_effect = lambda **request: written.append(request["Item"]["id"]["S"])
+    client.get_item.side_effect = lambda **request: {"Item": {**request["Key"], "version": {"N": "1"}}}
+    accounts_workload.run(lambda: client, WorkloadPlan(seconds=0.5, changes=200, workers=1, seed=1))
+    expired = {item["id"]["S"] for item in stored if item["expires_at"] == {"N": "1"}}
+    assert expired
+    assert set(written).isdisjoint(expired)
+    assert set(written) & {item["id"]["S"] for item in stored}

@@ -7,7 +7,7 @@ import pytest
 
 from headwater.definitions.order_database import TABLES
 from headwater.errors import UserError
-from headwater.samples import orders
+from headwater.samples import orders, orders_workload
 
 
 def _read(folder: Path, table: str) -> list[dict[str, str]]:
@@ -75,3 +75,10 @@ def test_it_has_the_gaps_that_the_outbox_must_bear(folder: Path) -> None:
 def test_a_scale_out_of_range_is_refused(tmp_path: Path, scale: float) -> None:
     with pytest.raises(UserError, match="above 0"):
         orders.generate(scale, 1, tmp_path)
+
+
+def test_workloads_one_after_another_are_summed_up() -> None:
+    first = orders_workload.OrdersSummary(10, 1, 2, 1.5, {"insert_order": 11})
+    second = orders_workload.OrdersSummary(5, 0, 1, 2.0, {"insert_order": 2, "long": 3})
+    both = orders_workload.OrdersSummary(15, 1, 3, 3.5, {"insert_order": 13, "long": 3})
+    assert orders_workload.one_after_another([first, second]) == both
