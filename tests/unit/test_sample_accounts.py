@@ -125,6 +125,7 @@ def test_items_that_have_expired_are_left_alone_since_dynamodb_may_delete_them()
     ]
     client = MagicMock()
     client.get_paginator.return_value.paginate.return_value = [{"Items": stored}]
+    client.batch_write_item.return_value = {"UnprocessedItems": {}}
     client.update_item.side_effect = lambda **request: written.append(request["Key"]["id"]["S"])
     client.put_item.side_effect = lambda **request: written.append(request["Item"]["id"]["S"])
     client.get_item.side_effect = lambda **request: {"Item": {**request["Key"], "version": {"N": "1"}}}
