@@ -24,7 +24,9 @@
 -- Under REPEATABLE READ and SERIALIZABLE a transaction sees the database as of one moment. A change of orders and items
 -- is right there or fails with 40001: where another transaction has changed the same outbox row, or a parent newly
 -- referred to, since that moment, PostgreSQL refuses to update or lock the row. A change of a parent could miss an
--- order that came to refer to it meanwhile, so outbox.require_read_committed refuses it.
+-- order that came to refer to it meanwhile, so outbox.require_read_committed refuses it. To its view a table that was
+-- truncated since is empty, and what has filled it again is not there (TRUNCATE is not MVCC-safe), while the outbox rows
+-- may be as before: whoever truncates changes the one row of outbox.truncated, and whoever has such a view locks it.
 
 -- Rows live within one transaction; no other transaction ever sees them.
 CREATE TABLE IF NOT EXISTS outbox.noted (
@@ -44,11 +46,21 @@ CREATE TABLE IF NOT EXISTS outbox.order_locks (
     order_id integer PRIMARY KEY
 );
 
+-- The last transaction that truncated what payloads show, in one row.
+CREATE TABLE IF NOT EXISTS outbox.truncated (
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
+    transaction xid8 NOT NULL DEFAULT pg_current_xact_id()
+);
+INSERT INTO outbox.truncated DEFAULT VALUES ON CONFLICT DO NOTHING;
+
 CREATE OR REPLACE FUNCTION outbox.take_locks() RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     mine CONSTANT xid8 := pg_current_xact_id();
 BEGIN
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM FROM outbox.truncated FOR SHARE;
+    END IF;
     -- From what refers to what is referred to: a locked row's references stand still while the next step reads them.
     PERFORM FROM northwind.employees
         WHERE employee_id IN (SELECT key::integer FROM outbox.noted WHERE transaction = mine AND kind = 'employee')

@@ -487,6 +487,38 @@ def test_a_transaction_with_an_old_view_is_right_or_fails(connect: Connect, late
     assert wrong == []
 
 
+# TRUNCATE shows an empty table to a transaction whose view is older, and what fills it again shows nothing.
+REFILLS = {
+    "the items": "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS TABLE northwind.order_details;"
+    "TRUNCATE northwind.order_details; INSERT INTO northwind.order_details TABLE kept",
+    "the orders": "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS TABLE northwind.orders;"
+    "CREATE TEMPORARY TABLE items ON COMMIT DROP AS TABLE northwind.order_details;"
+    "TRUNCATE northwind.orders, northwind.order_details;"
+    "INSERT INTO northwind.orders TABLE kept; INSERT INTO northwind.order_details TABLE items",
+    "the memberships": "CREATE TEMPORARY TABLE kept ON COMMIT DROP AS TABLE northwind.employee_territories;"
+    "TRUNCATE northwind.employee_territories; INSERT INTO northwind.employee_territories TABLE kept",
+}
+
+
+@pytest.mark.parametrize("refill", REFILLS)
+@pytest.mark.parametrize("late", ["an item is added", "an order gets other parents", "an order is added"])
+def test_a_view_older_than_a_refilled_table_is_right_or_fails(connect: Connect, late: str, refill: str) -> None:
+    observer, old, current = connect(), connect(), connect()
+    observer.execute(SMALL.encode())
+    old.execute("SET default_transaction_isolation = 'repeatable read'")
+    with contextlib.suppress(*RETRIED, *REFUSED), old.transaction():
+        old.execute("SELECT 1")
+        with current.transaction():
+            current.execute(REFILLS[refill].encode())
+        old.execute(CHANGES[late].encode())
+    assert wrong_orders(observer) == []
+    # With a view that is newer than the refill nothing fails.
+    observer.execute(SMALL.encode())
+    with old.transaction():
+        old.execute(CHANGES[late].encode())
+    assert wrong_orders(observer) == []
+
+
 def test_at_a_higher_isolation_level_a_change_of_a_parent_is_refused(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute("SET default_transaction_isolation = 'serializable'")
     with pytest.raises(psycopg.errors.FeatureNotSupported, match=r"northwind\.customers needs .* READ COMMITTED"):
