@@ -1,12 +1,11 @@
 """How the local parts start Java programs."""
 
 import os
-import shutil
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from headwater.errors import UserError
+from headwater.packaging.jdk import java
 
 # For a quick start and little memory rather than speed over hours: several of these share two cores with Spark.
 FLAGS = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Djava.net.preferIPv4Stack=true", "-Duser.timezone=UTC")
@@ -22,25 +21,17 @@ log4j.logger.kafka.log=WARN
 """
 
 
-def java() -> str:
-    """Return the path of ``java``: that of JAVA_HOME, else of the PATH. Raises ``UserError`` when there is none."""
-    home = os.environ.get("JAVA_HOME")
-    executable = str(Path(home) / "bin" / "java") if home else shutil.which("java")
-    if executable is None or not Path(executable).exists():
-        raise UserError("Java is missing: install a JDK 17 (Debian and Ubuntu: apt-get install openjdk-17-jdk)")
-    return executable
-
-
 @dataclass(frozen=True)
 class JavaProgram:
     """A Java program. ``main`` is its class, or the path of its source file; ``heap`` is its limit as ``-Xmx`` takes
-    it; ``properties`` are system properties beside those that every program gets."""
+    it; ``properties`` are system properties, and ``flags`` are Java's own, beside those that every program gets."""
 
     main: str
     arguments: Sequence[str]
     class_path: Sequence[Path]
     heap: str
     properties: Mapping[str, str] = field(default_factory=dict)
+    flags: Sequence[str] = ()
 
 
 def argv(program: JavaProgram, folder: Path) -> list[str]:
@@ -52,6 +43,7 @@ def argv(program: JavaProgram, folder: Path) -> list[str]:
         java(),
         f"-Xmx{program.heap}",
         *FLAGS,
+        *program.flags,
         f"-Dlog4j.configuration={log4j.as_uri()}",
         *(f"-D{name}={value}" for name, value in program.properties.items()),
         "-cp",

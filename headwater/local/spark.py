@@ -1,6 +1,5 @@
 """Spark jobs on this machine, started by ``spark-submit`` as EMR starts them."""
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -12,9 +11,9 @@ from pathlib import Path
 from headwater.console import say
 from headwater.definitions import spark_settings
 from headwater.errors import UserError
-from headwater.local import aws, java
+from headwater.local import aws
 from headwater.local.processes import Process, Program
-from headwater.packaging import jars, python_archives, wheels
+from headwater.packaging import class_archive, jars, jdk, python_archives, wheels
 from headwater.paths import BUILD
 
 CORES = 2
@@ -53,7 +52,7 @@ def configuration(
         f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
         " -Dorg.xml.sax.driver=com.sun.org.apache.xerces.internal.parsers.SAXParser"
         # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
-        " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true",
+        " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true " + " ".join(class_archive.flags()),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),
@@ -74,10 +73,10 @@ def configuration(
 
 
 def driver_jars(*, reader: bool = False) -> list[Path]:
-    """Return the jars of the driver's class path, Hudi first. Raises ``UserError`` when one is missing."""
+    """Return the jars of the driver's class path, Hudi last, as it comes to a cluster. Raises ``UserError`` when one is
+    missing."""
     hudi = [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
-    others = [path for path in jars.class_path("spark") if not path.name.startswith("hudi-")]
-    return hudi + others
+    return class_archive.class_path() + hudi
 
 
 def environment() -> dict[str, str]:
@@ -85,16 +84,13 @@ def environment() -> dict[str, str]:
 
     Raises ``UserError`` when PySpark or Java is missing.
     """
-    spec = importlib.util.find_spec("pyspark")
-    if spec is None or spec.origin is None:
-        raise UserError("The package pyspark is not installed: run `make setup`")
     return {
         **aws.environment(),
-        "SPARK_HOME": str(Path(spec.origin).parent),
+        "SPARK_HOME": str(class_archive.spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
         "PYSPARK_DRIVER_PYTHON": sys.executable,
-        "JAVA_HOME": str(Path(java.java()).resolve().parent.parent),
+        "JAVA_HOME": str(Path(jdk.java()).resolve().parent.parent),
     }
 
 

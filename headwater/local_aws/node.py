@@ -16,7 +16,7 @@ from headwater.local import java, spark
 from headwater.local.processes import Process, Program, free_ports, listens
 from headwater.local_aws.surroundings import Surroundings
 from headwater.log_files import tail
-from headwater.packaging import jars, wheels
+from headwater.packaging import class_archive, wheels
 
 _BOOTSTRAP_SECONDS = 300
 # A machine's folder for what is added to it; on this machine it is one below the node's.
@@ -154,7 +154,7 @@ class Node(ExitStack):
         """What is in ``spark-defaults.conf``: of the place, then of the cluster."""
         place = spark.configuration(folder / "spark", endpoint=self._surroundings.s3_endpoint)
         # The job ships Hudi.
-        path = os.pathsep.join(str(jar) for jar in jars.class_path("spark") if not jar.name.startswith("hudi-"))
+        path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {
             "spark.master": self._master,
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EC2ContainerCredentialsProviderWrapper",
@@ -187,8 +187,9 @@ class Node(ExitStack):
         program = java.JavaProgram(
             main,
             arguments,
-            [Path(environment["SPARK_HOME"]) / "jars" / "*"],
+            class_archive.class_path(),
             _HEAP,
+            flags=class_archive.flags(),
         )
         argv = java.argv(program, folder)
         return Process(

@@ -10,7 +10,7 @@ from pathlib import Path
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.folder_lock import claim
-from headwater.packaging import jars, python_archives, stamps, wheels
+from headwater.packaging import class_archive, jars, python_archives, stamps, wheels
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
 # The part of the package that EMR and Glue get. It needs PySpark, boto3 and msgspec.
@@ -37,6 +37,7 @@ def build(announce: Announce, build: Path = BUILD) -> None:
     fails, or a jar differs from its lock."""
     with claim(build / "assets", "another run", wait=True):
         jars.fetch(announce, build)
+        class_archive.make(announce, build)
         fetch_wheel(announce, build)
         python_archives.build_archives(announce, build)
         build_connect(announce, build)

@@ -1,11 +1,14 @@
 """A job submitted here runs the package and the Python packages that ship, and commits to Hudi over the local S3."""
 
 import json
+import os
+import subprocess
 from pathlib import Path
 
 from headwater.local import spark
 from headwater.local.aws import REGION, AwsApi
 from headwater.local.spark import SparkJob
+from headwater.packaging import class_archive, jdk
 
 JOB = """
 import json, sys
@@ -47,3 +50,12 @@ def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp
     if python:
         folder = str(Path(python["PYSPARK_PYTHON"]).parent.parent / "site-packages")
         assert [module for module in packages if not module.startswith(folder)] == []
+
+
+def test_spark_starts_from_the_archive_of_its_classes(tmp_path: Path) -> None:
+    path = [*class_archive.class_path(), tmp_path, *spark.driver_jars()]
+    flags = [*class_archive.flags(), "-Xlog:class+load"]
+    command = [jdk.java(), *flags, "-cp", os.pathsep.join(map(str, path)), "org.apache.spark.deploy.SparkSubmit"]
+    loaded = subprocess.run([*command, "--version"], capture_output=True, text=True, check=True).stdout
+    (line,) = [line for line in loaded.splitlines() if "org.apache.spark.deploy.SparkSubmit " in line]
+    assert line.endswith("source: shared objects file (top)")

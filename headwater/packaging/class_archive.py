@@ -1,0 +1,106 @@
+"""An archive of the classes of Spark's programs on this machine, from which they start with about half the work (class
+data sharing: https://docs.oracle.com/en/java/javase/17/vm/class-data-sharing.html).
+
+A program takes it whose class path begins with ``class_path``, and does without it, silently, where anything differs.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from headwater.console import Announce, say
+from headwater.errors import UserError
+from headwater.log_files import tail
+from headwater.packaging import jars, jdk, stamps
+from headwater.paths import BUILD
+
+_SECONDS = 300
+_USES = Path(__file__).with_name("used_classes.py")
+
+
+def spark_home() -> Path:
+    """The folder of the Spark that is installed with PySpark. Raises ``UserError`` where there is none."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise UserError("The package pyspark is not installed: run `make setup`")
+    return Path(spec.origin).parent
+
+
+def class_path(build: Path = BUILD) -> list[Path]:
+    """What every program of Spark's has at the beginning of its class path: Spark, and what it needs for S3."""
+    others = [path for path in jars.class_path("spark", build) if not path.name.startswith("hudi-")]
+    return [*others, *sorted((spark_home() / "jars").glob("*.jar"))]
+
+
+def flags(build: Path = BUILD) -> list[str]:
+    """The flags by which Java takes the archive, where it was made."""
+    archive = _archive(build)
+    return [f"-XX:SharedArchiveFile={archive}"] if archive.exists() else []
+
+
+def make(announce: Announce, build: Path = BUILD) -> None:
+    """Make the archive, unless it is there and neither Java nor a jar has changed. Where Java makes none, the programs
+    do without."""
+    stamp = build / "stamps" / "class-archive"
+    inputs = _inputs(build)
+    archive = _archive(build)
+    if stamps.is_current(stamp, inputs) and archive.exists():
+        return
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    log = build / "logs" / "class-archive.log"
+    with announce("Archiving the classes of Spark's programs, which start the quicker for it"):
+        archive.unlink(missing_ok=True)
+        _use(archive, log, build)
+    if archive.exists():
+        stamps.write(stamp, inputs)
+    else:
+        say(f"There is no archive: Spark's programs start slower. The end of {log}:\n{tail(log)}")
+
+
+def _archive(build: Path) -> Path:
+    return build / "class_archive" / "spark.jsa"
+
+
+def _inputs(build: Path) -> str:
+    """What Java compares before it takes an archive, and what is in it."""
+    version = subprocess.run([jdk.java(), "-version"], capture_output=True, text=True, check=False).stderr
+    found = ((path.name, path.stat()) for path in class_path(build))
+    listed = "".join(f"{name} {stat.st_size} {stat.st_mtime_ns}\n" for name, stat in found)
+    return f"{version}{listed}{_USES.read_text()}"
+
+
+def _use(archive: Path, log: Path, build: Path) -> None:
+    """Run what uses the classes, in a Java that archives them when it ends."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    hudi = next(path for path in jars.class_path("spark", build) if path.name.startswith("hudi-"))
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder, log.open("wb") as out:
+        options = f"-XX:ArchiveClassesAtExit={archive} -XX:+UseSerialGC -Xlog:cds=error -Djava.io.tmpdir={folder}"
+        settings = {
+            "spark.driver.extraClassPath": os.pathsep.join(map(str, class_path(build))),
+            "spark.driver.extraJavaOptions": options,
+            "spark.driver.bindAddress": "127.0.0.1",
+            "spark.driver.host": "127.0.0.1",
+            "spark.jars": str(hudi),
+            "spark.local.dir": folder,
+            "spark.sql.warehouse.dir": folder,
+            "spark.ui.enabled": "false",
+        }
+        arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
+        environment = {
+            **os.environ,
+            "JAVA_HOME": str(Path(jdk.java()).resolve().parent.parent),
+            "PYSPARK_PYTHON": sys.executable,
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+        }
+        environment.pop("SPARK_CONF_DIR", None)
+        submit = str(spark_home() / "bin" / "spark-submit")
+        command = [submit, "--master", "local[2]", *arguments, str(_USES), folder]
+        subprocess.run(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=_SECONDS, check=False
+        )
