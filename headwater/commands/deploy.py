@@ -1,5 +1,6 @@
 """``headwater deploy``: the stacks of an environment, protected once they are complete."""
 
+import json
 import os
 import subprocess
 from collections.abc import Sequence
@@ -26,6 +27,8 @@ BOOTSTRAP = "CDKToolkit"
 """The stack of CDK's own."""
 AT_ONCE = ("--concurrency", "4")
 """How many stacks CDK deploys or destroys at a time in the local AWS."""
+IMPATIENT = ROOT / "local_aws" / "impatient.js"
+"""What is loaded into CDK's command line where it deploys to the local AWS."""
 # What a deployment takes on a slow machine, twice over.
 _HERE_SECONDS = 900
 
@@ -128,7 +131,8 @@ def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> 
     try:
         # The user's own settings of AWS would lead elsewhere.
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-        variables = {**kept, **running.environment}
+        node = f"{kept.get('NODE_OPTIONS', '')} --require {json.dumps(str(IMPATIENT))}".strip()
+        variables = {**kept, **running.environment, "NODE_OPTIONS": node}
         status = subprocess.run(command, cwd=ROOT, env=variables, timeout=_HERE_SECONDS).returncode
         failed = f"ended with {status}" if status else ""
     except subprocess.TimeoutExpired:

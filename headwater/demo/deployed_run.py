@@ -7,11 +7,12 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import FIRST_EXCEPTION, Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -47,10 +48,9 @@ from headwater.verify import TableComparison, read_live_table
 _DRAIN_SECONDS = 600
 _POLL_SECONDS = 0.5
 _SAY_SECONDS = 5.0
-# Asking for it is not free either.
 _MEMORY_SECONDS = 8.0
-# The workload is made in rounds of so long, until the update is deployed and half of the workload's time has passed.
-_ROUND_SECONDS = 15.0
+# How much of the workload's time passes before the update begins, and again after it is deployed.
+_UNDISTURBED = 1 / 6
 # The column that the update brings, in the table that has it.
 _TABLE, _COLUMN = "northwind.customers", "newsletter"
 _CONTRACT = "contracts/customers.yaml"
@@ -262,8 +262,8 @@ def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants:
 def _workload_text(contracts: Sequence[Contract], plan: DemoPlan) -> str:
     tables = ", ".join(["the orders", *(contract.table for contract in of_database(contracts, DYNAMODB))])
     return (
-        f"Changing {tables} over many connections while an update is deployed, and {plan.seconds / 2:.0f} s longer, "
-        f"{plan.seconds:.0f} s at least"
+        f"Changing {tables} over many connections while an update is deployed, from "
+        f"{plan.seconds * _UNDISTURBED:.0f} s before it until as long after it, {plan.seconds:.0f} s at least"
     )
 
 
@@ -272,7 +272,7 @@ def _run_workloads(
 ) -> tuple[OrdersSummary, ItemsSummary, _Update]:
     """Run the workloads of all sources side by side, and the update under them. The first error of one ends all."""
     contracts = of_database(deployment.contracts(), DYNAMODB)
-    enough, stop = threading.Event(), threading.Event()
+    over = threading.Event()
     made: Counter[str] = Counter()
     said = time.monotonic()
 
@@ -287,15 +287,16 @@ def _run_workloads(
             )
 
     def rounds(workers: int) -> Iterator[WorkloadPlan]:
+        # Each has the rarest changes once, such as a truncated table; the last one ends early.
         number = 0
-        while not (enough.is_set() or stop.is_set()):
-            yield WorkloadPlan(_ROUND_SECONDS, round(CHANGES_PER_SECOND * _ROUND_SECONDS), workers, SEED + number)
+        while not over.is_set():
+            yield WorkloadPlan(seconds, round(CHANGES_PER_SECOND * seconds), workers, SEED + number)
             number += 1
 
     def change_orders() -> OrdersSummary:
         done = []
         for plan in rounds(CONNECTIONS):
-            done.append(orders_workload.run(lambda: deployment.connect("app"), plan, tell, stop))
+            done.append(orders_workload.run(lambda: deployment.connect("app"), plan, tell, over))
             made["orders"] += done[-1].transactions
         return orders_workload.one_after_another(done)
 
@@ -303,27 +304,29 @@ def _run_workloads(
         done = []
         for plan in rounds(CLIENTS):
             dynamodb = partial(deployment.account.client, "dynamodb")
-            done.append(dynamodb_tables.change(dynamodb, contracts, plan, lambda _: None, stop))
+            done.append(dynamodb_tables.change(dynamodb, contracts, plan, lambda _: None, over))
             made["items"] += done[-1].changes
         return replace(items_workload.together(done), seconds=sum(each.seconds for each in done))
 
     def update() -> _Update:
-        began = time.monotonic()
-        try:
-            updated = _update(deployment, release, say)
-            stop.wait(max(seconds / 2, began + seconds - time.monotonic()))
-        finally:
-            enough.set()
+        ends = time.monotonic() + seconds
+        over.wait(seconds * _UNDISTURBED)
+        updated = _update(deployment, release, say)
+        over.wait(max(seconds * _UNDISTURBED, ends - time.monotonic()))
         return updated
 
     with ThreadPoolExecutor(3) as pool:
         running = (pool.submit(change_orders), pool.submit(change_items), pool.submit(update))
-        for each in running:
-            each.add_done_callback(lambda done: stop.set() if done.exception() else None)
+        # The update is the first to end, but for an error.
+        ending: list[Future[Any]] = [*running]
+        for each in ending:
+            each.add_done_callback(lambda _: over.set())
         try:
+            for each in wait(ending, return_when=FIRST_EXCEPTION).done:
+                each.result()
             return running[0].result(), running[1].result(), running[2].result()
         except BaseException:
-            stop.set()
+            over.set()
             deployment.interrupt()
             raise
 

@@ -112,11 +112,13 @@ class Forwarded:
         self.service = service
         self.operations = dict.fromkeys(_model(service).operation_names)
         self._endpoint = endpoint
+        # Keeps its connections, each for one request at a time.
+        self._session = requests.Session()
 
     def answer(self, request: Request) -> Response:
         """Hand a request on."""
         kept = {name: value for name, value in request.headers.items() if name not in _OF_CONNECTION}
-        answer = requests.request(
+        answer = self._session.request(
             request.method,
             self._endpoint() + request.path,
             params=dict(request.query),

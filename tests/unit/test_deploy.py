@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -158,3 +159,10 @@ def test_missing_credentials_are_an_error_of_the_user(monkeypatch: pytest.Monkey
     with pytest.raises(UserError, match=r"found Unable to locate credentials, expected the list"):
         deploy.deploy("stage")
     assert ran == []
+
+
+def test_cdk_looks_at_stacks_of_the_local_aws_sooner() -> None:
+    # The second timer would end first, unless the first one is CDK's.
+    script = "for (const ms of [5000, 2500]) setTimeout(() => { console.log(ms); process.exit() }, ms)"
+    command = [str(Path(sys.executable).with_name("node")), "--require", str(deploy.IMPATIENT), "--eval", script]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "5000\n"
