@@ -26,7 +26,7 @@
 -- referred to, since that moment, PostgreSQL refuses to update or lock the row. A change of a parent could miss an
 -- order that came to refer to it meanwhile, so outbox.require_read_committed refuses it. To its view a table that was
 -- truncated since is empty, and what has filled it again is not there (TRUNCATE is not MVCC-safe), while the outbox rows
--- may be as before: whoever truncates changes the one row of outbox.truncated, and whoever has such a view locks it.
+-- may be as before: whoever truncates updates the one row of outbox.truncated, and whoever has such a view locks it.
 
 -- Rows live within one transaction; no other transaction ever sees them.
 CREATE TABLE IF NOT EXISTS outbox.noted (
@@ -46,10 +46,9 @@ CREATE TABLE IF NOT EXISTS outbox.order_locks (
     order_id integer PRIMARY KEY
 );
 
--- The last transaction that truncated what payloads show, in one row.
+-- One row, of which each transaction that truncates what payloads show writes another version, with the same content.
 CREATE TABLE IF NOT EXISTS outbox.truncated (
-    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only),
-    transaction xid8 NOT NULL DEFAULT pg_current_xact_id()
+    is_only boolean PRIMARY KEY DEFAULT true CHECK (is_only)
 );
 INSERT INTO outbox.truncated DEFAULT VALUES ON CONFLICT DO NOTHING;
 

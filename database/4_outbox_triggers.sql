@@ -67,7 +67,7 @@ $$;
 CREATE OR REPLACE FUNCTION outbox.orders_truncated() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
-    UPDATE outbox.truncated SET transaction = pg_current_xact_id();
+    UPDATE outbox.truncated SET is_only = true;
     TRUNCATE northwind.order_events;
     RETURN NULL;
 END
@@ -115,7 +115,7 @@ CREATE OR REPLACE FUNCTION outbox.note_all_orders() RETURNS trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     PERFORM outbox.require_read_committed(TG_RELID);
-    UPDATE outbox.truncated SET transaction = pg_current_xact_id();
+    UPDATE outbox.truncated SET is_only = true;
     INSERT INTO outbox.noted (kind, key) SELECT 'order', order_id::text FROM northwind.orders ON CONFLICT DO NOTHING;
     RETURN NULL;
 END
