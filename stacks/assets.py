@@ -31,6 +31,10 @@ class Assets:
         """The Hudi bundle that runs on a laptop as well."""
         return _present(self.build / "jars" / HUDI_JAR)
 
+    def writer_jar(self) -> Path:
+        """The writer's own classes."""
+        return _present(self.build / "hudi" / "headwater-hudi.jar")
+
     def package(self) -> Path:
         """``headwater.zip``, the PySpark package."""
         return _present(self.build / "headwater.zip")

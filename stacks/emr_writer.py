@@ -62,8 +62,9 @@ class EmrWriterStack(HeadwaterStack):
             s3_assets.Asset(self, f"Contract-{contract.table}", path=str(assets.contract(contract.table)))
             for contract in contracts
         ]
+        writer = s3_assets.Asset(self, "WriterJar", path=str(assets.writer_jar()))
         # The driver runs on the primary node, so the step is its process, and cancelling the step ends it.
-        submit = ["spark-submit", "--deploy-mode", "client", "--jars", hudi.s3_object_url]
+        submit = ["spark-submit", "--deploy-mode", "client", "--jars", f"{hudi.s3_object_url},{writer.s3_object_url}"]
         for key, value in sorted(self._spark_settings().items()):
             submit += ["--conf", f"{key}={value}"]
         submit += ["--py-files", package.s3_object_url, script.s3_object_url]
@@ -76,7 +77,7 @@ class EmrWriterStack(HeadwaterStack):
         submit += ["--max-bad-share", str(lake.max_quarantined_share), "--max-unfit-share", str(lake.max_unfit_share)]
         submit += ["--landing-days", str(lake.landing_days), "--tombstone-days", str(lake.tombstone_days)]
         submit += ["--file-version-hours", str(lake.file_version_hours)]
-        return submit, [script, package, hudi, *shipped]
+        return submit, [script, package, hudi, writer, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:
         """Run the writer as a step, replace the step when its command changes, and add it again when it has ended."""

@@ -110,14 +110,15 @@ class GlueJobStack(HeadwaterStack):
         script = s3_assets.Asset(self, f"Script-{group}", path=str(self._assets.glue_script()))
         package = s3_assets.Asset(self, f"Package-{group}", path=str(self._assets.package()))
         hudi = s3_assets.Asset(self, f"HudiJar-{group}", path=str(self._assets.hudi_jar()))
+        writer = s3_assets.Asset(self, f"WriterJar-{group}", path=str(self._assets.writer_jar()))
         shipped = [self._contract_assets[contract.table] for contract in contracts]
         wheel = NamedFile.publish(self, self._assets.wheel())
         wheel.grant_fetch(role)
-        grant_fetch(role, [script, package, hudi, *shipped])
+        grant_fetch(role, [script, package, hudi, writer, *shipped])
         arguments = {
             "--job-language": "python",
             # Puts Hudi on the class path before the jars that Glue brings.
-            "--extra-jars": hudi.s3_object_url,
+            "--extra-jars": f"{hudi.s3_object_url},{writer.s3_object_url}",
             "--user-jars-first": "true",
             "--extra-py-files": package.s3_object_url,
             "--additional-python-modules": wheel.uri,

@@ -21,6 +21,8 @@ _PROGRESS = _METADATA_PREFIX + "progress"
 _SECOND = 1.0
 _CLOCK_SECONDS = 30.0
 """By how much the clock of S3 may be behind the writer's, and the writer's behind that of the writer before."""
+_FEW_BYTES = 32 * 1024 * 1024
+"""How many bytes of rows the driver takes to write them itself, for each of its tables at once."""
 _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
@@ -44,6 +46,8 @@ _OPTIONS = {
     "hoodie.metadata.enable": "false",
     "hoodie.embed.timeline.server": "false",
     "hoodie.write.markers.type": "DIRECT",
+    # ``SmallUpserts`` makes no markers. What is rolled back is found by what the commit said it would write.
+    "hoodie.rollback.using.markers": "false",
     "hoodie.compact.inline": "true",
     "hoodie.compact.inline.max.delta.commits": "20",
     # Only file groups with that many log files, so that a compaction stays as small as what has changed.
@@ -103,6 +107,7 @@ class HudiTable:
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
         self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
         self._latest = ""
+        self._small_upserts: Any = None
 
     def last_commit(self) -> Commit | None:
         """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing."""
@@ -199,6 +204,31 @@ class HudiTable:
         rows = rows.select([column.alias(name) for name, column in self._columns])
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "upsert"})
 
+    def upsert_few(self, rows: DataFrame, progress: Progress) -> Commit | None:
+        """Commit the latest of the rows of each partition and key as ``upsert`` does, in a fraction of its time where
+        they are few. None, and nothing is written, where only ``upsert`` can: too many bytes, a file group's first
+        row, or a column that the table does not have yet."""
+        rows = rows.select([column.alias(name) for name, column in self._columns])
+        self._await_clock()
+        small = self._small_upserts
+        # Of no use after an error, whose commit the next one rolls back.
+        self._small_upserts = None
+        if small is None:
+            options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
+            spark: Any = self.spark.sparkContext
+            small = spark._jvm.io.headwater.hudi.SmallUpserts(spark._jsc, self.uri, options)
+        written = None
+        if small.fits(rows._jdf.schema()):
+            written = small.commit(rows._jdf, _FEW_BYTES, {_PROGRESS: progress.to_json()})
+        self._small_upserts = small
+        if written is None:
+            return None
+        self._latest, *partitions = (str(part) for part in written)
+        commit = Commit(self._latest, partitions, progress)
+        if small.compacted():
+            self.last_commit()
+        return commit
+
     def tombstones(self, before: dt.datetime) -> DataFrame:
         """Place (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
         instant = self._instant(before.timestamp())
@@ -217,6 +247,9 @@ class HudiTable:
 
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         self._await_clock()
+        if self._small_upserts is not None:
+            self._small_upserts.close()
+            self._small_upserts = None
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()

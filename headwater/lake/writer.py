@@ -31,6 +31,8 @@ Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
 _Review = Callable[[DataFrame, Row], None]
 """Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
+_FEW_ROWS = 20_000
+"""Up to so many rows, what Hudi's own upsert spends on each file group outweighs the rows."""
 _IS_ROW, _IS_BAD = "_order IS NOT NULL", "_reason IS NOT NULL"
 _NEXT_STEP = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
@@ -272,10 +274,13 @@ class TableWriter:
         if floor > self.progress.floor and self._has_rows:
             alive = (F.col("_order") < floor) & ~F.col("_deleted")
             rows = rows.unionByName(self._table.read().filter(alive))
-        rows = latest(buried(rows, self.contract, floor), self.contract)
+        rows = buried(rows, self.contract, floor)
         self._lease.check()
-        write = self._table.upsert if self._has_rows else self._table.insert
-        commit = write(rows, progress)
+        is_few = self._has_rows and floor == self.progress.floor and counted["rows"] <= _FEW_ROWS
+        commit = self._table.upsert_few(rows, progress) if is_few else None
+        if commit is None:
+            write = self._table.upsert if self._has_rows else self._table.insert
+            commit = write(latest(rows, self.contract), progress)
         self._progress = progress
         self._has_rows = True
         return commit

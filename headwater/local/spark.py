@@ -76,7 +76,8 @@ def driver_jars(*, reader: bool = False) -> list[Path]:
     """Return the jars of the driver's class path, Hudi last, as it comes to a cluster. Raises ``UserError`` when one is
     missing."""
     hudi = [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
-    return class_archive.class_path() + hudi
+    ours = [] if reader else [BUILD / "hudi" / "headwater-hudi.jar"]
+    return class_archive.class_path() + hudi + ours
 
 
 def environment() -> dict[str, str]:

@@ -56,8 +56,14 @@ class Synthesized:
 
     def asset(self, place: object) -> Path:
         """The uploaded file that a value of a template names."""
-        (file,) = [path for key, path in self._assets.items() if key in json.dumps(place)]
+        (file,) = self.assets(place)
         return file
+
+    def assets(self, place: object) -> list[Path]:
+        """The uploaded files that a value of a template names, in its order."""
+        text = json.dumps(place)
+        named = {text.index(key): path for key, path in self._assets.items() if key in text}
+        return [named[at] for at in sorted(named)]
 
     @cached_property
     def _assets(self) -> dict[str, Path]:
@@ -105,7 +111,12 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         place.parent.mkdir(exist_ok=True)
         with zipfile.ZipFile(place, "w") as archive:
             archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
-    files = [f"jars/{HUDI_JAR}", "headwater.zip", "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl"]
+    files = [
+        f"jars/{HUDI_JAR}",
+        "hudi/headwater-hudi.jar",
+        "headwater.zip",
+        "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl",
+    ]
     files += [f"python/python-{platform}.tar.gz" for platform in python_archives.PLATFORMS]
     for relative in (*files, *(f"contracts/{contract.table}.json" for contract in contracts)):
         place = build / relative

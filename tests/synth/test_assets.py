@@ -5,7 +5,7 @@ import platform
 import sys
 import tarfile
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
 
@@ -15,7 +15,7 @@ import pytest
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.deployment.environment_rules import read_environment
 from headwater.local import spark
-from headwater.packaging import python_archives, wheels
+from headwater.packaging import class_archive, python_archives, wheels
 from headwater.paths import BUILD, CONFIG, ROOT
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
@@ -33,7 +33,7 @@ def test_the_step_is_given_the_files_of_the_local_writer(deployed: Synthesized) 
     step = deployed.only("Custom::HeadwaterStep")
     arguments = step["Args"]
     after = {name: at + 1 for at, name in enumerate(arguments) if name in ("--jars", "--py-files")}
-    assert _same(deployed.asset(arguments[after["--jars"]]), _hudi())
+    assert _digests(deployed.assets(arguments[after["--jars"]])) == _digests(_jars())
     assert _same(deployed.asset(arguments[after["--py-files"]]), BUILD / "headwater.zip")
     assert _same(deployed.asset(arguments[after["--py-files"] + 1]), ROOT / "emr_steps" / "write_hudi.py")
     shipped = [arguments[at + 1] for at, name in enumerate(arguments) if name == "--contract"]
@@ -59,7 +59,7 @@ def test_the_glue_job_is_given_the_files_of_the_local_job(deployed: Synthesized)
     arguments = job["DefaultArguments"]
     script = deployed.asset(job["Command"]["ScriptLocation"])
     assert _same(script, ROOT / "glue_scripts" / "write_hudi.py")
-    assert _same(deployed.asset(arguments["--extra-jars"]), _hudi())
+    assert _digests(deployed.assets(arguments["--extra-jars"])) == _digests(_jars())
     assert _same(deployed.asset(arguments["--extra-py-files"]), BUILD / "headwater.zip")
     (contract,) = of_database(deployed.contracts, DYNAMODB)
     assert deployed.asset(arguments["--contract"]).read_text() == contract.to_json()
@@ -110,10 +110,14 @@ def _python_files(archive: tarfile.TarFile) -> dict[str, str]:
     }
 
 
-def _hudi() -> Path:
-    """The bundle on the local writers' class path."""
-    (jar,) = [path for path in spark.driver_jars() if path.name.startswith("hudi-")]
-    return jar
+def _jars() -> list[Path]:
+    """What is on the local writers' class path besides what Spark and the place bring."""
+    brought = {path.name for path in class_archive.class_path()}
+    return [path for path in spark.driver_jars() if path.name not in brought]
+
+
+def _digests(files: Iterable[Path]) -> list[str]:
+    return [_digest(path.read_bytes()) for path in files]
 
 
 def _same(left: Path, right: Path) -> bool:

@@ -180,7 +180,13 @@ def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedul
 
 
 @pytest.mark.parametrize(
-    "changed", ["headwater.zip", "contracts/orders.json", "jars/hudi-spark3.5-bundle_2.12-1.1.1.jar"]
+    "changed",
+    [
+        "headwater.zip",
+        "contracts/orders.json",
+        "jars/hudi-spark3.5-bundle_2.12-1.1.1.jar",
+        "hudi/headwater-hudi.jar",
+    ],
 )
 def test_a_changed_file_is_another_step(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], tmp_path: Path, changed: str
