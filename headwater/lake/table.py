@@ -206,8 +206,8 @@ class HudiTable:
 
     def upsert_few(self, rows: DataFrame, progress: Progress) -> Commit | None:
         """Commit the latest of the rows of each partition and key as ``upsert`` does, in a fraction of its time where
-        they are few. None, and nothing is written, where only ``upsert`` can: too many bytes, a file group's first
-        row, or a column that the table does not have yet."""
+        they are few. None, and nothing is written, where only ``upsert`` can: they have too many bytes, or a column
+        that the table does not have yet."""
         rows = rows.select([column.alias(name) for name, column in self._columns])
         self._await_clock()
         small = self._small_upserts
@@ -216,7 +216,9 @@ class HudiTable:
         if small is None:
             options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
             spark: Any = self.spark.sparkContext
-            small = spark._jvm.io.headwater.hudi.SmallUpserts(spark._jsc, self.uri, options)
+            small = spark._jvm.io.headwater.hudi.SmallUpserts(
+                spark._jsc, self.uri, options, list(self.contract.place)
+            )
         written = None
         if small.fits(rows._jdf.schema()):
             written = small.commit(rows._jdf, _FEW_BYTES, {_PROGRESS: progress.to_json()})

@@ -31,7 +31,7 @@ Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
 _Review = Callable[[DataFrame, Row], None]
 """Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
-_FEW_ROWS = 20_000
+_FEW_ROWS = 100_000
 """Up to so many rows, what Hudi's own upsert spends on each file group outweighs the rows."""
 _IS_ROW, _IS_BAD = "_order IS NOT NULL", "_reason IS NOT NULL"
 _NEXT_STEP = {

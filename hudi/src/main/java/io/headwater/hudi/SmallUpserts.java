@@ -2,6 +2,7 @@ package io.headwater.hudi;
 
 import java.io.IOException;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.Date;
 import java.util.HashMap;
@@ -13,6 +14,7 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.stream.Stream;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
@@ -20,8 +22,12 @@ import org.apache.hudi.AvroConversionUtils;
 import org.apache.hudi.DataSourceUtils;
 import org.apache.hudi.avro.HoodieAvroUtils;
 import org.apache.hudi.client.SparkRDDWriteClient;
+import org.apache.hudi.client.WriteStatus;
 import org.apache.hudi.common.config.TypedProperties;
+import org.apache.hudi.common.engine.HoodieLocalEngineContext;
+import org.apache.hudi.common.engine.LocalTaskContextSupplier;
 import org.apache.hudi.common.fs.FSUtils;
+import org.apache.hudi.common.model.FileSlice;
 import org.apache.hudi.common.model.HoodieAvroIndexedRecord;
 import org.apache.hudi.common.model.HoodieCommitMetadata;
 import org.apache.hudi.common.model.HoodieDeltaWriteStat;
@@ -40,40 +46,43 @@ import org.apache.hudi.common.table.timeline.HoodieActiveTimeline;
 import org.apache.hudi.common.table.timeline.HoodieInstant;
 import org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator;
 import org.apache.hudi.common.table.timeline.HoodieTimeline;
-import org.apache.hudi.common.table.view.TableFileSystemView;
 import org.apache.hudi.common.util.CommitUtils;
 import org.apache.hudi.common.util.Option;
 import org.apache.hudi.config.HoodieWriteConfig;
+import org.apache.hudi.exception.HoodieInsertException;
 import org.apache.hudi.index.bucket.BucketIdentifier;
+import org.apache.hudi.io.HoodieCreateHandle;
 import org.apache.hudi.keygen.BaseKeyGenerator;
 import org.apache.hudi.keygen.factory.HoodieSparkKeyGeneratorFactory;
-import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
 import org.apache.hudi.table.HoodieSparkTable;
+import org.apache.hudi.table.marker.WriteMarkersFactory;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
+import org.apache.spark.unsafe.types.UTF8String;
 import scala.Function1;
 
 /**
- * Commits small batches to a merge-on-read table with a simple bucket index: one log file for each file group that has a
- * change, all written at once by the driver. Hudi's own upsert does the same by a row of Spark jobs, whose work for each
- * file group is many times that of its rows.
+ * Commits small batches to a merge-on-read table with a simple bucket index: a log file for each file group that has a
+ * change, or the first base file of a new one, all written at once by the driver. Hudi's own upsert does the same by a row
+ * of Spark jobs, whose work for each file group is many times that of its rows.
  *
- * <p>What is written is what Hudi's upsert writes, by Hudi's own converter, key generator, bucket hash and log format, and
- * the two may follow each other on one table. One object stands for one table, whose only writer the caller is, and is
- * of no use after an exception, or after another commit to the table than its own.
+ * <p>What is written is what Hudi's upsert writes, by Hudi's own converter, key generator, bucket hash and writers, and the
+ * two may follow each other on one table. One object stands for one table, whose only writer the caller is, and is of no
+ * use after an exception, or after another commit to the table than its own.
  */
 public final class SmallUpserts implements AutoCloseable {
     private static final String ORDER = "_order";
     private static final int META_FIELDS = HoodieRecord.HOODIE_META_COLUMNS.size();
     /** Writes wait for S3 more than they compute. The tables of a driver share it. */
-    private static final ExecutorService WRITES = Executors.newFixedThreadPool(32, task -> {
+    private static final ExecutorService REQUESTS = Executors.newFixedThreadPool(16, task -> {
         Thread thread = new Thread(task, "small-upserts");
         thread.setDaemon(true);
         return thread;
@@ -82,13 +91,14 @@ public final class SmallUpserts implements AutoCloseable {
     private final SparkRDDWriteClient<?> client;
     private final HoodieWriteConfig config;
     private final BaseKeyGenerator keys;
+    private final List<String> place;
+    private final HoodieTableMetaClient metaClient;
     private final Schema schema;
     private final Schema schemaWithMeta;
     private final StructType type;
-    private final HoodieTableMetaClient table;
-    /** The last log file of each file group, by partition and bucket, of the partitions that were written to. */
-    private final Map<String, Map<Integer, LogFile>> logFiles = new HashMap<>();
-    private TableFileSystemView.SliceView files;
+    /** What is known of the partitions that were written to: the file groups by their buckets. */
+    private final Map<String, Map<Integer, FileGroup>> fileGroups = new HashMap<>();
+    private HoodieSparkTable<?> table;
     private String latest;
     private int commits;
     private int commitsSinceCompaction;
@@ -99,26 +109,28 @@ public final class SmallUpserts implements AutoCloseable {
      * Opens a table that has a commit, and rolls back what a crash left of an unfinished one.
      *
      * @param options Hudi's options of the table's writer
+     * @param place the columns that say where a row is: the partition's, and the record key
      */
-    public SmallUpserts(JavaSparkContext spark, String basePath, Map<String, String> options)
+    public SmallUpserts(JavaSparkContext spark, String basePath, Map<String, String> options, List<String> place)
             throws Exception {
-        table = HoodieTableMetaClient.builder()
+        this.place = new ArrayList<>(place);
+        metaClient = HoodieTableMetaClient.builder()
                 .setConf(new HadoopStorageConfiguration(spark.hadoopConfiguration()))
                 .setBasePath(basePath)
                 .setLoadActiveTimelineOnLoad(true)
                 .build();
-        schema = new TableSchemaResolver(table).getTableAvroSchema(false);
+        schema = new TableSchemaResolver(metaClient).getTableAvroSchema(false);
         schemaWithMeta = HoodieAvroUtils.addMetadataFields(schema, false);
         type = AvroConversionUtils.convertAvroSchemaToStructType(schema);
         TypedProperties properties = new TypedProperties();
         properties.putAll(options);
         keys = (BaseKeyGenerator) HoodieSparkKeyGeneratorFactory.createKeyGenerator(properties);
-        String name = table.getTableConfig().getTableName();
+        String name = metaClient.getTableConfig().getTableName();
         client = DataSourceUtils.createHoodieClient(spark, schema.toString(), basePath, name, options);
         client.setOperationType(WriteOperationType.UPSERT);
         config = client.getConfig();
-        client.rollbackFailedWrites(table);
-        readTimeline();
+        client.rollbackFailedWrites(metaClient);
+        readTable();
     }
 
     /** Whether rows of this type are those of the table: the same columns, each of the same type. */
@@ -140,42 +152,40 @@ public final class SmallUpserts implements AutoCloseable {
      * Commits the latest change of each partition and key as one atomic step.
      *
      * @param rows rows that {@link #fits} accepts
-     * @param mostBytes how many bytes of rows a task may give
+     * @param mostBytes how many bytes the latest rows may have
      * @param metadata what the commit carries besides
-     * @return the commit's instant and the partitions it wrote to, in this order; null, and nothing is written, where a
-     *     task has more bytes or a row is the first of its file group: Hudi's own upsert makes the group's base file
+     * @return the commit's instant and the partitions it wrote to, in this order; null, and nothing is written, where the
+     *     rows have more bytes
      */
     public List<String> commit(Dataset<Row> rows, long mostBytes, Map<String, String> metadata) throws Exception {
         compacted = false;
-        List<UnsafeRow> collected = rows.queryExecution()
-                .toRdd()
-                .toJavaRDD()
-                .mapPartitions(new UpTo(mostBytes))
-                .collect();
-        if (collected.contains(null)) {
-            return null;
-        }
-        String instant = nextInstant();
-        Map<LogFile, List<HoodieRecord>> records = byLogFile(latestOf(collected), instant);
+        Map<HoodieKey, GenericRecord> records = latest(rows, mostBytes);
         if (records == null) {
             return null;
         }
-        HoodieActiveTimeline timeline = table.getActiveTimeline();
+        String instant = nextInstant();
+        Map<FileGroup, List<HoodieRecord>> written = byFileGroup(records);
+        HoodieActiveTimeline timeline = metaClient.getActiveTimeline();
         HoodieInstant requested = instant(HoodieInstant.State.REQUESTED, instant);
         timeline.createNewInstant(requested);
-        timeline.transitionRequestedToInflight(requested, Option.of(metadata(planned(records.keySet()), Map.of())));
-        List<HoodieWriteStat> stats = write(records, instant);
+        // From what is planned Hudi takes what to roll back, should it not be completed.
+        List<HoodieWriteStat> planned = new ArrayList<>();
+        written.keySet().forEach(group -> planned.add(group.nextLog(instant)));
+        timeline.transitionRequestedToInflight(requested, Option.of(metadata(planned, Map.of())));
+        List<HoodieWriteStat> stats = write(written, instant);
         HoodieInstant inflight = instant(HoodieInstant.State.INFLIGHT, instant);
         timeline.saveAsComplete(false, inflight, Option.of(metadata(stats, metadata)));
-        for (LogFile file : records.keySet()) {
-            logFiles.get(file.partition()).put(BucketIdentifier.bucketIdFromFileId(file.fileId()), file);
+        if (written.keySet().stream().anyMatch(FileGroup::isNew)) {
+            WriteMarkersFactory.get(config.getMarkersType(), table, instant)
+                    .quietDeleteMarkerDir(new HoodieLocalEngineContext(metaClient.getStorageConf()), 1);
         }
+        written.keySet().forEach(group -> put(group.after(instant)));
         latest = instant;
         commits++;
         commitsSinceCompaction++;
         maintain();
         List<String> answer = new ArrayList<>(List.of(instant));
-        records.keySet().stream().map(LogFile::partition).distinct().forEach(answer::add);
+        written.keySet().stream().map(FileGroup::partition).distinct().forEach(answer::add);
         return answer;
     }
 
@@ -189,21 +199,21 @@ public final class SmallUpserts implements AutoCloseable {
         client.close();
     }
 
-    private void readTimeline() {
-        HoodieActiveTimeline timeline = table.reloadActiveTimeline();
+    private void readTable() {
+        HoodieActiveTimeline timeline = metaClient.reloadActiveTimeline();
         latest = timeline.lastInstant().map(HoodieInstant::requestedTime).orElse("");
         commits = timeline.getCommitsTimeline().filterCompletedInstants().countInstants();
+        archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits);
         Option<HoodieInstant> compaction = timeline.getCommitTimeline().filterCompletedInstants().lastInstant();
         HoodieTimeline deltas = timeline.getDeltaCommitTimeline().filterCompletedInstants();
         commitsSinceCompaction = compaction.isPresent()
                 ? deltas.findInstantsAfter(compaction.get().requestedTime()).countInstants()
                 : deltas.countInstants();
         if (!timeline.filterPendingCompactionTimeline().empty()) {
-            commitsSinceCompaction = Integer.MAX_VALUE / 2;
+            commitsSinceCompaction = config.getInlineCompactDeltaCommitMax();
         }
-        archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits);
-        files = HoodieSparkTable.create(config, client.getEngineContext(), table).getSliceView();
-        logFiles.clear();
+        table = HoodieSparkTable.create(config, client.getEngineContext(), metaClient);
+        fileGroups.clear();
     }
 
     private String nextInstant() throws InterruptedException {
@@ -215,7 +225,7 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     private HoodieInstant instant(HoodieInstant.State state, String time) {
-        return table.createNewInstant(state, HoodieTimeline.DELTA_COMMIT_ACTION, time);
+        return metaClient.createNewInstant(state, HoodieTimeline.DELTA_COMMIT_ACTION, time);
     }
 
     private HoodieCommitMetadata metadata(List<HoodieWriteStat> stats, Map<String, String> extra) {
@@ -228,95 +238,74 @@ public final class SmallUpserts implements AutoCloseable {
                 HoodieTimeline.DELTA_COMMIT_ACTION);
     }
 
-    /** The record with the greatest order of each partition and key. Of two with the same order the later one counts. */
-    private Map<HoodieKey, GenericRecord> latestOf(List<UnsafeRow> rows) {
+    /** The latest row of each place, first of each task's, then of all; null where they have more bytes. */
+    private Map<HoodieKey, GenericRecord> latest(Dataset<Row> rows, long mostBytes) {
+        List<UnsafeRow> collected = rows.queryExecution()
+                .toRdd()
+                .toJavaRDD()
+                .mapPartitions(LatestRows.of(rows.schema(), place, mostBytes))
+                .collect();
+        if (collected.contains(null)) {
+            return null;
+        }
+        long bytes = 0;
+        int order = schema.getField(ORDER).pos();
         Function1<InternalRow, GenericRecord> toAvro =
                 AvroConversionUtils.createInternalRowToAvroConverter(type, schema, false);
-        int order = schema.getField(ORDER).pos();
         Map<HoodieKey, GenericRecord> found = new LinkedHashMap<>();
-        for (UnsafeRow row : rows) {
+        for (UnsafeRow row : collected) {
+            bytes += row.getSizeInBytes();
             GenericRecord record = toAvro.apply(row);
             found.merge(keys.getKey(record), record, (one, other) ->
                     other.get(order).toString().compareTo(one.get(order).toString()) < 0 ? one : other);
         }
-        return found;
+        return bytes > mostBytes ? null : found;
     }
 
-    /** The records by the log file that each is to be written to; null where one needs a file group that is not there. */
-    private Map<LogFile, List<HoodieRecord>> byLogFile(Map<HoodieKey, GenericRecord> records, String instant)
+    private Map<FileGroup, List<HoodieRecord>> byFileGroup(Map<HoodieKey, GenericRecord> records)
             throws ExecutionException, InterruptedException {
         Map<String, Map<Integer, List<HoodieRecord>>> sorted = new LinkedHashMap<>();
-        long count = 0;
-        for (Map.Entry<HoodieKey, GenericRecord> entry : records.entrySet()) {
-            HoodieKey key = entry.getKey();
+        records.forEach((key, record) -> {
             int bucket = BucketIdentifier.getBucketId(
                     key.getRecordKey(), config.getBucketIndexHashFieldWithDefault(), config.getBucketIndexNumBuckets());
-            GenericRecord record = new GenericData.Record(schemaWithMeta);
-            for (Schema.Field field : schema.getFields()) {
-                record.put(META_FIELDS + field.pos(), entry.getValue().get(field.pos()));
-            }
-            record.put(HoodieRecord.COMMIT_TIME_METADATA_FIELD, instant);
-            record.put(HoodieRecord.COMMIT_SEQNO_METADATA_FIELD, HoodieRecord.generateSequenceId(instant, 0, count++));
-            record.put(HoodieRecord.RECORD_KEY_METADATA_FIELD, key.getRecordKey());
-            record.put(HoodieRecord.PARTITION_PATH_METADATA_FIELD, key.getPartitionPath());
             sorted.computeIfAbsent(key.getPartitionPath(), path -> new LinkedHashMap<>())
                     .computeIfAbsent(bucket, number -> new ArrayList<>())
                     .add(new HoodieAvroIndexedRecord(key, record));
-        }
-        readFileGroups(sorted.keySet());
-        Map<LogFile, List<HoodieRecord>> found = new LinkedHashMap<>();
-        for (Map.Entry<String, Map<Integer, List<HoodieRecord>>> partition : sorted.entrySet()) {
-            for (Map.Entry<Integer, List<HoodieRecord>> bucket : partition.getValue().entrySet()) {
-                LogFile last = logFiles.get(partition.getKey()).get(bucket.getKey());
-                if (last == null) {
-                    return null;
-                }
-                found.put(last.next(instant), bucket.getValue());
-            }
-        }
-        found.forEach((file, rows) -> {
-            for (HoodieRecord row : rows) {
-                ((GenericRecord) row.getData()).put(HoodieRecord.FILENAME_METADATA_FIELD, file.fileId());
-            }
         });
+        readFileGroups(sorted.keySet());
+        Map<FileGroup, List<HoodieRecord>> found = new LinkedHashMap<>();
+        sorted.forEach((partition, buckets) -> buckets.forEach((bucket, rows) -> {
+            FileGroup known = fileGroups.get(partition).get(bucket);
+            found.put(known == null ? FileGroup.first(partition, bucket) : known, rows);
+        }));
         return found;
     }
 
     /** Finds the file groups of those of the partitions that are not known yet, all at once. */
     private void readFileGroups(Iterable<String> partitions) throws ExecutionException, InterruptedException {
-        Map<String, Future<Map<Integer, LogFile>>> listed = new HashMap<>();
+        Map<String, Future<Stream<FileSlice>>> listed = new HashMap<>();
         for (String partition : partitions) {
-            if (!logFiles.containsKey(partition)) {
-                listed.put(partition, WRITES.submit(() -> fileGroups(partition)));
+            if (!fileGroups.containsKey(partition)) {
+                fileGroups.put(partition, new HashMap<>());
+                // With those whose compaction is planned: what comes after the plan goes to log files of their new slice.
+                listed.put(partition, REQUESTS.submit(() -> table.getSliceView().getLatestFileSlices(partition)));
             }
         }
-        for (Map.Entry<String, Future<Map<Integer, LogFile>>> entry : listed.entrySet()) {
-            logFiles.put(entry.getKey(), entry.getValue().get());
+        for (Future<Stream<FileSlice>> slices : listed.values()) {
+            slices.get().forEach(slice -> put(FileGroup.of(slice)));
         }
     }
 
-    private Map<Integer, LogFile> fileGroups(String partition) {
-        Map<Integer, LogFile> found = new HashMap<>();
-        // With those whose compaction is planned: what comes after the plan goes to log files of their new slice.
-        files.getLatestFileSlices(partition).forEach(slice -> {
-            int version = slice.getLatestLogFile().map(HoodieLogFile::getLogVersion).orElse(0);
-            int bucket = BucketIdentifier.bucketIdFromFileId(slice.getFileId());
-            found.put(bucket, new LogFile(partition, slice.getFileId(), slice.getBaseInstantTime(), version, ""));
-        });
-        return found;
+    private void put(FileGroup group) {
+        int bucket = BucketIdentifier.bucketIdFromFileId(group.fileId());
+        fileGroups.get(group.partition()).put(bucket, group);
     }
 
-    /** What is written, as far as it is known before: Hudi takes from it what to roll back. */
-    private static List<HoodieWriteStat> planned(Iterable<LogFile> files) {
-        List<HoodieWriteStat> stats = new ArrayList<>();
-        files.forEach(file -> stats.add(file.stat()));
-        return stats;
-    }
-
-    private List<HoodieWriteStat> write(Map<LogFile, List<HoodieRecord>> records, String instant)
+    private List<HoodieWriteStat> write(Map<FileGroup, List<HoodieRecord>> records, String instant)
             throws ExecutionException, InterruptedException {
         List<Future<HoodieWriteStat>> writes = new ArrayList<>();
-        records.forEach((file, rows) -> writes.add(WRITES.submit(() -> write(file, rows, instant))));
+        records.forEach((group, rows) -> writes.add(REQUESTS.submit(
+                () -> group.isNew() ? writeBaseFile(group, rows, instant) : writeLogFile(group, rows, instant))));
         List<HoodieWriteStat> stats = new ArrayList<>();
         ExecutionException failed = null;
         for (Future<HoodieWriteStat> write : writes) {
@@ -333,31 +322,62 @@ public final class SmallUpserts implements AutoCloseable {
         return stats;
     }
 
-    private HoodieWriteStat write(LogFile file, List<HoodieRecord> rows, String instant)
+    @SuppressWarnings({"rawtypes", "unchecked"})
+    private HoodieWriteStat writeBaseFile(FileGroup group, List<HoodieRecord> rows, String instant) {
+        HoodieCreateHandle handle = new HoodieCreateHandle(
+                config, instant, table, group.partition(), group.fileId(), new LocalTaskContextSupplier());
+        rows.forEach(row -> handle.write(row, schema, config.getProps()));
+        WriteStatus status = (WriteStatus) handle.close().get(0);
+        if (status.hasErrors()) {
+            throw new HoodieInsertException(
+                    "Could not write a row of " + group, status.getErrors().values().iterator().next());
+        }
+        return status.getStat();
+    }
+
+    private HoodieWriteStat writeLogFile(FileGroup group, List<HoodieRecord> rows, String instant)
             throws IOException, InterruptedException {
+        List<HoodieRecord> whole = new ArrayList<>();
+        for (HoodieRecord row : rows) {
+            whole.add(new HoodieAvroIndexedRecord(row.getKey(), withMeta(row, group, instant, whole.size())));
+        }
         Map<HeaderMetadataType, String> header = new HashMap<>();
         header.put(HeaderMetadataType.INSTANT_TIME, instant);
         header.put(HeaderMetadataType.SCHEMA, schemaWithMeta.toString());
-        StoragePath folder = FSUtils.constructAbsolutePath(table.getBasePath(), file.partition());
+        HoodieDeltaWriteStat stat = group.nextLog(instant);
         try (HoodieLogFormat.Writer writer = HoodieLogFormat.newWriterBuilder()
-                .onParentPath(folder)
-                .withFileId(file.fileId())
-                .withInstantTime(file.baseInstant())
+                .onParentPath(FSUtils.constructAbsolutePath(metaClient.getBasePath(), group.partition()))
+                .withFileId(group.fileId())
+                .withInstantTime(group.baseInstant())
                 .withFileExtension(HoodieLogFile.DELTA_EXTENSION)
-                .withLogVersion(file.version())
-                .withLogWriteToken(file.writeToken())
-                .withStorage(table.getStorage())
-                .withTableVersion(table.getTableConfig().getTableVersion())
+                .withLogVersion(group.logVersion() + 1)
+                .withLogWriteToken(FileGroup.writeToken(instant))
+                .withStorage(metaClient.getStorage())
+                .withTableVersion(metaClient.getTableConfig().getTableVersion())
                 .build()) {
-            AppendResult appended = writer.appendBlock(
-                    new HoodieAvroDataBlock(rows, header, HoodieRecord.RECORD_KEY_METADATA_FIELD));
-            HoodieDeltaWriteStat stat = file.stat();
+            AppendResult appended =
+                    writer.appendBlock(new HoodieAvroDataBlock(whole, header, HoodieRecord.RECORD_KEY_METADATA_FIELD));
             stat.setNumWrites(rows.size());
             stat.setNumUpdateWrites(rows.size());
             stat.setTotalWriteBytes(appended.size());
             stat.setFileSizeInBytes(appended.size());
-            return stat;
         }
+        return stat;
+    }
+
+    private GenericRecord withMeta(HoodieRecord row, FileGroup group, String instant, int number) {
+        GenericRecord plain = (GenericRecord) row.getData();
+        GenericRecord record = new GenericData.Record(schemaWithMeta);
+        for (Schema.Field field : schema.getFields()) {
+            record.put(META_FIELDS + field.pos(), plain.get(field.pos()));
+        }
+        int bucket = BucketIdentifier.bucketIdFromFileId(group.fileId());
+        record.put(HoodieRecord.COMMIT_TIME_METADATA_FIELD, instant);
+        record.put(HoodieRecord.COMMIT_SEQNO_METADATA_FIELD, HoodieRecord.generateSequenceId(instant, bucket, number));
+        record.put(HoodieRecord.RECORD_KEY_METADATA_FIELD, row.getRecordKey());
+        record.put(HoodieRecord.PARTITION_PATH_METADATA_FIELD, row.getPartitionPath());
+        record.put(HoodieRecord.FILENAME_METADATA_FIELD, group.fileId());
+        return record;
     }
 
     /** Compacts and archives as often as Hudi's options say. */
@@ -375,48 +395,88 @@ public final class SmallUpserts implements AutoCloseable {
         } else if (!compacted) {
             return;
         }
-        readTimeline();
+        readTable();
     }
 
-    /** A log file of a file group's latest slice; {@code version} is 0 where it has none yet. */
-    private record LogFile(String partition, String fileId, String baseInstant, int version, String writeToken) {
-        /** The next one, which no other commit has a file like. */
-        LogFile next(String instant) {
-            String token = instant.substring(0, 8) + "-" + instant.substring(8) + "-0";
-            return new LogFile(partition, fileId, baseInstant, version + 1, token);
+    /** A file group and its latest slice; {@code logVersion} is 0 where the slice has no log file. */
+    private record FileGroup(String partition, String fileId, String baseInstant, int logVersion) {
+        static FileGroup first(String partition, int bucket) {
+            String fileId = FSUtils.createNewFileId(BucketIdentifier.newBucketFileIdPrefix(bucket), 0);
+            return new FileGroup(partition, fileId, HoodieWriteStat.NULL_COMMIT, 0);
         }
 
-        HoodieDeltaWriteStat stat() {
-            String name = FSUtils.makeLogFileName(
-                    fileId, HoodieLogFile.DELTA_EXTENSION, baseInstant, version, writeToken);
+        static FileGroup of(FileSlice slice) {
+            int version = slice.getLatestLogFile().map(HoodieLogFile::getLogVersion).orElse(0);
+            return new FileGroup(slice.getPartitionPath(), slice.getFileId(), slice.getBaseInstantTime(), version);
+        }
+
+        /** Tells a commit's log file from one of the same version that a crash left. */
+        static String writeToken(String instant) {
+            return instant.substring(0, 8) + "-" + instant.substring(8) + "-0";
+        }
+
+        boolean isNew() {
+            return baseInstant.equals(HoodieWriteStat.NULL_COMMIT);
+        }
+
+        FileGroup after(String instant) {
+            return new FileGroup(partition, fileId, isNew() ? instant : baseInstant, isNew() ? 0 : logVersion + 1);
+        }
+
+        HoodieDeltaWriteStat nextLog(String instant) {
             HoodieDeltaWriteStat stat = new HoodieDeltaWriteStat();
             stat.setPartitionPath(partition);
             stat.setFileId(fileId);
-            stat.setPath(partition.isEmpty() ? name : partition + "/" + name);
             stat.setPrevCommit(baseInstant);
             stat.setBaseFile("");
-            stat.setLogFiles(new ArrayList<>(List.of(name)));
-            stat.setLogVersion(version);
-            stat.setLogOffset(0);
+            if (!isNew()) {
+                String name = FSUtils.makeLogFileName(
+                        fileId, HoodieLogFile.DELTA_EXTENSION, baseInstant, logVersion + 1, writeToken(instant));
+                stat.setPath(partition.isEmpty() ? name : partition + "/" + name);
+                stat.setLogFiles(new ArrayList<>(List.of(name)));
+                stat.setLogVersion(logVersion + 1);
+                stat.setLogOffset(0);
+            }
             return stat;
         }
     }
 
-    /** Copies of rows, until they have that many bytes; then a null instead of the rest. */
-    private record UpTo(long mostBytes) implements FlatMapFunction<Iterator<InternalRow>, UnsafeRow> {
+    /** Of a task's rows the latest of each place; a null alone where they have more bytes. */
+    private record LatestRows(int[] place, DataType[] types, int order, long mostBytes)
+            implements FlatMapFunction<Iterator<InternalRow>, UnsafeRow> {
+        static LatestRows of(StructType rows, List<String> place, long mostBytes) {
+            int[] at = place.stream().mapToInt(rows::fieldIndex).toArray();
+            DataType[] types = Arrays.stream(at).mapToObj(field -> rows.apply(field).dataType()).toArray(DataType[]::new);
+            return new LatestRows(at, types, rows.fieldIndex(ORDER), mostBytes);
+        }
+
         @Override
         public Iterator<UnsafeRow> call(Iterator<InternalRow> rows) {
-            List<UnsafeRow> found = new ArrayList<>();
+            Map<List<Object>, UnsafeRow> found = new LinkedHashMap<>();
             long bytes = 0;
             while (rows.hasNext()) {
                 UnsafeRow row = (UnsafeRow) rows.next();
-                bytes += row.getSizeInBytes();
+                List<Object> key = placeOf(row);
+                UnsafeRow before = found.get(key);
+                if (before != null && row.getUTF8String(order).compareTo(before.getUTF8String(order)) < 0) {
+                    continue;
+                }
+                bytes += row.getSizeInBytes() - (before == null ? 0 : before.getSizeInBytes());
                 if (bytes > mostBytes) {
                     return Collections.<UnsafeRow>singletonList(null).iterator();
                 }
-                found.add(row.copy());
+                found.put(key, row.copy());
             }
-            return found.iterator();
+            return found.values().iterator();
+        }
+
+        private List<Object> placeOf(UnsafeRow row) {
+            List<Object> key = new ArrayList<>(place.length);
+            for (int at = 0; at < place.length; at++) {
+                Object value = row.isNullAt(place[at]) ? null : row.get(place[at], types[at]);
+                key.add(value instanceof UTF8String text ? text.clone() : value);
+            }
+            return key;
         }
     }
 }

@@ -1,0 +1,241 @@
+"""Small batches are committed by the driver (``SmallUpserts``): the same rows at the same places as by Hudi's upsert,
+and nothing of a commit that a crash ended."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+from pyspark.sql import SparkSession
+from pyspark.sql import functions as F
+
+from headwater.contract.reading import parse_contract
+from headwater.lake import table
+from headwater.lake.changes import record_key
+from headwater.lake.progress import Progress
+from headwater.lake.table import Commit, HudiTable
+from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.readers import assert_same_to_every_reader
+
+# Keys and partitions that Hudi has rules of its own for.
+KEYS = ["plain", "a:b,c:d", "_key:x", "", "ü ß/%20", "__null__"]
+PARTITIONS = {
+    "string": ["plain", "a b/c=d%20", "ü:ß", None],
+    "date": ["2024-02-29", "0001-01-01", "1969-12-31", None],
+    "int": ["0", "-7", "2147483647", None],
+    "bigint": ["0", "-9223372036854775808", "9223372036854775807", None],
+}
+SOURCE_TYPES = {"string": "text", "date": "date", "int": "integer", "bigint": "bigint"}
+PLACES = """
+table: accounts
+description: A table of the tests.
+source: {{database: postgresql, table: shop.accounts}}
+key: [key]
+partition_by: [part]
+buckets: 3
+columns:
+  - {{name: key, type: string, source_type: text}}
+  - {{name: part, type: "{type}", source_type: {source_type}}}
+  - {{name: flag, type: boolean, source_type: boolean}}
+  - {{name: ratio, type: double, source_type: double precision}}
+  - {{name: content, type: binary, source_type: bytea}}
+  - {{name: amount, type: "decimal(38,10)", source_type: "numeric(38,10)"}}
+  - {{name: day, type: date, source_type: date}}
+  - {{name: moment, type: timestamp, source_type: timestamp with time zone}}
+  - {{name: lines, type: "array<struct<price:decimal(12,4),notes:array<string>>>", from: payload.lines}}
+"""
+
+
+class Watched(HudiTable):
+    """A table that knows which of its commits were made by the driver."""
+
+    few: list[bool]
+
+    def upsert_few(self, rows: Any, progress: Progress) -> Commit | None:
+        commit = super().upsert_few(rows, progress)
+        self.few.append(commit is not None)
+        return commit
+
+
+@pytest.fixture
+def few(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each batch that was small enough, whether the driver committed it."""
+    found: list[bool] = []
+    make = pipeline.table
+
+    def watched() -> HudiTable:
+        made = make()
+        made.__class__ = Watched
+        made.few = found  # type: ignore[attr-defined]
+        return made
+
+    monkeypatch.setattr(pipeline, "table", watched)
+    return found
+
+
+@pytest.mark.parametrize("type_", PARTITIONS)
+def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: str, tmp_path: Path, type_: str) -> None:
+    del endpoint
+    contract = parse_contract(PLACES.format(type=type_, source_type=SOURCE_TYPES[type_]), "accounts.yaml")
+    values = [(key, part) for key in KEYS for part in PARTITIONS[type_]]
+
+    def rows(number: int, places: Sequence[tuple[str, str | None]]) -> Any:
+        given = {
+            "key": F.col("_1"),
+            "part": F.col("_2").cast(type_),
+            "flag": F.length("_1") > number,
+            "ratio": F.lit(number / 3),
+            "content": F.unhex(F.lit("00ff")),
+            "amount": F.lit(f"-1234567890123456789012345678.{number:010d}"),
+            "day": F.to_date(F.lit("0001-01-01")),
+            "moment": F.lit("1883-11-18T12:03:58.123456Z"),
+            "lines": F.expr("array(named_struct('price', 12.5, 'notes', array('a', null)), null)"),
+            "_key": F.col("_3"),
+            "_order": F.lit(f"{number:010d}"),
+            "_deleted": F.col("_1") == "plain",
+        }
+        columns = [
+            given.get(name, F.lit(None)).cast(type_.ddl()).alias(name) for name, type_ in contract.lake_columns()
+        ]
+        return spark.createDataFrame(
+            [(*place, record_key(place[:1])) for place in places], "_1 string, _2 string, _3 string"
+        ).select(columns)
+
+    found = []
+    for by_driver in (False, True):
+        written = HudiTable(spark, contract, f"file://{tmp_path}/{by_driver}", 2)
+        written.insert(rows(1, values), Progress())
+        written.last_commit()
+        for number in (2, 3):
+            if by_driver:
+                # The later one counts where both have a place.
+                both = rows(number, values[::2]).unionByName(rows(0, values[::2]))
+                commit = written.upsert_few(both, Progress(floor=str(number)))
+                assert commit is not None
+                assert commit.progress == written.last_commit().progress  # type: ignore[union-attr]
+            else:
+                commit = written.upsert(rows(number, values[::2]), Progress())
+            assert sorted(commit.partitions) == sorted(set(commit.partitions))
+        stored = spark.read.format("hudi").load(written.uri)
+        columns = [
+            F.substring("_hoodie_file_name", 1, 8).alias("_bucket"),
+            F.struct(*stored.columns[2:4]).alias("_place"),
+        ]
+        found.append({str(row) for row in stored.select(*stored.columns[5:], *columns).collect()})
+        assert stored.where("_order = '0000000003'").count() == len(values[::2])
+    assert found[0] == found[1]
+    assert len(found[0]) == len(values)
+
+
+def test_new_partitions_compactions_and_archived_commits_come_between(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"hoodie.compact.inline.max.delta.commits": "4", "hoodie.compaction.logfile.num.threshold": "1"}
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings, **ARCHIVE_SOON})
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(8)))
+    pipeline.drain()
+    changes = pipeline.writer()
+    for number in range(12):
+        pipeline.land(
+            *(
+                event("u", 100 + 10 * number + id_, account(id_), account(id_, f"n{number}"))
+                for id_ in range(number % 3, 8)
+            ),
+            # The first row of its partition.
+            *([event("c", 109 + 10 * number, after=account(99, month="2024-07"))] if number == 6 else []),
+        )
+        assert changes.commit_next()
+    assert few == [True] * 12
+    assert [row["name"] for row in pipeline.alive()] == ["n9", "n10", *["n11"] * 6, "Ann"]
+    active = pipeline.table()._meta_client().getActiveTimeline()
+    assert active.getCommitTimeline().filterCompletedInstants().countInstants() >= 1
+    assert active.countInstants() < 13, "nothing was archived"
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+ARCHIVE_SOON = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "5", "hoodie.cleaner.commits.retained": "2"}
+
+
+def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Hudi archives what the next compaction does not need.
+    settings = {"hoodie.compact.inline.max.delta.commits": "3"}
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings, **ARCHIVE_SOON})
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
+    pipeline.drain()
+    before = [account(id_) for id_ in range(4)]
+    crashed = crash(pipeline)
+    assert pipeline.alive() == before
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    changes = pipeline.writer()
+    for number in range(12):
+        # Until the commit that crashed is from before the timeline.
+        pipeline.land(event("u", 100 + number, account(1), account(1, f"n{number}")))
+        assert changes.commit_next()
+    assert few == [True] * 12
+    first = pipeline.table()._meta_client().getActiveTimeline().getCommitsTimeline().firstInstant().get()
+    assert first.requestedTime() > crashed
+    assert pipeline.alive() == [account(1, "n11") if row["id"] == 1 else row for row in before]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def crash(pipeline: Pipeline) -> str:
+    """End a commit of another order and name for each row after its files are written. Returns its instant."""
+    written = pipeline.table()
+    written.last_commit()
+    changed = written.read().withColumn("name", F.lit("crashed")).withColumn("_order", F.lit("9" * 46))
+    rows = changed.unionByName(changed.withColumn("month", F.lit("2031-01")))
+    spark: Any = pipeline.spark.sparkContext
+    options = {**written._options, "hoodie.datasource.write.operation": "upsert"}
+    small = spark._jvm.io.headwater.hudi.SmallUpserts(spark._jsc, written.uri, options, list(pipeline.contract.place))
+    # What a commit carries is text: Hudi cannot write this, and only finds out when it completes the commit.
+    with pytest.raises(Py4JJavaError, match="ClassCastException"):
+        small.commit(rows._jdf, 1 << 20, {"headwater.progress": 1})
+    assert written.read().where("name = 'crashed'").count() == 0
+    (left,) = written._meta_client().getActiveTimeline().filterInflights().getInstants()
+    return str(left.requestedTime())
+
+
+def test_what_follows_an_open_compaction_is_read_after_it_too(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool]
+) -> None:
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
+    pipeline.drain()
+    pipeline.land(*(event("u", 20 + id_, account(id_), account(id_, "log")) for id_ in range(4)))
+    pipeline.drain()
+    written = pipeline.table()
+    spark: Any = pipeline.spark.sparkContext
+    options = {**written._options, **table._COMPACT_ALL}
+    schema = spark._jvm.org.apache.hudi.common.table.TableSchemaResolver(written._meta_client())
+    client = spark._jvm.org.apache.hudi.DataSourceUtils.createHoodieClient(
+        spark._jsc, schema.getTableAvroSchema(False).toString(), written.uri, "accounts", options
+    )
+    assert client.scheduleCompaction(spark._jvm.org.apache.hudi.common.util.Option.empty()).isPresent()
+    for number in range(2):
+        pipeline.land(event("u", 30 + number, account(1), account(1, f"n{number}")))
+        pipeline.drain()
+    assert few == [True] * 3
+    expected = [account(id_, "n1" if id_ == 1 else "log") for id_ in range(4)]
+    assert pipeline.alive() == expected
+    active = pipeline.table()._meta_client().getActiveTimeline()
+    # The first commit after a start runs what is planned.
+    assert active.filterPendingCompactionTimeline().empty()
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_too_many_bytes_are_left_to_hudis_upsert(
+    pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
+    pipeline.drain()
+    monkeypatch.setattr(table, "_FEW_BYTES", 100_000)
+    changes = pipeline.writer()
+    for number, name in enumerate(("n" * 100_000, "n" * 10_000)):
+        pipeline.land(*(event("u", 20 + number, account(id_), account(id_, name)) for id_ in range(4)))
+        assert changes.commit_next()
+        assert [row["name"] for row in pipeline.alive()] == [name] * 4
+    assert few == [False, True]
