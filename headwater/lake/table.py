@@ -210,19 +210,20 @@ class HudiTable:
         that the table does not have yet."""
         rows = rows.select([column.alias(name) for name, column in self._columns])
         self._await_clock()
-        small = self._small_upserts
-        # Of no use after an error, whose commit the next one rolls back.
-        self._small_upserts = None
-        if small is None:
+        if self._small_upserts is None:
             options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
             spark: Any = self.spark.sparkContext
-            small = spark._jvm.io.headwater.hudi.SmallUpserts(
-                spark._jsc, self.uri, options, list(self.contract.place)
-            )
-        written = None
-        if small.fits(rows._jdf.schema()):
+            made = spark._jvm.io.headwater.hudi.SmallUpserts
+            self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place))
+        small = self._small_upserts
+        try:
+            if not small.fits(rows._jdf.schema()):
+                return None
             written = small.commit(rows._jdf, _FEW_BYTES, {_PROGRESS: progress.to_json()})
-        self._small_upserts = small
+        except BaseException:
+            # The next one takes back what this one has begun.
+            self._close_small_upserts()
+            raise
         if written is None:
             return None
         self._latest, *partitions = (str(part) for part in written)
@@ -249,15 +250,18 @@ class HudiTable:
 
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         self._await_clock()
-        if self._small_upserts is not None:
-            self._small_upserts.close()
-            self._small_upserts = None
+        self._close_small_upserts()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
             raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
         return commit
+
+    def _close_small_upserts(self) -> None:
+        if self._small_upserts is not None:
+            self._small_upserts.close()
+            self._small_upserts = None
 
     def _await_clock(self) -> None:
         """Wait until the clock is past the latest instant of the timeline. Hudi takes the time for a commit's instant,

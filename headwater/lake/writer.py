@@ -276,7 +276,7 @@ class TableWriter:
             rows = rows.unionByName(self._table.read().filter(alive))
         rows = buried(rows, self.contract, floor)
         self._lease.check()
-        is_few = self._has_rows and floor == self.progress.floor and counted["rows"] <= _FEW_ROWS
+        is_few = self._has_rows and counted["rows"] <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
             write = self._table.upsert if self._has_rows else self._table.insert

@@ -103,29 +103,33 @@ def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: st
             [(*place, record_key(place[:1])) for place in places], "_1 string, _2 string, _3 string"
         ).select(columns)
 
-    found = []
+    found, partitions = [], []
     for by_driver in (False, True):
         written = HudiTable(spark, contract, f"file://{tmp_path}/{by_driver}", 2)
-        written.insert(rows(1, values), Progress())
-        written.last_commit()
-        for number in (2, 3):
+        written.insert(rows(1, values[:1]), Progress())
+        commits = []
+        # Places of new file groups, of known ones, and of both.
+        for number, places in enumerate((values[::2], values[::2], values), 2):
             if by_driver:
                 # The later one counts where both have a place.
-                both = rows(number, values[::2]).unionByName(rows(0, values[::2]))
+                both = rows(number, places).unionByName(rows(0, places))
                 commit = written.upsert_few(both, Progress(floor=str(number)))
                 assert commit is not None
-                assert commit.progress == written.last_commit().progress  # type: ignore[union-attr]
+                assert written.last_commit() is not None
+                assert written.last_commit().progress == commit.progress  # type: ignore[union-attr]
             else:
-                commit = written.upsert(rows(number, values[::2]), Progress())
-            assert sorted(commit.partitions) == sorted(set(commit.partitions))
+                commit = written.upsert(rows(number, places), Progress())
+            commits.append(sorted(commit.partitions))
         stored = spark.read.format("hudi").load(written.uri)
         columns = [
             F.substring("_hoodie_file_name", 1, 8).alias("_bucket"),
             F.struct(*stored.columns[2:4]).alias("_place"),
         ]
         found.append({str(row) for row in stored.select(*stored.columns[5:], *columns).collect()})
-        assert stored.where("_order = '0000000003'").count() == len(values[::2])
+        assert stored.select("_hoodie_commit_seqno").distinct().count() == len(values)
+        partitions.append(commits)
     assert found[0] == found[1]
+    assert partitions[0] == partitions[1]
     assert len(found[0]) == len(values)
 
 
@@ -180,6 +184,29 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
     assert first.requestedTime() > crashed
     assert pipeline.alive() == [account(1, "n11") if row["id"] == 1 else row for row in before]
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_a_writer_that_missed_anothers_commit_writes_nothing(pipeline: Pipeline, few: list[bool]) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    late = pipeline.table()
+    rows = late.read().withColumn("name", F.lit("late")).withColumn("_order", F.lit("9" * 46))
+    new = rows.withColumn("month", F.lit("2031-01"))
+    last = late.last_commit()
+    assert last is not None
+    assert late.upsert_few(rows.limit(0), last.progress) is not None
+    pipeline.land(event("c", 20, after=account(2)), event("c", 21, after=account(3, month="2031-01")))
+    pipeline.drain()
+    before = pipeline.stored()
+    with pytest.raises(Exception, match="another writer has committed"):
+        late.upsert_few(new, last.progress)
+    assert pipeline.stored() == before
+    active = pipeline.table()._meta_client().getActiveTimeline()
+    assert active.filterInflightsAndRequested().empty()
+    pipeline.land(event("u", 30, account(1), account(1, "Bea")))
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, "Bea"), account(2), account(3, month="2031-01")]
+    assert few == [True] * 3
 
 
 def crash(pipeline: Pipeline) -> str:

@@ -14,6 +14,8 @@ import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
+import java.util.function.Supplier;
+import java.util.stream.Collectors;
 import java.util.stream.Stream;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
@@ -25,7 +27,8 @@ import org.apache.hudi.client.SparkRDDWriteClient;
 import org.apache.hudi.client.WriteStatus;
 import org.apache.hudi.common.config.TypedProperties;
 import org.apache.hudi.common.engine.HoodieLocalEngineContext;
-import org.apache.hudi.common.engine.LocalTaskContextSupplier;
+import org.apache.hudi.common.engine.EngineProperty;
+import org.apache.hudi.common.engine.TaskContextSupplier;
 import org.apache.hudi.common.fs.FSUtils;
 import org.apache.hudi.common.model.FileSlice;
 import org.apache.hudi.common.model.HoodieAvroIndexedRecord;
@@ -49,14 +52,18 @@ import org.apache.hudi.common.table.timeline.HoodieTimeline;
 import org.apache.hudi.common.util.CommitUtils;
 import org.apache.hudi.common.util.Option;
 import org.apache.hudi.config.HoodieWriteConfig;
+import org.apache.hudi.exception.HoodieException;
 import org.apache.hudi.exception.HoodieInsertException;
 import org.apache.hudi.index.bucket.BucketIdentifier;
 import org.apache.hudi.io.HoodieCreateHandle;
 import org.apache.hudi.keygen.BaseKeyGenerator;
 import org.apache.hudi.keygen.factory.HoodieSparkKeyGeneratorFactory;
+import org.apache.hudi.storage.StoragePath;
+import org.apache.hudi.storage.StoragePathInfo;
 import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
 import org.apache.hudi.table.HoodieSparkTable;
 import org.apache.hudi.table.marker.WriteMarkersFactory;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
 import org.apache.spark.api.java.function.FlatMapFunction;
 import org.apache.spark.sql.Dataset;
@@ -74,12 +81,14 @@ import scala.Function1;
  * change, or the first base file of a new one, all written at once by the driver. Hudi's own upsert does the same by a row
  * of Spark jobs, whose work for each file group is many times that of its rows.
  *
- * <p>What is written is what Hudi's upsert writes, by Hudi's own converter, key generator, bucket hash and writers, and the
- * two may follow each other on one table. One object stands for one table, whose only writer the caller is, and is of no
+ * <p>The rows lie where Hudi's upsert puts them, by Hudi's own converter, key generator, bucket hash and writers, and the two
+ * may follow each other on one table. One object stands for one table, whose only writer the caller is, and is of no
  * use after an exception, or after another commit to the table than its own.
  */
 public final class SmallUpserts implements AutoCloseable {
     private static final String ORDER = "_order";
+    /** How long the clock may be behind the table's latest instant. */
+    private static final long CLOCK_NANOS = 30_000_000_000L;
     private static final int META_FIELDS = HoodieRecord.HOODIE_META_COLUMNS.size();
     /** Writes wait for S3 more than they compute. The tables of a driver share it. */
     private static final ExecutorService REQUESTS = Executors.newFixedThreadPool(16, task -> {
@@ -102,6 +111,8 @@ public final class SmallUpserts implements AutoCloseable {
     private String latest;
     private int commits;
     private int commitsSinceCompaction;
+    private int compactAfter;
+    private boolean isCompactionOpen;
     private int archiveAfter;
     private boolean compacted;
 
@@ -129,8 +140,14 @@ public final class SmallUpserts implements AutoCloseable {
         client = DataSourceUtils.createHoodieClient(spark, schema.toString(), basePath, name, options);
         client.setOperationType(WriteOperationType.UPSERT);
         config = client.getConfig();
-        client.rollbackFailedWrites(metaClient);
-        readTable();
+        compactAfter = config.getInlineCompactDeltaCommitMax();
+        try {
+            client.rollbackFailedWrites(metaClient);
+            readTable();
+        } catch (RuntimeException failed) {
+            client.close();
+            throw failed;
+        }
     }
 
     /** Whether rows of this type are those of the table: the same columns, each of the same type. */
@@ -155,7 +172,7 @@ public final class SmallUpserts implements AutoCloseable {
      * @param mostBytes how many bytes the latest rows may have
      * @param metadata what the commit carries besides
      * @return the commit's instant and the partitions it wrote to, in this order; null, and nothing is written, where the
-     *     rows have more bytes
+     *     rows of a task have more than its share of these bytes
      */
     public List<String> commit(Dataset<Row> rows, long mostBytes, Map<String, String> metadata) throws Exception {
         compacted = false;
@@ -163,18 +180,16 @@ public final class SmallUpserts implements AutoCloseable {
         if (records == null) {
             return null;
         }
-        String instant = nextInstant();
         Map<FileGroup, List<HoodieRecord>> written = byFileGroup(records);
-        HoodieActiveTimeline timeline = metaClient.getActiveTimeline();
-        HoodieInstant requested = instant(HoodieInstant.State.REQUESTED, instant);
-        timeline.createNewInstant(requested);
-        // From what is planned Hudi takes what to roll back, should it not be completed.
-        List<HoodieWriteStat> planned = new ArrayList<>();
-        written.keySet().forEach(group -> planned.add(group.nextLog(instant)));
-        timeline.transitionRequestedToInflight(requested, Option.of(metadata(planned, Map.of())));
-        List<HoodieWriteStat> stats = write(written, instant);
-        HoodieInstant inflight = instant(HoodieInstant.State.INFLIGHT, instant);
-        timeline.saveAsComplete(false, inflight, Option.of(metadata(stats, metadata)));
+        String instant = begin(written.keySet());
+        try {
+            List<HoodieWriteStat> stats = write(written, instant);
+            HoodieInstant inflight = instant(HoodieInstant.State.INFLIGHT, instant);
+            metaClient.getActiveTimeline().saveAsComplete(false, inflight, Option.of(metadata(stats, metadata)));
+        } catch (Exception failed) {
+            removeAfterRollback(written.keySet(), instant, failed);
+            throw failed;
+        }
         if (written.keySet().stream().anyMatch(FileGroup::isNew)) {
             WriteMarkersFactory.get(config.getMarkersType(), table, instant)
                     .quietDeleteMarkerDir(new HoodieLocalEngineContext(metaClient.getStorageConf()), 1);
@@ -199,6 +214,57 @@ public final class SmallUpserts implements AutoCloseable {
         client.close();
     }
 
+    /**
+     * Opens a commit as the newest instant of a timeline that nobody else has touched. Who takes the table over from now on
+     * sees the instant and rolls it back; who has done so before is seen here.
+     */
+    private String begin(Iterable<FileGroup> groups) throws InterruptedException {
+        String instant = nextInstant();
+        HoodieInstant requested = instant(HoodieInstant.State.REQUESTED, instant);
+        metaClient.getActiveTimeline().createNewInstant(requested);
+        List<String> newest = metaClient.reloadActiveTimeline()
+                .getReverseOrderedInstants()
+                .map(HoodieInstant::requestedTime)
+                .distinct()
+                .limit(2)
+                .collect(Collectors.toList());
+        List<String> expected = latest.isEmpty() ? List.of(instant) : List.of(instant, latest);
+        if (!newest.equals(expected)) {
+            metaClient.getActiveTimeline().deletePending(requested);
+            throw new HoodieException(metaClient.getBasePath() + ": found the instants " + newest
+                    + ", expected " + expected + ": another writer has committed to the table");
+        }
+        // From what is planned Hudi takes what to roll back, should it not be completed.
+        List<HoodieWriteStat> planned = new ArrayList<>();
+        groups.forEach(group -> planned.add(group.nextLog(instant)));
+        metaClient
+                .getActiveTimeline()
+                .transitionRequestedToInflight(requested, Option.of(metadata(planned, Map.of())));
+        return instant;
+    }
+
+    /**
+     * Removes a commit's files where another writer has rolled it back meanwhile: they would be read once the timeline
+     * begins after their instant. Where it is still open, the next rollback takes them.
+     */
+    private void removeAfterRollback(Iterable<FileGroup> groups, String instant, Exception failed) {
+        try {
+            if (metaClient.reloadActiveTimeline().containsInstant(instant)) {
+                return;
+            }
+            for (FileGroup group : groups) {
+                StoragePath folder = FSUtils.constructAbsolutePath(metaClient.getBasePath(), group.partition());
+                String mark = group.isNew() ? instant : FileGroup.writeToken(instant);
+                for (StoragePathInfo file : metaClient.getStorage().listDirectEntries(
+                        folder, path -> path.getName().contains(group.fileId()) && path.getName().contains(mark))) {
+                    metaClient.getStorage().deleteFile(file.getPath());
+                }
+            }
+        } catch (Exception error) {
+            failed.addSuppressed(error);
+        }
+    }
+
     private void readTable() {
         HoodieActiveTimeline timeline = metaClient.reloadActiveTimeline();
         latest = timeline.lastInstant().map(HoodieInstant::requestedTime).orElse("");
@@ -209,16 +275,19 @@ public final class SmallUpserts implements AutoCloseable {
         commitsSinceCompaction = compaction.isPresent()
                 ? deltas.findInstantsAfter(compaction.get().requestedTime()).countInstants()
                 : deltas.countInstants();
-        if (!timeline.filterPendingCompactionTimeline().empty()) {
-            commitsSinceCompaction = config.getInlineCompactDeltaCommitMax();
-        }
+        isCompactionOpen = !timeline.filterPendingCompactionTimeline().empty();
         table = HoodieSparkTable.create(config, client.getEngineContext(), metaClient);
         fileGroups.clear();
     }
 
     private String nextInstant() throws InterruptedException {
+        long began = System.nanoTime();
         String now;
         while ((now = HoodieInstantTimeGenerator.formatDate(new Date())).compareTo(latest) <= 0) {
+            if (System.nanoTime() - began > CLOCK_NANOS) {
+                throw new IllegalStateException(metaClient.getBasePath() + ": found " + now
+                        + " as the time, expected a later one than the latest commit's, " + latest);
+            }
             Thread.sleep(1);
         }
         return now;
@@ -240,26 +309,22 @@ public final class SmallUpserts implements AutoCloseable {
 
     /** The latest row of each place, first of each task's, then of all; null where they have more bytes. */
     private Map<HoodieKey, GenericRecord> latest(Dataset<Row> rows, long mostBytes) {
-        List<UnsafeRow> collected = rows.queryExecution()
-                .toRdd()
-                .toJavaRDD()
-                .mapPartitions(LatestRows.of(rows.schema(), place, mostBytes))
-                .collect();
+        JavaRDD<InternalRow> all = rows.queryExecution().toRdd().toJavaRDD();
+        long mostOfTask = mostBytes / Math.max(all.getNumPartitions(), 1);
+        List<UnsafeRow> collected = all.mapPartitions(LatestRows.of(rows.schema(), place, mostOfTask)).collect();
         if (collected.contains(null)) {
             return null;
         }
-        long bytes = 0;
         int order = schema.getField(ORDER).pos();
         Function1<InternalRow, GenericRecord> toAvro =
                 AvroConversionUtils.createInternalRowToAvroConverter(type, schema, false);
         Map<HoodieKey, GenericRecord> found = new LinkedHashMap<>();
         for (UnsafeRow row : collected) {
-            bytes += row.getSizeInBytes();
             GenericRecord record = toAvro.apply(row);
             found.merge(keys.getKey(record), record, (one, other) ->
                     other.get(order).toString().compareTo(one.get(order).toString()) < 0 ? one : other);
         }
-        return bytes > mostBytes ? null : found;
+        return found;
     }
 
     private Map<FileGroup, List<HoodieRecord>> byFileGroup(Map<HoodieKey, GenericRecord> records)
@@ -283,49 +348,72 @@ public final class SmallUpserts implements AutoCloseable {
 
     /** Finds the file groups of those of the partitions that are not known yet, all at once. */
     private void readFileGroups(Iterable<String> partitions) throws ExecutionException, InterruptedException {
-        Map<String, Future<Stream<FileSlice>>> listed = new HashMap<>();
+        List<Future<Stream<FileSlice>>> listed = new ArrayList<>();
         for (String partition : partitions) {
             if (!fileGroups.containsKey(partition)) {
                 fileGroups.put(partition, new HashMap<>());
                 // With those whose compaction is planned: what comes after the plan goes to log files of their new slice.
-                listed.put(partition, REQUESTS.submit(() -> table.getSliceView().getLatestFileSlices(partition)));
+                listed.add(REQUESTS.submit(() -> table.getSliceView().getLatestFileSlices(partition)));
             }
         }
-        for (Future<Stream<FileSlice>> slices : listed.values()) {
-            slices.get().forEach(slice -> put(FileGroup.of(slice)));
-        }
+        awaited(listed).forEach(slices -> slices.forEach(slice -> put(FileGroup.of(slice))));
     }
 
     private void put(FileGroup group) {
-        int bucket = BucketIdentifier.bucketIdFromFileId(group.fileId());
-        fileGroups.get(group.partition()).put(bucket, group);
+        FileGroup known = fileGroups.get(group.partition()).put(group.bucket(), group);
+        if (known != null && !known.fileId().equals(group.fileId())) {
+            throw new HoodieException(
+                    metaClient.getBasePath() + ": found two file groups of one bucket, " + known + " and " + group);
+        }
+    }
+
+    /** The results of all, each of which has ended, however, before this returns or throws. */
+    private static <T> List<T> awaited(List<Future<T>> tasks) throws ExecutionException, InterruptedException {
+        List<T> results = new ArrayList<>();
+        ExecutionException failed = null;
+        InterruptedException interrupted = null;
+        for (Future<T> task : tasks) {
+            while (true) {
+                try {
+                    results.add(task.get());
+                } catch (ExecutionException error) {
+                    if (failed == null) {
+                        failed = error;
+                    } else {
+                        failed.addSuppressed(error);
+                    }
+                } catch (InterruptedException error) {
+                    interrupted = error;
+                    continue;
+                }
+                break;
+            }
+        }
+        if (interrupted != null) {
+            throw interrupted;
+        }
+        if (failed != null) {
+            throw failed;
+        }
+        return results;
     }
 
     private List<HoodieWriteStat> write(Map<FileGroup, List<HoodieRecord>> records, String instant)
             throws ExecutionException, InterruptedException {
         List<Future<HoodieWriteStat>> writes = new ArrayList<>();
-        records.forEach((group, rows) -> writes.add(REQUESTS.submit(
-                () -> group.isNew() ? writeBaseFile(group, rows, instant) : writeLogFile(group, rows, instant))));
-        List<HoodieWriteStat> stats = new ArrayList<>();
-        ExecutionException failed = null;
-        for (Future<HoodieWriteStat> write : writes) {
-            try {
-                stats.add(write.get());
-            } catch (ExecutionException error) {
-                // The others are awaited: none may write when the commit is rolled back.
-                failed = error;
-            }
-        }
-        if (failed != null) {
-            throw failed;
-        }
-        return stats;
+        records.forEach((group, rows) -> {
+            int number = writes.size();
+            writes.add(REQUESTS.submit(() -> group.isNew()
+                    ? writeBaseFile(group, rows, instant, number)
+                    : writeLogFile(group, rows, instant, number)));
+        });
+        return awaited(writes);
     }
 
     @SuppressWarnings({"rawtypes", "unchecked"})
-    private HoodieWriteStat writeBaseFile(FileGroup group, List<HoodieRecord> rows, String instant) {
-        HoodieCreateHandle handle = new HoodieCreateHandle(
-                config, instant, table, group.partition(), group.fileId(), new LocalTaskContextSupplier());
+    private HoodieWriteStat writeBaseFile(FileGroup group, List<HoodieRecord> rows, String instant, int number) {
+        HoodieCreateHandle handle =
+                new HoodieCreateHandle(config, instant, table, group.partition(), group.fileId(), new Task(number));
         rows.forEach(row -> handle.write(row, schema, config.getProps()));
         WriteStatus status = (WriteStatus) handle.close().get(0);
         if (status.hasErrors()) {
@@ -335,11 +423,12 @@ public final class SmallUpserts implements AutoCloseable {
         return status.getStat();
     }
 
-    private HoodieWriteStat writeLogFile(FileGroup group, List<HoodieRecord> rows, String instant)
+    private HoodieWriteStat writeLogFile(FileGroup group, List<HoodieRecord> rows, String instant, int number)
             throws IOException, InterruptedException {
         List<HoodieRecord> whole = new ArrayList<>();
         for (HoodieRecord row : rows) {
-            whole.add(new HoodieAvroIndexedRecord(row.getKey(), withMeta(row, group, instant, whole.size())));
+            String sequence = HoodieRecord.generateSequenceId(instant, number, whole.size());
+            whole.add(new HoodieAvroIndexedRecord(row.getKey(), withMeta(row, group, instant, sequence)));
         }
         Map<HeaderMetadataType, String> header = new HashMap<>();
         header.put(HeaderMetadataType.INSTANT_TIME, instant);
@@ -365,15 +454,14 @@ public final class SmallUpserts implements AutoCloseable {
         return stat;
     }
 
-    private GenericRecord withMeta(HoodieRecord row, FileGroup group, String instant, int number) {
+    private GenericRecord withMeta(HoodieRecord row, FileGroup group, String instant, String sequence) {
         GenericRecord plain = (GenericRecord) row.getData();
         GenericRecord record = new GenericData.Record(schemaWithMeta);
         for (Schema.Field field : schema.getFields()) {
             record.put(META_FIELDS + field.pos(), plain.get(field.pos()));
         }
-        int bucket = BucketIdentifier.bucketIdFromFileId(group.fileId());
         record.put(HoodieRecord.COMMIT_TIME_METADATA_FIELD, instant);
-        record.put(HoodieRecord.COMMIT_SEQNO_METADATA_FIELD, HoodieRecord.generateSequenceId(instant, bucket, number));
+        record.put(HoodieRecord.COMMIT_SEQNO_METADATA_FIELD, sequence);
         record.put(HoodieRecord.RECORD_KEY_METADATA_FIELD, row.getRecordKey());
         record.put(HoodieRecord.PARTITION_PATH_METADATA_FIELD, row.getPartitionPath());
         record.put(HoodieRecord.FILENAME_METADATA_FIELD, group.fileId());
@@ -382,13 +470,17 @@ public final class SmallUpserts implements AutoCloseable {
 
     /** Compacts and archives as often as Hudi's options say. */
     private void maintain() {
-        if (commitsSinceCompaction >= config.getInlineCompactDeltaCommitMax()) {
+        if (isCompactionOpen || commitsSinceCompaction >= compactAfter) {
+            compacted = isCompactionOpen;
             client.runAnyPendingCompactions();
             Option<String> planned = client.scheduleCompaction(Option.empty());
             if (planned.isPresent()) {
                 client.compact(planned.get(), true);
+                compacted = true;
             }
-            compacted = true;
+            // Where no file group needs it yet, looking again costs a listing of the table.
+            int most = config.getInlineCompactDeltaCommitMax();
+            compactAfter = compacted ? most : commitsSinceCompaction + Math.max(most / 4, 1);
         }
         if (commits > archiveAfter) {
             client.archive();
@@ -415,6 +507,10 @@ public final class SmallUpserts implements AutoCloseable {
             return instant.substring(0, 8) + "-" + instant.substring(8) + "-0";
         }
 
+        int bucket() {
+            return BucketIdentifier.bucketIdFromFileId(fileId);
+        }
+
         boolean isNew() {
             return baseInstant.equals(HoodieWriteStat.NULL_COMMIT);
         }
@@ -438,6 +534,45 @@ public final class SmallUpserts implements AutoCloseable {
                 stat.setLogOffset(0);
             }
             return stat;
+        }
+    }
+
+    /** What Hudi's writers ask of the task in which they run; the number is the file group's within its commit. */
+    private static final class Task extends TaskContextSupplier {
+        private final int number;
+
+        Task(int number) {
+            this.number = number;
+        }
+
+        @Override
+        public Supplier<Integer> getPartitionIdSupplier() {
+            return () -> number;
+        }
+
+        @Override
+        public Supplier<Integer> getStageIdSupplier() {
+            return () -> 0;
+        }
+
+        @Override
+        public Supplier<Long> getAttemptIdSupplier() {
+            return () -> 0L;
+        }
+
+        @Override
+        public Option<String> getProperty(EngineProperty property) {
+            return Option.empty();
+        }
+
+        @Override
+        public Supplier<Integer> getTaskAttemptNumberSupplier() {
+            return () -> 0;
+        }
+
+        @Override
+        public Supplier<Integer> getStageAttemptNumberSupplier() {
+            return () -> 0;
         }
     }
 
