@@ -258,26 +258,37 @@ def drops_slot(owner: psycopg.Connection) -> bool:
     return True
 
 
-def await_open_commit(pipeline: Pipeline) -> None:
-    wait_until("a commit in flight", lambda: bool(open_commits(pipeline)), timeout=60, poll=0.02)
+def stop_within_commit(pipeline: Pipeline) -> None:
+    """Have the writer stand still while a commit of it is in flight, however short its commits are."""
+
+    def stands() -> bool:
+        if not open_commits(pipeline):
+            return False
+        os.killpg(pipeline.writer.pid, signal.SIGSTOP)
+        # What was sent before it stood still is stored first.
+        time.sleep(0.2)
+        if open_commits(pipeline):
+            return True
+        os.killpg(pipeline.writer.pid, signal.SIGCONT)
+        return False
+
+    wait_until("a commit in flight", stands, timeout=120, poll=0.01)
 
 
 def kill_writer(pipeline: Pipeline) -> None:
-    await_open_commit(pipeline)
+    stop_within_commit(pipeline)
     pipeline.writer.kill()
-    assert open_commits(pipeline), "the commit was over before the kill"
+    assert open_commits(pipeline)
     pipeline.start_writer()
 
 
 def pause_writer(pipeline: Pipeline) -> None:
     """A writer stands still within a commit, wakes up when another one has the table, and has to leave it alone."""
-    await_open_commit(pipeline)
     paused, before = pipeline.writer, len(pipeline.commits())
     log = pipeline.folder / "spark" / "events.jsonl"
     losses = occurrences(log, b"LeaseLost")
-    os.killpg(paused.pid, signal.SIGSTOP)
+    stop_within_commit(pipeline)
     try:
-        assert open_commits(pipeline), "the commit was over before the pause"
         pipeline.start_writer()
         wait_until("the next writer's commits", lambda: len(pipeline.commits()) > before + 2, timeout=120)
     finally:
