@@ -76,7 +76,7 @@ def driver_jars(*, reader: bool = False) -> list[Path]:
     """Return the jars of the driver's class path, Hudi last, as it comes to a cluster. Raises ``UserError`` when one is
     missing."""
     hudi = [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
-    ours = [] if reader else [BUILD / "hudi" / "headwater-hudi.jar"]
+    ours = [] if reader else [BUILD / "small_upserts" / "headwater-small-upserts.jar"]
     return class_archive.class_path() + hudi + ours
 
 

@@ -29,7 +29,7 @@ LAKE_PACKAGE = (
     "lake/**/*.py",
 )
 CONNECT = ROOT / "connect"
-HUDI = ROOT / "hudi" / "src" / "main" / "java"
+SMALL_UPSERTS = ROOT / "small_upserts" / "src" / "main" / "java"
 # Decodes DynamoDB's changes. The platform is that of Glue 5's workers.
 WHEEL = "msgspec"
 WHEEL_PLATFORM = wheels.X86_64
@@ -46,7 +46,7 @@ def build(announce: Announce, build: Path = BUILD) -> None:
         fetch_wheel(announce, build)
         python_archives.build_archives(announce, build)
         build_connect(announce, build)
-        build_hudi(announce, build)
+        build_small_upserts(announce, build)
         for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
             zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
         package = ROOT / "headwater"
@@ -75,23 +75,23 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
     stamps.write(stamp, inputs)
 
 
-def build_hudi(announce: Announce, build: Path = BUILD) -> None:
-    """Compile ``hudi/`` into ``build/hudi/headwater-hudi.jar``, against the very jars that it runs with. Raises
+def build_small_upserts(announce: Announce, build: Path = BUILD) -> None:
+    """Compile ``small_upserts/`` into a jar under ``build/small_upserts``, against the jars that it runs with here. Raises
     UserError with what the compiler says."""
-    jar = build / "hudi" / "headwater-hudi.jar"
-    stamp = build / "stamps" / "hudi"
-    sources = sorted(HUDI.rglob("*.java"))
+    jar = build / "small_upserts" / "headwater-small-upserts.jar"
+    stamp = build / "stamps" / "small-upserts"
+    sources = sorted(SMALL_UPSERTS.rglob("*.java"))
     class_path = [*class_archive.class_path(build), *jars.class_path("spark", build)]
     inputs = tree_digest(sources) + "".join(path.name for path in class_path)
     if jar.exists() and stamps.is_current(stamp, inputs):
         return
     jar.parent.mkdir(parents=True, exist_ok=True)
-    with announce("Compiling what writes small batches (hudi/)"), tempfile.TemporaryDirectory() as classes:
+    with announce("Compiling what writes small batches (small_upserts/)"), tempfile.TemporaryDirectory() as classes:
         command = [jdk.java("javac"), "--release", "17", "-proc:none", "-d", classes]
         command += ["-cp", os.pathsep.join(map(str, class_path)), *map(str, sources)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UserError(f"{HUDI} does not compile:\n{done.stderr}")
+            raise UserError(f"{SMALL_UPSERTS} does not compile:\n{done.stderr}")
         zip_files(jar, Path(classes), sorted(Path(classes).rglob("*.class")))
     stamps.write(stamp, inputs)
 

@@ -257,7 +257,13 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
 
 @pytest.mark.parametrize(
     "changed",
-    ["headwater.zip", f"jars/{HUDI_JAR}", "hudi/headwater-hudi.jar", "contracts/accounts.json", "glue_script"],
+    [
+        "headwater.zip",
+        f"jars/{HUDI_JAR}",
+        "small_upserts/headwater-small-upserts.jar",
+        "contracts/accounts.json",
+        "glue_script",
+    ],
 )
 def test_a_changed_file_restarts_the_run(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], tmp_path: Path, changed: str
