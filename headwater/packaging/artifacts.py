@@ -76,8 +76,8 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
 
 
 def build_small_upserts(announce: Announce, build: Path = BUILD) -> None:
-    """Compile ``small_upserts/`` into a jar under ``build/small_upserts``, against the jars that it runs with here. Raises
-    UserError with what the compiler says."""
+    """Compile ``small_upserts/`` into a jar under ``build/small_upserts``, against the jars that it runs with here.
+    Raises UserError with what the compiler says."""
     jar = build / "small_upserts" / "headwater-small-upserts.jar"
     stamp = build / "stamps" / "small-upserts"
     sources = sorted(SMALL_UPSERTS.rglob("*.java"))
