@@ -16,7 +16,7 @@ from headwater.lake import table
 from headwater.lake.changes import record_key
 from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
-from tests.lake.pipeline import Pipeline, account, event
+from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 
 # Keys and partitions that Hudi has rules of its own for.
@@ -166,7 +166,7 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
     pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Hudi archives what the next compaction does not need.
-    settings = {"hoodie.compact.inline.max.delta.commits": "3"}
+    settings = {"hoodie.compact.inline.max.delta.commits": "3", "hoodie.compaction.logfile.num.threshold": "16"}
     monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings, **ARCHIVE_SOON})
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
     pipeline.drain()
@@ -175,14 +175,20 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
     assert pipeline.alive() == before
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
     changes = pipeline.writer()
-    for number in range(12):
+    for number in range(18):
         # Until the commit that crashed is from before the timeline.
         pipeline.land(event("u", 100 + number, account(1), account(1, f"n{number}")))
         assert changes.commit_next()
-    assert few == [True] * 12
+    assert few == [True] * 18
     first = pipeline.table()._meta_client().getActiveTimeline().getCommitsTimeline().firstInstant().get()
     assert first.requestedTime() > crashed
-    assert pipeline.alive() == [account(1, "n11") if row["id"] == 1 else row for row in before]
+    # The sixteenth log file of a file group is compacted, however many commits were archived before.
+    stored = pipeline.s3.list_objects_v2(
+        Bucket=BUCKET, Prefix=f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/month=2024-01/"
+    )
+    bases = [entry["Key"].split("/")[-1] for entry in stored["Contents"] if entry["Key"].endswith(".parquet")]
+    assert len(bases) > len({name.split("_")[0] for name in bases})
+    assert pipeline.alive() == [account(1, "n17") if row["id"] == 1 else row for row in before]
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
 
 

@@ -110,8 +110,7 @@ public final class SmallUpserts implements AutoCloseable {
     private HoodieSparkTable<?> table;
     private String latest;
     private int commits;
-    private int commitsSinceCompaction;
-    private int compactAfter;
+    private int untilCompaction;
     private boolean isCompactionOpen;
     private int archiveAfter;
     private boolean compacted;
@@ -140,10 +139,10 @@ public final class SmallUpserts implements AutoCloseable {
         client = DataSourceUtils.createHoodieClient(spark, schema.toString(), basePath, name, options);
         client.setOperationType(WriteOperationType.UPSERT);
         config = client.getConfig();
-        compactAfter = config.getInlineCompactDeltaCommitMax();
         try {
             client.rollbackFailedWrites(metaClient);
             readTable();
+            untilCompaction = config.getInlineCompactDeltaCommitMax() - commitsSinceCompaction();
         } catch (RuntimeException failed) {
             client.close();
             throw failed;
@@ -197,7 +196,7 @@ public final class SmallUpserts implements AutoCloseable {
         written.keySet().forEach(group -> put(group.after(instant)));
         latest = instant;
         commits++;
-        commitsSinceCompaction++;
+        untilCompaction--;
         maintain();
         List<String> answer = new ArrayList<>(List.of(instant));
         written.keySet().stream().map(FileGroup::partition).distinct().forEach(answer::add);
@@ -270,14 +269,18 @@ public final class SmallUpserts implements AutoCloseable {
         latest = timeline.lastInstant().map(HoodieInstant::requestedTime).orElse("");
         commits = timeline.getCommitsTimeline().filterCompletedInstants().countInstants();
         archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits);
-        Option<HoodieInstant> compaction = timeline.getCommitTimeline().filterCompletedInstants().lastInstant();
-        HoodieTimeline deltas = timeline.getDeltaCommitTimeline().filterCompletedInstants();
-        commitsSinceCompaction = compaction.isPresent()
-                ? deltas.findInstantsAfter(compaction.get().requestedTime()).countInstants()
-                : deltas.countInstants();
         isCompactionOpen = !timeline.filterPendingCompactionTimeline().empty();
         table = HoodieSparkTable.create(config, client.getEngineContext(), metaClient);
         fileGroups.clear();
+    }
+
+    private int commitsSinceCompaction() {
+        HoodieActiveTimeline timeline = metaClient.getActiveTimeline();
+        Option<HoodieInstant> compaction = timeline.getCommitTimeline().filterCompletedInstants().lastInstant();
+        HoodieTimeline deltas = timeline.getDeltaCommitTimeline().filterCompletedInstants();
+        return compaction.isPresent()
+                ? deltas.findInstantsAfter(compaction.get().requestedTime()).countInstants()
+                : deltas.countInstants();
     }
 
     private String nextInstant() throws InterruptedException {
@@ -470,7 +473,7 @@ public final class SmallUpserts implements AutoCloseable {
 
     /** Compacts and archives as often as Hudi's options say. */
     private void maintain() {
-        if (isCompactionOpen || commitsSinceCompaction >= compactAfter) {
+        if (isCompactionOpen || untilCompaction <= 0) {
             compacted = isCompactionOpen;
             client.runAnyPendingCompactions();
             Option<String> planned = client.scheduleCompaction(Option.empty());
@@ -480,7 +483,7 @@ public final class SmallUpserts implements AutoCloseable {
             }
             // Where no file group needs it yet, looking again costs a listing of the table.
             int most = config.getInlineCompactDeltaCommitMax();
-            compactAfter = compacted ? most : commitsSinceCompaction + Math.max(most / 4, 1);
+            untilCompaction = compacted ? most : Math.max(most / 4, 1);
         }
         if (commits > archiveAfter) {
             client.archive();
