@@ -545,10 +545,11 @@ def test_what_verification_misses_is_read_again(
 def test_positions_of_the_first_release_are_gone_on_from(capture: Capture, owner: psycopg.Connection) -> None:
     connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
     capture.await_all_landed()
-    (now,) = connect.offsets(name)
     before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
     requests.put(f"{connect.url}/connectors/{name}/stop", timeout=30).raise_for_status()
     wait_until("the source to stop", lambda: connect.status(name)["connector"]["state"] == "STOPPED", 30)
+    wait_until("the source's task to end", lambda: not _slot_is_active(owner), 30)
+    (now,) = connect.offsets(name)  # Not before: a heartbeat moves the slot, and then an older position is refused.
     owner.execute("INSERT INTO shop.documents VALUES (9000, 'meanwhile', '')")
     stored = json.loads((CONTRACTS / "offsets_0_1_0.json").read_text())
     place = {field: now["offset"][field] for field in stored["offset"] if field in now["offset"]}
