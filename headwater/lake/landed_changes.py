@@ -27,6 +27,7 @@ class LandedChanges:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
         objects = self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
+            self.writer.settle()
             return False
 
         def advance(last: Progress) -> Progress:
@@ -34,7 +35,11 @@ class LandedChanges:
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         self._report_beginnings(objects, self.writer.progress.cursor)
-        self.writer.commit(self._decode(objects), name, advance)
+        lines = self._landing.read_few(objects, self.writer.settings.held_bytes)
+        if lines is None:
+            self.writer.commit(self._spread(objects), name, advance)
+        else:
+            self.writer.commit_held(list(self._decode(lines)), name, advance)
         return True
 
     def expire(self, before: dt.datetime) -> int:
@@ -56,7 +61,11 @@ class LandedChanges:
                 )
             seen.add(landed.source)
 
-    def _decode(self, objects: list[LandingObject]) -> DataFrame:
+    def _decode(self, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
+        progress = self.writer.progress
+        return decode_lines(iter(lines), PostgresDecoder(self.writer.contract, progress.epoch), progress.purged)
+
+    def _spread(self, objects: list[LandingObject]) -> DataFrame:
         spark, contract, settings = self.writer.spark, self.writer.contract, self.writer.settings
         epoch, purged = self.writer.progress.epoch, self.writer.progress.purged
 

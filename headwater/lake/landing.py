@@ -12,7 +12,7 @@ import functools
 import gzip
 import io
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -72,6 +72,18 @@ class Landing:
             expected[source] = end
             objects.append(LandingObject(self._bucket, key, source, first, end, size))
         return objects
+
+    def read_few(self, objects: Sequence[LandingObject], most_bytes: int) -> list[tuple[str, str]] | None:
+        """What ``read_lines`` gives of the objects; None where it is more than ``most_bytes``."""
+        if sum(landed.size for landed in objects) > most_bytes:
+            return None
+        lines = []
+        for line in read_lines(iter(objects), self._s3):
+            lines.append(line)
+            most_bytes -= len(line[1])
+            if most_bytes < 0:
+                return None
+        return lines
 
     def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
         """Delete the objects that landed before that moment and lie before the cursor, but for each partition's newest,

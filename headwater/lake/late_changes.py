@@ -19,16 +19,31 @@ def buried(rows: DataFrame, contract: Contract, floor: str) -> DataFrame:
     if not floor:
         return rows
     below = F.col("_order") < floor
-    kept = {*contract.key, *contract.partition_by, "_key", "_op", "_source_ts", "_position"}
+    at_floor = _at_floor(contract, floor)
 
     def column(name: str) -> Column:
-        if name == "_order":
-            return F.when(below, F.lit(floor)).otherwise(F.col(name)).alias(name)
-        if name == "_deleted":
-            return (F.col(name) | below).alias(name)
-        return F.col(name) if name in kept else F.when(~below, F.col(name)).alias(name)
+        return F.when(below, at_floor[name]).otherwise(F.col(name)).alias(name)
 
     return rows.select([column(name) for name, _ in contract.lake_columns()])
+
+
+def ended(table: DataFrame, contract: Contract, floor: str) -> DataFrame:
+    """The tombstones at the floor of a table's rows that it ends. Of the table only their columns are read."""
+    at_floor = _at_floor(contract, floor)
+    older = table.filter((F.col("_order") < floor) & ~F.col("_deleted"))
+    return older.select([at_floor[name].cast(type_.ddl()).alias(name) for name, type_ in contract.lake_columns()])
+
+
+def kept_by_floor(contract: Contract) -> set[str]:
+    """The columns whose values a row keeps that a floor has ended. ``SmallUpserts`` does so too."""
+    return {*contract.key, *contract.partition_by, "_key", "_op", "_source_ts", "_position"}
+
+
+def _at_floor(contract: Contract, floor: str) -> dict[str, Column]:
+    """The columns of a row that the floor has ended."""
+    kept = kept_by_floor(contract)
+    columns = {name: F.col(name) if name in kept else F.lit(None) for name, _ in contract.lake_columns()}
+    return {**columns, "_order": F.lit(floor), "_deleted": F.lit(True)}
 
 
 def latest(rows: DataFrame, contract: Contract) -> DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -37,6 +37,7 @@ class StreamedChanges:
         settings = self._writer.settings
         records, cursor = stream.read(self._writer.progress.cursor, settings.batch_bytes)
         if not records:
+            self._writer.settle()
             return False
 
         def advance(last: Progress) -> Progress:
@@ -44,7 +45,10 @@ class StreamedChanges:
 
         parts = [(record.data, record.sequence, f"{record.shard}/{record.sequence}") for record in records]
         name = f"{records[0].shard}-{records[0].sequence}"
-        self._commit(spread(self._writer.spark, parts, settings.parallelism), name, advance)
+        if sum(len(record.data) for record in records) > settings.held_bytes:
+            self._commit(spread(self._writer.spark, parts, settings.parallelism), name, advance)
+        else:
+            self._writer.commit_held(list(self._decoder()(parts)), name, advance)
         return True
 
     def commit_frame(self, frame: DataFrame, batch_id: int) -> None:
@@ -55,6 +59,11 @@ class StreamedChanges:
         self._commit(records, f"batch-{batch_id:020d}", Progress.with_streaming_start)
 
     def _commit(self, records: RDD[Any], name: str, advance: Advance) -> None:
+        batch = decoded_frame(self._writer.spark, self._writer.contract, records.mapPartitions(self._decoder()))
+        self._writer.commit(batch, name, advance)
+
+    def _decoder(self) -> Callable[[Iterable[Any]], Iterator[tuple[Any, ...]]]:
+        """What decodes a part of a batch's records, wherever it runs."""
         contract, epoch, table = self._writer.contract, self._writer.progress.epoch, self._source_table
         mask_key, purged = self._writer.settings.mask_key, self._writer.progress.purged
 
@@ -62,8 +71,7 @@ class StreamedChanges:
             plain = ((bytes(data) if isinstance(data, bytearray) else data, *where) for data, *where in part)
             return decode_records(plain, DynamoDecoder(contract, epoch, table, mask_key), purged)
 
-        batch = decoded_frame(self._writer.spark, contract, records.mapPartitions(decode))
-        self._writer.commit(batch, name, advance)
+        return decode
 
 
 def _columns(frame: DataFrame) -> tuple[Column, Column, Column]:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import datetime as dt
+import json
+import pickle
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
 from headwater.contract.types import parse_type
+from headwater.lake.late_changes import kept_by_floor
 from headwater.lake.progress import Progress
 
 _METADATA_PREFIX = "headwater."
@@ -23,9 +27,15 @@ _CLOCK_SECONDS = 30.0
 """By how much the clock of S3 may be behind the writer's, and the writer's behind that of the writer before."""
 _FEW_BYTES = 32 * 1024 * 1024
 """How many bytes of rows the driver takes to write them itself, for each of its tables at once."""
+_FEW_MEGABYTES = 64
+"""How many megabytes of base and log files the driver compacts itself, likewise."""
 _ORDERING_IN_015 = "hoodie.table.precombine.field"
 
 # Reasons and measurements: docs/decisions/hudi-settings.md.
+_READ_OPTIONS = {
+    # A buffer of this size is made for each log file, however small; Hudi's is 16 MB.
+    "hoodie.memory.dfs.buffer.max.size": str(1024 * 1024),
+}
 _OPTIONS = {
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
     "hoodie.datasource.write.recordkey.field": "_key",
@@ -65,6 +75,7 @@ _OPTIONS = {
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",
     "hoodie.datasource.write.commitmeta.key.prefix": _METADATA_PREFIX,
+    **_READ_OPTIONS,
 }
 
 # Hudi 1.1.1 refuses a wider decimal, which every reader takes from Parquet. Both settings together switch its check of
@@ -106,6 +117,7 @@ class HudiTable:
         self.uri = f"{lake.rstrip('/')}/{contract.table}"
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
         self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
+        self._has_contracts_columns = True
         self._latest = ""
         self._small_upserts: Any = None
 
@@ -153,7 +165,7 @@ class HudiTable:
         rows in them Hudi 0.15 does not read narrow ones as wide ones, and hudi-rs fails on a key that lacks the column
         twice. Raises ValueError where a type has changed otherwise; nothing is
         written then."""
-        schema = self.spark.read.format("hudi").load(self.uri).schema
+        schema = self._stored().schema
         stored = {field.name: field.dataType for field in schema if not field.name.startswith("_hoodie_")}
         self._columns = []
         is_added = grows = False
@@ -166,6 +178,7 @@ class HudiTable:
                 change = type_change(old, type_)
                 if change == NARROWER:
                     column = column.cast(stored[name])
+                    self._has_contracts_columns = False
                 elif change == WIDER:
                     grows = True
                 elif change == OTHER:
@@ -177,16 +190,21 @@ class HudiTable:
                 "Give these columns the table's types, or describe a new table."
             )
         lake = {name for name, _ in self.contract.lake_columns()}
-        self._columns += [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
+        former = [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
+        self._columns += former
+        self._has_contracts_columns &= not former
         if is_added or grows:
             nothing = self.spark.createDataFrame([], schema).select(*stored)
             self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
         if grows:
             self._options |= _WIDER_TYPES
 
+    def _stored(self) -> DataFrame:
+        return self.spark.read.format("hudi").options(**_READ_OPTIONS).load(self.uri)
+
     def read(self) -> DataFrame:
         """The newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
-        stored = self.spark.read.format("hudi").load(self.uri)
+        stored = self._stored()
         return stored.select(
             [
                 (F.col(name) if name in stored.columns else F.lit(None)).cast(type_.ddl()).alias(name)
@@ -209,33 +227,79 @@ class HudiTable:
         they are few. None, and nothing is written, where only ``upsert`` can: they have too many bytes, or a column
         that the table does not have yet."""
         rows = rows.select([column.alias(name) for name, column in self._columns])
+        return self._upsert_small(
+            rows._jdf.schema(), lambda small, noted: small.commit(rows._jdf, _FEW_BYTES, noted), progress
+        )
+
+    def upsert_held(
+        self, rows: Sequence[tuple[Any, ...]], progress: Progress, *, is_raised: bool = False, most_ended: int = 0
+    ) -> Commit | None:
+        """Commit rows in the columns of the contract's ``lake_columns`` as ``upsert_few`` does, without a job of Spark,
+        those below the floor of the progress as tombstones, and where that ``is_raised`` those in the table too. None,
+        and nothing is written, where the table has not just these columns, or it is much to look for the rows that end
+        (``most_ended`` rows at most)."""
+        if not self._has_contracts_columns:
+            return None
+        jvm: Any = self.spark.sparkContext._jvm
+        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(
+            ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in self.contract.lake_columns())
+        )
+        row_type = StructType.fromJson(json.loads(schema.json()))
+        pickled = pickle.dumps([row_type.toInternal(row) for row in rows])
+        floor = None
+        if progress.floor:
+            # As py4j names an inner class.
+            made = getattr(jvm.io.headwater.hudi, "SmallUpserts$Floor")
+            floor = made(progress.floor, sorted(kept_by_floor(self.contract)), is_raised, most_ended)
+        return self._upsert_small(schema, lambda small, noted: small.commit(pickled, floor, noted), progress)
+
+    def _upsert_small(
+        self, schema: Any, commit: Callable[[Any, dict[str, str]], Any], progress: Progress
+    ) -> Commit | None:
+        """Commit rows of that schema by ``commit``, which is given Java's ``SmallUpserts`` and what to note."""
         self._await_clock()
         if self._small_upserts is None:
             options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
             spark: Any = self.spark.sparkContext
             made = spark._jvm.io.headwater.hudi.SmallUpserts
-            self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place))
+            self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place), _FEW_MEGABYTES)
         small = self._small_upserts
         try:
-            if not small.fits(rows._jdf.schema()):
-                return None
-            written = small.commit(rows._jdf, _FEW_BYTES, {_PROGRESS: progress.to_json()})
+            written = commit(small, {_PROGRESS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
             # The next one takes back what this one has begun.
             self._close_small_upserts()
             raise
         if written is None:
             return None
-        self._latest, *partitions = (str(part) for part in written)
-        commit = Commit(self._latest, partitions, progress)
+        instant, *partitions = (str(part) for part in written)
+        self._latest = instant
         if small.compacted():
             self.last_commit()
-        return commit
+        return Commit(instant, partitions, progress)
+
+    @property
+    def is_compacting(self) -> bool:
+        """Whether a compaction is under way beside the commits, which ``settle`` completes."""
+        return self._small_upserts is not None and bool(self._small_upserts.isCompacting())
+
+    def settle(self, *, wait: bool = False) -> None:
+        """Complete the compaction that is under way, if its files are written; ``wait`` for them. The caller holds the
+        table's lease, as for a commit."""
+        if not self.is_compacting:
+            return
+        try:
+            if self._small_upserts.settle(wait):
+                self.last_commit()
+        except BaseException:
+            # Who opens the table next runs it again.
+            self._close_small_upserts()
+            raise
 
     def tombstones(self, before: dt.datetime) -> DataFrame:
         """Place (partition and ``_key``) and ``_order`` of the tombstones that were committed before that moment."""
         instant = self._instant(before.timestamp())
-        rows = self.spark.read.format("hudi").load(self.uri).where(F.col("_deleted"))
+        rows = self._stored().where(F.col("_deleted"))
         return rows.where(F.col("_hoodie_commit_time") < instant).select(*self.contract.place, "_order")
 
     def delete(self, rows: DataFrame, progress: Progress) -> Commit:
@@ -250,6 +314,7 @@ class HudiTable:
 
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         self._await_clock()
+        self.settle(wait=True)
         self._close_small_upserts()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)

@@ -6,21 +6,22 @@ import datetime as dt
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, Row, SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from headwater.contract.evolution import layout
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
+from headwater.lake.batches import IS_ROW, Batch, Counts, HeldBatch, SpreadBatch
 from headwater.lake.catalog import Catalog
 from headwater.lake.changes import order_version
-from headwater.lake.late_changes import buried, is_late, latest, without_forgotten
+from headwater.lake.late_changes import buried, ended, latest, without_forgotten
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
 from headwater.lake.progress import Progress
@@ -29,11 +30,10 @@ from headwater.lake.table import Commit, HudiTable, is_in
 
 Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
-_Review = Callable[[DataFrame, Row], None]
+_Review = Callable[[Batch, Counts], None]
 """Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
 _FEW_ROWS = 100_000
 """Up to so many rows, what Hudi's own upsert spends on each file group outweighs the rows."""
-_IS_ROW, _IS_BAD = "_order IS NOT NULL", "_reason IS NOT NULL"
 _NEXT_STEP = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
     POSTGRESQL: "Use the release that wrote it, or describe a new table.",
@@ -46,7 +46,7 @@ class WriterSettings:
     None for that of the table's last commit; ``batch_bytes`` counts compressed bytes, per partition of a topic;
     ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
     may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks; ``mask_key`` is the
-    key of DynamoDB's masks."""
+    key of DynamoDB's masks. A batch of up to ``held_bytes``, as its records are decoded, is held in the driver."""
 
     quarantine: str
     epoch: int | None = None
@@ -55,6 +55,7 @@ class WriterSettings:
     max_unfit_share: float = 1.0
     parallelism: int = 2
     mask_key: bytes | None = field(default=None, repr=False)
+    held_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ class TableWriter:
         self.settings = settings
         self._table = table
         self._lease = lease
-        self._committing = threading.Lock()
+        self._committing = threading.RLock()
         self._progress = self._resume()
 
     @property
@@ -157,22 +158,52 @@ class TableWriter:
         object begins with ``name``. Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the
         progress are then as before."""
 
-        def review(batch: DataFrame, counted: Row) -> None:
-            self._check_unfit(batch, counted["live_rows"], counted["unfit_rows"])
-            if counted["bad"]:
-                self._put_aside(batch.filter(_IS_BAD), name, counted["records"], counted["bad"])
+        self._persisted(batch, self._reviewed(name), advance)
 
-        self._persisted(batch, review, advance)
+    def commit_held(self, tagged: Sequence[tuple[Any, ...]], name: str, advance: Advance) -> None:
+        """Commit a batch that is in the driver, in the columns of ``columns_tagged``, as ``commit`` does. It takes a
+        job of Spark only where it makes the table, or much has to be compared with what is in it."""
+        with self._committing:
+            started = time.time()
+            batch = HeldBatch(self.contract, tagged)
+            counts = batch.counts(self.progress.purged, self.progress.floor)
+            if not self._has_rows or counts.late:
+                self.commit(batch.frame(self.spark), name, advance)
+                return
+
+            def write(progress: Progress) -> Commit:
+                is_raised = progress.floor > self.progress.floor
+                most = _FEW_ROWS - counts.rows
+                written = self._table.upsert_held(batch.rows(), progress, is_raised=is_raised, most_ended=most)
+                return written or self._write(batch.frame(self.spark), counts, progress)
+
+            self._reviewed(name)(batch, counts)
+            self._commit(started, counts, advance, write, counts.oldest)
+
+    def settle(self) -> None:
+        """Complete the compaction that is under way beside the commits, where there is one and its files are written;
+        else the next commit does. Raises LeaseLost."""
+        with self._committing:
+            if self._table.is_compacting:
+                self._lease.check()
+                self._table.settle()
+
+    def _reviewed(self, name: str) -> _Review:
+        def review(batch: Batch, counts: Counts) -> None:
+            self._check_unfit(batch, counts)
+            if counts.bad:
+                self._put_aside(batch, counts, name)
+
+        return review
 
     def replay(self, batch: DataFrame) -> list[tuple[str, str]]:
         """Commit a batch of quarantined records as ``commit`` does, whatever share of it is bad, and return
         ``_reason`` and ``_raw`` of its bad ones, which are not quarantined. The progress stays as it is."""
         bad: list[tuple[str, str]] = []
 
-        def review(batch: DataFrame, counted: Row) -> None:
-            if counted["bad"]:
-                shown = batch.filter(_IS_BAD).select("_reason", "_raw")
-                bad.extend((row["_reason"], row["_raw"]) for row in shown.collect())
+        def review(batch: Batch, counts: Counts) -> None:
+            if counts.bad:
+                bad.extend(batch.bad())
 
         self._persisted(batch, review, lambda last: last, timed=False)
         return bad
@@ -188,8 +219,7 @@ class TableWriter:
 
     def rewrite(self, batch: DataFrame) -> int:
         """Commit rows of the table in another form, and return their number; the progress stays as it is."""
-        counted = self._persisted(batch, lambda batch, counted: None, lambda last: last, timed=False, arrived=False)
-        return int(counted["rows"])
+        return self._persisted(batch, lambda batch, counts: None, lambda last: last, timed=False, arrived=False).rows
 
     def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
         """Remove a partition's tombstones that were committed before that moment, and keep the latest order among them
@@ -211,106 +241,93 @@ class TableWriter:
                 places.unpersist()
 
     def _persisted(
-        self, batch: DataFrame, review: _Review, advance: Advance, *, timed: bool = True, arrived: bool = True
-    ) -> Row:
+        self, frame: DataFrame, review: _Review, advance: Advance, *, timed: bool = True, arrived: bool = True
+    ) -> Counts:
         """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
         fresh the table is; ``arrived`` where its rows come from elsewhere than from the table."""
         with self._committing, ExitStack() as held:
             started = time.time()
 
-            def hold(batch: DataFrame) -> Row:
-                held.callback(batch.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
-                return self._counted(batch)
+            def hold(frame: DataFrame) -> Counts:
+                held.callback(frame.persist(StorageLevel.MEMORY_AND_DISK).unpersist)
+                return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
-            counted = hold(batch)
-            if arrived and counted["late"]:
-                batch = self._without_forgotten(batch, counted)
-                counted = hold(batch)
-            review(batch, counted)
-            commit = self._commit(batch, counted, advance)
-            if commit is not None:
-                oldest = counted["oldest"] if timed else None
-                self._done(commit, started, counted["rows"], counted["unfit_values"] or 0, oldest)
-            return counted
+            counts = hold(frame)
+            if arrived and counts.late:
+                frame = self._without_forgotten(frame, counts)
+                counts = hold(frame)
+            review(SpreadBatch(frame), counts)
+            oldest = counts.oldest if timed else None
+            self._commit(started, counts, advance, lambda progress: self._write(frame, counts, progress), oldest)
+            return counts
 
-    def _without_forgotten(self, batch: DataFrame, counted: Row) -> DataFrame:
+    def _without_forgotten(self, frame: DataFrame, counts: Counts) -> DataFrame:
         """The batch without the late rows of which nothing is known any more: they are bad."""
-        if counted["late_untold"]:
+        if counts.late_untold:
             raise RuntimeError(
                 f"{self.contract.table}: tombstones were purged while a batch was on its way: it is read again"
             )
         purged, floor = self.progress.purged, self.progress.floor
-        return without_forgotten(batch, self._table.read(), self.contract, purged, floor)
+        return without_forgotten(frame, self._table.read(), self.contract, purged, floor)
 
-    def _counted(self, batch: DataFrame) -> Row:
-        is_row, is_bad = F.expr(_IS_ROW), F.expr(_IS_BAD)
-        is_live = is_row & ~F.col("_deleted")
-        late = is_late(self.progress.purged, self.progress.floor)
-        (counted,) = batch.agg(
-            F.count(F.when(is_row, 1)).alias("rows"),
-            F.count(F.when(is_live, 1)).alias("live_rows"),
-            # Each gives a row that lives, or is a delete, or is bad. Other tombstones lie where a row or a bad one was.
-            F.count(F.when(is_live | (is_row & (F.col("_op") == "d")) | is_bad, 1)).alias("records"),
-            F.count(F.when(is_bad, 1)).alias("bad"),
-            F.count("_unfit").alias("unfit_rows"),
-            F.sum(F.when(F.col("_unfit").isNotNull(), F.size("_unfit"))).alias("unfit_values"),
-            F.max("_floor").alias("floor"),
-            F.min("_source_ts").cast("double").alias("oldest"),
-            F.count(F.when(late, 1)).alias("late"),
-            F.count(F.when(late & ~F.col("_deleted") & F.col("_raw").isNull(), 1)).alias("late_untold"),
-        ).collect()
-        return counted
-
-    def _commit(self, batch: DataFrame, counted: Row, advance: Advance) -> Commit | None:
-        """Commit a batch's rows and its progress; None where there is nothing to commit."""
-        floor = max(self.progress.floor, counted["floor"] or "")
-        progress = replace(advance(self.progress), floor=floor)
-        if not counted["rows"] and replace(progress, since=self.progress.since) == self.progress:
+    def _commit(
+        self,
+        started: float,
+        counts: Counts,
+        advance: Advance,
+        write: Callable[[Progress], Commit],
+        oldest: float | None,
+    ) -> None:
+        """Commit a batch's rows and its progress by ``write``, and report it, unless there is nothing to commit."""
+        progress = replace(advance(self.progress), floor=max(self.progress.floor, counts.floor))
+        if not counts.rows and replace(progress, since=self.progress.since) == self.progress:
             # Nothing is applied and nothing is read on: a commit would only make files, and the table before its time.
             self._progress = progress
-            return None
-        names = [name for name, _ in self.contract.lake_columns()]
-        rows = batch.filter(_IS_ROW).select(names)
-        if floor > self.progress.floor and self._has_rows:
-            alive = (F.col("_order") < floor) & ~F.col("_deleted")
-            rows = rows.unionByName(self._table.read().filter(alive))
-        rows = buried(rows, self.contract, floor)
+            return
         self._lease.check()
-        is_few = self._has_rows and counted["rows"] <= _FEW_ROWS
+        commit = write(progress)
+        self._progress = progress
+        self._has_rows = True
+        self._done(commit, started, counts.rows, counts.unfit_values, oldest)
+
+    def _write(self, frame: DataFrame, counts: Counts, progress: Progress) -> Commit:
+        """Commit a batch's rows, and the tombstones of those that a raised floor ends, with the progress."""
+        names = [name for name, _ in self.contract.lake_columns()]
+        rows = frame.filter(IS_ROW).select(names)
+        rows = buried(rows, self.contract, progress.floor)
+        if progress.floor > self.progress.floor and self._has_rows:
+            rows = rows.unionByName(ended(self._table.read(), self.contract, progress.floor))
+        is_few = self._has_rows and counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
             write = self._table.upsert if self._has_rows else self._table.insert
             commit = write(latest(rows, self.contract), progress)
-        self._progress = progress
-        self._has_rows = True
         return commit
 
-    def _check_unfit(self, batch: DataFrame, rows: int, count: int) -> None:
+    def _check_unfit(self, batch: Batch, counts: Counts) -> None:
         """Raise TooManyBadRecords where so many rows lack a value that the contract must be wrong."""
         most = self.settings.max_unfit_share
-        if not quarantine.exceeds(count, rows, most):
+        if not quarantine.exceeds(counts.unfit_rows, counts.live_rows, most):
             return
-        columns = sorted(row[0] for row in batch.select(F.explode("_unfit")).distinct().collect())
         raise TooManyBadRecords(
-            f"{self.contract.table}: {count} of {rows} rows have values that do not fit their columns "
-            f"({', '.join(columns)}), at most {most:.1%} are accepted. Nothing of this batch was committed. Correct "
-            "the columns' types in the contract, or raise lake.max_unfit_share, and start again."
+            f"{self.contract.table}: {counts.unfit_rows} of {counts.live_rows} rows have values that do not fit their "
+            f"columns ({', '.join(batch.unfit_columns())}), at most {most:.1%} are accepted. Nothing of this batch was "
+            "committed. Correct the columns' types in the contract, or raise lake.max_unfit_share, and start again."
         )
 
-    def _put_aside(self, bad: DataFrame, name: str, records: int, count: int) -> None:
+    def _put_aside(self, batch: Batch, counts: Counts, name: str) -> None:
         """Quarantine those of a batch's records that could not be decoded. Raises TooManyBadRecords."""
-        share = (count, records, self.settings.max_bad_share)
+        share = (counts.bad, counts.records, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)
-        shown = bad.select("_reason", "_raw")
-        sample = shown.limit(quarantine.SAMPLE) if refused else shown
         read_in = {"epoch": self.progress.epoch, "order_version": order_version(self.contract)}
-        entries = [BadEntry(row["_reason"], json.loads(row["_raw"]), **read_in) for row in sample.collect()]
+        bad = batch.bad(quarantine.SAMPLE if refused else None)
+        entries = [BadEntry(reason, json.loads(raw), **read_in) for reason, raw in bad]
         table = self.contract.table
         aside = Quarantine(self.services.s3, self.settings.quarantine, table)
         stored = aside.address(aside.store(name, entries, refused=refused))
         if refused:
             raise quarantine.refusal(table, *share, sample=stored)
-        self.services.report({"event": "quarantine", "table": table, "records": count, "object": stored})
+        self.services.report({"event": "quarantine", "table": table, "records": counts.bad, "object": stored})
 
     def _done(self, commit: Commit, started: float, changes: int, unfit: int = 0, oldest: float | None = None) -> None:
         completed = time.time()

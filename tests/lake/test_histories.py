@@ -37,7 +37,7 @@ from headwater.lake.quarantine import Quarantine
 from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE
 from headwater.lake.s3_uri import split_uri
-from headwater.lake.writer import TableWriter
+from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts
@@ -252,7 +252,12 @@ def test_rows_equal_their_source(
     source = row_histories.Source(random)
     topic = Topic(random, pipeline)
     batch_bytes = random.choice([1, 10_000_000])
-    writers = Writers(random, cut, lambda: pipeline.writer(batch_bytes=batch_bytes, max_bad_share=1.0))
+
+    def make() -> LandedChanges:
+        held_bytes = random.choice((0, WriterSettings.held_bytes))
+        return pipeline.writer(batch_bytes=batch_bytes, max_bad_share=1.0, held_bytes=held_bytes)
+
+    writers = Writers(random, cut, make)
 
     def deliver(arrivals: Iterator[None]) -> None:
         for _ in arrivals:

@@ -3,6 +3,8 @@ and nothing of a commit that a crash ended."""
 
 from __future__ import annotations
 
+import datetime as dt
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from pyspark.sql import functions as F
 
 from headwater.contract.reading import parse_contract
 from headwater.lake import table
-from headwater.lake.changes import record_key
+from headwater.lake.batches import Counts, HeldBatch, SpreadBatch
+from headwater.lake.changes import columns_tagged, record_key
 from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
+from headwater.lake.writer import WriterSettings
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 
@@ -54,7 +58,12 @@ class Watched(HudiTable):
     few: list[bool]
 
     def upsert_few(self, rows: Any, progress: Progress) -> Commit | None:
-        commit = super().upsert_few(rows, progress)
+        return self._noted(super().upsert_few(rows, progress))
+
+    def upsert_held(self, rows: Any, progress: Progress, **floor: Any) -> Commit | None:
+        return self._noted(super().upsert_held(rows, progress, **floor))
+
+    def _noted(self, commit: Commit | None) -> Commit | None:
         self.few.append(commit is not None)
         return commit
 
@@ -133,14 +142,17 @@ def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: st
     assert len(found[0]) == len(values)
 
 
+@pytest.mark.parametrize("by_spark", [False, True])
 def test_new_partitions_compactions_and_archived_commits_come_between(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
+    if by_spark:
+        monkeypatch.setattr(table, "_FEW_MEGABYTES", -1)
     settings = {"hoodie.compact.inline.max.delta.commits": "4", "hoodie.compaction.logfile.num.threshold": "1"}
     monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings, **ARCHIVE_SOON})
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(8)))
     pipeline.drain()
-    changes = pipeline.writer()
+    changes = pipeline.writer(held_bytes=0) if by_spark else pipeline.writer()
     for number in range(12):
         pipeline.land(
             *(
@@ -223,7 +235,9 @@ def crash(pipeline: Pipeline) -> str:
     rows = changed.unionByName(changed.withColumn("month", F.lit("2031-01")))
     spark: Any = pipeline.spark.sparkContext
     options = {**written._options, "hoodie.datasource.write.operation": "upsert"}
-    small = spark._jvm.io.headwater.hudi.SmallUpserts(spark._jsc, written.uri, options, list(pipeline.contract.place))
+    small = spark._jvm.io.headwater.hudi.SmallUpserts(
+        spark._jsc, written.uri, options, list(pipeline.contract.place), 1
+    )
     # What a commit carries is text: Hudi cannot write this, and only finds out when it completes the commit.
     with pytest.raises(Exception, match="ClassCastException"):
         small.commit(rows._jdf, 1 << 20, {"headwater.progress": 1})
@@ -265,9 +279,138 @@ def test_too_many_bytes_are_left_to_hudis_upsert(
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
     pipeline.drain()
     monkeypatch.setattr(table, "_FEW_BYTES", 100_000)
-    changes = pipeline.writer()
+    changes = pipeline.writer(held_bytes=0)
     for number, name in enumerate(("n" * 100_000, "n" * 10_000)):
         pipeline.land(*(event("u", 20 + number, account(id_), account(id_, name)) for id_ in range(4)))
         assert changes.commit_next()
         assert [row["name"] for row in pipeline.alive()] == [name] * 4
     assert few == [False, True]
+
+
+@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
+@pytest.mark.parametrize("most_read", [-1, 64])
+def test_a_floor_ends_whatever_was_written_before(
+    pipeline: Pipeline,
+    endpoint: str,
+    tmp_path: Path,
+    few: list[bool],
+    monkeypatch: pytest.MonkeyPatch,
+    held_bytes: int,
+    most_read: int,
+) -> None:
+    monkeypatch.setattr(table, "_FEW_MEGABYTES", most_read)
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(3)))
+    pipeline.drain()
+    changes = pipeline.writer(held_bytes=held_bytes)
+    # What one writer commits after the other: log files of a known file group, a new one, and a tombstone.
+    for landed in (
+        [event("u", 20, account(1), account(1, "Bea"))],
+        [event("c", 30, after=account(4, month="2031-01")), event("d", 31, before=account(2))],
+        [event("c", 40, after=account(5)), event("t", 50), event("c", 60, after=account(1, "new"))],
+        # It arrives late.
+        [event("u", 45, account(0), account(0, "late")), event("c", 46, after=account(6, month="2031-02"))],
+    ):
+        pipeline.land(*landed)
+        assert changes.commit_next()
+    assert few[:4] == [held_bytes == 0 or most_read > 0 or number != 2 for number in range(4)]
+    assert pipeline.alive() == [account(1, "new")]
+    stored = pipeline.stored()
+    floors = {row["_order"] for row in stored if row["_deleted"] and row["id"] != 2}
+    assert [row["id"] for row in stored] == [0, 1, 2, 4, 5, 6]
+    assert len(floors) == 1
+    assert all(row["name"] is None and row["lines"] is None for row in stored if row["_deleted"])
+    assert [row["month"] for row in stored] == ["2024-01"] * 3 + ["2031-01", "2024-01", "2031-02"]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_commits_go_on_while_a_compaction_is_under_way(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
+    pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
+    pipeline.drain()
+    changes = pipeline.writer()
+
+    def commit() -> str:
+        name = f"n{len(few)}"
+        pipeline.land(event("u", 20 + len(few), account(1), account(1, name)))
+        assert changes.commit_next()
+        return name
+
+    def is_compacting() -> bool:
+        return changes.writer.table.is_compacting
+
+    def compactions() -> int:
+        timeline = pipeline.table()._meta_client().getActiveTimeline()
+        return int(timeline.getCommitTimeline().filterCompletedInstants().countInstants()) - 1  # the first commit
+
+    commit()
+    commit()
+    assert is_compacting()
+    assert compactions() == 0
+    newest = commit()
+    # Nothing lands any more: the look for it completes the compaction.
+    deadline = time.monotonic() + 30
+    while is_compacting() and time.monotonic() < deadline:
+        assert not changes.commit_next()
+    assert compactions() == 1
+    assert pipeline.alive() == [account(id_, newest if id_ == 1 else "Ann") for id_ in range(4)]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    while not is_compacting():
+        newest = commit()
+    done = compactions()
+    # The writer ends there. The next one has to run the compaction again, and to know what came after it.
+    pipeline.land(event("u", 900, account(2), account(2, "next")))
+    pipeline.drain()
+    assert compactions() == done + 1
+    assert set(few) == {True}
+    assert pipeline.alive() == [account(id_, {1: newest, 2: "next"}.get(id_, "Ann")) for id_ in range(4)]
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_a_batch_is_counted_alike_wherever_it_is(pipeline: Pipeline) -> None:
+    contract = pipeline.contract
+    names = [name for name, _ in columns_tagged(contract)]
+    moment = dt.datetime(2026, 1, 1, 12, tzinfo=dt.UTC)
+
+    def row(**values: Any) -> tuple[Any, ...]:
+        return tuple(values.get(name) for name in names)
+
+    def changed(order: int, **values: Any) -> tuple[Any, ...]:
+        at = moment + dt.timedelta(microseconds=order)
+        return row(**{"_order": str(order), "_deleted": False, "_op": "u", "_source_ts": at, **values})
+
+    rows = [
+        changed(15),
+        changed(16, _unfit=["name", "balance"]),
+        changed(25, _unfit=["name"], _raw="{}"),
+        changed(26),
+        changed(35, _deleted=True, _op="d"),
+        changed(36, _deleted=True),
+        row(_floor="20"),
+        row(_floor="10"),
+        row(_reason="bad", _raw="{}"),
+    ]
+    expected = Counts(
+        rows=6,
+        live_rows=4,
+        records=6,
+        bad=1,
+        unfit_rows=2,
+        unfit_values=3,
+        floor="20",
+        oldest=moment.timestamp() + 15e-6,
+        late=2,
+        late_untold=1,
+    )
+    held = HeldBatch(contract, rows)
+    spread = SpreadBatch(held.frame(pipeline.spark))
+    nothing = HeldBatch(contract, [])
+    for batch in (held, spread):
+        assert batch.counts("30", "20") == expected
+        assert batch.counts("", "").late == 0
+        assert batch.bad() == batch.bad(1) == [("bad", "{}")]
+        assert batch.unfit_columns() == ["balance", "name"]
+    for none in (nothing, SpreadBatch(nothing.frame(pipeline.spark))):
+        assert none.counts("30", "20") == Counts()

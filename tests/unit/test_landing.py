@@ -244,3 +244,15 @@ def test_more_than_a_thousand_objects_are_deleted_by_several_requests(s3: Any, m
     delete_all(s3, BUCKET, keys)
     assert [len(part) for part in asked] == [1000, 1000, 1]
     assert [key for part in asked for key in part] == keys
+
+
+def test_few_lines_are_read_at_once_and_no_more_than_asked_for(landed: Landed) -> None:
+    landed.put(0, 0, 2, ["a" * 1000, "b"])
+    landed.put(0, 2, 3, ["c"])
+    objects = landed.after({})
+    few = [("t.orders/0", "a" * 1000), ("t.orders/0", "b"), ("t.orders/0", "c")]
+    assert landed.landing().read_few(objects, 1002) == few
+    # The objects themselves are smaller, being compressed.
+    assert sum(object_.size for object_ in objects) < 1001
+    assert landed.landing().read_few(objects, 1001) is None
+    assert landed.landing().read_few(objects, 1) is None

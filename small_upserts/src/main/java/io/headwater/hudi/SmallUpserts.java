@@ -13,19 +13,27 @@ import java.util.Map;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import java.util.concurrent.ForkJoinPool;
+import java.util.concurrent.ForkJoinWorkerThread;
 import java.util.concurrent.Future;
+import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
+import net.razorvine.pickle.Unpickler;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
+import org.apache.avro.generic.IndexedRecord;
 import org.apache.hudi.AvroConversionUtils;
 import org.apache.hudi.DataSourceUtils;
 import org.apache.hudi.avro.HoodieAvroUtils;
+import org.apache.hudi.avro.model.HoodieCompactionPlan;
 import org.apache.hudi.client.SparkRDDWriteClient;
 import org.apache.hudi.client.WriteStatus;
 import org.apache.hudi.common.config.TypedProperties;
+import org.apache.hudi.common.data.HoodieData;
+import org.apache.hudi.common.engine.HoodieEngineContext;
 import org.apache.hudi.common.engine.HoodieLocalEngineContext;
 import org.apache.hudi.common.engine.EngineProperty;
 import org.apache.hudi.common.engine.TaskContextSupplier;
@@ -37,6 +45,7 @@ import org.apache.hudi.common.model.HoodieDeltaWriteStat;
 import org.apache.hudi.common.model.HoodieKey;
 import org.apache.hudi.common.model.HoodieLogFile;
 import org.apache.hudi.common.model.HoodieRecord;
+import org.apache.hudi.common.model.HoodieRecord.HoodieRecordType;
 import org.apache.hudi.common.model.HoodieWriteStat;
 import org.apache.hudi.common.model.WriteOperationType;
 import org.apache.hudi.common.table.HoodieTableMetaClient;
@@ -49,8 +58,11 @@ import org.apache.hudi.common.table.timeline.HoodieActiveTimeline;
 import org.apache.hudi.common.table.timeline.HoodieInstant;
 import org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator;
 import org.apache.hudi.common.table.timeline.HoodieTimeline;
+import org.apache.hudi.common.table.view.TableFileSystemView.SliceView;
+import org.apache.hudi.common.table.read.HoodieFileGroupReader;
 import org.apache.hudi.common.util.CommitUtils;
 import org.apache.hudi.common.util.Option;
+import org.apache.hudi.common.util.collection.ClosableIterator;
 import org.apache.hudi.config.HoodieWriteConfig;
 import org.apache.hudi.exception.HoodieException;
 import org.apache.hudi.exception.HoodieInsertException;
@@ -62,6 +74,12 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.StoragePathInfo;
 import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
 import org.apache.hudi.table.HoodieSparkTable;
+import org.apache.hudi.table.HoodieTable;
+import org.apache.hudi.table.action.HoodieWriteMetadata;
+import org.apache.hudi.table.action.compact.CompactHelpers;
+import org.apache.hudi.table.action.compact.HoodieCompactor;
+import org.apache.hudi.table.action.compact.RunCompactionActionExecutor;
+import org.apache.hudi.table.action.compact.strategy.CompactionStrategy;
 import org.apache.hudi.table.marker.WriteMarkersFactory;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
@@ -70,6 +88,7 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
+import org.apache.spark.sql.execution.python.EvaluatePython;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -87,6 +106,8 @@ import scala.Function1;
  */
 public final class SmallUpserts implements AutoCloseable {
     private static final String ORDER = "_order";
+    private static final String DELETED = "_deleted";
+    private static final long MEGABYTE = 1 << 20;
     /** How long the clock may be behind the table's latest instant. */
     private static final long CLOCK_NANOS = 30_000_000_000L;
     private static final int META_FIELDS = HoodieRecord.HOODIE_META_COLUMNS.size();
@@ -97,7 +118,19 @@ public final class SmallUpserts implements AutoCloseable {
         return thread;
     });
 
+    /** So does compaction, in parallel streams. */
+    private static final ForkJoinPool COMPACTIONS = new ForkJoinPool(
+            16,
+            pool -> {
+                ForkJoinWorkerThread thread = ForkJoinPool.defaultForkJoinWorkerThreadFactory.newThread(pool);
+                thread.setContextClassLoader(SmallUpserts.class.getClassLoader());
+                return thread;
+            },
+            null,
+            false);
+
     private final SparkRDDWriteClient<?> client;
+    private final long mostCompacted;
     private final HoodieWriteConfig config;
     private final BaseKeyGenerator keys;
     private final List<String> place;
@@ -114,16 +147,20 @@ public final class SmallUpserts implements AutoCloseable {
     private boolean isCompactionOpen;
     private int archiveAfter;
     private boolean compacted;
+    private Compaction compaction;
 
     /**
      * Opens a table that has a commit, and rolls back what a crash left of an unfinished one.
      *
      * @param options Hudi's options of the table's writer
      * @param place the columns that say where a row is: the partition's, and the record key
+     * @param mostCompacted how many megabytes of base and log files are read without a job of Spark
      */
-    public SmallUpserts(JavaSparkContext spark, String basePath, Map<String, String> options, List<String> place)
+    public SmallUpserts(
+            JavaSparkContext spark, String basePath, Map<String, String> options, List<String> place, long mostCompacted)
             throws Exception {
         this.place = new ArrayList<>(place);
+        this.mostCompacted = mostCompacted;
         metaClient = HoodieTableMetaClient.builder()
                 .setConf(new HadoopStorageConfiguration(spark.hadoopConfiguration()))
                 .setBasePath(basePath)
@@ -174,11 +211,60 @@ public final class SmallUpserts implements AutoCloseable {
      *     rows of a task have more than its share of these bytes
      */
     public List<String> commit(Dataset<Row> rows, long mostBytes, Map<String, String> metadata) throws Exception {
-        compacted = false;
-        Map<HoodieKey, GenericRecord> records = latest(rows, mostBytes);
-        if (records == null) {
-            return null;
+        JavaRDD<InternalRow> all = rows.queryExecution().toRdd().toJavaRDD();
+        long mostOfTask = mostBytes / Math.max(all.getNumPartitions(), 1);
+        List<UnsafeRow> collected = all.mapPartitions(LatestRows.of(rows.schema(), place, mostOfTask)).collect();
+        return collected.contains(null) ? null : commit(latest(collected, null), metadata);
+    }
+
+    /**
+     * Commits rows that are in the driver, without a job of Spark. What is older than the floor becomes a tombstone.
+     *
+     * @param pickled a list of rows that {@link #fits} accepts, each as Spark's Python packages hand rows to the JVM
+     * @param floor how it ends rows, or null where it ends none
+     * @return as above; null, and nothing is written, where the table is too large to look here for the rows that end
+     */
+    public List<String> commit(byte[] pickled, Floor floor, Map<String, String> metadata) throws Exception {
+        Function1<Object, Object> toRow = EvaluatePython.makeFromJava(type);
+        List<InternalRow> rows = new ArrayList<>();
+        for (Object row : (Iterable<?>) new Unpickler().loads(pickled)) {
+            rows.add((InternalRow) toRow.apply(row));
         }
+        Map<HoodieKey, GenericRecord> records = latest(rows, floor);
+        if (floor != null && floor.isRaised()) {
+            List<GenericRecord> ended = ended(floor);
+            if (ended == null) {
+                return null;
+            }
+            ended.forEach(record -> add(records, record));
+        }
+        return commit(records, metadata);
+    }
+
+    /**
+     * A floor of a table: what it does to rows whose order is lower.
+     *
+     * @param order the tombstones' order
+     * @param kept the columns whose values a tombstone keeps
+     * @param isRaised whether rows in the table may be older: the last commit had a lower one
+     * @param mostRows for how many rows of the table it is looked here
+     */
+    public record Floor(String order, List<String> kept, boolean isRaised, int mostRows) {
+        boolean ends(GenericRecord record) {
+            return record.get(ORDER).toString().compareTo(order) < 0;
+        }
+
+        GenericRecord tombstone(GenericRecord row, Schema schema) {
+            GenericRecord record = new GenericData.Record(schema);
+            kept.forEach(name -> record.put(name, row.get(name)));
+            record.put(ORDER, order);
+            record.put(DELETED, true);
+            return record;
+        }
+    }
+
+    private List<String> commit(Map<HoodieKey, GenericRecord> records, Map<String, String> metadata) throws Exception {
+        compacted = false;
         Map<FileGroup, List<HoodieRecord>> written = byFileGroup(records);
         String instant = begin(written.keySet());
         try {
@@ -203,13 +289,17 @@ public final class SmallUpserts implements AutoCloseable {
         return answer;
     }
 
-    /** Whether the last {@link #commit} has compacted the table after it. */
+    /** Whether a compaction is complete since the last {@link #commit} has begun. */
     public boolean compacted() {
         return compacted;
     }
 
+    /** Leaves a compaction that is not complete to whoever opens the table next. */
     @Override
     public void close() {
+        if (compaction != null) {
+            compaction.end();
+        }
         client.close();
     }
 
@@ -310,22 +400,73 @@ public final class SmallUpserts implements AutoCloseable {
                 HoodieTimeline.DELTA_COMMIT_ACTION);
     }
 
-    /** The latest row of each place, first of each task's, then of all; null where they have more bytes. */
-    private Map<HoodieKey, GenericRecord> latest(Dataset<Row> rows, long mostBytes) {
-        JavaRDD<InternalRow> all = rows.queryExecution().toRdd().toJavaRDD();
-        long mostOfTask = mostBytes / Math.max(all.getNumPartitions(), 1);
-        List<UnsafeRow> collected = all.mapPartitions(LatestRows.of(rows.schema(), place, mostOfTask)).collect();
-        if (collected.contains(null)) {
-            return null;
-        }
-        int order = schema.getField(ORDER).pos();
+    /** The latest row of each place, after the floor. */
+    private Map<HoodieKey, GenericRecord> latest(List<? extends InternalRow> rows, Floor floor) {
         Function1<InternalRow, GenericRecord> toAvro =
                 AvroConversionUtils.createInternalRowToAvroConverter(type, schema, false);
         Map<HoodieKey, GenericRecord> found = new LinkedHashMap<>();
-        for (UnsafeRow row : collected) {
+        for (InternalRow row : rows) {
             GenericRecord record = toAvro.apply(row);
-            found.merge(keys.getKey(record), record, (one, other) ->
-                    other.get(order).toString().compareTo(one.get(order).toString()) < 0 ? one : other);
+            add(found, floor != null && floor.ends(record) ? floor.tombstone(record, schema) : record);
+        }
+        return found;
+    }
+
+    /** Adds a row where its place has no later one; of two with one order the last counts. */
+    private void add(Map<HoodieKey, GenericRecord> rows, GenericRecord row) {
+        rows.merge(keys.getKey(row), row, (one, other) ->
+                other.get(ORDER).toString().compareTo(one.get(ORDER).toString()) < 0 ? one : other);
+    }
+
+    /** The tombstones of the table's rows that a floor ends; null where they are in too many rows or bytes. */
+    private List<GenericRecord> ended(Floor floor) throws ExecutionException, InterruptedException {
+        HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
+        metaClient.reloadActiveTimeline();
+        // The table's own view does not know what was committed since it was read.
+        SliceView now = HoodieSparkTable.create(config, here, metaClient).getSliceView();
+        List<FileSlice> slices = awaited(FSUtils.getAllPartitionPaths(here, metaClient, false).stream()
+                        .map(partition -> REQUESTS.submit(
+                                () -> now.getLatestMergedFileSlicesBeforeOrOn(partition, latest)))
+                        .collect(Collectors.toList()))
+                .stream()
+                .flatMap(found -> found)
+                .collect(Collectors.toList());
+        if (slices.stream().mapToLong(FileSlice::getTotalFileSize).sum() > mostCompacted * MEGABYTE) {
+            return null;
+        }
+        List<String> columns = new ArrayList<>(floor.kept());
+        columns.add(ORDER);
+        columns.add(DELETED);
+        Schema read = HoodieAvroUtils.projectSchema(schemaWithMeta, columns);
+        AtomicInteger left = new AtomicInteger(floor.mostRows());
+        List<List<GenericRecord>> ended = awaited(slices.stream()
+                .map(slice -> REQUESTS.submit(() -> ended(slice, read, floor, here, left)))
+                .collect(Collectors.toList()));
+        return left.get() < 0 ? null : ended.stream().flatMap(List::stream).collect(Collectors.toList());
+    }
+
+    private List<GenericRecord> ended(
+            FileSlice slice, Schema read, Floor floor, HoodieLocalEngineContext here, AtomicInteger left)
+            throws IOException {
+        List<GenericRecord> found = new ArrayList<>();
+        try (HoodieFileGroupReader<IndexedRecord> reader = HoodieFileGroupReader.<IndexedRecord>newBuilder()
+                        .withReaderContext(here.getReaderContextFactory(metaClient).getContext())
+                        .withHoodieTableMetaClient(metaClient)
+                        .withLatestCommitTime(latest)
+                        .withPartitionPath(slice.getPartitionPath())
+                        .withFileSlice(slice)
+                        .withDataSchema(schemaWithMeta)
+                        .withRequestedSchema(read)
+                        .withProps(TypedProperties.copy(config.getProps()))
+                        .build();
+                ClosableIterator<IndexedRecord> rows = reader.getClosableIterator()) {
+            while (rows.hasNext() && left.get() >= 0) {
+                GenericRecord row = (GenericRecord) rows.next();
+                if (floor.ends(row) && !Boolean.TRUE.equals(row.get(DELETED))) {
+                    left.decrementAndGet();
+                    found.add(floor.tombstone(row, schema));
+                }
+            }
         }
         return found;
     }
@@ -472,18 +613,21 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /** Compacts and archives as often as Hudi's options say. */
-    private void maintain() {
+    private void maintain() throws ExecutionException, InterruptedException {
+        if (compaction != null) {
+            settle(false);
+            return;
+        }
         if (isCompactionOpen || untilCompaction <= 0) {
             compacted = isCompactionOpen;
             client.runAnyPendingCompactions();
-            Option<String> planned = client.scheduleCompaction(Option.empty());
-            if (planned.isPresent()) {
-                client.compact(planned.get(), true);
-                compacted = true;
-            }
+            boolean planned = compact();
             // Where no file group needs it yet, looking again costs a listing of the table.
             int most = config.getInlineCompactDeltaCommitMax();
-            untilCompaction = compacted ? most : Math.max(most / 4, 1);
+            untilCompaction = compacted || planned ? most : Math.max(most / 4, 1);
+            if (planned) {
+                return;
+            }
         }
         if (commits > archiveAfter) {
             client.archive();
@@ -491,6 +635,59 @@ public final class SmallUpserts implements AutoCloseable {
             return;
         }
         readTable();
+    }
+
+    /**
+     * Compacts what Hudi plans: by a job of Spark; or beside the commits that follow, where that job would spend more on its
+     * way than on the rows. Says whether it goes on beside them.
+     */
+    private boolean compact() throws InterruptedException {
+        HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
+        // The commits have the other one.
+        HoodieTableMetaClient ofCompaction = HoodieTableMetaClient.reload(metaClient);
+        HoodieSparkTable<?> planned = HoodieSparkTable.create(config, here, ofCompaction);
+        String instant = nextInstant();
+        Option<HoodieCompactionPlan> plan = planned.scheduleCompaction(here, instant, Option.empty());
+        if (!plan.isPresent()) {
+            return false;
+        }
+        double megabytes = plan.get().getOperations().stream()
+                .mapToDouble(operation -> operation.getMetrics().get(CompactionStrategy.TOTAL_IO_READ_MB))
+                .sum();
+        if (megabytes > mostCompacted) {
+            client.compact(instant, true);
+            compacted = true;
+            return false;
+        }
+        ofCompaction.reloadActiveTimeline();
+        var work = new RunCompactionActionExecutor<>(
+                here, config, planned, instant, new AvroCompactor<>(), WriteOperationType.COMPACT);
+        compaction = new Compaction(planned, instant, COMPACTIONS.submit(work::execute));
+        // What is committed from now on goes to the file slices that follow it.
+        readTable();
+        return true;
+    }
+
+    /** Whether a compaction is under way beside the commits. */
+    public boolean isCompacting() {
+        return compaction != null;
+    }
+
+    /**
+     * Completes the compaction that is under way, where its files are written, or {@code wait} for them. Who calls it is the
+     * table's only writer.
+     *
+     * @return whether it is complete
+     */
+    public boolean settle(boolean wait) throws ExecutionException, InterruptedException {
+        if (compaction == null || !(wait || compaction.written().isDone())) {
+            return false;
+        }
+        compaction.complete(config);
+        compaction = null;
+        compacted = true;
+        readTable();
+        return true;
     }
 
     /** A file group and its latest slice; {@code logVersion} is 0 where the slice has no log file. */
@@ -576,6 +773,59 @@ public final class SmallUpserts implements AutoCloseable {
         @Override
         public Supplier<Integer> getStageAttemptNumberSupplier() {
             return () -> 0;
+        }
+    }
+
+    /** A compaction whose files are written by other threads, and which nobody sees until it is completed. */
+    private record Compaction(
+            HoodieSparkTable<?> table, String instant, Future<HoodieWriteMetadata<HoodieData<WriteStatus>>> written) {
+        void complete(HoodieWriteConfig config) throws ExecutionException, InterruptedException {
+            HoodieWriteMetadata<HoodieData<WriteStatus>> done = written.get();
+            List<WriteStatus> statuses = done.getWriteStatuses().collectAsList();
+            statuses.stream().filter(WriteStatus::hasErrors).findAny().ifPresent(failed -> {
+                throw new HoodieException(
+                        "Could not compact " + failed.getFileId() + " of " + table.getMetaClient().getBasePath());
+            });
+            List<HoodieWriteStat> stats =
+                    statuses.stream().map(WriteStatus::getStat).collect(Collectors.toList());
+            HoodieCommitMetadata metadata = done.getCommitMetadata().get();
+            stats.forEach(stat -> metadata.addWriteStat(stat.getPartitionPath(), stat));
+            table.finalizeWrite(table.getContext(), instant, stats);
+            CompactHelpers.getInstance().completeInflightCompaction(table, instant, metadata);
+            WriteMarkersFactory.get(config.getMarkersType(), table, instant)
+                    .quietDeleteMarkerDir(table.getContext(), 1);
+        }
+
+        /** Waits until nothing is written any more. */
+        void end() {
+            try {
+                written.get();
+            } catch (ExecutionException failed) {
+                // The next one to open the table runs the compaction again.
+            } catch (InterruptedException interrupted) {
+                Thread.currentThread().interrupt();
+            }
+        }
+    }
+
+    /** Merges file groups by Hudi's own reader and writer of Avro records, which need no engine. */
+    private static final class AvroCompactor<T>
+            extends HoodieCompactor<T, HoodieData<HoodieRecord<T>>, HoodieData<HoodieKey>, HoodieData<WriteStatus>> {
+        @Override
+        public void preCompact(
+                HoodieTable planned, HoodieTimeline pending, WriteOperationType operation, String instant) {
+            // The plan has just been made.
+        }
+
+        @Override
+        public void maybePersist(
+                HoodieData<WriteStatus> statuses, HoodieEngineContext context, HoodieWriteConfig config, String instant) {
+            // What is written is in a list.
+        }
+
+        @Override
+        protected HoodieRecordType getEngineRecordType() {
+            return HoodieRecordType.AVRO;
         }
     }
 
