@@ -4,7 +4,8 @@ bad records. Its rows have the columns of ``columns_tagged``."""
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -143,3 +144,13 @@ class HeldBatch:
 
     def _value(self, row: tuple[Any, ...], name: str) -> Any:
         return row[self._at[name]]
+
+
+@contextmanager
+def undecodable_passes(contract: Contract) -> Iterator[None]:
+    """Raise an unexpected error of decoding as one that may pass, as Spark does with that of a task: ``failures`` takes
+    a ValueError for one that lasts."""
+    try:
+        yield
+    except ValueError as error:
+        raise RuntimeError(f"{contract.table}: a batch could not be decoded: {error}") from error

@@ -90,13 +90,19 @@ class Job:
     clock: Callable[[], float] = time.monotonic
     failed_chores: Counter[tuple[str, str]] = field(default_factory=Counter)
     """How often in a row a chore has failed, by table and chore."""
+    writers: dict[str, TableWriter] = field(default_factory=dict)
+    """The newest writer of each table."""
 
     def writer(self, contract: Contract) -> TableWriter:
         """A new writer of one of the job's tables. Raises LeaseLost where another process writes the table, and
         ProgressMissing and ValueError as ``TableWriter`` does."""
+        former = self.writers.pop(contract.table, None)
+        if former is not None:
+            former.close()
         lease = self.leases.take(contract.table)
         table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)
-        return TableWriter(table, lease, self.services, self.settings)
+        made = self.writers[contract.table] = TableWriter(table, lease, self.services, self.settings)
+        return made
 
     def upkeep(self, writer: TableWriter, *chores: Chore) -> Upkeep:
         """What is done to a writer's table from time to time: these chores, and those that every job has."""
@@ -133,6 +139,8 @@ class Job:
             while not self.stop.is_set():
                 try:
                     self._work(table, prepare(), pause, is_idle, failures)
+                    if table in self.writers:
+                        self.writers[table].settle(wait=True)
                     return
                 except BaseException as error:  # whatever it is, the caller must see it
                     rest = self._rest(table, error, failures)
@@ -145,6 +153,9 @@ class Job:
             thread.start()
         for thread in threads:
             thread.join()
+        # Before the leases are given back.
+        for writer in self.writers.values():
+            writer.close()
         failures.raise_first()
 
     def _work(

@@ -9,6 +9,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame
 
+from headwater.lake.batches import undecodable_passes
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_lines
@@ -35,11 +36,11 @@ class LandedChanges:
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         self._report_beginnings(objects, self.writer.progress.cursor)
-        lines = self._landing.read_few(objects, self.writer.settings.held_bytes)
-        if lines is None:
+        held = self._held(objects)
+        if held is None:
             self.writer.commit(self._spread(objects), name, advance)
         else:
-            self.writer.commit_held(list(self._decode(lines)), name, advance)
+            self.writer.commit_held(held, name, advance)
         return True
 
     def expire(self, before: dt.datetime) -> int:
@@ -61,9 +62,15 @@ class LandedChanges:
                 )
             seen.add(landed.source)
 
-    def _decode(self, lines: Iterable[tuple[str, str]]) -> Iterator[tuple[Any, ...]]:
+    def _held(self, objects: list[LandingObject]) -> list[tuple[Any, ...]] | None:
+        """The objects' rows; None where they are too many to be in the driver."""
+        lines = self._landing.read_few(objects, self.writer.settings.held_bytes)
+        if lines is None:
+            return None
         progress = self.writer.progress
-        return decode_lines(iter(lines), PostgresDecoder(self.writer.contract, progress.epoch), progress.purged)
+        with undecodable_passes(self.writer.contract):
+            decoder = PostgresDecoder(self.writer.contract, progress.epoch)
+            return list(decode_lines(iter(lines), decoder, progress.purged))
 
     def _spread(self, objects: list[LandingObject]) -> DataFrame:
         spark, contract, settings = self.writer.spark, self.writer.contract, self.writer.settings

@@ -11,6 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater.errors import UserError
+from headwater.lake.batches import undecodable_passes
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.kinesis import KinesisStream
@@ -48,8 +49,14 @@ class StreamedChanges:
         if sum(len(record.data) for record in records) > settings.held_bytes:
             self._commit(spread(self._writer.spark, parts, settings.parallelism), name, advance)
         else:
-            self._writer.commit_held(list(self._decoder()(parts)), name, advance)
+            with undecodable_passes(self._writer.contract):
+                held = list(self._decoder()(parts))
+            self._writer.commit_held(held, name, advance)
         return True
+
+    def settle(self) -> None:
+        """As ``TableWriter.settle`` does; ``commit_read`` does it too."""
+        self._writer.settle()
 
     def commit_frame(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch of Structured Streaming. A batch that is repeated after a failure, even with more

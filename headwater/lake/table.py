@@ -268,7 +268,7 @@ class HudiTable:
             written = commit(small, {_PROGRESS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
             # The next one takes back what this one has begun.
-            self._close_small_upserts()
+            self.close()
             raise
         if written is None:
             return None
@@ -293,7 +293,7 @@ class HudiTable:
                 self.last_commit()
         except BaseException:
             # Who opens the table next runs it again.
-            self._close_small_upserts()
+            self.close()
             raise
 
     def tombstones(self, before: dt.datetime) -> DataFrame:
@@ -315,7 +315,7 @@ class HudiTable:
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         self._await_clock()
         self.settle(wait=True)
-        self._close_small_upserts()
+        self.close()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
@@ -323,10 +323,12 @@ class HudiTable:
             raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")
         return commit
 
-    def _close_small_upserts(self) -> None:
-        if self._small_upserts is not None:
-            self._small_upserts.close()
-            self._small_upserts = None
+    def close(self) -> None:
+        """End what goes on beside the commits: when this returns, nothing is written any more. A compaction that is
+        under way is left to the next one to open the table."""
+        small, self._small_upserts = self._small_upserts, None
+        if small is not None:
+            small.close()
 
     def _await_clock(self) -> None:
         """Wait until the clock is past the latest instant of the timeline. Hudi takes the time for a commit's instant,

@@ -46,7 +46,7 @@ class WriterSettings:
     None for that of the table's last commit; ``batch_bytes`` counts compressed bytes, per partition of a topic;
     ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
     may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks; ``mask_key`` is the
-    key of DynamoDB's masks. A batch of up to ``held_bytes``, as its records are decoded, is held in the driver."""
+    key of DynamoDB's masks. A batch whose records have ``held_bytes`` at most is held in the driver."""
 
     quarantine: str
     epoch: int | None = None
@@ -55,7 +55,7 @@ class WriterSettings:
     max_unfit_share: float = 1.0
     parallelism: int = 2
     mask_key: bytes | None = field(default=None, repr=False)
-    held_bytes: int = 16 * 1024 * 1024
+    held_bytes: int = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -180,13 +180,18 @@ class TableWriter:
             self._reviewed(name)(batch, counts)
             self._commit(started, counts, advance, write, counts.oldest)
 
-    def settle(self) -> None:
-        """Complete the compaction that is under way beside the commits, where there is one and its files are written;
-        else the next commit does. Raises LeaseLost."""
+    def settle(self, *, wait: bool = False) -> None:
+        """Complete the compaction that is under way beside the commits, where there is one and its files are written,
+        or ``wait`` for them; else a later commit does. Raises LeaseLost."""
         with self._committing:
             if self._table.is_compacting:
                 self._lease.check()
-                self._table.settle()
+                self._table.settle(wait=wait)
+
+    def close(self) -> None:
+        """End what goes on beside the commits, before another writer begins."""
+        with self._committing:
+            self._table.close()
 
     def _reviewed(self, name: str) -> _Review:
         def review(batch: Batch, counts: Counts) -> None:

@@ -87,6 +87,8 @@ def change(micros: int, old: Item | None, new: Item | None) -> str:
 class Accounts:
     """One lake table, the changes streamed to it and the exports that it is asked to load."""
 
+    writer: TableWriter
+
     def __init__(self, spark: SparkSession, aws: AwsApi, prefix: str, contract: str = CONTRACT, epoch: int = 1) -> None:
         self.s3 = aws.client("s3")
         self.lake = f"s3://{BUCKET}/{prefix}/lake"
@@ -125,6 +127,8 @@ class Accounts:
             mask_key=MASK_KEY,
         )
         table = HudiTable(self._spark, self.contract, self.lake, 2)
+        if hasattr(self, "writer"):
+            self.writer.close()
         self._epoch = epoch
         self.writer = TableWriter(table, self.leases.take(), self._services(), settings)
         if from_horizon:

@@ -118,6 +118,7 @@ class Pipeline:
         self._bucket = bucket
         self.prefix = prefix
         self._next: dict[int, int] = {}
+        self._writer: TableWriter | None = None
         self.leases = Leases(self.s3, f"{self.lake}/_leases/accounts.json")
         glue.create_database(DatabaseInput={"Name": self.database})
         glue.create_table(
@@ -161,7 +162,10 @@ class Pipeline:
         writer before, unless it is given one."""
         chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", **settings)
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
-        return LandedChanges(TableWriter(self.table(), lease or self.leases.take(), self._services(), chosen), landing)
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = TableWriter(self.table(), lease or self.leases.take(), self._services(), chosen)
+        return LandedChanges(self._writer, landing)
 
     def job(self, options: argparse.Namespace) -> Job:
         """A new job of the table for the shipped script."""
@@ -177,10 +181,11 @@ class Pipeline:
         return HudiTable(self.spark, self.contract, self.lake, 2)
 
     def drain(self, **settings: Any) -> None:
-        """Start a writer and let it commit all that has landed."""
+        """Start a writer and let it commit all that has landed, to the end of its last compaction."""
         changes = self.writer(**settings)
         while changes.commit_next():
             pass
+        changes.writer.settle(wait=True)
 
     def stored(self) -> list[dict[str, Any]]:
         """All rows of the table with tombstones, read by hudi-rs."""

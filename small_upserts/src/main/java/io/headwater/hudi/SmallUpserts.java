@@ -93,6 +93,8 @@ import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
 import org.apache.spark.unsafe.types.UTF8String;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 import scala.Function1;
 
 /**
@@ -105,6 +107,7 @@ import scala.Function1;
  * use after an exception, or after another commit to the table than its own.
  */
 public final class SmallUpserts implements AutoCloseable {
+    private static final Logger LOG = LoggerFactory.getLogger(SmallUpserts.class);
     private static final String ORDER = "_order";
     private static final String DELETED = "_deleted";
     private static final long MEGABYTE = 1 << 20;
@@ -118,7 +121,7 @@ public final class SmallUpserts implements AutoCloseable {
         return thread;
     });
 
-    /** So does compaction, in parallel streams. */
+    /** So do compactions, whose parallel streams belong to the pool that runs them. The common one does not see our jars. */
     private static final ForkJoinPool COMPACTIONS = new ForkJoinPool(
             16,
             pool -> {
@@ -296,7 +299,7 @@ public final class SmallUpserts implements AutoCloseable {
 
     /** Leaves a compaction that is not complete to whoever opens the table next. */
     @Override
-    public void close() {
+    public void close() throws InterruptedException {
         if (compaction != null) {
             compaction.end();
         }
@@ -424,7 +427,10 @@ public final class SmallUpserts implements AutoCloseable {
         metaClient.reloadActiveTimeline();
         // The table's own view does not know what was committed since it was read.
         SliceView now = HoodieSparkTable.create(config, here, metaClient).getSliceView();
-        List<FileSlice> slices = awaited(FSUtils.getAllPartitionPaths(here, metaClient, false).stream()
+        List<String> partitions = COMPACTIONS
+                .submit(() -> FSUtils.getAllPartitionPaths(here, metaClient, false))
+                .get();
+        List<FileSlice> slices = awaited(partitions.stream()
                         .map(partition -> REQUESTS.submit(
                                 () -> now.getLatestMergedFileSlicesBeforeOrOn(partition, latest)))
                         .collect(Collectors.toList()))
@@ -614,45 +620,50 @@ public final class SmallUpserts implements AutoCloseable {
 
     /** Compacts and archives as often as Hudi's options say. */
     private void maintain() throws ExecutionException, InterruptedException {
-        if (compaction != null) {
-            settle(false);
+        boolean isFull = commits > archiveAfter;
+        if (compaction != null && !settle(false)) {
             return;
         }
-        if (isCompactionOpen || untilCompaction <= 0) {
+        if (!compacted && (isCompactionOpen || untilCompaction <= 0)) {
             compacted = isCompactionOpen;
             client.runAnyPendingCompactions();
-            boolean planned = compact();
+            boolean goesOn = compact();
             // Where no file group needs it yet, looking again costs a listing of the table.
             int most = config.getInlineCompactDeltaCommitMax();
-            untilCompaction = compacted || planned ? most : Math.max(most / 4, 1);
-            if (planned) {
+            untilCompaction = compacted || goesOn ? most : Math.max(most / 4, 1);
+            if (goesOn) {
                 return;
             }
         }
-        if (commits > archiveAfter) {
+        if (isFull) {
             client.archive();
-        } else if (!compacted) {
-            return;
         }
-        readTable();
+        if (isFull || compacted) {
+            readTable();
+        }
     }
 
     /**
      * Compacts what Hudi plans: by a job of Spark; or beside the commits that follow, where that job would spend more on its
      * way than on the rows. Says whether it goes on beside them.
      */
-    private boolean compact() throws InterruptedException {
+    private boolean compact() throws ExecutionException, InterruptedException {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
-        // The commits have the other one.
+        // The commits have the other ones.
         HoodieTableMetaClient ofCompaction = HoodieTableMetaClient.reload(metaClient);
-        HoodieSparkTable<?> planned = HoodieSparkTable.create(config, here, ofCompaction);
+        HoodieWriteConfig itsConfig =
+                HoodieWriteConfig.newBuilder().withProperties(config.getProps()).build();
+        HoodieSparkTable<?> planned = HoodieSparkTable.create(itsConfig, here, ofCompaction);
         String instant = nextInstant();
-        Option<HoodieCompactionPlan> plan = planned.scheduleCompaction(here, instant, Option.empty());
+        Option<HoodieCompactionPlan> plan = COMPACTIONS
+                .submit(() -> planned.scheduleCompaction(here, instant, Option.empty()))
+                .get();
         if (!plan.isPresent()) {
             return false;
         }
+        // Hudi counts whole megabytes: one more stands for the rest of each file group, and for its requests.
         double megabytes = plan.get().getOperations().stream()
-                .mapToDouble(operation -> operation.getMetrics().get(CompactionStrategy.TOTAL_IO_READ_MB))
+                .mapToDouble(operation -> operation.getMetrics().get(CompactionStrategy.TOTAL_IO_READ_MB) + 1)
                 .sum();
         if (megabytes > mostCompacted) {
             client.compact(instant, true);
@@ -661,7 +672,7 @@ public final class SmallUpserts implements AutoCloseable {
         }
         ofCompaction.reloadActiveTimeline();
         var work = new RunCompactionActionExecutor<>(
-                here, config, planned, instant, new AvroCompactor<>(), WriteOperationType.COMPACT);
+                here, itsConfig, planned, instant, new AvroCompactor<>(), WriteOperationType.COMPACT);
         compaction = new Compaction(planned, instant, COMPACTIONS.submit(work::execute));
         // What is committed from now on goes to the file slices that follow it.
         readTable();
@@ -674,17 +685,34 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Completes the compaction that is under way, where its files are written, or {@code wait} for them. Who calls it is the
-     * table's only writer.
+     * Completes the compaction that is under way, where its files are written, or {@code wait} for them. Where they could not
+     * be written, Spark runs it after the next commit.
      *
      * @return whether it is complete
      */
-    public boolean settle(boolean wait) throws ExecutionException, InterruptedException {
+    public boolean settle(boolean wait) throws InterruptedException {
         if (compaction == null || !(wait || compaction.written().isDone())) {
             return false;
         }
-        compaction.complete(config);
+        Compaction done = compaction;
         compaction = null;
+        HoodieCommitMetadata metadata;
+        try {
+            metadata = done.metadata();
+        } catch (ExecutionException | HoodieException failed) {
+            LOG.warn("{}: a compaction failed, and is run again", metaClient.getBasePath(), failed);
+            readTable();
+            return false;
+        }
+        HoodieTimeline timeline = metaClient.reloadActiveTimeline();
+        String newest = timeline.lastInstant().map(HoodieInstant::requestedTime).orElse("");
+        if (!newest.equals(latest) || timeline.filterPendingCompactionTimeline()
+                .filter(instant -> instant.requestedTime().equals(done.instant()))
+                .empty()) {
+            throw new HoodieException(metaClient.getBasePath() + ": found " + newest + " as the newest instant, expected "
+                    + latest + ", with " + done.instant() + " open: another writer has committed to the table");
+        }
+        done.complete(metadata, config);
         compacted = true;
         readTable();
         return true;
@@ -779,17 +807,21 @@ public final class SmallUpserts implements AutoCloseable {
     /** A compaction whose files are written by other threads, and which nobody sees until it is completed. */
     private record Compaction(
             HoodieSparkTable<?> table, String instant, Future<HoodieWriteMetadata<HoodieData<WriteStatus>>> written) {
-        void complete(HoodieWriteConfig config) throws ExecutionException, InterruptedException {
+        /** What was written, once all is. */
+        HoodieCommitMetadata metadata() throws ExecutionException, InterruptedException {
             HoodieWriteMetadata<HoodieData<WriteStatus>> done = written.get();
-            List<WriteStatus> statuses = done.getWriteStatuses().collectAsList();
-            statuses.stream().filter(WriteStatus::hasErrors).findAny().ifPresent(failed -> {
-                throw new HoodieException(
-                        "Could not compact " + failed.getFileId() + " of " + table.getMetaClient().getBasePath());
-            });
-            List<HoodieWriteStat> stats =
-                    statuses.stream().map(WriteStatus::getStat).collect(Collectors.toList());
             HoodieCommitMetadata metadata = done.getCommitMetadata().get();
-            stats.forEach(stat -> metadata.addWriteStat(stat.getPartitionPath(), stat));
+            for (WriteStatus status : done.getWriteStatuses().collectAsList()) {
+                if (status.hasErrors()) {
+                    throw new HoodieException("Could not compact the file group " + status.getFileId());
+                }
+                metadata.addWriteStat(status.getStat().getPartitionPath(), status.getStat());
+            }
+            return metadata;
+        }
+
+        void complete(HoodieCommitMetadata metadata, HoodieWriteConfig config) {
+            List<HoodieWriteStat> stats = metadata.getWriteStats();
             table.finalizeWrite(table.getContext(), instant, stats);
             CompactHelpers.getInstance().completeInflightCompaction(table, instant, metadata);
             WriteMarkersFactory.get(config.getMarkersType(), table, instant)
@@ -797,13 +829,11 @@ public final class SmallUpserts implements AutoCloseable {
         }
 
         /** Waits until nothing is written any more. */
-        void end() {
+        void end() throws InterruptedException {
             try {
                 written.get();
             } catch (ExecutionException failed) {
-                // The next one to open the table runs the compaction again.
-            } catch (InterruptedException interrupted) {
-                Thread.currentThread().interrupt();
+                LOG.warn("A compaction failed", failed);
             }
         }
     }
