@@ -30,17 +30,18 @@ class LandedChanges:
         if not objects:
             self.writer.settle()
             return False
+        few, lines = self._few(objects)
+        chosen = few or objects
+        self._report_beginnings(chosen, self.writer.progress.cursor)
 
         def advance(last: Progress) -> Progress:
-            return replace(last, cursor=cursor_after(last.cursor, objects))
+            return replace(last, cursor=cursor_after(last.cursor, chosen))
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
-        self._report_beginnings(objects, self.writer.progress.cursor)
-        held = self._held(objects)
-        if held is None:
-            self.writer.commit(self._spread(objects), name, advance)
+        if few:
+            self.writer.commit_held(self._decoded(lines), name, advance)
         else:
-            self.writer.commit_held(held, name, advance)
+            self.writer.commit(self._spread(objects), name, advance)
         return True
 
     def expire(self, before: dt.datetime) -> int:
@@ -62,11 +63,15 @@ class LandedChanges:
                 )
             seen.add(landed.source)
 
-    def _held(self, objects: list[LandingObject]) -> list[tuple[Any, ...]] | None:
-        """The objects' rows; None where they are too many to be in the driver."""
-        lines = self._landing.read_few(objects, self.writer.settings.held_bytes)
-        if lines is None:
-            return None
+    def _few(self, objects: list[LandingObject]) -> tuple[list[LandingObject], list[tuple[str, str]]]:
+        """Those of the objects that the driver decodes, and their lines; none where they, or all that wait, are much.
+        Of a small backlog the driver does one part after the other, sooner than Spark would do all of it."""
+        most = self.writer.settings.held_bytes
+        if sum(landed.size for landed in objects) > most:
+            return [], []
+        return self._landing.read_few(objects, most)
+
+    def _decoded(self, lines: Iterable[tuple[str, str]]) -> list[tuple[Any, ...]]:
         progress = self.writer.progress
         with undecodable_passes(self.writer.contract):
             decoder = PostgresDecoder(self.writer.contract, progress.epoch)

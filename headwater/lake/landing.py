@@ -73,17 +73,23 @@ class Landing:
             objects.append(LandingObject(self._bucket, key, source, first, end, size))
         return objects
 
-    def read_few(self, objects: Sequence[LandingObject], most_bytes: int) -> list[tuple[str, str]] | None:
-        """What ``read_lines`` gives of the objects; None where it is more than ``most_bytes``."""
-        if sum(landed.size for landed in objects) > most_bytes:
-            return None
-        lines = []
-        for line in read_lines(iter(objects), self._s3):
-            lines.append(line)
-            most_bytes -= len(line[1])
-            if most_bytes < 0:
-                return None
-        return lines
+    def read_few(
+        self, objects: Sequence[LandingObject], most_bytes: int
+    ) -> tuple[list[LandingObject], list[tuple[str, str]]]:
+        """The first of the objects that have ``most_bytes`` together when they are not compressed any more, and what
+        ``read_lines`` gives of them."""
+        few: list[LandingObject] = []
+        lines: list[tuple[str, str]] = []
+        for landed in objects:
+            added = []
+            for line in read_lines(iter([landed]), self._s3):
+                added.append(line)
+                most_bytes -= len(line[1])
+                if most_bytes < 0:
+                    return few, lines
+            few.append(landed)
+            lines += added
+        return few, lines
 
     def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
         """Delete the objects that landed before that moment and lie before the cursor, but for each partition's newest,

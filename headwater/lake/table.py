@@ -278,7 +278,6 @@ class HudiTable:
             self.last_commit()
         return Commit(instant, partitions, progress)
 
-    @property
     def is_compacting(self) -> bool:
         """Whether a compaction is under way beside the commits, which ``settle`` completes."""
         return self._small_upserts is not None and bool(self._small_upserts.isCompacting())
@@ -286,7 +285,7 @@ class HudiTable:
     def settle(self, *, wait: bool = False) -> None:
         """Complete the compaction that is under way, if its files are written; ``wait`` for them. The caller holds the
         table's lease, as for a commit."""
-        if not self.is_compacting:
+        if not self.is_compacting():
             return
         try:
             if self._small_upserts.settle(wait):

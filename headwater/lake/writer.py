@@ -184,7 +184,7 @@ class TableWriter:
         """Complete the compaction that is under way beside the commits, where there is one and its files are written,
         or ``wait`` for them; else a later commit does. Raises LeaseLost."""
         with self._committing:
-            if self._table.is_compacting:
+            if self._table.is_compacting():
                 self._lease.check()
                 self._table.settle(wait=wait)
 

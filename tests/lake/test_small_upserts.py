@@ -3,6 +3,7 @@ and nothing of a commit that a crash ended."""
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import time
 from collections.abc import Sequence
@@ -17,9 +18,10 @@ from headwater.contract.reading import parse_contract
 from headwater.lake import table
 from headwater.lake.batches import Counts, HeldBatch, SpreadBatch
 from headwater.lake.changes import columns_tagged, record_key
+from headwater.lake.job import PASSING_PAUSE
 from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
-from headwater.lake.writer import WriterSettings
+from headwater.lake.writer import TableWriter, WriterSettings
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 
@@ -338,26 +340,23 @@ def test_commits_go_on_while_a_compaction_is_under_way(
         assert changes.commit_next()
         return name
 
-    def is_compacting() -> bool:
-        return changes.writer.table.is_compacting
-
     def compactions() -> int:
         timeline = pipeline.table()._meta_client().getActiveTimeline()
         return int(timeline.getCommitTimeline().filterCompletedInstants().countInstants()) - 1  # the first commit
 
     commit()
     commit()
-    assert is_compacting()
+    assert changes.writer.table.is_compacting()
     assert compactions() == 0
     newest = commit()
     # Nothing lands any more: the look for it completes the compaction.
     deadline = time.monotonic() + 30
-    while is_compacting() and time.monotonic() < deadline:
+    while changes.writer.table.is_compacting() and time.monotonic() < deadline:
         assert not changes.commit_next()
     assert compactions() == 1
     assert pipeline.alive() == [account(id_, newest if id_ == 1 else "Ann") for id_ in range(4)]
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
-    while not is_compacting():
+    while not changes.writer.table.is_compacting():
         newest = commit()
     done = compactions()
     # The writer ends there. The next one has to run the compaction again, and to know what came after it.
@@ -367,6 +366,60 @@ def test_commits_go_on_while_a_compaction_is_under_way(
     assert set(few) == {True}
     assert pipeline.alive() == [account(id_, {1: newest, 2: "next"}.get(id_, "Ann")) for id_ in range(4)]
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+
+
+def test_a_compaction_is_not_completed_where_another_writer_has_the_table(
+    pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    asleep = pipeline.writer()
+    for number in range(2):
+        pipeline.land(event("u", 20 + number, account(1), account(1, f"n{number}")))
+        assert asleep.commit_next()
+    assert asleep.writer.table.is_compacting()
+    successor = pipeline.table()
+    last = successor.last_commit()
+    assert last is not None
+    assert successor.upsert_few(successor.read().limit(0), last.progress) is not None
+    before = list_instants(successor)
+    with pytest.raises(Exception, match="another writer has committed"):
+        asleep.writer.table.settle(wait=True)
+    assert list_instants(successor) == before
+    assert not asleep.writer.table.is_compacting()
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, "n1")]
+    assert set(few) == {True}
+
+
+def list_instants(written: HudiTable) -> list[str]:
+    return [str(instant) for instant in written._meta_client().getActiveTimeline().getInstants()]
+
+
+def test_what_waits_is_committed_in_parts_that_the_driver_holds(pipeline: Pipeline, few: list[bool]) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    for number in range(3):
+        pipeline.land(event("u", 20 + number, account(1), account(1, f"n{number}" * 2000)))
+    changes = pipeline.writer(held_bytes=15_000)
+    while changes.commit_next():
+        assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 1 + len(few)}
+    assert few == [True] * 3
+    assert pipeline.alive() == [account(1, "n2" * 2000)]
+
+
+def test_a_job_ends_what_a_tables_former_writer_does(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    ended: list[TableWriter] = []
+    monkeypatch.setattr(TableWriter, "close", lambda self: ended.append(self))
+    job = pipeline.job(argparse.Namespace(lake=pipeline.lake))
+    first = job.writer(pipeline.contract)
+    assert ended == []
+    second = job.writer(pipeline.contract)
+    assert ended == [first]
+    job.run({}, PASSING_PAUSE)
+    assert ended == [first, second]
 
 
 def test_a_batch_is_counted_alike_wherever_it_is(pipeline: Pipeline) -> None:

@@ -246,13 +246,13 @@ def test_more_than_a_thousand_objects_are_deleted_by_several_requests(s3: Any, m
     assert [key for part in asked for key in part] == keys
 
 
-def test_few_lines_are_read_at_once_and_no_more_than_asked_for(landed: Landed) -> None:
+def test_as_many_objects_are_read_at_once_as_are_small_together(landed: Landed) -> None:
     landed.put(0, 0, 2, ["a" * 1000, "b"])
     landed.put(0, 2, 3, ["c"])
     objects = landed.after({})
-    few = [("t.orders/0", "a" * 1000), ("t.orders/0", "b"), ("t.orders/0", "c")]
-    assert landed.landing().read_few(objects, 1002) == few
+    first = [("t.orders/0", "a" * 1000), ("t.orders/0", "b")]
+    assert landed.landing().read_few(objects, 1002) == (objects, [*first, ("t.orders/0", "c")])
     # The objects themselves are smaller, being compressed.
     assert sum(object_.size for object_ in objects) < 1001
-    assert landed.landing().read_few(objects, 1001) is None
-    assert landed.landing().read_few(objects, 1) is None
+    assert landed.landing().read_few(objects, 1001) == (objects[:1], first)
+    assert landed.landing().read_few(objects, 1000) == ([], [])
