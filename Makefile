@@ -10,7 +10,7 @@ ENV := dev
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
 # Two processes, each with whole files; drills are left out.
 QUICK := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill"
-COMPILE := build/lock/bin/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
 help: ## List the targets
@@ -93,7 +93,7 @@ mutants: setup ## Change what orders and positions changes in every small way, a
 # Both lists are resolved together, then written apart: a package that is in both has one version.
 lock: ## Upgrade the locked Python packages, the locks of Node's packages and the jars' lock
 	@tools/setup
-	@test -x build/lock/bin/uv || { $(BIN)/python -m venv build/lock && build/lock/bin/pip install --quiet uv; }
+	@mkdir -p build/lock
 	@$(COMPILE) --upgrade requirements.in requirements-dev.in -o build/lock/all.txt
 	@$(COMPILE) requirements.in -c build/lock/all.txt -o requirements.txt
 	@$(COMPILE) requirements-dev.in -c build/lock/all.txt -o requirements-dev.txt

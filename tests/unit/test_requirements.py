@@ -28,6 +28,7 @@ NOT_IMPORTED = {
     "types-psutil",
     "types-pyyaml",
     "types-requests",
+    "uv",
 }
 # Only on Glue's machines.
 ON_GLUE = {"awsglue"}
