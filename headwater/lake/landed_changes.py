@@ -16,6 +16,11 @@ from headwater.lake.landing import Landing, LandingObject, cursor_after, read_li
 from headwater.lake.progress import Progress
 from headwater.lake.writer import TableWriter
 
+# What an outage of a minute leaves, compressed, is committed by the driver in parts: Spark would do it in one go, of
+# which readers see nothing until its end. But the driver reads one object after the other, and Spark several at once.
+_BACKLOG_BYTES = 32 * 2**20
+_BACKLOG_OBJECTS = 500
+
 
 class LandedChanges:
     """Hands a topic's landing objects to ``writer``, that of its table, in the order of offsets."""
@@ -23,10 +28,12 @@ class LandedChanges:
     def __init__(self, writer: TableWriter, landing: Landing) -> None:
         self.writer = writer
         self._landing = landing
+        # Listed already, and not committed.
+        self._waiting: list[LandingObject] = []
 
     def commit_next(self) -> bool:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
-        objects = self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
+        objects = self._waiting or self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
             self.writer.settle()
             return False
@@ -42,6 +49,7 @@ class LandedChanges:
             self.writer.commit_held(self._decoded(lines), name, advance)
         else:
             self.writer.commit(self._spread(objects), name, advance)
+        self._waiting = objects[len(chosen) :]
         return True
 
     def expire(self, before: dt.datetime) -> int:
@@ -66,10 +74,9 @@ class LandedChanges:
     def _few(self, objects: list[LandingObject]) -> tuple[list[LandingObject], list[tuple[str, str]]]:
         """Those of the objects that the driver decodes, and their lines; none where they, or all that wait, are much.
         Of a small backlog the driver does one part after the other, sooner than Spark would do all of it."""
-        most = self.writer.settings.held_bytes
-        if sum(landed.size for landed in objects) > most:
+        if len(objects) > _BACKLOG_OBJECTS or sum(landed.size for landed in objects) > _BACKLOG_BYTES:
             return [], []
-        return self._landing.read_few(objects, most)
+        return self._landing.read_few(objects, self.writer.settings.held_bytes)
 
     def _decoded(self, lines: Iterable[tuple[str, str]]) -> list[tuple[Any, ...]]:
         progress = self.writer.progress

@@ -15,10 +15,11 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.contract.reading import parse_contract
-from headwater.lake import table
+from headwater.lake import landed_changes, table
 from headwater.lake.batches import Counts, HeldBatch, SpreadBatch
 from headwater.lake.changes import columns_tagged, record_key
 from headwater.lake.job import PASSING_PAUSE
+from headwater.lake.landing import Landing
 from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
 from headwater.lake.writer import TableWriter, WriterSettings
@@ -289,8 +290,9 @@ def test_too_many_bytes_are_left_to_hudis_upsert(
     assert few == [False, True]
 
 
-@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
-@pytest.mark.parametrize("most_read", [-1, 64])
+@pytest.mark.parametrize(
+    ("held_bytes", "most_read"), [(0, 64), (WriterSettings.held_bytes, -1), (WriterSettings.held_bytes, 64)]
+)
 def test_a_floor_ends_whatever_was_written_before(
     pipeline: Pipeline,
     endpoint: str,
@@ -398,7 +400,9 @@ def list_instants(written: HudiTable) -> list[str]:
     return [str(instant) for instant in written._meta_client().getActiveTimeline().getInstants()]
 
 
-def test_what_waits_is_committed_in_parts_that_the_driver_holds(pipeline: Pipeline, few: list[bool]) -> None:
+def test_what_waits_is_committed_in_parts_that_the_driver_holds(
+    pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
     for number in range(3):
@@ -408,6 +412,24 @@ def test_what_waits_is_committed_in_parts_that_the_driver_holds(pipeline: Pipeli
         assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 1 + len(few)}
     assert few == [True] * 3
     assert pipeline.alive() == [account(1, "n2" * 2000)]
+    for number in range(4):
+        pipeline.land(event("c", 30 + number, after=account(10 + number, f"m{number}" * 2500)))
+    listed: list[object] = []
+    after = Landing.after
+
+    def counted(landing: Landing, *given: Any) -> Any:
+        listed.append(given)
+        return after(landing, *given)
+
+    monkeypatch.setattr(Landing, "after", counted)
+    assert changes.commit_next()
+    monkeypatch.setattr(landed_changes, "_BACKLOG_OBJECTS", 2)
+    assert changes.commit_next()
+    # Three objects were many, and are Spark's; they had been listed with the first one.
+    assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 8}
+    assert len(listed) == 1
+    assert not changes.commit_next()
+    assert [row["id"] for row in pipeline.alive()] == [1, 10, 11, 12, 13]
 
 
 def test_a_job_ends_what_a_tables_former_writer_does(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
