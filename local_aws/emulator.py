@@ -158,6 +158,20 @@ class Parts:
 
         return watched
 
+    def watch_update(self, kind: str, update: Callable[..., Any]) -> Callable[..., Any]:
+        """The same for one that changes a resource, where a property that has changed was not looked at."""
+
+        def watched(physical_id: str, former: dict[str, Any], properties: dict[str, Any], *of: Any) -> Any:
+            seen = Watched(properties)
+            updated = update(physical_id, former, seen, *of)
+            changed = {name for name in properties if properties[name] != former.get(name)}
+            unseen = sorted(changed - seen.seen)
+            if unseen:
+                self.ask("/unread", {"type": kind, "names": unseen})
+            return updated
+
+        return watched
+
     async def call(
         self, service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
     ) -> Answer | None:
@@ -289,6 +303,9 @@ def hook(parts: Parts) -> None:
     for kind, handler in handlers.items():
         if kind not in types and "create" in handler:
             handlers[kind] = {**handler, "create": parts.watch(kind, handler["create"])}
+            # Without it, an update is a creation.
+            if "update" in handler:
+                handlers[kind]["update"] = parts.watch_update(kind, handler["update"])
     for kind in types:
         handlers[kind] = parts.resource_handlers(kind, handlers.get(kind, {}))
     blocks = stacks._runs_on_worker_thread

@@ -22,7 +22,6 @@ from headwater.local_aws.api import Api, ApiError
 from headwater.local_aws.log_delivery import LogDelivery
 from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
-from headwater.local_aws.without_effect import PROPERTIES
 
 CONNECTOR = "AWS::KafkaConnect::Connector"
 CUSTOM_PLUGIN = "AWS::KafkaConnect::CustomPlugin"
@@ -32,17 +31,6 @@ _WATCH_SECONDS = 1.0
 # What a caller of UpdateConnector may change, by the type of the operation that does it.
 _WORKER_SETTING = ("capacity", "plugins", "workerConfiguration")
 _CONFIGURATION = ("connectorConfiguration",)
-_READ = {
-    "capacity",
-    "connectorConfiguration",
-    "connectorName",
-    "kafkaCluster",
-    "logDelivery",
-    "plugins",
-    "serviceExecutionRoleArn",
-    "tags",
-    "workerConfiguration",
-}
 
 
 @dataclass
@@ -173,9 +161,6 @@ class Connectors:
             raise UserError(f"{arn} is in use by {', '.join(users)}")
 
     def _create(self, request: dict[str, Any]) -> dict[str, Any]:
-        unknown = sorted(request.keys() - _READ - PROPERTIES[CONNECTOR].keys())
-        if unknown:
-            raise ApiError("BadRequestException", f"{', '.join(unknown)} would have no effect here")
         definition = {key: value for key, value in request.items() if key != "tags"}
         self._check(definition)
         name = definition["connectorName"]
@@ -214,18 +199,22 @@ class Connectors:
 
     def _start(self, connector: _Connector) -> None:
         """Start a connector's workers, and the connector on them."""
-        definition = connector.definition
-        kafka = definition["kafkaCluster"]["apacheKafkaCluster"]
-        delivered = definition["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]
+        definition = Properties(connector.definition)
+        self._check(definition)
+        bootstrap = definition["kafkaCluster"]["apacheKafkaCluster"]["bootstrapServers"]
+        delivered = dict(definition["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"])
+        workers = definition["capacity"]["provisionedCapacity"]["workerCount"]
+        name, configuration = definition["connectorName"], dict(definition["connectorConfiguration"])
         environment = self._surroundings.environment_of(
             definition["serviceExecutionRoleArn"], "kafkaconnect.amazonaws.com", connector.arn
         )
+        refuse_unread(CONNECTOR, definition)
         if self._surroundings.idle:
             return
-        for number in range(definition["capacity"]["provisionedCapacity"]["workerCount"]):
+        for number in range(workers):
             worker = ConnectWorker(
                 self._folder / connector.cluster / str(number),
-                kafka["bootstrapServers"],
+                bootstrap,
                 self._configurations[definition["workerConfiguration"]["workerConfigurationArn"]],
                 group=connector.cluster,
                 plugins=self._plugins[definition["plugins"][0]["customPlugin"]["customPluginArn"]],
@@ -241,14 +230,14 @@ class Connectors:
                 connector.running.enter_context(delivery)
             connector.running.enter_context(worker)
             connector.workers.append(worker)
-        self._configure(connector)
+        self._configure(connector, name, configuration)
 
-    def _configure(self, connector: _Connector) -> None:
+    def _configure(self, connector: _Connector, name: str, configuration: Mapping[str, str]) -> None:
         if self._surroundings.idle:
             return
         worker = connector.workers[0]
-        worker.put(connector.name, connector.definition["connectorConfiguration"])
-        worker.await_running(connector.name, _STARTS_SECONDS)
+        worker.put(name, configuration)
+        worker.await_running(name, _STARTS_SECONDS)
 
     def _stop(self, connector: _Connector) -> None:
         connector.running.close()
@@ -299,7 +288,7 @@ class Connectors:
                 self._stop(connector)
                 self._start(connector)
             else:
-                self._configure(connector)
+                self._configure(connector, connector.name, connector.definition["connectorConfiguration"])
 
         def update() -> None:
             try:

@@ -88,24 +88,25 @@ class _Table:
         self._tables = tables
 
     def create(self, name: str, properties: Properties) -> Made:
-        (replica,) = map(Properties, properties["Replicas"])
+        (replica,) = properties["Replicas"]
+        stream = replica["KinesisStreamSpecification"]
+        precision = stream.get("ApproximateCreationDateTimePrecision")
+        if precision != "MICROSECOND":
+            raise UserError(f"ApproximateCreationDateTimePrecision: found {precision}, expected MICROSECOND")
         expiry = properties.get("TimeToLiveSpecification")
         names = ("AttributeDefinitions", "BillingMode", "KeySchema")
         made = self._tables.create(
             properties["TableName"],
             {part: properties[part] for part in names},
             expiry["AttributeName"] if expiry and expiry["Enabled"] else None,
-            replica["KinesisStreamSpecification"]["StreamArn"],
+            stream["StreamArn"],
         )
         replica["Region"]
-        refuse_unread(f"{TABLE}.Replicas", replica)
         refuse_unread(TABLE, properties)
         return made
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        (was,), (now,) = (map(Properties, table["Replicas"]) for table in (former, properties))
-        refused = [name for name in changed(TABLE, former, properties) if name != "Replicas"]
-        refused += changed(f"{TABLE}.Replicas", was, now)
+        refused = changed(TABLE, former, properties)
         if refused:
             raise UserError(f"{TABLE}: {', '.join(refused)} cannot be changed here")
         return Made(physical_id)

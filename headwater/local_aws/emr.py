@@ -11,7 +11,7 @@ import queue
 import secrets
 import string
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -308,17 +308,20 @@ class _ClusterType:
         self._clusters.stop(physical_id)
 
 
-def _configurations(listed: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:
     """The properties by classification; those of ``export`` within another one are its own."""
     found: dict[str, dict[str, str]] = {}
     for configuration in listed:
         name = configuration["Classification"]
         if name in PROPERTIES[f"{CLUSTER}.Configurations"]:
+            configuration.heed()
             continue
         if name not in _CLASSIFICATIONS:
             raise UserError(f"{CLUSTER}: the configuration {name} would have no effect here: heed it, or name it")
         found[name] = dict(configuration.get("ConfigurationProperties", {}))
         for inner in configuration.get("Configurations", []):
+            if inner["Classification"] != "export":
+                raise UserError(f"{name}: found the configuration {inner['Classification']} within, expected export")
             found[name] |= inner["ConfigurationProperties"]
     return found
 

@@ -121,7 +121,7 @@ class Jobs:
         with self._lock:
             runs, definition = self._find(name), self._jobs[name]
             alive = sum(run.state in _ALIVE for run in runs)
-            if alive >= definition["ExecutionProperty"]["MaxConcurrentRuns"]:
+            if alive >= definition["MaxConcurrentRuns"]:
                 raise ApiError("ConcurrentRunsExceededException", f"Concurrent runs exceeded for {name}")
             id_ = f"jr_{uuid4().hex}"
             run = _Run(id_, name, _now(), self._folder / name / id_)
@@ -163,7 +163,7 @@ class Jobs:
         command += ["--py-files", arguments["--extra-py-files"]]
         for setting in arguments["--conf"].split("--conf"):
             command += ["--conf", setting.strip()] if setting.strip() else []
-        command.append(definition["Command"]["ScriptLocation"])
+        command.append(definition["ScriptLocation"])
         command += [part for pair in arguments.items() for part in pair]
         # Glue's own source of Kinesis is Glue's alone.
         command += ["--JOB_NAME", run.job, "--JOB_RUN_ID", run.id, "--source", "api"]
@@ -238,15 +238,13 @@ class _Job:
             raise UserError(f"MaxRetries: found {properties['MaxRetries']}, expected 0")
         if properties["WorkerType"] not in _HEAPS:
             raise UserError(f"WorkerType: found {properties['WorkerType']}, expected one of {', '.join(_HEAPS)}")
-        names = (
-            "Command",
-            "DefaultArguments",
-            "ExecutionProperty",
-            "Role",
-            "SecurityConfiguration",
-            "WorkerType",
-        )
-        self._jobs.define(properties["Name"], {part: properties[part] for part in names})
+        definition = {
+            "DefaultArguments": dict(properties["DefaultArguments"]),
+            "MaxConcurrentRuns": properties["ExecutionProperty"]["MaxConcurrentRuns"],
+            "ScriptLocation": properties["Command"]["ScriptLocation"],
+            **{name: properties[name] for name in ("Role", "SecurityConfiguration", "WorkerType")},
+        }
+        self._jobs.define(properties["Name"], definition)
         refuse_unread(JOB, properties)
         return Made(properties["Name"])
 

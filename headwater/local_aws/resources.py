@@ -18,26 +18,61 @@ class Made:
     attributes: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Properties(Mapping[str, Any]):
-    """The properties that a template gives a resource. Those that are never read are told."""
+class Properties(dict[str, Any]):
+    """The properties that a template gives a resource, nested ones too. Those that are never read are told; whoever
+    walks through all of them has read each."""
 
     def __init__(self, values: Mapping[str, Any]) -> None:
-        self._values = dict(values)
+        super().__init__({name: _watched(value) for name, value in values.items()})
         self._read: set[str] = set()
 
     def __getitem__(self, name: str) -> Any:
         self._read.add(name)
-        return self._values[name]
+        return super().__getitem__(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
+        self._read.update(super().keys())
+        return super().__iter__()
 
-    def __len__(self) -> int:
-        return len(self._values)
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a dict's."""
+        self._read.add(name)
+        return super().get(name, default)
+
+    def keys(self) -> Any:
+        """As a dict's."""
+        self._read.update(super().keys())
+        return super().keys()
+
+    def items(self) -> Any:
+        """As a dict's."""
+        self._read.update(super().keys())
+        return super().items()
+
+    def heed(self) -> None:
+        """Take all of them for read."""
+        for value in self.values():
+            for inner in _within(value):
+                inner.heed()
+        self._read.update(super().keys())
 
     def unread(self) -> set[str]:
-        """The names of those that were not looked at."""
-        return self._values.keys() - self._read
+        """The names of those that were not looked at: ``Outer.Inner`` for one within another, or in a list of it."""
+        names = super().keys() - self._read
+        for name in super().keys() & self._read:
+            for inner in _within(super().__getitem__(name)):
+                names |= {f"{name}.{left}" for left in inner.unread()}
+        return names
+
+
+def _watched(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return Properties(value)
+    return [_watched(each) for each in value] if isinstance(value, list) else value
+
+
+def _within(value: Any) -> list[Properties]:
+    return [each for each in (value if isinstance(value, list) else [value]) if isinstance(each, Properties)]
 
 
 class ResourceType(Protocol):
@@ -54,10 +89,22 @@ class ResourceType(Protocol):
         """Remove a resource."""
 
 
-def changed(kind: str, former: Properties, properties: Properties) -> list[str]:
-    """The properties that differ and have an effect."""
-    names = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
-    return sorted(names - PROPERTIES[ANY_TYPE].keys() - PROPERTIES.get(kind, {}).keys())
+def changed(kind: str, former: Mapping[str, Any], properties: Mapping[str, Any]) -> list[str]:
+    """The properties that differ and have an effect, ``Outer.Inner`` for one within another."""
+    return [name for name in sorted(set(_differing(former, properties))) if not _excepted(kind, name)]
+
+
+def _differing(former: Mapping[str, Any], properties: Mapping[str, Any]) -> Iterator[str]:
+    for name in {*former, *properties}:
+        was, now = former.get(name), properties.get(name)
+        if was == now:
+            continue
+        pairs = list(zip(_within(was), _within(now), strict=False))
+        if pairs and len(_within(was)) == len(_within(now)):
+            for one, other in pairs:
+                yield from (f"{name}.{inner}" for inner in _differing(one, other))
+        else:
+            yield name
 
 
 def refuse_unread(kind: str, properties: Properties) -> None:
@@ -67,6 +114,13 @@ def refuse_unread(kind: str, properties: Properties) -> None:
 
 def refuse(kind: str, names: Iterable[str]) -> None:
     """Raise UserError where ``without_effect`` does not name one of these properties of a type."""
-    left = sorted(set(names) - PROPERTIES[ANY_TYPE].keys() - PROPERTIES.get(kind, {}).keys())
+    left = sorted(name for name in set(names) if not _excepted(kind, name))
     if left:
         raise UserError(f"{kind}: {', '.join(left)} would have no effect here: heed it, or name it an exception")
+
+
+def _excepted(kind: str, name: str) -> bool:
+    """Whether a property, or one that it is within, is an exception."""
+    exceptions = PROPERTIES[ANY_TYPE].keys() | PROPERTIES.get(kind, {}).keys()
+    parts = name.split(".")
+    return any(".".join(parts[:end]) in exceptions for end in range(1, len(parts) + 1))

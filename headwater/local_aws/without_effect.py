@@ -37,10 +37,10 @@ PROPERTIES: dict[str, dict[str, str]] = {
     ANY_TYPE: {"Tags": "rights hang on those of EMR's clusters alone"},
     METRIC_MATH: {"Metrics": "they are metrics that AWS's own services send, which have no parts here that do"},
     "AWS::Athena::WorkGroup": {"RecursiveDeleteOption": "no query runs here, so that a group is always empty"},
-    "AWS::DynamoDB::GlobalTable": {"SSESpecification": _NO_ENCRYPTION},
-    "AWS::DynamoDB::GlobalTable.Replicas": {
-        "DeletionProtectionEnabled": "CloudFormation's own protection is the emulator's",
-        "PointInTimeRecoverySpecification": _NO_BACKUP,
+    "AWS::DynamoDB::GlobalTable": {
+        "Replicas.DeletionProtectionEnabled": "CloudFormation's own protection is the emulator's",
+        "Replicas.PointInTimeRecoverySpecification": _NO_BACKUP,
+        "Replicas.SSESpecification": _NO_ENCRYPTION,
         "SSESpecification": _NO_ENCRYPTION,
     },
     "AWS::EMR::Cluster": {
@@ -61,6 +61,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "AWS::Glue::Database": {"CatalogId": _ONE_ACCOUNT},
     "AWS::Glue::Job": {
         "Description": _TEXT,
+        "Command.PythonVersion": _VERSION,
         "GlueVersion": _VERSION,
         "MaintenanceWindow": "nothing is maintained",
         "NumberOfWorkers": _ONE_MACHINE,
@@ -68,6 +69,8 @@ PROPERTIES: dict[str, dict[str, str]] = {
     },
     "AWS::Glue::Table": {"CatalogId": _ONE_ACCOUNT},
     "AWS::KafkaConnect::Connector": {
+        "capacity.provisionedCapacity.mcuCount": _ONE_MACHINE,
+        "kafkaCluster.apacheKafkaCluster.vpc": _NO_NETWORK,
         "kafkaClusterClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
         "kafkaClusterEncryptionInTransit": "TLS towards Kafka is MSK's own",
         "kafkaConnectVersion": _VERSION,
@@ -77,6 +80,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "AWS::Kinesis::Stream": {"StreamEncryption": _NO_ENCRYPTION},
     "AWS::MSK::Cluster": {
         "BrokerNodeGroupInfo": _ONE_MACHINE,
+        "ConfigurationInfo.Revision": "a configuration has one",
         "ClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
         "EncryptionInfo": "TLS towards Kafka is MSK's own, and " + _NO_ENCRYPTION,
         "EnhancedMonitoring": "nothing measures the broker",

@@ -14,11 +14,11 @@ from headwater.errors import UserError
 from headwater.local_aws import noted, without_effect
 from headwater.local_aws.api import Api, ApiError, NotAnswered, Request
 from headwater.local_aws.log_delivery import LogDelivery
-from headwater.local_aws.resources import Made, Properties, refuse_unread
+from headwater.local_aws.resources import Made, Properties, changed, refuse_unread
 
 ARN = "arn:aws:kafkaconnect:eu-central-1:111111111111:connector/headwater-local-landing/1"
 # Lower it when an exception goes. Headwater's templates are proven by what is not in that list.
-MOST_EXCEPTIONS = 73
+MOST_EXCEPTIONS = 77
 
 
 def asked(method: str, path: str, body: Any = None, query: Mapping[str, list[str]] | None = None) -> Request:
@@ -37,6 +37,31 @@ def test_a_property_that_nothing_heeds_is_refused_by_its_name() -> None:
         refuse_unread("AWS::MSK::Configuration", properties)
     assert properties["Colour"] == "red"
     refuse_unread("AWS::MSK::Configuration", properties)
+
+
+def test_a_property_within_another_one_is_refused_too() -> None:
+    values = {"Outer": {"Seen": 1, "Inner": {"Left": 2}}, "Listed": [{"Seen": 3}, {"Seen": 4, "Left": 5}]}
+    properties = Properties(values)
+    assert properties.unread() == {"Outer", "Listed"}
+    assert [properties["Outer"]["Seen"], *(each["Seen"] for each in properties["Listed"])] == [1, 3, 4]
+    with pytest.raises(UserError, match=r"A::B: Listed\.Left, Outer\.Inner would have no effect here"):
+        refuse_unread("A::B", properties)
+    assert properties["Outer"]["Inner"] == {"Left": 2}
+    assert properties.unread() == {"Listed.Left", "Outer.Inner.Left"}
+    # Who has it written has read it all.
+    assert json.loads(json.dumps(properties)) == values
+    assert properties.unread() == set()
+
+
+def test_an_exception_covers_what_is_within_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(without_effect.PROPERTIES, "A::B", {"Outer": "a reason", "Other.Inner": "another one"})
+    former = {"Outer": {"Inner": 1}, "Other": {"Inner": 1, "Left": 1}, "Same": [{"A": 1}]}
+    now = {"Outer": {"Inner": 2}, "Other": {"Inner": 2, "Left": 2}, "Same": [{"A": 1}]}
+    assert changed("A::B", Properties(former), Properties(now)) == ["Other.Left"]
+    properties = Properties(now)
+    assert properties["Other"]["Left"] == 2
+    assert properties["Same"][0]["A"] == 1
+    refuse_unread("A::B", properties)
 
 
 def test_an_operation_of_rest_gets_what_path_query_and_body_say() -> None:
