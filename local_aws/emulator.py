@@ -19,7 +19,7 @@ import sys
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping
+from collections.abc import Callable, ItemsView, Iterator, KeysView, Mapping, Set
 from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
@@ -151,9 +151,7 @@ class Parts:
         def watched(logical_id: str, properties: dict[str, Any], stack: str) -> Any:
             seen = Watched(properties)
             made = create(logical_id, seen, stack)
-            unseen = sorted(properties.keys() - seen.seen)
-            if unseen:
-                self.ask("/unread", {"type": kind, "names": unseen})
+            self._refuse_unseen(kind, seen, properties.keys())
             return made
 
         return watched
@@ -165,12 +163,15 @@ class Parts:
             seen = Watched(properties)
             updated = update(physical_id, former, seen, *of)
             changed = {name for name in properties if properties[name] != former.get(name)}
-            unseen = sorted(changed - seen.seen)
-            if unseen:
-                self.ask("/unread", {"type": kind, "names": unseen})
+            self._refuse_unseen(kind, seen, changed)
             return updated
 
         return watched
+
+    def _refuse_unseen(self, kind: str, seen: Watched, names: Set[str]) -> None:
+        unseen = sorted(names - seen.seen)
+        if unseen:
+            self.ask("/unread", {"type": kind, "names": unseen})
 
     async def call(
         self, service: str, method: str, path: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]

@@ -234,6 +234,8 @@ class _Job:
     def create(self, name: str, properties: Properties) -> Made:
         if properties["Command"]["Name"] != "gluestreaming":
             raise UserError(f"Command.Name: found {properties['Command']['Name']}, expected gluestreaming")
+        if properties["Command"]["PythonVersion"] != "3":
+            raise UserError(f"Command.PythonVersion: found {properties['Command']['PythonVersion']}, expected 3")
         if properties["MaxRetries"] != 0:
             raise UserError(f"MaxRetries: found {properties['MaxRetries']}, expected 0")
         if properties["WorkerType"] not in _HEAPS:

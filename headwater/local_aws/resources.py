@@ -99,9 +99,9 @@ def _differing(former: Mapping[str, Any], properties: Mapping[str, Any]) -> Iter
         was, now = former.get(name), properties.get(name)
         if was == now:
             continue
-        pairs = list(zip(_within(was), _within(now), strict=False))
-        if pairs and len(_within(was)) == len(_within(now)):
-            for one, other in pairs:
+        inside, inside_now = _within(was), _within(now)
+        if inside and len(inside) == len(inside_now):
+            for one, other in zip(inside, inside_now, strict=True):
                 yield from (f"{name}.{inner}" for inner in _differing(one, other))
         else:
             yield name

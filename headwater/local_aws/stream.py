@@ -99,7 +99,10 @@ class _Cluster:
         self._clusters = clusters
 
     def create(self, name: str, properties: Properties) -> Made:
-        made = self._clusters.start(properties["ClusterName"], properties["ConfigurationInfo"]["Arn"])
+        configuration = properties["ConfigurationInfo"]
+        if str(configuration["Revision"]) != "1":
+            raise UserError(f"ConfigurationInfo.Revision: found {configuration['Revision']}, expected 1, the only one")
+        made = self._clusters.start(properties["ClusterName"], configuration["Arn"])
         refuse_unread(CLUSTER, properties)
         return made
 

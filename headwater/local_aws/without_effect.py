@@ -61,7 +61,6 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "AWS::Glue::Database": {"CatalogId": _ONE_ACCOUNT},
     "AWS::Glue::Job": {
         "Description": _TEXT,
-        "Command.PythonVersion": _VERSION,
         "GlueVersion": _VERSION,
         "MaintenanceWindow": "nothing is maintained",
         "NumberOfWorkers": _ONE_MACHINE,
@@ -80,7 +79,6 @@ PROPERTIES: dict[str, dict[str, str]] = {
     "AWS::Kinesis::Stream": {"StreamEncryption": _NO_ENCRYPTION},
     "AWS::MSK::Cluster": {
         "BrokerNodeGroupInfo": _ONE_MACHINE,
-        "ConfigurationInfo.Revision": "a configuration has one",
         "ClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
         "EncryptionInfo": "TLS towards Kafka is MSK's own, and " + _NO_ENCRYPTION,
         "EnhancedMonitoring": "nothing measures the broker",
