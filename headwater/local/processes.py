@@ -4,6 +4,7 @@ import os
 import signal
 import socket
 import subprocess
+import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -105,6 +106,7 @@ class Process:
         self._timeout = timeout
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
+        self._clearing = threading.RLock()
 
     def __enter__(self) -> Self:
         self.start()
@@ -198,6 +200,11 @@ class Process:
             self._clear_group()
 
     def _clear_group(self) -> None:
+        # Who waits for the program and who ends it may come here at once.
+        with self._clearing:
+            self._clear_group_once()
+
+    def _clear_group_once(self) -> None:
         child, guard = self._child, self._guard
         if child is None or guard is None or guard.stdin is None:
             return
