@@ -5,15 +5,19 @@ hudi-rs shares no code with the library that writes the lake, so the writer does
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from hudi import HudiReadOptions, HudiTableBuilder
+from hudi import HudiReadOptions, HudiTable, HudiTableBuilder
+from pyarrow import fs
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater.contract.model import Contract
 from headwater.errors import UserError
 
 BATCH_ROWS = 8192
+_COMPACTION_SECONDS = 60.0
 
 
 def s3_options(
@@ -48,11 +52,20 @@ def s3_options(
 def read_lake(uri: str, storage: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
     """Stream a Hudi table's current snapshot, tombstones included. A table that was never written gives nothing.
 
-    ``storage`` are hudi-rs's storage options (see ``s3_options``). Raises UserError where the table cannot be read.
+    ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for a compaction that is under way, up to a
+    minute. Raises UserError where that is not completed, or the table cannot be read.
     """
+    patiently = Retrying(
+        retry=retry_if_exception_type(_CompactionOpen),
+        stop=stop_after_delay(_COMPACTION_SECONDS),
+        wait=wait_fixed(1),
+        reraise=True,
+    )
     try:
-        table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
+        table = patiently(_open, uri, storage)
         yield from table.read_stream(HudiReadOptions().with_batch_size(BATCH_ROWS))
+    except UserError:
+        raise
     except Exception as error:
         # hudi-rs raises the same class for every error; only the text says what happened.
         if _never_written(str(error)):
@@ -60,6 +73,47 @@ def read_lake(uri: str, storage: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
         raise UserError(
             f"{uri} cannot be read as a Hudi table: {error}. Check --lake, --endpoint and the AWS credentials."
         ) from error
+
+
+class _CompactionOpen(UserError):
+    """The table's newest rows are in files that hudi-rs does not read yet."""
+
+
+def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
+    """The table as of now. What is committed after a compaction was planned goes to log files of the file slice which
+    that makes; until it is complete, hudi-rs 0.5 leaves them out, and gives older rows without a word."""
+    before = _open_compactions(uri, storage)
+    table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
+    newest = str(table.get_timeline().get_latest_commit_timestamp() or "")
+    for instant in before | _open_compactions(uri, storage):
+        if instant < newest:
+            raise _CompactionOpen(
+                f"{uri} cannot be read now: it has rows that were committed while the compaction {instant} is under"
+                " way. Its writer completes it within seconds, or does it again when it is started: try again then."
+            )
+    return table
+
+
+def _open_compactions(uri: str, storage: Mapping[str, str]) -> set[str]:
+    """The instants of the compactions that are planned and not complete."""
+    place = urlsplit(uri)
+    if place.scheme == "s3":
+        endpoint = urlsplit(storage.get("aws_endpoint_url", ""))
+        files = fs.S3FileSystem(
+            region=storage.get("aws_region"),
+            access_key=storage.get("aws_access_key_id"),
+            secret_key=storage.get("aws_secret_access_key"),
+            session_token=storage.get("aws_session_token"),
+            endpoint_override=endpoint.netloc or None,
+            scheme=endpoint.scheme or "https",
+        )
+        folder = f"{place.netloc}{place.path}"
+    else:
+        files, folder = fs.FileSystem.from_uri(uri)
+    timeline = fs.FileSelector(f"{folder}/.hoodie", allow_not_found=True)
+    names = [info.base_name for info in files.get_file_info(timeline)]
+    planned = {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
+    return planned - {name.partition(".")[0] for name in names if name.endswith(".commit")}
 
 
 def _never_written(message: str) -> bool:

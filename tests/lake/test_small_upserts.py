@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import itertools
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,14 +17,17 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from headwater.contract.reading import parse_contract
+from headwater.errors import UserError
 from headwater.lake import landed_changes, table
 from headwater.lake.batches import Counts, HeldBatch, SpreadBatch
 from headwater.lake.changes import columns_tagged, record_key
 from headwater.lake.job import PASSING_PAUSE
+from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
 from headwater.lake.writer import TableWriter, WriterSettings
+from headwater.verify import lake_reader
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 
@@ -166,6 +171,7 @@ def test_new_partitions_compactions_and_archived_commits_come_between(
             *([event("c", 109 + 10 * number, after=account(99, month="2024-07"))] if number == 6 else []),
         )
         assert changes.commit_next()
+    changes.writer.settle(wait=True)
     assert few == [True] * 12
     assert [row["name"] for row in pipeline.alive()] == ["n9", "n10", *["n11"] * 6, "Ann"]
     active = pipeline.table()._meta_client().getActiveTimeline()
@@ -347,8 +353,7 @@ def test_commits_go_on_while_a_compaction_is_under_way(
         return int(timeline.getCommitTimeline().filterCompletedInstants().countInstants()) - 1  # the first commit
 
     commit()
-    commit()
-    assert changes.writer.table.is_compacting()
+    commit_until_compacting(changes, commit)
     assert compactions() == 0
     newest = commit()
     # Nothing lands any more: the look for it completes the compaction.
@@ -358,8 +363,7 @@ def test_commits_go_on_while_a_compaction_is_under_way(
     assert compactions() == 1
     assert pipeline.alive() == [account(id_, newest if id_ == 1 else "Ann") for id_ in range(4)]
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
-    while not changes.writer.table.is_compacting():
-        newest = commit()
+    newest = commit_until_compacting(changes, commit)
     done = compactions()
     # The writer ends there. The next one has to run the compaction again, and to know what came after it.
     pipeline.land(event("u", 900, account(2), account(2, "next")))
@@ -370,6 +374,42 @@ def test_commits_go_on_while_a_compaction_is_under_way(
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
 
 
+def test_rows_that_came_while_a_compaction_is_under_way_are_waited_for(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    changes = pipeline.writer()
+    number = itertools.count()
+
+    def commit() -> str:
+        name = f"n{next(number)}"
+        pipeline.land(event("u", 20 + next(number), account(1), account(1, name)))
+        assert changes.commit_next()
+        return name
+
+    commit()
+    commit_until_compacting(changes, commit)
+    changes.writer.settle(wait=True)
+    compaction = str(pipeline.table()._meta_client().getActiveTimeline().lastInstant().get().requestedTime())
+    newest = commit()
+    changes.writer.settle(wait=True)
+    assert pipeline.alive() == [account(1, newest)]
+    completed = {"Bucket": BUCKET, "Key": f"{pipeline.prefix}/lake/accounts/.hoodie/{compaction}.commit"}
+    content = pipeline.s3.get_object(**completed)["Body"].read()
+    pipeline.s3.delete_object(**completed)
+    monkeypatch.setattr(lake_reader, "_COMPACTION_SECONDS", 0)
+    with pytest.raises(UserError, match=f"while the compaction {compaction} is under way"):
+        pipeline.alive()
+    monkeypatch.undo()
+    later = threading.Timer(2, lambda: pipeline.s3.put_object(**completed, Body=content))
+    later.start()
+    assert pipeline.alive() == [account(1, newest)]
+    later.join()
+
+
 def test_a_compaction_is_not_completed_where_another_writer_has_the_table(
     pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -378,10 +418,15 @@ def test_a_compaction_is_not_completed_where_another_writer_has_the_table(
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
     asleep = pipeline.writer()
-    for number in range(2):
-        pipeline.land(event("u", 20 + number, account(1), account(1, f"n{number}")))
+
+    def commit() -> str:
+        name = f"n{len(few)}"
+        pipeline.land(event("u", 20 + len(few), account(1), account(1, name)))
         assert asleep.commit_next()
-    assert asleep.writer.table.is_compacting()
+        return name
+
+    commit()
+    newest = commit_until_compacting(asleep, commit)
     successor = pipeline.table()
     last = successor.last_commit()
     assert last is not None
@@ -392,8 +437,18 @@ def test_a_compaction_is_not_completed_where_another_writer_has_the_table(
     assert list_instants(successor) == before
     assert not asleep.writer.table.is_compacting()
     pipeline.drain()
-    assert pipeline.alive() == [account(1, "n1")]
+    assert pipeline.alive() == [account(1, newest)]
     assert set(few) == {True}
+
+
+def commit_until_compacting(changes: LandedChanges, commit: Callable[[], str]) -> str:
+    """The last of the commits: the first one after which a compaction is under way. Hudi counts the commits since the
+    last one by the times of S3's objects, which are whole seconds, and may see fewer than there were."""
+    for _ in range(10):
+        name = commit()
+        if changes.writer.table.is_compacting():
+            return name
+    raise AssertionError("no compaction began")
 
 
 def list_instants(written: HudiTable) -> list[str]:
