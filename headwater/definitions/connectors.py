@@ -228,8 +228,6 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
         "s3.prefix": settings.landing_prefix,
         "s3.region": settings.region,
         "flush.interval.ms": str(settings.flush_ms),
-        # So that the writer's driver may take several at a time, also of a backlog: see its ``held_bytes``.
-        "flush.bytes": str(2 * _MIB),
         "missing.offsets": settings.missing_offsets,
         "key.converter": _BYTES,
         "value.converter": _BYTES,

@@ -29,6 +29,7 @@ from headwater.lake.announcements import EventBridgeReport
 from headwater.lake.catalog import Catalog
 from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
+from headwater.lake.jvm_end import JvmEnd
 from headwater.lake.lease import LeaseLost, Leases
 from headwater.lake.purge import Purge
 from headwater.lake.replaced_files import ReplacedFiles
@@ -218,8 +219,11 @@ class Job:
 
 
 @contextmanager
-def running_job(name: str, contract_uris: list[str], options: argparse.Namespace) -> Iterator[Job]:
-    """A job of these contracts. It gives its tables' leases back after Spark has stopped, also on an error.
+def running_job(
+    name: str, contract_uris: list[str], options: argparse.Namespace, stop: threading.Event
+) -> Iterator[Job]:
+    """A job of these contracts, which ``stop`` tells to end. It gives its tables' leases back after Spark has stopped,
+    also on an error.
 
     Endpoints, region and credentials of AWS services come from the environment, as everywhere with boto3.
     """
@@ -243,7 +247,7 @@ def running_job(name: str, contract_uris: list[str], options: argparse.Namespace
         )
         catalog = Catalog(boto3.client("glue"), options.database)
         services = WriterServices(s3, catalog, metrics.to_all(print_event, cloudwatch, announcements))
-        yield Job(contracts, leases, spark, services, settings, options, threading.Event())
+        yield Job(contracts, leases, spark, services, settings, options, stop)
 
 
 def _read_contract(s3: Any, uri: str) -> Contract:
@@ -264,10 +268,13 @@ def _stop(spark: SparkSession, held: ExitStack) -> None:
 def main(name: str, contract_uris: list[str], options: argparse.Namespace, body: Callable[[Job], None]) -> int:
     """Run a script's body within its job. Returns 0 when it ends or is told to stop. An error that a user's input or
     another writer can cause is reported as an event and on standard error, and gives 1."""
+    stop = threading.Event()
+    jvm_end = JvmEnd(stop)
     try:
-        with running_job(name, contract_uris, options) as job:
+        with running_job(name, contract_uris, options, stop) as job:
             for number in (signal.SIGTERM, signal.SIGINT):
-                signal.signal(number, lambda *_: job.stop.set())
+                signal.signal(number, lambda *_: stop.set())
+            jvm_end.watch(job.spark)
             print_event({"event": "started", "tables": [contract.table for contract in job.contracts]})
             body(job)
         print_event({"event": "stopped"})
@@ -276,6 +283,8 @@ def main(name: str, contract_uris: list[str], options: argparse.Namespace, body:
         print_event({"event": "error", "error": type(error).__name__, "message": str(error)})
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1
+    finally:
+        jvm_end.release()
 
 
 def print_event(event: dict[str, Any]) -> None:

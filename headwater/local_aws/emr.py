@@ -14,6 +14,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -31,6 +32,8 @@ CLUSTER = "AWS::EMR::Cluster"
 _CLASSIFICATIONS = {"spark-defaults", "spark-env", "yarn-site"}
 _ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
 _PATIENCE_SECONDS = 60.0
+# EMR itself kills no step that it was told to interrupt.
+_INTERRUPT_SECONDS = 3600.0
 _ID = string.ascii_uppercase + string.digits
 
 
@@ -211,7 +214,7 @@ class Clusters:
             process = step.process
             if accepted and process is not None:
                 kills = request.get("StepCancellationOption") == "TERMINATE_PROCESS"
-                end = process.kill if kills else process.stop
+                end = process.kill if kills else partial(process.stop, _INTERRUPT_SECONDS)
                 threading.Thread(target=end, name=f"end of {step.id}", daemon=True).start()
             answers.append({"StepId": step.id, "Status": "SUBMITTED" if accepted else "FAILED"})
         return {"CancelStepsInfoList": answers}

@@ -3,12 +3,17 @@
 import json
 import os
 import subprocess
+import time
 from pathlib import Path
+from typing import Any
 
 from headwater.local import spark
 from headwater.local.aws import REGION, AwsApi
+from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.packaging import class_archive, jdk
+from headwater.paths import ROOT
+from tests.lake.pipeline import Pipeline, account, event
 
 JOB = """
 import json, sys
@@ -50,6 +55,38 @@ def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp
     if python:
         folder = str(Path(python["PYSPARK_PYTHON"]).parent.parent / "site-packages")
         assert [module for module in packages if not module.startswith(folder)] == []
+
+
+def test_a_job_that_is_told_to_stop_commits_what_it_has_begun(aws_api: AwsApi, tmp_path: Path) -> None:
+    s3 = aws_api.client("s3")
+    s3.create_bucket(Bucket="stop", CreateBucketConfiguration={"LocationConstraint": REGION})
+    source: Any = None
+    landed = Pipeline(source, aws_api, "told", "stop")
+    s3.put_object(Bucket="stop", Key="accounts.json", Body=landed.contract.to_json().encode())
+    landed.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(1000)))
+    places = ["--contract", "s3://stop/accounts.json", "--landing", landed.landing, "--lake", landed.lake]
+    arguments = [*places, "--database", landed.database]
+    job = spark.submit(SparkJob(ROOT / "emr_steps" / "write_hudi.py", arguments), tmp_path / "run", aws_api)
+
+    def has_begun() -> bool:
+        listed = s3.list_objects_v2(Bucket="stop", Prefix="told/lake/accounts/.hoodie/").get("Contents", [])
+        return any(found["Key"].endswith(".inflight") for found in listed)
+
+    def events() -> list[dict[str, Any]]:
+        return [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+
+    job.start()
+    try:
+        wait_until("a commit to begin", has_begun, timeout=60, poll=0.05)
+        assert [event["event"] for event in events()] == ["started"]
+        # As EMR does: it tells spark-submit's process, which is the JVM.
+        job.stop(timeout=60)
+    finally:
+        job.kill()
+    assert [event["event"] for event in events()] == ["started", "commit", "stopped"]
+    assert len(landed.alive()) == 1000
+    lease = json.loads(s3.get_object(Bucket="stop", Key="told/lake/_leases/accounts.json")["Body"].read())
+    assert lease["expires"] <= time.time()
 
 
 def test_spark_starts_from_the_archive_of_its_classes(tmp_path: Path) -> None:

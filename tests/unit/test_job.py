@@ -93,6 +93,7 @@ def options() -> argparse.Namespace:
     return parser("A job of the tests.").parse_args(["--lake", "s3://lake/lake", "--database", "d"])
 
 
+STOP = threading.Event()
 WRITTEN = [deed for table in TABLES for deed in (f"take {table}", f"make the client of {table}")]
 GIVEN_BACK = [f"give back {table}" for table in TABLES]
 
@@ -105,7 +106,7 @@ def make_writers(running: Job) -> None:
 def test_a_lease_is_taken_before_its_tables_client_exists_and_given_back_after_spark_has_stopped(
     deeds: list[str], options: argparse.Namespace
 ) -> None:
-    with running_job("test", URIS, options) as running:
+    with running_job("test", URIS, options, STOP) as running:
         assert [contract.table for contract in running.contracts] == TABLES
         assert running.settings.quarantine == "s3://lake/lake/_quarantine"
         make_writers(running)
@@ -120,7 +121,10 @@ def test_a_failing_job_gives_its_leases_back_after_spark_has_stopped(
         make_writers(running)
         raise RuntimeError("a commit failed")
 
-    with pytest.raises(RuntimeError, match="a commit failed"), running_job("test", URIS, options) as running:
+    with (
+        pytest.raises(RuntimeError, match="a commit failed"),
+        running_job("test", URIS, options, STOP) as running,
+    ):
         fail(running)
     assert deeds == ["start Spark", *WRITTEN, "stop Spark", *GIVEN_BACK, "flush metrics"]
 
@@ -129,7 +133,7 @@ def test_a_lease_that_is_held_by_another_makes_no_client_and_leaves_the_other_ta
     deeds: list[str], options: argparse.Namespace
 ) -> None:
     deeds.append(f"refuse {TABLES[1]}")
-    with running_job("test", URIS, options) as running:
+    with running_job("test", URIS, options, STOP) as running:
         running.writer(running.contracts[0])
         with pytest.raises(LeaseLost):
             running.writer(running.contracts[1])
@@ -140,7 +144,7 @@ def test_the_next_writer_of_a_table_keeps_its_lease_and_takes_a_lost_one_again(
     deeds: list[str], options: argparse.Namespace
 ) -> None:
     client = f"make the client of {TABLES[0]}"
-    with running_job("test", URIS[:1], options) as running:
+    with running_job("test", URIS[:1], options, STOP) as running:
         running.writer(running.contracts[0])
         running.writer(running.contracts[0])
         deeds.append(f"lose {TABLES[0]}")
@@ -152,14 +156,17 @@ def test_the_next_writer_of_a_table_keeps_its_lease_and_takes_a_lost_one_again(
 
 def test_no_lease_is_taken_if_spark_does_not_start(deeds: list[str], options: argparse.Namespace) -> None:
     deeds.append("fail to start")
-    with pytest.raises(RuntimeError, match="does not start"), running_job("test", URIS, options):
+    with pytest.raises(RuntimeError, match="does not start"), running_job("test", URIS, options, STOP):
         pytest.fail("the job runs")
     assert deeds[1:] == ["flush metrics"]
 
 
 def test_leases_are_not_given_back_while_spark_may_still_write(deeds: list[str], options: argparse.Namespace) -> None:
     deeds.append("fail to stop")
-    with pytest.raises(RuntimeError, match="does not stop"), running_job("test", URIS, options) as running:
+    with (
+        pytest.raises(RuntimeError, match="does not stop"),
+        running_job("test", URIS, options, STOP) as running,
+    ):
         make_writers(running)
     assert deeds[1:] == ["start Spark", *WRITTEN, "stop Spark", "flush metrics"]
 
