@@ -24,12 +24,11 @@ import boto3
 from pyspark.sql import SparkSession
 
 from headwater.contract.model import Contract, from_json
-from headwater.lake import metrics
+from headwater.lake import jvm_signals, metrics
 from headwater.lake.announcements import EventBridgeReport
 from headwater.lake.catalog import Catalog
 from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
-from headwater.lake.jvm_end import JvmEnd
 from headwater.lake.lease import LeaseLost, Leases
 from headwater.lake.purge import Purge
 from headwater.lake.replaced_files import ReplacedFiles
@@ -269,12 +268,11 @@ def main(name: str, contract_uris: list[str], options: argparse.Namespace, body:
     """Run a script's body within its job. Returns 0 when it ends or is told to stop. An error that a user's input or
     another writer can cause is reported as an event and on standard error, and gives 1."""
     stop = threading.Event()
-    jvm_end = JvmEnd(stop)
     try:
         with running_job(name, contract_uris, options, stop) as job:
             for number in (signal.SIGTERM, signal.SIGINT):
                 signal.signal(number, lambda *_: stop.set())
-            jvm_end.watch(job.spark)
+            jvm_signals.forward_to(stop, job.spark)
             print_event({"event": "started", "tables": [contract.table for contract in job.contracts]})
             body(job)
         print_event({"event": "stopped"})
@@ -283,8 +281,6 @@ def main(name: str, contract_uris: list[str], options: argparse.Namespace, body:
         print_event({"event": "error", "error": type(error).__name__, "message": str(error)})
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return 1
-    finally:
-        jvm_end.release()
 
 
 def print_event(event: dict[str, Any]) -> None:

@@ -3,9 +3,11 @@
 hudi-rs shares no code with the library that writes the lake, so the writer does not vouch for itself.
 """
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -82,23 +84,27 @@ class _CompactionOpen(UserError):
 def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
     """The table as of now. What is committed after a compaction was planned goes to log files of the file slice which
     that makes; until it is complete, hudi-rs 0.5 leaves them out, and gives older rows without a word."""
-    before = _open_compactions(uri, storage)
     table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
-    newest = str(table.get_timeline().get_latest_commit_timestamp() or "")
-    for instant in before | _open_compactions(uri, storage):
+    timeline = table.get_timeline()
+    newest = str(timeline.get_latest_commit_timestamp() or "")
+    # To this reader one is open that is complete by now, but was not when the timeline was read.
+    for instant in _planned_compactions(uri, storage) - {done.timestamp for done in timeline.get_completed_commits()}:
         if instant < newest:
             raise _CompactionOpen(
                 f"{uri} cannot be read now: it has rows that were committed while the compaction {instant} is under"
-                " way. Its writer completes it within seconds, or does it again when it is started: try again then."
+                " way. A writer that runs completes it within seconds, and one that is started does it again."
             )
     return table
 
 
-def _open_compactions(uri: str, storage: Mapping[str, str]) -> set[str]:
-    """The instants of the compactions that are planned and not complete."""
+def _planned_compactions(uri: str, storage: Mapping[str, str]) -> set[str]:
+    """The instants of the compactions that are planned, complete or not."""
     place = urlsplit(uri)
-    if place.scheme == "s3":
-        endpoint = urlsplit(storage.get("aws_endpoint_url", ""))
+    if place.scheme == "file":
+        files, folder = fs.LocalFileSystem(), url2pathname(place.path)
+    else:
+        # As hudi-rs does; Arrow would not look there.
+        endpoint = urlsplit(storage.get("aws_endpoint_url") or os.environ.get("AWS_ENDPOINT_URL", ""))
         files = fs.S3FileSystem(
             region=storage.get("aws_region"),
             access_key=storage.get("aws_access_key_id"),
@@ -108,12 +114,8 @@ def _open_compactions(uri: str, storage: Mapping[str, str]) -> set[str]:
             scheme=endpoint.scheme or "https",
         )
         folder = f"{place.netloc}{place.path}"
-    else:
-        files, folder = fs.FileSystem.from_uri(uri)
-    timeline = fs.FileSelector(f"{folder}/.hoodie", allow_not_found=True)
-    names = [info.base_name for info in files.get_file_info(timeline)]
-    planned = {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
-    return planned - {name.partition(".")[0] for name in names if name.endswith(".commit")}
+    names = (info.base_name for info in files.get_file_info(fs.FileSelector(f"{folder.rstrip('/')}/.hoodie")))
+    return {name.partition(".")[0] for name in names if name.endswith(".compaction.requested")}
 
 
 def _never_written(message: str) -> bool:

@@ -70,21 +70,24 @@ def test_a_job_that_is_told_to_stop_commits_what_it_has_begun(aws_api: AwsApi, t
 
     def has_begun() -> bool:
         listed = s3.list_objects_v2(Bucket="stop", Prefix="told/lake/accounts/.hoodie/").get("Contents", [])
-        return any(found["Key"].endswith(".inflight") for found in listed)
+        return any(found["Key"].endswith(".deltacommit.inflight") for found in listed)
 
-    def events() -> list[dict[str, Any]]:
-        return [json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines()]
+    def said() -> list[str]:
+        lines = (tmp_path / "run" / "events.jsonl").read_text().splitlines()
+        return [event for event in (json.loads(line)["event"] for line in lines) if event != "idle"]
 
     job.start()
     try:
-        wait_until("a commit to begin", has_begun, timeout=60, poll=0.05)
-        assert [event["event"] for event in events()] == ["started"]
+        wait_until("the first commit", lambda: said() == ["started", "commit"], timeout=60)
+        landed.land(*(event("u", 2000 + id_, account(id_), account(id_, "Bea")) for id_ in range(1000)))
+        wait_until("the next one to begin, which writes log files", has_begun, timeout=60, poll=0.02)
         # As EMR does: it tells spark-submit's process, which is the JVM.
         job.stop(timeout=60)
+        assert job.wait() == 0
     finally:
         job.kill()
-    assert [event["event"] for event in events()] == ["started", "commit", "stopped"]
-    assert len(landed.alive()) == 1000
+    assert said() == ["started", "commit", "commit", "stopped"]
+    assert {row["name"] for row in landed.alive()} == {"Bea"}
     lease = json.loads(s3.get_object(Bucket="stop", Key="told/lake/_leases/accounts.json")["Body"].read())
     assert lease["expires"] <= time.time()
 
