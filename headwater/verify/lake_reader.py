@@ -85,10 +85,10 @@ def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
     """The table as of now. What is committed after a compaction was planned goes to log files of the file slice which
     that makes; until it is complete, hudi-rs 0.5 leaves them out, and gives older rows without a word."""
     table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
-    timeline = table.get_timeline()
-    newest = str(timeline.get_latest_commit_timestamp() or "")
+    completed = {instant.timestamp for instant in table.get_timeline().get_completed_commits()}
+    newest = max(completed, default="")
     # To this reader one is open that is complete by now, but was not when the timeline was read.
-    for instant in _planned_compactions(uri, storage) - {done.timestamp for done in timeline.get_completed_commits()}:
+    for instant in _planned_compactions(uri, storage) - completed:
         if instant < newest:
             raise _CompactionOpen(
                 f"{uri} cannot be read now: it has rows that were committed while the compaction {instant} is under"

@@ -362,6 +362,14 @@ class TestReading:
         assert list(read_lake(uri, {})) == []
         assert read_live_table(uri, {}) is None
 
+    def test_a_table_without_a_commit_gives_nothing(self, tmp_path: Path) -> None:
+        folder = tmp_path / "my orders"
+        (folder / ".hoodie").mkdir(parents=True)
+        properties = {"name": "orders", "type": "MERGE_ON_READ", "version": 6, "timeline.timezone": "UTC"}
+        lines = [f"hoodie.table.{name}={value}\n" for name, value in properties.items()]
+        (folder / ".hoodie" / "hoodie.properties").write_text("".join([*lines, "hoodie.timeline.layout.version=1\n"]))
+        assert list(read_lake(folder.as_uri(), {})) == []
+
     def test_a_folder_that_is_no_hudi_table_is_an_error(self, tmp_path: Path) -> None:
         (tmp_path / "orders" / ".hoodie").mkdir(parents=True)
         (tmp_path / "orders" / ".hoodie" / "hoodie.properties").write_text("nonsense")
