@@ -85,9 +85,10 @@ def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
     """The table as of now. What is committed after a compaction was planned goes to log files of the file slice which
     that makes; until it is complete, hudi-rs 0.5 leaves them out, and gives older rows without a word."""
     table = HudiTableBuilder.from_base_uri(uri).with_storage_options(dict(storage)).build()
-    completed = {instant.timestamp for instant in table.get_timeline().get_completed_commits()}
-    newest = max(completed, default="")
+    timeline = table.get_timeline()
+    newest = max((rows.timestamp for rows in timeline.get_completed_deltacommits()), default="")
     # To this reader one is open that is complete by now, but was not when the timeline was read.
+    completed = {compaction.timestamp for compaction in timeline.get_completed_commits()}
     for instant in _planned_compactions(uri, storage) - completed:
         if instant < newest:
             raise _CompactionOpen(
