@@ -202,25 +202,22 @@ class Process:
     def _clear_group(self) -> None:
         # Who waits for the program and who ends it may come here at once.
         with self._clearing:
-            self._clear_group_once()
-
-    def _clear_group_once(self) -> None:
-        child, guard = self._child, self._guard
-        if child is None or guard is None or guard.stdin is None:
-            return
-        # Descendants outside the group, such as PostgreSQL's backends, would end by themselves, but later.
-        descendants = _descendants(child.pid)
-        _signal_group(child.pid, signal.SIGKILL)
-        for descendant in descendants:
-            with suppress(psutil.NoSuchProcess):
-                descendant.kill()
-        child.wait()
-        psutil.wait_procs(descendants, timeout=5)
-        with suppress(BrokenPipeError):
-            guard.stdin.write(b"done\n")
-            guard.stdin.close()
-        guard.wait()
-        self._guard = None
+            child, guard = self._child, self._guard
+            if child is None or guard is None or guard.stdin is None:
+                return
+            # Descendants outside the group, such as PostgreSQL's backends, would end by themselves, but later.
+            descendants = _descendants(child.pid)
+            _signal_group(child.pid, signal.SIGKILL)
+            for descendant in descendants:
+                with suppress(psutil.NoSuchProcess):
+                    descendant.kill()
+            child.wait()
+            psutil.wait_procs(descendants, timeout=5)
+            with suppress(BrokenPipeError):
+                guard.stdin.write(b"done\n")
+                guard.stdin.close()
+            guard.wait()
+            self._guard = None
 
     def _await_ready(self) -> None:
         ready = self._ready

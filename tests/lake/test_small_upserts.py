@@ -333,26 +333,26 @@ def test_a_floor_ends_whatever_was_written_before(
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
 
 
-def test_commits_go_on_while_a_compaction_is_under_way(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def compacts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Compactions after two commits each."""
     settings = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
     monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
+
+
+@pytest.mark.usefixtures("compacts_soon")
+def test_commits_go_on_while_a_compaction_is_under_way(
+    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool]
+) -> None:
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
     pipeline.drain()
     changes = pipeline.writer()
-
-    def commit() -> str:
-        name = f"n{len(few)}"
-        pipeline.land(event("u", 20 + len(few), account(1), account(1, name)))
-        assert changes.commit_next()
-        return name
+    commit = updates(pipeline, changes)
 
     def compactions() -> int:
         timeline = pipeline.table()._meta_client().getActiveTimeline()
         return int(timeline.getCommitTimeline().filterCompletedInstants().countInstants()) - 1  # the first commit
 
-    commit()
     commit_until_compacting(changes, commit)
     assert compactions() == 0
     newest = commit()
@@ -374,23 +374,15 @@ def test_commits_go_on_while_a_compaction_is_under_way(
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
 
 
+@pytest.mark.usefixtures("compacts_soon")
 def test_rows_that_came_while_a_compaction_is_under_way_are_waited_for(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
-    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
     changes = pipeline.writer()
-    number = itertools.count()
+    commit = updates(pipeline, changes)
 
-    def commit() -> str:
-        name = f"n{next(number)}"
-        pipeline.land(event("u", 20 + next(number), account(1), account(1, name)))
-        assert changes.commit_next()
-        return name
-
-    commit()
     commit_until_compacting(changes, commit)
     changes.writer.settle(wait=True)
     compaction = str(pipeline.table()._meta_client().getActiveTimeline().lastInstant().get().requestedTime())
@@ -400,32 +392,23 @@ def test_rows_that_came_while_a_compaction_is_under_way_are_waited_for(
     completed = {"Bucket": BUCKET, "Key": f"{pipeline.prefix}/lake/accounts/.hoodie/{compaction}.commit"}
     content = pipeline.s3.get_object(**completed)["Body"].read()
     pipeline.s3.delete_object(**completed)
-    monkeypatch.setattr(lake_reader, "_COMPACTION_SECONDS", 0)
-    with pytest.raises(UserError, match=f"while the compaction {compaction} is under way"):
-        pipeline.alive()
-    monkeypatch.undo()
+    with monkeypatch.context() as impatient:
+        impatient.setattr(lake_reader, "_COMPACTION_SECONDS", 0)
+        with pytest.raises(UserError, match=f"while the compaction {compaction} is under way"):
+            pipeline.alive()
     later = threading.Timer(2, lambda: pipeline.s3.put_object(**completed, Body=content))
     later.start()
     assert pipeline.alive() == [account(1, newest)]
     later.join()
 
 
-def test_a_compaction_is_not_completed_where_another_writer_has_the_table(
-    pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = {"hoodie.compact.inline.max.delta.commits": "2", "hoodie.compaction.logfile.num.threshold": "1"}
-    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **settings})
+@pytest.mark.usefixtures("compacts_soon")
+def test_a_compaction_is_not_completed_where_another_writer_has_the_table(pipeline: Pipeline, few: list[bool]) -> None:
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
     asleep = pipeline.writer()
+    commit = updates(pipeline, asleep)
 
-    def commit() -> str:
-        name = f"n{len(few)}"
-        pipeline.land(event("u", 20 + len(few), account(1), account(1, name)))
-        assert asleep.commit_next()
-        return name
-
-    commit()
     newest = commit_until_compacting(asleep, commit)
     successor = pipeline.table()
     last = successor.last_commit()
@@ -439,6 +422,20 @@ def test_a_compaction_is_not_completed_where_another_writer_has_the_table(
     pipeline.drain()
     assert pipeline.alive() == [account(1, newest)]
     assert set(few) == {True}
+
+
+def updates(pipeline: Pipeline, changes: LandedChanges) -> Callable[[], str]:
+    """What commits another name of the first account each time, and returns it."""
+    numbers = itertools.count(20)
+
+    def commit() -> str:
+        number = next(numbers)
+        name = f"n{number}"
+        pipeline.land(event("u", number, account(1), account(1, name)))
+        assert changes.commit_next()
+        return name
+
+    return commit
 
 
 def commit_until_compacting(changes: LandedChanges, commit: Callable[[], str]) -> str:
