@@ -6,8 +6,10 @@ import socket
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import psutil
@@ -90,6 +92,20 @@ def test_one_that_ignores_the_request_is_killed_with_its_own_children(tmp_path: 
     child.stop(timeout=0.2)
     assert not alive(child.pid)
     assert not alive(grandchild)
+
+
+def test_several_threads_may_end_it_at_once(tmp_path: Path) -> None:
+    process = Process(Program("sleep", ["sleep", "100"], tmp_path / "log"))
+    process.start()
+    together = threading.Barrier(4)
+
+    def end() -> None:
+        together.wait()
+        process.kill()
+
+    with ThreadPoolExecutor(4) as threads:
+        ended = [threads.submit(end) for _ in range(4)]
+    assert [thread.exception() for thread in ended] == [None] * 4
 
 
 def test_it_can_be_started_again(tmp_path: Path) -> None:
