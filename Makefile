@@ -4,6 +4,9 @@
 .PHONY: help setup assets demo test unit lint synth check cost diff baselines deploy destroy \
 	reference requests bench soak drills mutants lock clean
 
+# Where that is set, every program compiles what it imports anew, which is half of a synthesis: uv compiles nothing.
+unexport PYTHONDONTWRITEBYTECODE
+
 BIN := .venv/bin
 ENV := dev
 # Without CDK's notices, synthesis needs no network.
@@ -22,9 +25,10 @@ setup: ## Set up .venv and node_modules (takes minutes once, then a moment)
 assets: setup ## Make what goes to S3: jars, plugins, the PySpark package, the contracts (under build/)
 	@$(BIN)/headwater assets
 
-demo: setup ## Run the pipeline on this machine and compare lake and sources (DATA=DIR SCALE=1 SECONDS=N KEEP=1 DEPLOYED=1)
+demo: setup ## Run the pipeline here, compare lake and sources (DATA=DIR SCALE=1 SECONDS=N RATE=N KEEP=1 DEPLOYED=1)
 	@$(BIN)/headwater demo $(if $(DATA),--data "$(DATA)") $(if $(SCALE),--scale $(SCALE)) \
-		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(KEEP),--keep) $(if $(DEPLOYED),--deployed)
+		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(RATE),--rate $(RATE)) $(if $(KEEP),--keep) \
+		$(if $(DEPLOYED),--deployed)
 
 test: assets ## Check everything: lint, the connectors' tests, then all of tests/ but the drills
 	@echo "Testing connect/ (Maven) beside lint"

@@ -1,6 +1,7 @@
 """A folder that one process at a time may write to."""
 
 import fcntl
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -23,4 +24,12 @@ def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError as error:
             raise UserError(f"{folder} is in use: {what} runs already. Wait until it ends, or stop it.") from error
+        yield
+
+
+@contextmanager
+def claimed_empty(folder: Path, what: str) -> Iterator[None]:
+    """Claim a folder, and remove what an earlier run left in it. Raises UserError as ``claim`` does."""
+    with claim(folder, what):
+        shutil.rmtree(folder, ignore_errors=True)
         yield

@@ -23,7 +23,10 @@ def demo(
         Path | None, typer.Option(help="A folder of Northwind's CSV files; without it, data is generated.")
     ] = None,
     scale: Annotated[float, typer.Option(min=0.01, help="Size of the generated data; 1 is Northwind's.")] = 1,
-    seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts.")] = 60,
+    seconds: Annotated[float, typer.Option(min=1, help="How long the live workload lasts at least.")] = 60,
+    rate: Annotated[
+        float, typer.Option(min=1, help="Transactions on the orders a second, and as many item changes.")
+    ] = 40,
     keep: Annotated[bool, typer.Option("--keep", help="Leave everything running until Ctrl-C.")] = False,
     deployed: Annotated[
         bool, typer.Option("--deployed", help="Have CDK deploy it to a local AWS, and an update under the workload.")
@@ -35,7 +38,7 @@ def demo(
         authority.build()
         local_aws.build(announce)
     output = BUILD / "demo"
-    plan = DemoPlan(data, scale, seconds)
+    plan = DemoPlan(data, scale, seconds, rate)
     tables = (deployed_run.run if deployed else run)(plan, announce, say, _keep if keep else None, output)
     Console().print(comparison_table(tables))
     say(f"Report: {output / 'report.html'}")

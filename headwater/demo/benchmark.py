@@ -13,8 +13,10 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo import decoder_benchmark
 from headwater.demo.decoder_benchmark import DecoderFigures
-from headwater.demo.run import MemoryWatch, emptied, freshness
-from headwater.folder_lock import claim
+from headwater.demo.freshness import changed_rows
+from headwater.demo.memory import MemoryWatch
+from headwater.demo.report import Freshness
+from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
@@ -24,6 +26,7 @@ from headwater.samples import orders
 SEED = 1996
 _DRAIN_MEMORY = "3g"  # one commit takes in everything that has landed
 _DRAIN_SECONDS = 900
+_SAMPLE_SECONDS = 2.0
 _WARMING_TRANSACTIONS = 15  # made before freshness is measured, since a new writer is slow at first
 
 
@@ -52,7 +55,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
     parts run again. After some transactions that warm the new writer up, ``idle_transactions`` of one change each
     follow at one per second.
     """
-    with claim(folder, "the benchmark"), emptied(folder), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+    with claimed_empty(folder, "the benchmark"), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
         with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
             pipeline.start_source()
             with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:
@@ -68,7 +71,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
         pipeline.connect.stop()
         pipeline.broker.stop()
         writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY)
-        with MemoryWatch(pipeline) as draining, announce("Draining with the writer"):
+        with MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as draining, announce("Draining with the writer"):
             if writer.wait(_DRAIN_SECONDS) != 0:
                 writer.check()
         commits = pipeline.events.commits()
@@ -82,13 +85,14 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             _change_one_by_one(pipeline, _WARMING_TRANSACTIONS)
             pipeline.drain()
         with (
-            MemoryWatch(pipeline) as idling,
+            MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as idling,
             announce(f"Measuring freshness over {idle_transactions} transactions, one per second"),
         ):
             since = time.time()
             _change_one_by_one(pipeline, idle_transactions)
             pipeline.drain()
-        idle = freshness(pipeline, since)
+        changed = changed_rows(pipeline.lake(), pipeline.contracts, pipeline.completion, since)
+        idle = Freshness.of([readable - at for at, readable in changed])
     if idle is None:
         raise AssertionError("the transactions changed no row")
     processes = decoder_benchmark.PROCESSES

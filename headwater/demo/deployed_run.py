@@ -24,19 +24,10 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.demo import report
 from headwater.demo.deployment import LocalDeployment
 from headwater.demo.freshness import PublishedInstants, changed_rows
-from headwater.demo.run import (
-    CHANGES_PER_SECOND,
-    CLIENTS,
-    CONNECTIONS,
-    SEED,
-    DemoPlan,
-    Phases,
-    Say,
-    emptied,
-    load,
-)
+from headwater.demo.memory import MemoryWatch
+from headwater.demo.run import CLIENTS, CONNECTIONS, SEED, DemoPlan, Phases, Say, load
 from headwater.errors import UserError
-from headwater.folder_lock import claim
+from headwater.folder_lock import claimed_empty
 from headwater.local_aws.checkout import Checkout
 from headwater.paths import BUILD, RUN
 from headwater.samples import dynamodb_tables, items_workload, orders_workload
@@ -47,6 +38,8 @@ from headwater.verify import TableComparison, read_live_table
 
 _DRAIN_SECONDS = 600
 _POLL_SECONDS = 0.5
+# For how long nothing was committed when it is looked whether that was the last.
+_REST_SECONDS = 2.0
 _SAY_SECONDS = 5.0
 _MEMORY_SECONDS = 8.0
 # How much of the workload's time passes before the update begins, and again after it is deployed.
@@ -54,32 +47,6 @@ _UNDISTURBED = 1 / 6
 # The column that the update brings, in the table that has it.
 _TABLE, _COLUMN = "northwind.customers", "newsletter"
 _CONTRACT = "contracts/customers.yaml"
-
-
-class MemoryWatch:
-    """The largest memory of each part, and of all together, in bytes, sampled while they run."""
-
-    def __init__(self, deployment: LocalDeployment) -> None:
-        self.peak: dict[str, int] = {}
-        self.peak_of_all = 0
-        self._deployment = deployment
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, name="memory", daemon=True)
-
-    def __enter__(self) -> MemoryWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_MEMORY_SECONDS):
-            sizes = self._deployment.memory_bytes()
-            self.peak_of_all = max(self.peak_of_all, sum(sizes.values()))
-            for name, size in sizes.items():
-                self.peak[name] = max(size, self.peak.get(name, 0))
 
 
 def run(
@@ -98,8 +65,7 @@ def run(
     phases = Phases()
     folder = RUN / "demo"
     with (
-        claim(folder, "the demo"),
-        emptied(folder),
+        claimed_empty(folder, "the demo"),
         LocalDeployment(folder) as deployment,
         ThreadPoolExecutor(1, "release") as beside,
         _interrupted(deployment, say),
@@ -120,7 +86,7 @@ def run(
                 for contract in of_database(contracts, DYNAMODB)
             )
         instants = PublishedInstants(deployment.objects(), deployment.lake.uri, contracts)
-        with MemoryWatch(deployment) as memory, instants:
+        with MemoryWatch(deployment.memory_bytes, _MEMORY_SECONDS) as memory, instants:
             with phases.measure("first rows"), announce("Waiting for the first rows to reach the lake"):
                 _drain(deployment, contracts, instants)
             before = _orders(deployment)
@@ -129,7 +95,7 @@ def run(
             say(f"The customers with the most revenue are {', '.join(leaders)}.")
             workload_began = time.time()
             with phases.measure("workload"), announce(_workload_text(contracts, plan)):
-                orders_summary, items_summary, update = _run_workloads(deployment, plan.seconds, release, instants, say)
+                orders_summary, items_summary, update = _run_workloads(deployment, plan, release, instants, say)
             say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
             contracts = deployment.contracts(release.result())
             with phases.measure("drain"), announce("Waiting until the lake equals its sources"):
@@ -236,11 +202,15 @@ def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants:
     deadline = time.monotonic() + _DRAIN_SECONDS
     compared: dict[str, TableComparison] = {}
     published: dict[str, int] = {}
+    latest: dict[str, int] = {}
+    since = time.monotonic()
     while True:
         now = instants.counts()
-        # Nothing but another commit can have changed what differed.
+        if now != latest:
+            latest, since = now, time.monotonic()
+        # Nothing but another commit can have changed what differed. Writers that still commit need the processors more.
         changed = [contract for contract in contracts if now[contract.table] != published.get(contract.table)]
-        if changed:
+        if changed and (time.monotonic() > since + _REST_SECONDS or time.monotonic() > deadline):
             published = now
             compared |= {table.name: table for table in deployment.verify(changed)}
             if all(table.equal for table in compared.values()):
@@ -268,7 +238,7 @@ def _workload_text(contracts: Sequence[Contract], plan: DemoPlan) -> str:
 
 
 def _run_workloads(
-    deployment: LocalDeployment, seconds: float, release: Future[Checkout], instants: PublishedInstants, say: Say
+    deployment: LocalDeployment, plan: DemoPlan, release: Future[Checkout], instants: PublishedInstants, say: Say
 ) -> tuple[OrdersSummary, ItemsSummary, _Update]:
     """Run the workloads of all sources side by side, and the update under them. The first error of one ends all."""
     contracts = of_database(deployment.contracts(), DYNAMODB)
@@ -286,33 +256,37 @@ def _run_workloads(
                 f"commits in the lake: {commits}"
             )
 
+    def count_items(before: int, now: WorkloadProgress) -> None:
+        made["items"] = before + now.changes
+
     def rounds(workers: int) -> Iterator[WorkloadPlan]:
         # Each has the rarest changes once, such as a truncated table; the last one ends early.
         number = 0
         while not over.is_set():
-            yield WorkloadPlan(seconds, round(CHANGES_PER_SECOND * seconds), workers, SEED + number)
+            yield WorkloadPlan(plan.seconds, round(plan.rate * plan.seconds), workers, SEED + number)
             number += 1
 
     def change_orders() -> OrdersSummary:
         done = []
-        for plan in rounds(CONNECTIONS):
-            done.append(orders_workload.run(lambda: deployment.connect("app"), plan, tell, over))
+        for each in rounds(CONNECTIONS):
+            done.append(orders_workload.run(lambda: deployment.connect("app"), each, tell, over))
             made["orders"] += done[-1].transactions
         return orders_workload.one_after_another(done)
 
     def change_items() -> ItemsSummary:
         done = []
-        for plan in rounds(CLIENTS):
-            dynamodb = partial(deployment.account.client, "dynamodb")
-            done.append(dynamodb_tables.change(dynamodb, contracts, plan, lambda _: None, over))
-            made["items"] += done[-1].changes
+        dynamodb = partial(deployment.account.client, "dynamodb")
+        for each in rounds(CLIENTS):
+            before = made["items"]
+            done.append(dynamodb_tables.change(dynamodb, contracts, each, partial(count_items, before), over))
+            made["items"] = before + done[-1].changes
         return replace(items_workload.together(done), seconds=sum(each.seconds for each in done))
 
     def update() -> _Update:
-        ends = time.monotonic() + seconds
-        over.wait(seconds * _UNDISTURBED)
+        ends = time.monotonic() + plan.seconds
+        over.wait(plan.seconds * _UNDISTURBED)
         updated = _update(deployment, release, say)
-        over.wait(max(seconds * _UNDISTURBED, ends - time.monotonic()))
+        over.wait(max(plan.seconds * _UNDISTURBED, ends - time.monotonic()))
         return updated
 
     with ThreadPoolExecutor(3) as pool:

@@ -197,7 +197,7 @@ class LocalDeployment(ExitStack):
             return verify_tables(contracts, needed, self.lake)
 
     def memory_bytes(self) -> dict[str, int]:
-        """What memory each part has for itself, now."""
+        """What memory each part has for itself, in bytes, now."""
         sizes: dict[str, int] = {}
         try:
             account = psutil.Process(self.account.pid)
@@ -207,8 +207,10 @@ class LocalDeployment(ExitStack):
         for program in programs:
             try:
                 told = f"{program.cwd()} {' '.join(program.cmdline())}"
-                # Only what a process has for itself: PostgreSQL's and Python's workers share most of their pages.
-                size = program.memory_full_info().uss
+                # Without files and what PostgreSQL's processes share. To count its pages one by one, and so leave out
+                # what a fork has not written to yet, would take a tenth of a core.
+                memory = program.memory_info()
+                size = memory.rss - getattr(memory, "shared", 0)
             except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
                 continue
             within = re.search(rf"{re.escape(str(self.checkout.account))}/(\w+)", told)

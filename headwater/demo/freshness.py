@@ -19,16 +19,21 @@ from headwater.verify import Lake
 
 LOOK_SECONDS = 0.5
 """How often it is looked what is published."""
-# A completed instant. Nothing else of a timeline changes what readers see of rows.
-_COMPLETED = re.compile(r"/(\d+)\.(?:delta|replace)?commit$")
+# A file of a timeline: an instant, and what of it.
+_INSTANT = re.compile(r"/(\d+)\.([.\w]+)$")
+_OPEN = ("requested", "inflight")
+# Nothing else of a timeline changes what readers see of rows.
+_PUBLISHING = {"commit", "deltacommit", "replacecommit"}
 
 
 class PublishedInstants:
     """Looks at the timelines of a lake's tables, as its readers do, and remembers when it saw each completed instant
-    first. ``s3`` is boto3's client."""
+    first. ``s3`` is boto3's client. A look lists what may have changed since the last one, so that it takes no longer
+    as a timeline grows."""
 
     def __init__(self, s3: Any, lake: str, contracts: Sequence[Contract]) -> None:
         self.seen: dict[str, dict[str, float]] = {contract.table: {} for contract in contracts}
+        self._from = dict.fromkeys(self.seen, "")
         self._s3 = s3
         self._lake = lake
         self._error: Exception | None = None
@@ -50,12 +55,19 @@ class PublishedInstants:
         for table, seen in self.seen.items():
             bucket, timeline = split_uri(f"{self._lake}/{table}/.hoodie")
             lister = self._s3.get_paginator("list_objects_v2")
-            pages = lister.paginate(Bucket=bucket, Prefix=f"{timeline}/", Delimiter="/")
-            keys = [found["Key"] for page in pages for found in page.get("Contents", [])]
+            after = f"{timeline}/{self._from[table]}"
+            pages = lister.paginate(Bucket=bucket, Prefix=f"{timeline}/", Delimiter="/", StartAfter=after)
+            keys = [listed["Key"] for page in pages for listed in page.get("Contents", [])]
             now = time.time()
-            for key in keys:
-                if completed := _COMPLETED.search(key):
-                    seen.setdefault(completed[1], now)
+            found = [file.groups() for key in keys if (file := _INSTANT.search(key))]
+            completed = [instant for instant, what in found if not what.endswith(_OPEN)]
+            for instant, what in found:
+                if what in _PUBLISHING:
+                    seen.setdefault(instant, now)
+            # What is older than the oldest that is not complete, and than the newest that is, does not change.
+            self._from[table] = min(
+                {instant for instant, _ in found}.difference(completed) or completed[-1:], default=""
+            )
 
     def counts(self) -> dict[str, int]:
         """How many instants each table has published. Raises the error by which the watch has ended, where it has."""

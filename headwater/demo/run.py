@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 import threading
 import time
@@ -15,12 +14,13 @@ from typing import Any
 
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo import report
-from headwater.folder_lock import claim
+from headwater.demo.freshness import changed_rows
+from headwater.demo.memory import MemoryWatch
+from headwater.folder_lock import claimed_empty
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
 from headwater.order_database.loading import load_folder
@@ -31,9 +31,6 @@ from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.verify import TableComparison, read_live_table
 
-# A run makes at least ``CHANGES`` transactions on the orders, and as many item changes; a long run makes
-# ``CHANGES_PER_SECOND`` of each.
-CHANGES, CHANGES_PER_SECOND = 2_400, 40
 CONNECTIONS = 6
 CLIENTS = 4
 SEED = 1996
@@ -59,38 +56,16 @@ class Phases:
             self.seconds[name] = round(time.monotonic() - started, 2)
 
 
-class MemoryWatch:
-    """The largest resident memory of each part, in bytes, sampled while the pipeline runs."""
-
-    def __init__(self, *pipelines: Pipeline | KeyValuePipeline) -> None:
-        self.peak: dict[str, int] = {}
-        self._pipelines = pipelines
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._watch, daemon=True)
-
-    def __enter__(self) -> MemoryWatch:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-
-    def _watch(self) -> None:
-        while not self._stop.wait(_SAMPLE_SECONDS):
-            for pipeline in self._pipelines:
-                for name, size in pipeline.memory_bytes().items():
-                    self.peak[name] = max(size, self.peak.get(name, 0))
-
-
 @dataclass(frozen=True)
 class DemoPlan:
     """What a demonstration does: ``data`` is a folder of Northwind's CSV files, or None to generate data at ``scale``,
-    where 1 is Northwind's size. The live workload lasts ``seconds``."""
+    where 1 is Northwind's size. The live workload makes ``rate`` transactions on the orders in each second, and as many
+    item changes, for ``seconds``."""
 
     data: Path | None
     scale: float
     seconds: float
+    rate: float
 
 
 def run(
@@ -109,8 +84,7 @@ def run(
     contracts = read_contracts(CONTRACTS)
     folder = RUN / "demo"
     with (
-        claim(folder, "the demo"),
-        emptied(folder),
+        claimed_empty(folder, "the demo"),
         Pipeline(folder / "relational", contracts) as relational,
         KeyValuePipeline(folder / "key_value", contracts, relational.aws) as key_value,
     ):
@@ -128,7 +102,10 @@ def run(
             relational.drain(_DRAIN_SECONDS)
             key_value.drain(_DRAIN_SECONDS)
 
-        with MemoryWatch(relational, key_value) as memory:
+        def memory_bytes() -> dict[str, int]:
+            return {**relational.memory_bytes(), **key_value.memory_bytes()}
+
+        with MemoryWatch(memory_bytes, _SAMPLE_SECONDS) as memory:
             with phases.measure("snapshot"), announce("Waiting for the first snapshot to reach the lake"):
                 drain()
             before = _orders(relational)
@@ -137,7 +114,7 @@ def run(
             say(f"The customers with the most revenue are {', '.join(leaders)}.")
             workload_began = time.time()
             with phases.measure("workload"), announce(_workload_text(key_value, plan)):
-                orders_summary, items_summary = _run_workloads(relational, key_value, plan.seconds, say)
+                orders_summary, items_summary = _run_workloads(relational, key_value, plan, say)
             say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
                 drain()
@@ -147,7 +124,7 @@ def run(
                 "key_value": (key_value, items_summary),
             }
             runs = [
-                report.PipelineRun(name, pipeline.verify(), freshness(pipeline, since=workload_began), workload)
+                report.PipelineRun(name, pipeline.verify(), _freshness(pipeline, workload_began), workload)
                 for name, (pipeline, workload) in pipelines.items()
                 if pipeline.contracts
             ]
@@ -167,13 +144,6 @@ def run(
     return [table for pipeline in runs for table in pipeline.tables]
 
 
-@contextmanager
-def emptied(folder: Path) -> Iterator[None]:
-    """Remove what an earlier run left in a run's folder."""
-    shutil.rmtree(folder, ignore_errors=True)
-    yield
-
-
 def load(owner: psycopg.Connection, plan: DemoPlan) -> None:
     """Fill the empty order database with what a plan says."""
     if plan.data is not None:
@@ -190,7 +160,7 @@ def _workload_text(key_value: KeyValuePipeline, plan: DemoPlan) -> str:
 
 
 def _run_workloads(
-    relational: Pipeline, key_value: KeyValuePipeline, seconds: float, say: Say
+    relational: Pipeline, key_value: KeyValuePipeline, plan: DemoPlan, say: Say
 ) -> tuple[OrdersSummary, ItemsSummary]:
     """Run the workloads of all sources side by side. The first error of one ends all."""
     said = time.monotonic()
@@ -209,20 +179,20 @@ def _run_workloads(
             lake = ", ".join(f"{table} {number:,}" for table, number in sorted(written.items()))
             say(f"  {now.changes:,} transactions, {item_changes:,} item changes · changes in the lake: {lake}")
 
-    changes = max(CHANGES, round(CHANGES_PER_SECOND * seconds))
+    changes = round(plan.rate * plan.seconds)
     with ThreadPoolExecutor(1) as beside:
         items = beside.submit(
             dynamodb_tables.change,
             key_value.client,
             key_value.contracts,
-            WorkloadPlan(seconds, changes, CLIENTS, SEED),
+            WorkloadPlan(plan.seconds, changes, CLIENTS, SEED),
             count,
             stop,
         )
         items.add_done_callback(lambda done: stop.set() if done.exception() else None)
         try:
             summary = orders_workload.run(
-                relational.application, WorkloadPlan(seconds, changes, CONNECTIONS, SEED), tell, stop
+                relational.application, WorkloadPlan(plan.seconds, changes, CONNECTIONS, SEED), tell, stop
             )
         except BaseException:
             stop.set()
@@ -246,21 +216,7 @@ def _orders(pipeline: Pipeline) -> pa.Table:
     raise AssertionError("the pipeline has drained, but the lake has no orders")
 
 
-def freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
-    """The freshness of the last change of every row, deleted ones too, that was changed after ``since``.
-
-    ``since`` is in epoch seconds. None where no row was changed.
-    """
-    lake = pipeline.lake()
-    seconds: list[float] = []
-    for contract in pipeline.contracts:
-        completed = pipeline.completion(contract.table)
-        for batch in lake.table(contract):
-            instants = batch.column("_hoodie_commit_time").to_pylist()
-            micros = pc.cast(batch.column("_source_ts"), pa.timestamp("us", "UTC")).cast(pa.int64()).to_pylist()
-            seconds += [
-                completed[instant] - changed / 1e6
-                for instant, changed in zip(instants, micros, strict=True)
-                if changed / 1e6 >= since
-            ]
-    return report.Freshness.of(seconds)
+def _freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
+    """The freshness of the last change of every row that was changed after ``since``; None where no row was."""
+    changed = changed_rows(pipeline.lake(), pipeline.contracts, pipeline.completion, since)
+    return report.Freshness.of([readable - at for at, readable in changed])

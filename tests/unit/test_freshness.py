@@ -39,19 +39,24 @@ class Timeline:
     def __init__(self, *names: str) -> None:
         self.names = list(names)
         self.fails = 0
+        self.listed = 0
 
     def get_paginator(self, operation: str) -> Timeline:
         assert operation == "list_objects_v2"
         return self
 
     def paginate(self, **asked: Any) -> Iterator[dict[str, Any]]:
+        after = asked.pop("StartAfter")
         assert asked == {"Bucket": "lake", "Prefix": "tables/things/.hoodie/", "Delimiter": "/"}
         if self.fails:
             self.fails -= 1
             raise EndpointConnectionError(endpoint_url="http://lake")
         yield {}
-        for name in self.names:
-            yield {"Contents": [{"Key": f"tables/things/.hoodie/{name}"}]}
+        self.listed = 0
+        for key in sorted(f"tables/things/.hoodie/{name}" for name in self.names):
+            if key > after:
+                self.listed += 1
+                yield {"Contents": [{"Key": key}]}
 
 
 def instants(timeline: Timeline) -> PublishedInstants:
@@ -68,6 +73,19 @@ def test_what_is_completed_is_seen_once_and_what_is_not_is_not(monkeypatch: pyte
     published.look()
     assert published.seen == {"things": {"1": 10.0, "2": 10.0, "3": 11.0, "6": 11.0}}
     assert published.counts() == {"things": 4}
+
+
+def test_a_look_lists_from_the_oldest_instant_that_is_open_or_else_from_the_newest() -> None:
+    timeline = Timeline("1.commit", "2.deltacommit", "3.compaction.requested", "4.deltacommit", "5.deltacommit")
+    published = instants(timeline)
+    for listed in (5, 3):
+        published.look()
+        assert timeline.listed == listed
+    timeline.names.append("3.commit")
+    published.look()
+    published.look()
+    assert published.counts() == {"things": 5}
+    assert timeline.listed == 1
 
 
 def test_a_look_that_fails_is_made_up_for_and_the_last_one_is_made_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:

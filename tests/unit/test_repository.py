@@ -1,6 +1,8 @@
 """What pre-commit, Dependabot and GitHub read of the repository names what exists."""
 
+import os
 import re
+import subprocess
 import tomllib
 from typing import Any
 
@@ -62,3 +64,11 @@ def test_the_changelog_begins_with_the_version_of_the_package() -> None:
 
 def _yaml(path: str) -> Any:
     return yaml.safe_load((ROOT / path).read_text())
+
+
+def test_what_make_runs_keeps_the_bytecode_of_what_it_imports() -> None:
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", "MAKEFLAGS": ""}
+    command = ["make", "--silent", "--eval", "shown: ; @env", "shown"]
+    shown = subprocess.check_output(command, cwd=ROOT, env=environment, text=True)
+    assert "PATH=" in shown
+    assert "PYTHONDONTWRITEBYTECODE" not in shown
