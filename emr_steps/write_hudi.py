@@ -66,7 +66,7 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
         FILL: Fill(writer, rest_form).work,
     }
-    requested = RequestedWork(writer, requests, kinds)
+    requested = RequestedWork(writer, requests, kinds, options.idle_seconds_max)
     days = options.landing_days
     chores = [] if days is None else [expiry("landing objects", dt.timedelta(days=days), landed.expire)]
     upkeep = running.upkeep(writer, *chores)

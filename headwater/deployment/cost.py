@@ -14,6 +14,7 @@ from headwater.deployment.region_prices import RegionPrices
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, REQUESTS_PAUSE, IdlePause
+from headwater.lake.lease import LEASE_SECONDS
 from headwater.yaml_files import read_yaml
 
 ASSUMPTIONS = Path(__file__).with_name("cost_assumptions.yaml")
@@ -315,9 +316,12 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     topics = [topic.properties for topic in deployment.resources("AWS::MSK::Topic")]
     partitions = [int(topic["PartitionCount"]) for topic in topics if topic["TopicName"] in landed]
     gap = max([use("commit_seconds"), *flushed])
-    # A look lists the partitions of the table's topic, then the objects of each, and then the requests.
-    listings = tables * _looks(pause, gap, use) * (2 + max(partitions, default=1))
-    yield "looks for landing objects and requests", listings / 1e6, "s3_million_writes"
+    # A look lists the only partition of the table's topic; or the partitions, and then the objects of each.
+    most = max(partitions, default=1)
+    listings = tables * _looks(pause, gap, use) * (1 if most == 1 else 1 + most)
+    yield "looks for landing objects", listings / 1e6, "s3_million_writes"
+    yield "looks for requests", tables * HOURS * 3600 / pause.longest / 1e6, "s3_million_writes"
+    yield "leases", _leases(tables), "s3_million_writes"
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
     yield from _commits(tables, gap, use)
 
@@ -340,8 +344,14 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
     tables = len(str(job.properties["DefaultArguments"]["--source-table"]).split(","))
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
     yield "looks for requests", tables * HOURS * 3600 / REQUESTS_PAUSE.longest / 1e6, "s3_million_writes"
+    yield "leases", _leases(tables), "s3_million_writes"
     gap = max(use("commit_seconds"), float(job.properties["DefaultArguments"]["--window-seconds"]))
     yield from _commits(tables, gap, use)
+
+
+def _leases(tables: int) -> float:
+    """Millions of renewals of these tables' leases."""
+    return tables * HOURS * 3600 / (LEASE_SECONDS / 2) / 1e6
 
 
 def _commits(tables: int, gap: float, use: Use) -> Iterator[Amount]:

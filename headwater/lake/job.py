@@ -29,7 +29,7 @@ from headwater.lake.announcements import EventBridgeReport
 from headwater.lake.catalog import Catalog
 from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
-from headwater.lake.lease import LeaseLost, Leases
+from headwater.lake.lease import LEASE_SECONDS, LeaseLost, Leases
 from headwater.lake.purge import Purge
 from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.s3_uri import split_uri
@@ -70,7 +70,9 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--tombstone-days", type=float, help="how long tombstones stay that are committed; default for good"
     )
-    arguments.add_argument("--lease-seconds", type=float, default=30.0, help="how long a dead writer's lease lasts")
+    arguments.add_argument(
+        "--lease-seconds", type=float, default=LEASE_SECONDS, help="how long a dead writer's lease lasts"
+    )
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
     return arguments
 

@@ -12,7 +12,7 @@ import functools
 import gzip
 import io
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +22,9 @@ from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 OffsetCursor = dict[str, int]
 """The next offset to read of each ``topic/partition``."""
+
+_Listed = tuple[str, str, int]
+"""Source, key and size of an object."""
 
 _SUFFIX = ".jsonl.gz"
 _HEADS_AT_ONCE = 16
@@ -56,7 +59,13 @@ class Landing:
     def after(self, cursor: Mapping[str, int], most_bytes: int) -> list[LandingObject]:
         """The objects after the cursor: in each partition, until ``most_bytes`` (compressed) are reached, and at least
         one if there is any. Raises LandingGap."""
-        listed = [entry for partition in self._partitions() for entry in self._listed(partition, cursor, most_bytes)]
+        listed = self._only_partition(cursor, most_bytes)
+        if listed is None:
+            listed = [
+                entry for partition in self._partitions() for entry in self._listed(partition, cursor, most_bytes)
+            ]
+        if not listed:
+            return []
         with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
             ends = list(pool.map(self._end, (key for _, key, _ in listed)))
         objects = []
@@ -122,22 +131,41 @@ class Landing:
         )
         return sorted((name for name in names if name.isdigit()), key=int)
 
-    def _listed(self, partition: str, cursor: Mapping[str, int], most_bytes: int) -> Iterator[tuple[str, str, int]]:
+    def _only_partition(self, cursor: Mapping[str, int], most_bytes: int) -> list[_Listed] | None:
+        """What ``_listed`` gives of all partitions, by one request, where the cursor knows partition 0 alone, which is
+        listed before all others, and no other one has come. None elsewhere, or where one request does not list it all.
+        """
+        if [source for source in cursor if source.startswith(f"{self._topic}/")] != [f"{self._topic}/0"]:
+            return None
+        start = self._last_read("0", cursor)
+        page = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, StartAfter=start)
+        entries = page.get("Contents", ())
+        if page["IsTruncated"] or any(not entry["Key"].startswith(f"{self._prefix}0/") for entry in entries):
+            return None
+        return list(self._until("0", entries, most_bytes))
+
+    def _listed(self, partition: str, cursor: Mapping[str, int], most_bytes: int) -> Iterator[_Listed]:
         """Source, key and size of the objects to read. The listing starts after the cursor, so its cost does not grow
         with the history."""
-        source = f"{self._topic}/{partition}"
+        start = self._last_read(partition, cursor)
+        pages = self._s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self._bucket, Prefix=f"{self._prefix}{partition}/", StartAfter=start
+        )
+        return self._until(partition, (entry for page in pages for entry in page.get("Contents", ())), most_bytes)
+
+    def _last_read(self, partition: str, cursor: Mapping[str, int]) -> str:
+        """The key after which the partition's objects are to be read."""
         folder = f"{self._prefix}{partition}/"
-        last_read = cursor.get(source, 0) - 1
-        start = f"{folder}{last_read:020d}{_SUFFIX}" if last_read >= 0 else folder
-        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder, StartAfter=start)
-        total = 0
-        for page in pages:
-            for entry in page.get("Contents", ()):
-                if not entry["Key"].endswith(_SUFFIX):
-                    continue
-                yield source, entry["Key"], entry["Size"]
-                total += entry["Size"]
-                if total >= most_bytes:
+        last_read = cursor.get(f"{self._topic}/{partition}", 0) - 1
+        return f"{folder}{last_read:020d}{_SUFFIX}" if last_read >= 0 else folder
+
+    def _until(self, partition: str, entries: Iterable[Mapping[str, Any]], most_bytes: int) -> Iterator[_Listed]:
+        """Source, key and size of a partition's objects until ``most_bytes`` are reached."""
+        for entry in entries:
+            if entry["Key"].endswith(_SUFFIX):
+                yield f"{self._topic}/{partition}", entry["Key"], entry["Size"]
+                most_bytes -= entry["Size"]
+                if most_bytes <= 0:
                     return
 
     def _end(self, key: str) -> int:

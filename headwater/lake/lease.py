@@ -16,6 +16,9 @@ from typing import Any
 
 from headwater.lake.s3_uri import split_uri
 
+LEASE_SECONDS = 60.0
+"""How long a dead writer's lease lasts, unless it is told otherwise. It is renewed when half of it has passed."""
+
 
 class LeaseLost(RuntimeError):
     """Another writer holds the table, or this one let its lease run out."""
@@ -26,7 +29,7 @@ class Lease:
     and the clocks of two writers must differ by much less than the ttl."""
 
     def __init__(
-        self, s3: Any, uri: str, owner: str, ttl: float = 30.0, clock: Callable[[], float] = time.time
+        self, s3: Any, uri: str, owner: str, ttl: float = LEASE_SECONDS, clock: Callable[[], float] = time.time
     ) -> None:
         self._s3 = s3
         self._uri = uri
@@ -129,14 +132,17 @@ class Lease:
         return str(stored["ETag"]) if json.loads(stored["Body"].read()).get("token") == self._token else None
 
     def _renew_until_stopped(self) -> None:
-        while not self._stop.wait(self._ttl / 3):
+        pause = self._ttl / 2
+        while not self._stop.wait(pause):
             try:
                 with self._guard:
                     self._put(self._etag)
             except LeaseLost:
                 return
-            except Exception:  # noqa: S112  # may pass: the next round, or check() before a commit, decides
-                continue
+            except Exception:  # may pass: the next rounds, or check() before a commit, decide
+                pause = self._ttl / 10
+            else:
+                pause = self._ttl / 2
 
 
 class Leases:

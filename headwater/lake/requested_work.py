@@ -6,6 +6,8 @@ stream waits for one commit at most, and every commit carries the progress of th
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -43,17 +45,32 @@ class _Taken:
 
 
 class RequestedWork:
-    """Serves the requests to ``writer``, whose kinds are the keys of ``kinds``."""
+    """Serves the requests to ``writer``, whose kinds are the keys of ``kinds``. It looks for new ones at most every
+    ``look_seconds``, which ``clock`` counts from any moment."""
 
-    def __init__(self, writer: TableWriter, requests: Requests, kinds: Mapping[str, MakeWork]) -> None:
+    def __init__(
+        self,
+        writer: TableWriter,
+        requests: Requests,
+        kinds: Mapping[str, MakeWork],
+        look_seconds: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._writer = writer
         self._requests = requests
         self._kinds = kinds
         self._taken: dict[str, _Taken] = {}
+        self._look_seconds = look_seconds
+        self._clock = clock
+        self._looked = -math.inf
 
     def commit_next(self) -> bool:
         """Answer new requests, commit the next part of the oldest one that is not finished, and say whether there was
-        one. Costs one listing where there is nothing to do."""
+        one. Costs one listing at most where there is nothing to do."""
+        works = any(taken.work is not None for taken in self._taken.values())
+        if not works and self._clock() - self._looked < self._look_seconds:
+            return False
+        self._looked = self._clock()
         self._taken = {id_: self._take(id_, version) for id_, version in self._requests.listed()}
         for id_, taken in self._taken.items():
             if taken.work is not None:

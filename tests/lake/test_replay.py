@@ -50,6 +50,7 @@ def relational(
         lake=pipeline.lake,
         landing=pipeline.landing,
         topic_prefix="headwater",
+        idle_seconds_max=0.0,
         tombstone_days=tombstone_days,
         landing_days=landing_days,
         file_version_hours=file_version_hours,

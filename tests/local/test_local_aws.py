@@ -397,7 +397,7 @@ def test_a_right_that_a_writer_loses_is_refused_in_s3(deployment: Deployment) ->
             " s3:PutObject " in line and "/_leases/orders.json" in line for line in deployment.refused()[before:]
         )
 
-    wait_until("a writer to be refused", refused, timeout=60)
+    wait_until("a writer to be refused", refused, timeout=120)
     deployment.checkout.change("stacks/lake.py", *reversed(may_write))
     succeeded(deployment.checkout.deploy())
     with deployment.connect() as owner:

@@ -82,7 +82,7 @@ def test_emr_pays_for_nodes_their_surcharge_and_their_volumes() -> None:
 
 
 def test_the_writer_pays_for_its_looks_by_the_longest_pause_that_the_environment_allows() -> None:
-    def listings(pause: str, partitions: int) -> float:
+    def listings(pause: str, partitions: int, what: str = "looks for landing objects") -> float:
         step = {"Args": ["--contract", "a", "--contract", "b", "--idle-seconds-max", pause]}
         topics = {
             "Topic": ("AWS::MSK::Topic", {"TopicName": "headwater.shop.a", "PartitionCount": partitions}),
@@ -93,14 +93,16 @@ def test_the_writer_pays_for_its_looks_by_the_longest_pause_that_the_environment
         sink = {"Connector": {"connectorConfiguration": settings, "capacity": capacity}}
         connector = ("Custom::HeadwaterConnector", sink)
         items = quantities(Step=("Custom::HeadwaterStep", step), Sink=connector, **topics)
-        return items["looks for landing objects and requests"] * 1e6
+        return items[what] * 1e6
 
     commits = 60 * 3600 / 10
     idle_seconds = 730 * 3600 - commits * 10
     # In the ten seconds between two commits: at 0, 0.5, 1.5, 3.5 and 7.5 seconds, or every half second.
-    assert listings("30", 1) == pytest.approx(2 * 3 * (commits * 5 + idle_seconds / 30))
-    assert listings("0.5", 1) == pytest.approx(2 * 3 * 730 * 3600 * 2)
-    assert listings("30", 3) == pytest.approx(listings("30", 1) * 5 / 3)
+    assert listings("30", 1) == pytest.approx(2 * (commits * 5 + idle_seconds / 30))
+    assert listings("0.5", 1) == pytest.approx(2 * 730 * 3600 * 2)
+    assert listings("30", 3) == pytest.approx(listings("30", 1) * 4)
+    assert listings("30", 3, "looks for requests") == pytest.approx(2 * 730 * 3600 / 30)
+    assert listings("30", 3, "leases") == pytest.approx(2 * 730 * 3600 / 30)
 
 
 def test_spot_is_a_discount_that_is_named_as_an_assumption() -> None:

@@ -151,6 +151,44 @@ def test_a_bucket_without_a_prefix_and_a_topic_without_objects(landed: Landed) -
     assert (only.key, only.source) == (f"t.root/0/{0:020d}.jsonl.gz", "t.root/0")
 
 
+class Asked:
+    """boto3's client of S3 that counts listings, whose pages have ``page`` keys at most."""
+
+    def __init__(self, s3: Any, page: int = 1000) -> None:
+        self.listings = 0
+        self._s3 = s3
+        self._page = page
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._s3, name)
+
+    def list_objects_v2(self, **asked: Any) -> Any:
+        self.listings += 1
+        return self._s3.list_objects_v2(**asked, MaxKeys=self._page)
+
+    def get_paginator(self, operation: str) -> Any:
+        self.listings += 1
+        return self._s3.get_paginator(operation)
+
+
+@pytest.mark.parametrize("page", [1, 1000])
+def test_the_only_partition_is_looked_at_by_one_listing_until_another_one_comes(landed: Landed, page: int) -> None:
+    landed.s3 = asked = Asked(landed.s3, page)
+    for first in range(4):
+        landed.put(0, first, first + 1)
+    assert landed.ranges({"t.orders/0": 4}) == []
+    assert asked.listings == 1
+    assert landed.ranges({"t.orders/0": 1}) == [("t.orders/0", n, n + 1) for n in (1, 2, 3)]
+    assert asked.listings == (2 if page > 1 else 4)
+    assert landed.ranges({"t.orders/0": 1}, 1) == [("t.orders/0", 1, 2)]
+    # Of another topic, and of a table that is read for the first time.
+    assert landed.ranges({"t.other/1": 7, "t.orders/0": 4}) == []
+    assert landed.ranges({"t.other/0": 7})[0] == ("t.orders/0", 0, 1)
+    landed.put(10, 0, 5)
+    assert landed.ranges({"t.orders/0": 4}) == [("t.orders/10", 0, 5)]
+    assert landed.ranges({"t.orders/0": 3, "t.orders/10": 5}) == [("t.orders/0", 3, 4)]
+
+
 def test_the_cursor_after_a_batch_keeps_what_the_batch_does_not_touch(landed: Landed) -> None:
     landed.put(0, 0, 2)
     landed.put(0, 2, 7)

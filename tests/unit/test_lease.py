@@ -194,12 +194,12 @@ def test_a_refusal_names_the_lease_its_holder_and_the_way_out() -> None:
     assert bucket.stored == (HOLDER, "new")
 
 
-def test_a_lease_lasts_thirty_seconds_unless_told_otherwise() -> None:
+def test_a_lease_lasts_a_minute_unless_told_otherwise() -> None:
     bucket, clock = Bucket(), Clock()
     lease = Lease(bucket, "s3://lake/_leases/orders.json", "writer", clock=clock)
     lease.acquire(wait=0)
     assert bucket.stored is not None
-    assert json.loads(bucket.stored[0])["expires"] == clock.now + 30
+    assert json.loads(bucket.stored[0])["expires"] == clock.now + 60
     lease.release()
     assert json.loads(bucket.stored[0])["expires"] == clock.now
 
@@ -308,16 +308,18 @@ class Rounds(threading.Event):
         return len(self.waited) > self._rounds
 
 
-def test_a_lease_is_renewed_three_times_in_its_life_until_it_is_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lease_is_renewed_at_half_of_its_life_or_soon_after_an_error_until_it_is_lost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     bucket, clock = Bucket(), Clock()
     lease = leased(bucket, clock, "writer")
     monkeypatch.setattr(lease, "_stop", rounds := Rounds(3))
     lease._renew_until_stopped()
-    assert (rounds.waited, bucket.puts) == ([1000.0] * 4, 1 + 3)
+    assert (rounds.waited, bucket.puts) == ([1500.0] * 4, 1 + 3)
     bucket.cut = 1  # an error that may pass ends nothing
     monkeypatch.setattr(lease, "_stop", rounds := Rounds(2))
     lease._renew_until_stopped()
-    assert len(rounds.waited) == 3
+    assert rounds.waited == [1500.0, 300.0, 1500.0]
     lease.check()
     bucket.stored = (HOLDER, "new")
     monkeypatch.setattr(lease, "_stop", rounds := Rounds(5))

@@ -96,6 +96,43 @@ def kept(reason: str, record: Any, epoch: int | None = 1) -> BadEntry:
     return BadEntry(reason, record, epoch, None if epoch is None else 1)
 
 
+class Parts:
+    """Work of three parts."""
+
+    def __init__(self) -> None:
+        self.done = 0
+
+    def status(self) -> Status:
+        return Status("", DONE if self.done == 3 else RUNNING, parts=3, parts_done=self.done)
+
+    def commit_next(self) -> None:
+        self.done += 1
+
+
+def test_new_requests_are_looked_for_once_in_a_while_and_each_time_while_one_is_served(lake: Lake) -> None:
+    now, listed = 0.0, 0
+    writer, requests = lake.writer(), lake.requests
+    list_all = requests.listed
+
+    def counted() -> list[tuple[str, str]]:
+        nonlocal listed
+        listed += 1
+        return list_all()
+
+    requests.listed = counted  # type: ignore[method-assign]
+    work = Parts()
+    served = RequestedWork(writer, requests, {"parts": lambda *_: work}, look_seconds=30.0, clock=lambda: now)
+    assert not served.commit_next()
+    requests.ask("parts/all", {})
+    now = 29.9
+    assert not served.commit_next()
+    assert (listed, work.done) == (1, 0)
+    now = 30.0
+    assert [served.commit_next() for _ in range(4)] == [True, True, True, False]
+    # What is served may be taken back at any time.
+    assert (listed, work.done) == (4, 3)
+
+
 def test_what_is_applied_goes_and_what_stays_keeps_its_epoch_and_gets_its_new_reason(lake: Lake) -> None:
     lake.quarantine.store("b-1", [kept("price", "fits"), kept("price", "bad"), kept("key", "not chosen")])
     lake.quarantine.store("b-2", [kept("price", "fits too")])
