@@ -5,12 +5,16 @@ from __future__ import annotations
 import http.client
 import re
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Generic, Self, TypeVar
 from urllib.parse import urlsplit
+
+from headwater.local.aws import AwsApi
 
 # The headers of one hop, which a proxy does not pass on. It passes on the host, which the signature covers.
 _OWN = {"connection", "keep-alive", "transfer-encoding", "content-length", "expect"}
@@ -133,3 +137,29 @@ class Recorder:
         scope = _SCOPE.search(headers.get("authorization", ""))
         service = scope.group(1) if scope is not None else ""
         self.requests.append(Request(service, method, parts.path, parts.query, headers, body, status))
+
+
+Before = TypeVar("Before", bound=Recorder)
+
+
+class ApiWithS3Behind(AwsApi, Generic[Before]):
+    """The AWS API with a recorder before S3, which ``make`` makes of S3's URL. The tests' own clients bypass it."""
+
+    s3_recorder: Before
+
+    def __init__(self, folder: Path, make: Callable[[str], Before]) -> None:
+        super().__init__(folder)
+        self._make = make
+
+    def start(self) -> None:
+        super().start()
+        self.s3_recorder = self._make(super().s3_endpoint)
+        self.s3_recorder.__enter__()
+
+    def stop(self) -> None:
+        self.s3_recorder.__exit__(None, None, None)
+        super().stop()
+
+    @property
+    def s3_endpoint(self) -> str:
+        return self.s3_recorder.endpoint

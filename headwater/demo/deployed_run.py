@@ -256,9 +256,6 @@ def _run_workloads(
                 f"commits in the lake: {commits}"
             )
 
-    def count_items(before: int, now: WorkloadProgress) -> None:
-        made["items"] = before + now.changes
-
     def rounds(workers: int) -> Iterator[WorkloadPlan]:
         # Each has the rarest changes once, such as a truncated table; the last one ends early.
         number = 0
@@ -274,12 +271,14 @@ def _run_workloads(
         return orders_workload.one_after_another(done)
 
     def change_items() -> ItemsSummary:
-        done = []
+        done: list[ItemsSummary] = []
         dynamodb = partial(deployment.account.client, "dynamodb")
+
+        def count(now: WorkloadProgress) -> None:
+            made["items"] = sum(summary.changes for summary in done) + now.changes
+
         for each in rounds(CLIENTS):
-            before = made["items"]
-            done.append(dynamodb_tables.change(dynamodb, contracts, each, partial(count_items, before), over))
-            made["items"] = before + done[-1].changes
+            done.append(dynamodb_tables.change(dynamodb, contracts, each, count, over))
         return replace(items_workload.together(done), seconds=sum(each.seconds for each in done))
 
     def update() -> _Update:

@@ -124,7 +124,7 @@ def run(
                 "key_value": (key_value, items_summary),
             }
             runs = [
-                report.PipelineRun(name, pipeline.verify(), _freshness(pipeline, workload_began), workload)
+                report.PipelineRun(name, pipeline.verify(), freshness(pipeline, workload_began), workload)
                 for name, (pipeline, workload) in pipelines.items()
                 if pipeline.contracts
             ]
@@ -216,7 +216,8 @@ def _orders(pipeline: Pipeline) -> pa.Table:
     raise AssertionError("the pipeline has drained, but the lake has no orders")
 
 
-def _freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
-    """The freshness of the last change of every row that was changed after ``since``; None where no row was."""
+def freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
+    """The freshness of the last change of every row that was changed after ``since``, in epoch seconds; None where no
+    row was."""
     changed = changed_rows(pipeline.lake(), pipeline.contracts, pipeline.completion, since)
     return report.Freshness.of([readable - at for at, readable in changed])

@@ -320,8 +320,8 @@ def _step(step: Resource, use: Use, deployment: Deployment) -> Iterator[Amount]:
     most = max(partitions, default=1)
     listings = tables * _looks(pause, gap, use) * (1 if most == 1 else 1 + most)
     yield "looks for landing objects", listings / 1e6, "s3_million_writes"
-    yield "looks for requests", tables * HOURS * 3600 / pause.longest / 1e6, "s3_million_writes"
-    yield "leases", _leases(tables), "s3_million_writes"
+    yield "looks for requests", _each(pause.longest, tables), "s3_million_writes"
+    yield "leases", _each(LEASE_SECONDS / 2, tables), "s3_million_writes"
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
     yield from _commits(tables, gap, use)
 
@@ -343,15 +343,15 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
     yield "workers", HOURS * _DPUS[worker] * int(job.properties["NumberOfWorkers"]), "dpu_hour"
     tables = len(str(job.properties["DefaultArguments"]["--source-table"]).split(","))
     yield "metrics", tables * use("metrics_per_table"), "metric_month"
-    yield "looks for requests", tables * HOURS * 3600 / REQUESTS_PAUSE.longest / 1e6, "s3_million_writes"
-    yield "leases", _leases(tables), "s3_million_writes"
+    yield "looks for requests", _each(REQUESTS_PAUSE.longest, tables), "s3_million_writes"
+    yield "leases", _each(LEASE_SECONDS / 2, tables), "s3_million_writes"
     gap = max(use("commit_seconds"), float(job.properties["DefaultArguments"]["--window-seconds"]))
     yield from _commits(tables, gap, use)
 
 
-def _leases(tables: int) -> float:
-    """Millions of renewals of these tables' leases."""
-    return tables * HOURS * 3600 / (LEASE_SECONDS / 2) / 1e6
+def _each(seconds: float, tables: int) -> float:
+    """Millions of requests, where there is one in that many seconds for each table."""
+    return tables * HOURS * 3600 / seconds / 1e6
 
 
 def _commits(tables: int, gap: float, use: Use) -> Iterator[Amount]:

@@ -30,7 +30,7 @@ from headwater.paths import CONTRACTS, RIGHTS
 from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
 from headwater.samples.paced_workers import WorkloadPlan
 from tests import kafka_rights
-from tests.aws_recorder import Recorder, Request
+from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
 from tests.aws_rights import Names, rights, write_recorded
 from tests.listening import listening_programs
 
@@ -60,21 +60,20 @@ SINK_GROUP = "connect-headwater-{environment}-landing"
 KAFKA_NAMES = dict.fromkeys((STATE, f"{STATE}-config", f"{STATE}-status"), INTERNAL)
 
 
-class RecordedApi(AwsApi):
-    """The AWS API behind a recorder, which the tests' own clients bypass."""
+class RecordedApi(ApiWithS3Behind[Recorder]):
+    """The AWS API behind a recorder, all services of it, which the tests' own clients bypass."""
 
     recorder: Recorder
-    s3_recorder: Recorder
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, Recorder)
 
     def start(self) -> None:
         super().start()
-        self.recorder = Recorder(super().endpoint)
-        self.s3_recorder = Recorder(super().s3_endpoint, self.recorder.requests)
+        self.recorder = Recorder(super().endpoint, self.s3_recorder.requests)
         self.recorder.__enter__()
-        self.s3_recorder.__enter__()
 
     def stop(self) -> None:
-        self.s3_recorder.__exit__(None, None, None)
         self.recorder.__exit__(None, None, None)
         super().stop()
 
@@ -82,12 +81,8 @@ class RecordedApi(AwsApi):
     def endpoint(self) -> str:
         return self.recorder.endpoint
 
-    @property
-    def s3_endpoint(self) -> str:
-        return self.s3_recorder.endpoint
-
     def client(self, service: str) -> Any:
-        return aws.client(service, super().s3_endpoint if service == "s3" else super().endpoint)
+        return super().client(service) if service == "s3" else aws.client(service, super().endpoint)
 
 
 class AuditedBroker(Broker):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import statistics
 import sys
 import time
@@ -15,12 +14,13 @@ from urllib.parse import parse_qs
 import pytest
 
 from headwater.contract.reading import parse_contract
-from headwater.local import aws, spark
-from headwater.local.aws import REGION, AwsApi
+from headwater.local import spark
+from headwater.local.aws import REGION
+from headwater.local.pipeline import EventLog
 from headwater.local.processes import Process, wait_until
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
-from tests.aws_recorder import Recorder, Request
+from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
 from tests.lake.pipeline import CONTRACT, Pipeline, account, event
 
 pytestmark = pytest.mark.drill
@@ -34,34 +34,12 @@ PLAIN_COMMIT, IDLE_MINUTE = 45, 6
 IDLE_SECONDS_MAX = 30
 
 
-class CountedStore(AwsApi):
-    """The AWS API with a recorder before S3, which the tests' own client bypasses."""
-
-    recorder: Recorder
-
-    def start(self) -> None:
-        super().start()
-        self.recorder = Recorder(super().s3_endpoint)
-        self.recorder.__enter__()
-
-    def stop(self) -> None:
-        self.recorder.__exit__(None, None, None)
-        super().stop()
-
-    @property
-    def s3_endpoint(self) -> str:
-        return self.recorder.endpoint
-
-    def client(self, service: str) -> Any:
-        return aws.client(service, self.store.endpoint if service == "s3" else self.endpoint)
-
-
 class Writer:
     """The EMR step's script over one table, told what lands."""
 
-    def __init__(self, api: CountedStore, folder: Path) -> None:
-        self.recorder = api.recorder
-        self._events = folder / "run" / "events.jsonl"
+    def __init__(self, api: ApiWithS3Behind[Recorder], folder: Path) -> None:
+        self.recorder = api.s3_recorder
+        self._events = EventLog(folder / "run" / "events.jsonl")
         s3 = api.client("s3")
         s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
         no_spark: Any = None
@@ -84,20 +62,16 @@ class Writer:
 
     def commit(self, *events: dict[str, Any]) -> list[Request]:
         """Land changes, and give the requests until they are committed."""
-        before, commits = len(self.recorder.requests), self._commits()
+        before, commits = len(self.recorder.requests), len(self._events.commits())
         self._landed.land(*events)
-        wait_until("the commit", lambda: self._commits() > commits, timeout=120, poll=0.02)
+        wait_until("the commit", lambda: len(self._events.commits()) > commits, timeout=120, poll=0.02)
         return list(self.recorder.requests[before:])
-
-    def _commits(self) -> int:
-        lines = self._events.read_text().splitlines() if self._events.exists() else []
-        return sum('"event": "commit"' in line for line in lines if line.endswith("}") and json.loads(line))
 
 
 @pytest.fixture(scope="module")
 def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
     folder = tmp_path_factory.mktemp("s3-requests")
-    with CountedStore(folder / "aws") as api:
+    with ApiWithS3Behind(folder / "aws", Recorder) as api:
         writer = Writer(api, folder)
         with writer.process:
             writer.commit(*(event("c", 10 + id_, after=account(id_)) for id_ in range(1000)))

@@ -16,14 +16,13 @@ import pytest
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.local.aws import AwsApi
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
 from headwater.samples.paced_workers import WorkloadPlan
-from tests.aws_recorder import Recorder
+from tests.aws_recorder import ApiWithS3Behind, Recorder
 
 pytestmark = pytest.mark.drill
 
@@ -60,25 +59,6 @@ class FaultyS3(Recorder):
         """Keep nothing."""
 
 
-class FaultyApi(AwsApi):
-    """The AWS API with such an S3, which the tests' own clients bypass."""
-
-    s3: FaultyS3
-
-    def start(self) -> None:
-        super().start()
-        self.s3 = FaultyS3(super().s3_endpoint, seed=1)
-        self.s3.__enter__()
-
-    def stop(self) -> None:
-        self.s3.__exit__(None, None, None)
-        super().stop()
-
-    @property
-    def s3_endpoint(self) -> str:
-        return self.s3.endpoint
-
-
 def _load(folder: Path, owner: psycopg.Connection) -> None:
     load_folder(owner, folder)
 
@@ -87,7 +67,7 @@ def test_a_slow_refusing_and_silent_store_costs_nothing(tmp_path: Path, capsys: 
     contracts = read_contracts(CONTRACTS)
     orders.generate(0.1, 1, tmp_path / "data")
     with Pipeline(tmp_path / "relational", contracts) as relational:
-        api = relational.aws = FaultyApi(tmp_path / "aws")
+        relational.aws = api = ApiWithS3Behind(tmp_path / "aws", partial(FaultyS3, seed=1))
         relational.start(lambda text: nullcontext(), partial(_load, tmp_path / "data"))
         with KeyValuePipeline(tmp_path / "key_value", contracts, api) as key_value:
             key_value.start_source()
@@ -100,7 +80,7 @@ def test_a_slow_refusing_and_silent_store_costs_nothing(tmp_path: Path, capsys: 
             changing.join()
             relational.drain(600)
             key_value.drain(600)
-            met = dict(api.s3.faults)
+            met = dict(api.s3_recorder.faults)
             differing = [table for table in [*relational.verify(), *key_value.verify()] if not table.equal]
     with capsys.disabled():
         say(f"met: {', '.join(f'{count} {fault}' for fault, count in sorted(met.items()) if count)}")
