@@ -139,7 +139,7 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
     return TableWork(
         contract.table,
         StreamedChanges(writer, source_table),
-        RequestedWork(writer, requests, kinds),
+        RequestedWork(writer, requests, kinds, REQUESTS_PAUSE.first),
         running.upkeep(writer),
         options.stream_arn[contract.table],
         options.checkpoint.get(contract.table),

@@ -21,7 +21,7 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.local import aws
-from headwater.local.processes import Part, Process, Program
+from headwater.local.processes import Part, Process, Program, private_bytes
 from headwater.local_aws import daemon
 from headwater.local_aws.checkout import Checkout
 from headwater.local_aws.daemon import Running
@@ -207,10 +207,7 @@ class LocalDeployment(ExitStack):
         for program in programs:
             try:
                 told = f"{program.cwd()} {' '.join(program.cmdline())}"
-                # Without files and what PostgreSQL's processes share. To count its pages one by one, and so leave out
-                # what a fork has not written to yet, would take a tenth of a core.
-                memory = program.memory_info()
-                size = memory.rss - getattr(memory, "shared", 0)
+                size = private_bytes(program)
             except (psutil.NoSuchProcess, psutil.AccessDenied, FileNotFoundError):
                 continue
             within = re.search(rf"{re.escape(str(self.checkout.account))}/(\w+)", told)

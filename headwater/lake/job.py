@@ -145,6 +145,8 @@ class Job:
                         self.writers[table].settle(wait=True)
                     return
                 except BaseException as error:  # whatever it is, the caller must see it
+                    if self.stop.is_set() and isinstance(error, LeaseLost):
+                        return  # nothing is left to do that needs it
                     rest = self._rest(table, error, failures)
                 if rest is None:
                     return
@@ -234,7 +236,14 @@ def running_job(
         announcements = EventBridgeReport(metrics.impatient_client("events"), options.database)
         s3 = boto3.client("s3")
         contracts = [_read_contract(s3, uri) for uri in contract_uris]
-        leases = Leases(s3, f"{options.lake}/_leases", f"{socket.gethostname()}/{os.getpid()}", options.lease_seconds)
+        leases = Leases(
+            # Three attempts take a quarter of a lease at most: a renewal fails before the lease is half over.
+            metrics.impatient_client("s3", attempts=3),
+            f"{options.lake}/_leases",
+            f"{socket.gethostname()}/{os.getpid()}",
+            options.lease_seconds,
+            stop,
+        )
         held.callback(leases.release)
         spark = SparkSession.builder.appName(name).getOrCreate()
         held.callback(_stop, spark, held)

@@ -18,6 +18,8 @@ from headwater.lake.s3_uri import split_uri
 
 LEASE_SECONDS = 60.0
 """How long a dead writer's lease lasts, unless it is told otherwise. It is renewed when half of it has passed."""
+_CLOCKS = 1.1
+"""How many lifetimes of a lease are waited for, as another's clock may be ahead."""
 
 
 class LeaseLost(RuntimeError):
@@ -44,27 +46,30 @@ class Lease:
         self._stop = threading.Event()
         self._renewer: threading.Thread | None = None
 
-    def acquire(self, wait: float) -> None:
-        """Take the lease, waiting at most ``wait`` seconds for another's to run out, and keep it renewed in the
-        background. Raises LeaseLost naming the holder."""
+    def acquire(self, wait: float, stop: threading.Event) -> None:
+        """Take the lease, waiting at most ``wait`` seconds for another's to run out, and no longer than until ``stop``
+        is set, and keep it renewed in the background. Raises LeaseLost naming the holder."""
         deadline = time.monotonic() + wait
-        while True:
-            holder = self._try()
-            if holder is None:
-                break
-            if time.monotonic() >= deadline:
+        while (holder := self._try()) is not None:
+            if time.monotonic() >= deadline or stop.wait(0.5):
                 raise LeaseLost(
                     f"{self._uri}: held by {holder}. A table has one writer: stop that one, or wait {self._ttl:.0f} s."
                 )
-            time.sleep(0.5)
         self._renewer = threading.Thread(target=self._renew_until_stopped, name=f"lease {self._key}", daemon=True)
         self._renewer.start()
 
     def check(self) -> None:
-        """Renew the lease if less than half of its time is left. Raises LeaseLost."""
+        """Renew the lease if less than half of its time is left. Raises LeaseLost, also where renewing took so long
+        that it is so again."""
         with self._guard:
-            if self._expires - self._clock() < self._ttl / 2:
-                self._put(self._etag)
+            if self._is_fresh():
+                return
+            self._put(self._etag)
+            if not self._is_fresh():
+                raise LeaseLost(f"{self._uri}: renewing it took more than half of its {self._ttl:.0f} s")
+
+    def _is_fresh(self) -> bool:
+        return self._expires - self._clock() >= self._ttl / 2
 
     def release(self) -> None:
         """Give the lease back, so that the next writer need not wait."""
@@ -91,9 +96,9 @@ class Lease:
         try:
             with self._guard:
                 self._put(etag)
+                return None if self._is_fresh() else f"{self._owner}, which took too long to take it"
         except LeaseLost:
             return "a writer that was faster"
-        return None
 
     def _put(self, etag: str | None) -> None:
         """Write the lease over the version ``etag``. Where another version is there, it may be our own: a write whose
@@ -147,17 +152,19 @@ class Lease:
 
 class Leases:
     """The leases of a job's tables, below the ``s3://`` address ``uri``. Each is taken for the table's first writer,
-    and again for the next one where it was lost. Threads of different tables may take theirs at the same time."""
+    and again for the next one where it was lost. Threads of different tables may take theirs at the same time. None is
+    waited for once ``stop`` is set."""
 
-    def __init__(self, s3: Any, uri: str, owner: str, ttl: float) -> None:
+    def __init__(self, s3: Any, uri: str, owner: str, ttl: float, stop: threading.Event) -> None:
         self._s3 = s3
         self._uri = uri
         self._owner = owner
         self._ttl = ttl
+        self._stop = stop
         self._held: dict[str, Lease] = {}
 
     def take(self, table: str) -> Lease:
-        """The lease of a table, held now. Waits for two lifetimes of another's. Raises LeaseLost."""
+        """The lease of a table, held now. Waits until a dead writer's has run out. Raises LeaseLost."""
         lease = self._held.get(table)
         if lease is not None:
             try:
@@ -167,7 +174,7 @@ class Leases:
             else:
                 return lease
         lease = Lease(self._s3, f"{self._uri}/{table}.json", self._owner, self._ttl)
-        lease.acquire(wait=2 * self._ttl)
+        lease.acquire(_CLOCKS * self._ttl, self._stop)
         self._held[table] = lease
         return lease
 

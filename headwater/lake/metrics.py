@@ -131,12 +131,13 @@ class CloudWatchReport:
         return data
 
 
-def impatient_client(service: Literal["cloudwatch", "events"]) -> Any:
-    """A client of an AWS service that gives up after a few seconds, since a writer waits for it."""
+def impatient_client(service: Literal["cloudwatch", "events", "s3"], attempts: int = 1) -> Any:
+    """A client of an AWS service whose attempts give up after a few seconds, since a writer waits for it."""
     import boto3
     from botocore.config import Config
 
-    return boto3.client(service, config=Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": 1}))
+    config = Config(connect_timeout=2, read_timeout=3, retries={"total_max_attempts": attempts})
+    return boto3.client(service, config=config)
 
 
 def to_all(*reports: Report) -> Report:

@@ -53,7 +53,7 @@ class RequestedWork:
         writer: TableWriter,
         requests: Requests,
         kinds: Mapping[str, MakeWork],
-        look_seconds: float = 0.0,
+        look_seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._writer = writer

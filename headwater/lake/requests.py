@@ -19,7 +19,7 @@ from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 RUNNING, DONE, REFUSED = "running", "done", "refused"
 ANSWER_SECONDS = 180.0
-"""How long a running writer may take to answer: its window or pause, a long commit, or its start."""
+"""How long a running writer may take to answer: twice its longest pause, a long commit, or its start."""
 POLL_SECONDS = 1.0
 
 _FOLDER = "_requests"

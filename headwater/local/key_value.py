@@ -13,7 +13,7 @@ from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.local import spark
 from headwater.local.aws import AwsApi
 from headwater.local.dynamodb_local import DynamoDbLocal, create_table
-from headwater.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, local_lake, resident_bytes
+from headwater.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, bytes_of_part, local_lake
 from headwater.local.processes import Process, wait_until
 from headwater.local.relay import ORDERLY, Misbehaviour, Relay
 from headwater.local.spark import SparkJob
@@ -159,10 +159,10 @@ class KeyValuePipeline(ExitStack):
         return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
-        """Resident memory of each part with its children, now."""
+        """What memory each part has for itself, in bytes, now."""
         pids = {"DynamoDB Local": self.dynamodb.pid, "Spark (key-value)": self.writer.pid}
         pids |= {f"Relay ({name})": table.relay.pid for name, table in self.tables.items()}
-        return {name: resident_bytes(pid) for name, pid in pids.items()}
+        return {name: bytes_of_part(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts while the demo keeps them running."""

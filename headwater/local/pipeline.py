@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import Process, ProcessError, wait_until
+from headwater.local.processes import Process, ProcessError, private_bytes, wait_until
 from headwater.local.spark import SparkJob
 from headwater.local.tls_front import TlsFront
 from headwater.order_database import administration
@@ -223,7 +223,7 @@ class Pipeline(ExitStack):
         return local_lake(self.aws)
 
     def memory_bytes(self) -> dict[str, int]:
-        """Resident memory of each part with its children, now."""
+        """What memory each part has for itself, in bytes, now."""
         pids = {
             "PostgreSQL": self.postgres.pid,
             "TLS": self.front.pid,
@@ -233,7 +233,7 @@ class Pipeline(ExitStack):
             "Kafka Connect": self.connect.pid,
             "Spark": self.writer.pid,
         }
-        return {name: resident_bytes(pid) for name, pid in pids.items()}
+        return {name: bytes_of_part(pid) for name, pid in pids.items()}
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts while the demo keeps them running."""
@@ -314,17 +314,12 @@ def local_lake(aws_api: AwsApi) -> Lake:
     return Lake(LAKE, storage)
 
 
-def resident_bytes(pid: int) -> int:
-    """Resident memory of a process with its descendants, now; 0 when the process has ended."""
+def bytes_of_part(pid: int) -> int:
+    """The memory that a process and its descendants have for themselves, now; 0 when the process has ended."""
     total = 0
-    try:
+    with suppress(psutil.NoSuchProcess):
         process = psutil.Process(pid)
         for member in [process, *process.children(recursive=True)]:
-            try:
-                # Only what a process has for itself: PostgreSQL's and Python's workers share most of their pages.
-                total += member.memory_full_info().uss
-            except (psutil.NoSuchProcess, psutil.AccessDenied):
-                continue
-    except psutil.NoSuchProcess:
-        return 0
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                total += private_bytes(member)
     return total

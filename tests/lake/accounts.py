@@ -135,7 +135,7 @@ class Accounts:
             self.writer.note_streaming_start()
         replay = Replay(self.writer, partial(kept_decoder, self.contract, SOURCE, MASK_KEY))
         kinds: dict[str, MakeWork] = {"backfill": Backfill(self.writer, SOURCE).work, "replay": replay.work}
-        self._requested = RequestedWork(self.writer, self.requests, kinds)
+        self._requested = RequestedWork(self.writer, self.requests, kinds, look_seconds=0)
 
     def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:
         """A new job of the table for the shipped script."""

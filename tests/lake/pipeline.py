@@ -97,7 +97,7 @@ class Leases:
 
     def _new(self) -> Lease:
         lease = Lease(self._s3, self._uri, f"test {next(self._writers)}", self._TTL, lambda: time.time() + self._passed)
-        lease.acquire(wait=0)
+        lease.acquire(0, threading.Event())
         self._held = lease
         return lease
 

@@ -38,7 +38,8 @@ def deeds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         def __init__(self, s3: Any, uri: str, owner: str, ttl: float) -> None:
             self._table = uri.rpartition("/")[2].removesuffix(".json")
 
-        def acquire(self, wait: float) -> None:
+        def acquire(self, wait: float, stop: threading.Event) -> None:
+            assert stop is STOP
             if f"refuse {self._table}" in done:
                 raise LeaseLost(f"{self._table}: held by another")
             done.append(f"take {self._table}")
@@ -80,7 +81,7 @@ def deeds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     monkeypatch.setattr(job, "TableWriter", lambda table, *_: done.append(f"make the client of {table}"))
     monkeypatch.setattr(boto3, "client", lambda name: S3())
     monkeypatch.setattr(metrics, "CloudWatchReport", CloudWatchReport)
-    monkeypatch.setattr(metrics, "impatient_client", lambda service: None)
+    monkeypatch.setattr(metrics, "impatient_client", lambda service, attempts=1: None)
     session = SimpleNamespace(
         builder=SimpleNamespace(appName=lambda name: SimpleNamespace(getOrCreate=lambda: start(name)))
     )
@@ -316,6 +317,16 @@ def test_a_table_that_somebody_must_mend_is_tried_ever_more_rarely_while_the_oth
     assert time.now >= 7200
     assert 4 <= len(products.at) <= 30
     assert products.at[1] - products.at[0] >= LASTING_PAUSE.first / 2
+
+
+def test_a_table_that_waits_for_its_lease_when_the_job_is_told_to_stop_has_not_failed() -> None:
+    time = FakeTime(end=3600)
+
+    def stopped() -> bool:
+        time.set()
+        raise LeaseLost("orders: held by another")
+
+    assert run_for(time, stopped, IdlePause(0.5, 30)) == []
 
 
 def test_a_table_that_cannot_even_begin_is_prepared_again() -> None:

@@ -15,6 +15,8 @@ from headwater.lake import lease as lease_module
 from headwater.lake.lease import Lease, LeaseLost, Leases
 from tests.unit.conftest import BUCKET
 
+GO_ON = threading.Event()
+
 
 class Refused(Exception):
     """An error of the S3 API."""
@@ -80,7 +82,7 @@ class Clock:
 
 def leased(bucket: Bucket, clock: Clock, owner: str) -> Lease:
     lease = Lease(bucket, "s3://lake/_leases/orders.json", owner, ttl=3000, clock=clock)
-    lease.acquire(wait=0)
+    lease.acquire(0, GO_ON)
     return lease
 
 
@@ -138,22 +140,22 @@ def uri() -> str:
 
 def test_a_second_writer_is_refused_and_told_who_holds_the_table(s3: Any, uri: str) -> None:
     first = Lease(s3, uri, "first")
-    first.acquire(wait=0)
+    first.acquire(0, GO_ON)
     with pytest.raises(LeaseLost, match="held by first"):
-        Lease(s3, uri, "second").acquire(wait=0)
+        Lease(s3, uri, "second").acquire(0, GO_ON)
     first.release()
     second = Lease(s3, uri, "second")
-    second.acquire(wait=0)
+    second.acquire(0, GO_ON)
     second.release()
 
 
 def test_a_dead_writers_lease_runs_out_and_its_return_is_noticed(s3: Any, uri: str) -> None:
     clock = Clock()
     dead = Lease(s3, uri, "dead", ttl=3000, clock=clock)
-    dead.acquire(wait=0)
+    dead.acquire(0, GO_ON)
     clock.now += 3001
     heir = Lease(s3, uri, "heir", ttl=3000, clock=clock)
-    heir.acquire(wait=0)
+    heir.acquire(0, GO_ON)
     with pytest.raises(LeaseLost, match="another writer took the table"):
         dead.check()
     heir.check()
@@ -164,12 +166,12 @@ def test_a_dead_writers_lease_runs_out_and_its_return_is_noticed(s3: Any, uri: s
 def test_a_lease_is_renewed_before_a_commit_when_half_of_it_is_gone(s3: Any, uri: str) -> None:
     clock = Clock()
     lease = Lease(s3, uri, "writer", ttl=3000, clock=clock)
-    lease.acquire(wait=0)
+    lease.acquire(0, GO_ON)
     clock.now += 2000
     lease.check()
     clock.now += 2000
     with pytest.raises(LeaseLost, match="held by writer"):
-        Lease(s3, uri, "other", ttl=3000, clock=clock).acquire(wait=0)
+        Lease(s3, uri, "other", ttl=3000, clock=clock).acquire(0, GO_ON)
     lease.release()
 
 
@@ -197,7 +199,7 @@ def test_a_refusal_names_the_lease_its_holder_and_the_way_out() -> None:
 def test_a_lease_lasts_a_minute_unless_told_otherwise() -> None:
     bucket, clock = Bucket(), Clock()
     lease = Lease(bucket, "s3://lake/_leases/orders.json", "writer", clock=clock)
-    lease.acquire(wait=0)
+    lease.acquire(0, GO_ON)
     assert bucket.stored is not None
     assert json.loads(bucket.stored[0])["expires"] == clock.now + 60
     lease.release()
@@ -261,19 +263,23 @@ def test_only_a_refused_condition_means_that_the_lease_is_lost(status: int, erro
     lease.release()
 
 
-class Time:
-    """The time that a writer waits by: sleeping moves it, and the lease's clock with it."""
+class Time(threading.Event):
+    """The time that a writer waits by, and what tells it to stop: waiting moves the lease's clock. It is set once it
+    has been waited for ``rounds`` times."""
 
-    def __init__(self, clock: Clock) -> None:
-        self.slept: list[float] = []
+    def __init__(self, clock: Clock, rounds: int = 1000) -> None:
+        super().__init__()
+        self.slept: list[float | None] = []
         self._clock = clock
+        self._rounds = rounds
 
     def monotonic(self) -> float:
         return self._clock.now
 
-    def sleep(self, seconds: float) -> None:
-        self.slept.append(seconds)
-        self._clock.now += seconds
+    def wait(self, timeout: float | None = None) -> bool:
+        self.slept.append(timeout)
+        self._clock.now += timeout or 0
+        return len(self.slept) >= self._rounds
 
 
 @pytest.mark.parametrize(("wait", "left", "slept"), [(0, 1, 0), (2, 1, 2), (2, 3, 4)])
@@ -288,11 +294,53 @@ def test_a_writer_waits_for_a_dead_ones_lease_and_looks_every_half_second(
     heir = Lease(bucket, "s3://lake/_leases/orders.json", "heir", ttl=3000, clock=clock)
     if wait < left:
         with pytest.raises(LeaseLost, match="held by dead"):
-            heir.acquire(wait)
+            heir.acquire(wait, time)
     else:
-        heir.acquire(wait)
+        heir.acquire(wait, time)
         heir.release()
     assert time.slept == [0.5] * slept
+
+
+def test_a_writer_that_is_told_to_stop_waits_for_no_lease(monkeypatch: pytest.MonkeyPatch) -> None:
+    bucket, clock = Bucket(), Clock()
+    time = Time(clock, rounds=3)
+    monkeypatch.setattr(lease_module, "time", time)
+    holder = leased(bucket, clock, "holder")
+    with pytest.raises(LeaseLost, match="held by holder"):
+        Lease(bucket, "s3://lake/_leases/orders.json", "heir", ttl=3000, clock=clock).acquire(3000, time)
+    assert len(time.slept) == 3
+    holder.check()
+
+
+@pytest.mark.parametrize(("seconds", "holds"), [(1500, True), (1501, False), (3001, False)])
+def test_a_renewal_that_took_longer_than_half_of_the_lease_has_not_renewed_it(
+    monkeypatch: pytest.MonkeyPatch, seconds: float, holds: bool
+) -> None:
+    bucket, clock = Bucket(), Clock()
+    lease = leased(bucket, clock, "writer")
+    put = bucket.put_object
+
+    def stalled(**request: Any) -> dict[str, Any]:
+        answer = put(**request)
+        clock.now += seconds
+        return answer
+
+    monkeypatch.setattr(bucket, "put_object", stalled)
+    clock.now += 1501
+    other = Lease(bucket, "s3://lake/_leases/other.json", "other", ttl=3000, clock=clock)
+    if holds:
+        lease.check()
+    else:
+        with pytest.raises(LeaseLost, match="renewing it took more than half of its 3000 s"):
+            lease.check()
+        bucket.stored = None
+        with pytest.raises(LeaseLost, match="held by other, which took too long to take it"):
+            other.acquire(0, GO_ON)
+        # The next one is quick.
+        monkeypatch.setattr(bucket, "put_object", put)
+        other.acquire(0, GO_ON)
+        other.check()
+        other.release()
 
 
 class Rounds(threading.Event):
@@ -340,7 +388,7 @@ def test_a_lease_that_is_held_is_renewed_in_the_background_until_it_is_given_bac
 
     bucket.put_object = counted  # type: ignore[method-assign]
     lease = Lease(bucket, "s3://lake/_leases/background.json", "writer", ttl=0.6)
-    lease.acquire(wait=0)
+    lease.acquire(0, GO_ON)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "lease _leases/background.json"]
     assert thread.daemon, "a writer that fails must end"
     assert renewed.wait(10)
@@ -350,34 +398,34 @@ def test_a_lease_that_is_held_is_renewed_in_the_background_until_it_is_given_bac
 
 def test_a_jobs_leases_are_one_object_per_table_held_until_they_are_given_back(s3: Any) -> None:
     folder = f"s3://{BUCKET}/leases-{uuid.uuid4().hex}"
-    leases = Leases(s3, folder, "job", ttl=2.0)
+    leases = Leases(s3, folder, "job", 2.0, GO_ON)
     held = {table: leases.take(table) for table in ("orders", "products")}
     stored = s3.get_object(Bucket=BUCKET, Key=f"{folder.rpartition('/')[2]}/orders.json")["Body"].read()
     assert time.time() < json.loads(stored)["expires"] < time.time() + 2.1
     assert leases.take("orders") is held["orders"]
     for table in held:
         with pytest.raises(LeaseLost, match=rf"{table}\.json: held by job\."):
-            Lease(s3, f"{folder}/{table}.json", "another", ttl=2.0).acquire(wait=0)
+            Lease(s3, f"{folder}/{table}.json", "another", ttl=2.0).acquire(0, GO_ON)
     leases.release()
     for table in held:
         heir = Lease(s3, f"{folder}/{table}.json", "another", ttl=2.0)
-        heir.acquire(wait=0)
+        heir.acquire(0, GO_ON)
         heir.release()
 
 
-def test_a_job_waits_two_lifetimes_for_a_lease_and_takes_a_lost_one_again(
+def test_a_job_waits_a_little_longer_than_a_lifetime_for_a_lease_and_takes_a_lost_one_again(
     s3: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     waited: list[float] = []
     acquire = Lease.acquire
 
-    def acquired(lease: Lease, wait: float) -> None:
+    def acquired(lease: Lease, wait: float, stop: threading.Event) -> None:
         waited.append(wait)
-        acquire(lease, wait)
+        acquire(lease, wait, stop)
 
     monkeypatch.setattr(Lease, "acquire", acquired)
     folder = f"s3://{BUCKET}/leases-{uuid.uuid4().hex}"
-    leases = Leases(s3, folder, "job", ttl=30.0)
+    leases = Leases(s3, folder, "job", 30.0, GO_ON)
     first = leases.take("orders")
     s3.put_object(Bucket=BUCKET, Key=f"{folder.rpartition('/')[2]}/orders.json", Body=HOLDER)
     first._expires = 0.0
@@ -385,4 +433,4 @@ def test_a_job_waits_two_lifetimes_for_a_lease_and_takes_a_lost_one_again(
     assert second is not first
     second.check()
     leases.release()
-    assert waited == [60.0, 60.0]
+    assert waited == [33.0, 33.0]

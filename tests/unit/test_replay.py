@@ -65,7 +65,7 @@ class Lake:
     def serve(self, epoch: int = 1) -> None:
         """Let a new writer do all that is asked for."""
         writer = self.writer(epoch=epoch)
-        served = RequestedWork(writer, self.requests, {"replay": Replay(writer, partial(no_decoder)).work})
+        served = RequestedWork(writer, self.requests, {"replay": Replay(writer, partial(no_decoder)).work}, 0)
         while served.commit_next():
             pass
 
