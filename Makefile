@@ -80,8 +80,8 @@ reference: setup ## Write the pages of docs/reference that are made from the bas
 requests: assets ## Record in reviewed/rights/ which rights the local run asks for
 	@HEADWATER_RECORD_REQUESTS=1 $(BIN)/pytest tests/local/test_rights.py
 
-bench: assets ## Measure how fast the writer drains and decodes, and how fresh the lake is
-	@$(BIN)/headwater bench
+bench: assets ## Measure commits beside others', drain, decoding and freshness (QUICK=1: commits and decoding)
+	@$(BIN)/headwater bench $(if $(QUICK),--quick)
 
 soak: assets ## Draw ten thousand histories of keys, then run the demo under load for half an hour (SECONDS=N)
 	@$(BIN)/pytest -v --numprocesses 2 --dist loadgroup tests/lake/test_histories.py --key-histories 10000 --turns 4 \

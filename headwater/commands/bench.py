@@ -1,39 +1,45 @@
 """``headwater bench``: measure on this machine."""
 
-from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
+from headwater.benchmark import commits, decoding, pipeline, report
 from headwater.console import announce, say
-from headwater.demo import benchmark
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
+QUICK_PEERS = ("iceberg", "read")
+
 
 def bench(
-    scale: Annotated[float, typer.Option(min=0.1, help="Size of the generated data; 1 is Northwind's.")] = 60,
+    quick: Annotated[bool, typer.Option("--quick", help="Minutes in place of hours: a small table, one peer.")] = False,
+    scale: Annotated[float, typer.Option(min=0.1, help="Size of the drained data; 1 is Northwind's.")] = 60,
     idle: Annotated[int, typer.Option(min=5, help="How many transactions, one per second, measure freshness.")] = 40,
 ) -> None:
-    """Measure how fast the writer drains and decodes, and how fresh the lake is when little happens."""
+    """Measure how long the writer's commits take, beside those of Iceberg, Delta and Hudi's own; how fast it drains and
+    decodes; and how fresh the lake is when little happens."""
     artifacts.build(announce)
-    figures = benchmark.run(scale, idle, announce)
-    table = Table(title="Measured", title_justify="left")
-    table.add_column("figure")
-    table.add_column("value", justify="right")
-    measured = asdict(figures)
-    del measured["decoder"]
-    for name, value in measured.items():
-        table.add_row(name.replace("_", " "), f"{value:,}")
-    decoder = Table(title="DynamoDB's changes decoded, records per second", title_justify="left")
-    columns = ("orders per account", "bytes per record", "Headwater", "json.loads, TypeDeserializer", "times as fast")
-    for heading in columns:
-        decoder.add_column(heading, justify="right")
-    for row in figures.decoder:
-        speeds = (f"{row.decoder_per_second:,}", f"{row.deserializer_per_second:,}", f"{row.times_as_fast:.1f}")
-        size = "all together" if row.orders is None else str(row.orders)
-        decoder.add_row(size, f"{row.record_bytes:,}", *speeds)
-    Console().print(table, decoder)
-    say(f"Figures: {BUILD / 'bench' / 'report.json'}")
+    scales, peers = (commits.QUICK, QUICK_PEERS) if quick else (commits.FULL, tuple(commits.PEERS))
+    measured = [each for scale_ in scales for each in commits.run(scale_, announce, peers)]
+    with announce(f"Decoding DynamoDB's changes in {decoding.PROCESSES} processes, and with boto3's deserializer"):
+        decoder = decoding.run()
+    whole = None if quick else pipeline.run(scale, idle, announce)
+    report.build(BUILD / "bench", report.Run(measured, decoder, whole))
+    table = Table(title="Commits, and their requests to S3 a month", title_justify="left")
+    for heading in ("system", "rows", "median s", "times", "p99 s", "$/month", "differ"):
+        table.add_column(heading, justify="left" if heading == "system" else "right", no_wrap=True)
+    for each in measured:
+        table.add_row(
+            each.system,
+            f"{each.scale.rows:,}",
+            f"{each.median:.2f}",
+            f"{commits.ratio(each, measured):.1f}",
+            f"{each.p99:.2f}",
+            f"{each.requests_dollars:.2f}",
+            "" if each.differences is None else str(each.differences),
+        )
+    Console().print(table)
+    say(f"Report: {BUILD / 'bench' / 'report.html'}")

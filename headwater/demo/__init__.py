@@ -1,1 +1,1 @@
-"""The demo and the benchmarks: the whole pipeline on this machine, with a report."""
+"""The demo: the whole pipeline on this machine, with a report."""

@@ -11,23 +11,18 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import duckdb
-import jinja2
 import plotly.graph_objects as go
 import pyarrow as pa
-from plotly.offline import get_plotlyjs
 
+from headwater import pages
+from headwater.pages import ACCENT, INK, MUTED, WARM, bars, styled
 from headwater.verify import TableComparison
 
 PIE_CUSTOMERS = 20
 _NAMED_DOTS = 8
 _BINS = 50
-_TEMPLATES = Path(__file__).parent
+_TEMPLATE = Path(__file__).with_name("report.html.j2")
 
-_INK = "#1d2b36"
-_MUTED = "#5d6f7c"
-_GRID = "#e3e9ed"
-_ACCENT = "#0b6e8f"
-_WARM = "#d1752c"
 _OTHERS = "#c9d2d8"
 # From dark to light within each hue, so that neighbours in the pie differ.
 _PALETTE = (
@@ -214,10 +209,9 @@ def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, A
 
 
 def _page(run: DemoRun, customers: Sequence[CustomerRevenue]) -> str:
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True
-    )
-    return environment.get_template("report.html.j2").render(
+    return pages.render(
+        _TEMPLATE,
+        _charts(run, customers),
         pipelines=run.pipelines,
         tables=run.tables,
         equal=all(table.equal for table in run.tables),
@@ -228,8 +222,6 @@ def _page(run: DemoRun, customers: Sequence[CustomerRevenue]) -> str:
         leaders_before=run.top_customers_before,
         leaders=[customer.customer_id for customer in customers[:3]],
         shown_customers=PIE_CUSTOMERS,
-        plotly=get_plotlyjs(),
-        charts={name: _json(chart) for name, chart in _charts(run, customers).items() if chart is not None},
     )
 
 
@@ -237,41 +229,20 @@ def _charts(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, go.
     charts = {
         "revenue": _revenue_chart(customers) if customers else None,
         "customers": _customers_chart(customers) if customers else None,
-        "seconds": _bars(run.seconds, " s", _ACCENT),
-        "memory": _bars({name: size / 2**20 for name, size in run.memory_bytes.items()}, " MiB", _WARM),
+        "seconds": bars(run.seconds, " s", ACCENT),
+        "memory": bars({name: size / 2**20 for name, size in run.memory_bytes.items()}, " MiB", WARM),
     }
     overall = run.freshness
     for pipeline in run.pipelines:
         if pipeline.freshness and overall:
             charts[f"freshness-{pipeline.title}"] = _freshness_chart(pipeline.freshness, overall.seconds[-1])
         if pipeline.workload:
-            charts[f"workload-{pipeline.title}"] = _bars(_ranked(pipeline.workload.by_kind), "", _ACCENT)
+            charts[f"workload-{pipeline.title}"] = bars(_ranked(pipeline.workload.by_kind), "", ACCENT)
     return charts
 
 
 def _ranked(by_kind: Mapping[str, int]) -> dict[str, float]:
     return {kind.replace("_", " "): count for kind, count in sorted(by_kind.items(), key=lambda item: -item[1])}
-
-
-def _json(chart: go.Figure) -> str:
-    # Inside a script element, the text </script> would end it.
-    return str(chart.to_json()).replace("<", "\\u003c")
-
-
-def _styled(chart: go.Figure, height: int) -> go.Figure:
-    chart.update_layout(
-        template="none",
-        height=height,
-        font={"family": "system-ui, -apple-system, 'Segoe UI', 'DejaVu Sans', sans-serif", "size": 13, "color": _INK},
-        margin={"l": 12, "r": 12, "t": 12, "b": 12},
-        paper_bgcolor="rgba(0,0,0,0)",
-        plot_bgcolor="rgba(0,0,0,0)",
-        hoverlabel={"bgcolor": "white", "bordercolor": _GRID, "font": {"color": _INK}},
-        showlegend=False,
-    )
-    chart.update_xaxes(gridcolor=_GRID, zeroline=False, automargin=True, title_font_color=_MUTED, tickcolor=_GRID)
-    chart.update_yaxes(gridcolor=_GRID, zeroline=False, automargin=True, title_font_color=_MUTED, tickcolor=_GRID)
-    return chart
 
 
 def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
@@ -280,11 +251,11 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
         go.Histogram(
             x=freshness.seconds,
             xbins={"start": 0, "size": longest / _BINS or 1},
-            marker={"color": _ACCENT, "line": {"color": "white", "width": 1}},
+            marker={"color": ACCENT, "line": {"color": "white", "width": 1}},
             hovertemplate="%{x} s: %{y:,} changes<extra></extra>",
         )
     )
-    for percent, color, height in ((50, _INK, 1.09), (95, _WARM, 1.0)):
+    for percent, color, height in ((50, INK, 1.09), (95, WARM, 1.0)):
         at = freshness.percentile(percent)
         chart.add_vline(
             x=at,
@@ -300,7 +271,7 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
         )
     chart.update_xaxes(title="seconds from commit to readable", range=[0, longest * 1.05 or 1])
     chart.update_yaxes(title="changes")
-    return _styled(chart, 300).update_layout(margin_t=48)
+    return styled(chart, 300).update_layout(margin_t=48)
 
 
 def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
@@ -331,7 +302,7 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     )
     total = sum(revenues)
     chart.add_annotation(text=f"<b>{total:,.0f}</b><br>in total", showarrow=False, font={"size": 16})
-    return _styled(chart, 520).update_layout(
+    return styled(chart, 520).update_layout(
         showlegend=True,
         legend={"font": {"size": 12}, "itemclick": False, "itemdoubleclick": False},
         uniformtext={"minsize": 10, "mode": "hide"},
@@ -348,14 +319,14 @@ def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
             mode="markers+text",
             text=[customer.customer_id if customer.customer_id in named else "" for customer in customers],
             textposition="top center",
-            textfont={"size": 11, "color": _MUTED},
+            textfont={"size": 11, "color": MUTED},
             customdata=[[customer.company_name, customer.orders, customer.revenue] for customer in customers],
             marker={
                 "size": [customer.orders for customer in customers],
                 "sizemode": "area",
                 "sizeref": 2 * most / 38**2,
                 "sizemin": 4,
-                "color": _ACCENT,
+                "color": ACCENT,
                 "opacity": 0.6,
                 "line": {"color": "white", "width": 1},
             },
@@ -365,26 +336,4 @@ def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     )
     chart.update_xaxes(title="average quantity per item", rangemode="tozero")
     chart.update_yaxes(title="average revenue per item", rangemode="tozero")
-    return _styled(chart, 520)
-
-
-def _bars(values: Mapping[str, float], unit: str, color: str) -> go.Figure | None:
-    """Horizontal bars in the order given, each with its value; None for no values."""
-    if not values:
-        return None
-    digits = ",.1f" if unit == " s" else ",.0f"
-    chart = go.Figure(
-        go.Bar(
-            x=list(values.values()),
-            y=list(values),
-            orientation="h",
-            marker_color=color,
-            text=[f"{value:{digits}}{unit}" for value in values.values()],
-            textposition="outside",
-            cliponaxis=False,
-            hoverinfo="skip",
-        )
-    )
-    chart.update_xaxes(visible=False, range=[0, max(values.values()) * 1.3 or 1])
-    chart.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix="  ")
-    return _styled(chart, 24 * len(values) + 40).update_layout(bargap=0.35)
+    return styled(chart, 520)

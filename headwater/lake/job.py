@@ -158,8 +158,9 @@ class Job:
         for thread in threads:
             thread.join()
         # Before the leases are given back.
-        for writer in self.writers.values():
-            writer.close()
+        with ExitStack() as closed:
+            for writer in self.writers.values():
+                closed.callback(writer.close)
         failures.raise_first()
 
     def _work(

@@ -239,6 +239,7 @@ class TableWriter:
                     return
                 # Before the commit: whatever becomes of it, no later one may forget this order.
                 self._progress = replace(self.progress, purged=max(self.progress.purged, found["latest"]))
+                self.settle(wait=True)
                 self._lease.check()
                 commit = self._table.delete(places, self._progress)
                 self._done(commit, started, found["rows"])
@@ -305,6 +306,9 @@ class TableWriter:
         is_few = self._has_rows and counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
+            # A compaction is waited for before such a commit, and that may take as long as the lease lasts.
+            self.settle(wait=True)
+            self._lease.check()
             write = self._table.upsert if self._has_rows else self._table.insert
             commit = write(latest(rows, self.contract), progress)
         return commit

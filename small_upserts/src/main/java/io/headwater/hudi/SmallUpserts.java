@@ -1,6 +1,7 @@
 package io.headwater.hudi;
 
 import java.io.IOException;
+import java.io.OutputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -16,6 +17,8 @@ import java.util.concurrent.Executors;
 import java.util.concurrent.ForkJoinPool;
 import java.util.concurrent.ForkJoinWorkerThread;
 import java.util.concurrent.Future;
+import java.util.concurrent.Semaphore;
+import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
@@ -25,19 +28,23 @@ import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
 import org.apache.avro.generic.IndexedRecord;
+import org.apache.hadoop.fs.FileSystem;
 import org.apache.hudi.AvroConversionUtils;
 import org.apache.hudi.DataSourceUtils;
 import org.apache.hudi.avro.HoodieAvroUtils;
 import org.apache.hudi.avro.model.HoodieCompactionPlan;
 import org.apache.hudi.client.SparkRDDWriteClient;
 import org.apache.hudi.client.WriteStatus;
+import org.apache.hudi.client.timeline.TimelineArchivers;
 import org.apache.hudi.common.config.TypedProperties;
 import org.apache.hudi.common.data.HoodieData;
 import org.apache.hudi.common.engine.HoodieEngineContext;
 import org.apache.hudi.common.engine.HoodieLocalEngineContext;
+import org.apache.hudi.common.engine.HoodieReaderContext;
 import org.apache.hudi.common.engine.EngineProperty;
 import org.apache.hudi.common.engine.TaskContextSupplier;
 import org.apache.hudi.common.fs.FSUtils;
+import org.apache.hudi.common.model.CompactionOperation;
 import org.apache.hudi.common.model.FileSlice;
 import org.apache.hudi.common.model.HoodieAvroIndexedRecord;
 import org.apache.hudi.common.model.HoodieCommitMetadata;
@@ -63,6 +70,7 @@ import org.apache.hudi.common.table.read.HoodieFileGroupReader;
 import org.apache.hudi.common.util.CommitUtils;
 import org.apache.hudi.common.util.Option;
 import org.apache.hudi.common.util.collection.ClosableIterator;
+import org.apache.hudi.config.HoodieCompactionConfig;
 import org.apache.hudi.config.HoodieWriteConfig;
 import org.apache.hudi.exception.HoodieException;
 import org.apache.hudi.exception.HoodieInsertException;
@@ -73,13 +81,14 @@ import org.apache.hudi.keygen.factory.HoodieSparkKeyGeneratorFactory;
 import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.StoragePathInfo;
 import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
+import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 import org.apache.hudi.table.HoodieSparkTable;
 import org.apache.hudi.table.HoodieTable;
 import org.apache.hudi.table.action.HoodieWriteMetadata;
 import org.apache.hudi.table.action.compact.CompactHelpers;
 import org.apache.hudi.table.action.compact.HoodieCompactor;
+import org.apache.hudi.table.action.compact.HoodieSparkMergeOnReadTableCompactor;
 import org.apache.hudi.table.action.compact.RunCompactionActionExecutor;
-import org.apache.hudi.table.action.compact.strategy.CompactionStrategy;
 import org.apache.hudi.table.marker.WriteMarkersFactory;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.api.java.JavaSparkContext;
@@ -121,17 +130,22 @@ public final class SmallUpserts implements AutoCloseable {
         return thread;
     });
 
-    /** So do compactions, whose parallel streams belong to the pool that runs them. The common one does not see our jars. */
-    private static final ForkJoinPool COMPACTIONS = new ForkJoinPool(
-            16,
-            pool -> {
-                ForkJoinWorkerThread thread = ForkJoinPool.defaultForkJoinWorkerThreadFactory.newThread(pool);
-                thread.setContextClassLoader(SmallUpserts.class.getClassLoader());
-                return thread;
-            },
-            null,
-            false);
+    /**
+     * So do compactions, whose parallel streams belong to the pool that runs them. The common one does not see our jars. How
+     * many of its threads merge at once, {@link #MERGES} says.
+     */
+    private static final ForkJoinPool COMPACTIONS = pool(16);
+    /** What lists and archives: commits wait for some of it, and compactions that wait for their turn fill their pool. */
+    private static final ForkJoinPool LISTINGS = pool(8);
 
+    /** Half of the cores is for the commits, unless one of them waits. */
+    private static final Merges MERGES = new Merges(Math.max(Runtime.getRuntime().availableProcessors() / 2, 1));
+    /** From so many log files in a file group on, the compactions have fallen behind, and take the commits' cores too. */
+    private static final int MANY_LOG_FILES = 30;
+    /** From so many on, a commit waits for the one that is under way. */
+    private static final int MOST_LOG_FILES = 90;
+
+    private final JavaSparkContext spark;
     private final SparkRDDWriteClient<?> client;
     private final long mostCompacted;
     private final HoodieWriteConfig config;
@@ -148,9 +162,11 @@ public final class SmallUpserts implements AutoCloseable {
     private int commits;
     private int untilCompaction;
     private boolean isCompactionOpen;
+    private boolean isMoreToCompact;
     private int archiveAfter;
     private boolean compacted;
     private Compaction compaction;
+    private Future<Integer> archiving;
 
     /**
      * Opens a table that has a commit, and rolls back what a crash left of an unfinished one.
@@ -162,6 +178,7 @@ public final class SmallUpserts implements AutoCloseable {
     public SmallUpserts(
             JavaSparkContext spark, String basePath, Map<String, String> options, List<String> place, long mostCompacted)
             throws Exception {
+        this.spark = spark;
         this.place = new ArrayList<>(place);
         this.mostCompacted = mostCompacted;
         metaClient = HoodieTableMetaClient.builder()
@@ -187,6 +204,18 @@ public final class SmallUpserts implements AutoCloseable {
             client.close();
             throw failed;
         }
+    }
+
+    private static ForkJoinPool pool(int threads) {
+        return new ForkJoinPool(
+                threads,
+                pool -> {
+                    ForkJoinWorkerThread thread = ForkJoinPool.defaultForkJoinWorkerThreadFactory.newThread(pool);
+                    thread.setContextClassLoader(SmallUpserts.class.getClassLoader());
+                    return thread;
+                },
+                null,
+                false);
     }
 
     /** Whether rows of this type are those of the table: the same columns, each of the same type. */
@@ -286,7 +315,7 @@ public final class SmallUpserts implements AutoCloseable {
         latest = instant;
         commits++;
         untilCompaction--;
-        maintain();
+        maintain(written.keySet().stream().mapToInt(FileGroup::logVersion).max().orElse(0));
         List<String> answer = new ArrayList<>(List.of(instant));
         written.keySet().stream().map(FileGroup::partition).distinct().forEach(answer::add);
         return answer;
@@ -300,10 +329,19 @@ public final class SmallUpserts implements AutoCloseable {
     /** Leaves a compaction that is not complete to whoever opens the table next. */
     @Override
     public void close() throws InterruptedException {
-        if (compaction != null) {
-            compaction.end();
+        try {
+            if (compaction != null) {
+                compaction.end();
+            }
+        } finally {
+            try {
+                if (archiving != null) {
+                    awaitEnd(archiving);
+                }
+            } finally {
+                client.close();
+            }
         }
-        client.close();
     }
 
     /**
@@ -427,7 +465,7 @@ public final class SmallUpserts implements AutoCloseable {
         metaClient.reloadActiveTimeline();
         // The table's own view does not know what was committed since it was read.
         SliceView now = HoodieSparkTable.create(config, here, metaClient).getSliceView();
-        List<String> partitions = COMPACTIONS
+        List<String> partitions = LISTINGS
                 .submit(() -> FSUtils.getAllPartitionPaths(here, metaClient, false))
                 .get();
         List<FileSlice> slices = awaited(partitions.stream()
@@ -591,7 +629,7 @@ public final class SmallUpserts implements AutoCloseable {
                 .withFileExtension(HoodieLogFile.DELTA_EXTENSION)
                 .withLogVersion(group.logVersion() + 1)
                 .withLogWriteToken(FileGroup.writeToken(instant))
-                .withStorage(metaClient.getStorage())
+                .withStorage(new NewFiles(metaClient))
                 .withTableVersion(metaClient.getTableConfig().getTableVersion())
                 .build()) {
             AppendResult appended =
@@ -618,65 +656,121 @@ public final class SmallUpserts implements AutoCloseable {
         return record;
     }
 
-    /** Compacts and archives as often as Hudi's options say. */
-    private void maintain() throws ExecutionException, InterruptedException {
-        boolean isFull = commits > archiveAfter;
-        if (compaction != null && !settle(false)) {
-            return;
-        }
-        if (!compacted && (isCompactionOpen || untilCompaction <= 0)) {
-            compacted = isCompactionOpen;
-            client.runAnyPendingCompactions();
-            boolean goesOn = compact();
-            // Where no file group needs it yet, looking again costs a listing of the table.
-            int most = config.getInlineCompactDeltaCommitMax();
-            untilCompaction = compacted || goesOn ? most : Math.max(most / 4, 1);
-            if (goesOn) {
+    /** Compacts and archives as often as Hudi's options say, one after the other beside the commits. */
+    private void maintain(int logFiles) throws ExecutionException, InterruptedException {
+        boolean archived = archiving != null;
+        if (archived) {
+            if (!archiving.isDone()) {
                 return;
             }
+            awaitEnd(archiving);
+            archiving = null;
+            // No file slice has changed. Where nothing could be archived, not each commit tries again.
+            commits = metaClient.reloadActiveTimeline().getCommitsTimeline().filterCompletedInstants().countInstants();
+            int atOnce = config.getMaxCommitsToKeep() - config.getMinCommitsToKeep();
+            archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits + atOnce);
         }
-        if (isFull) {
-            client.archive();
+        if (compaction != null && !settle(logFiles >= MOST_LOG_FILES)) {
+            if (logFiles >= MANY_LOG_FILES) {
+                compaction.hurry();
+            }
+            return;
         }
-        if (isFull || compacted) {
+        if (isCompactionOpen) {
+            client.runAnyPendingCompactions();
+            compacted = true;
+            untilCompaction = config.getInlineCompactDeltaCommitMax();
             readTable();
+        }
+        if (commits > archiveAfter && !archived) {
+            archive();
+        } else if (isMoreToCompact || untilCompaction <= 0) {
+            boolean isDue = untilCompaction <= 0;
+            isMoreToCompact = false;
+            boolean goesOn = compact();
+            if (isDue) {
+                // Where no file group needs it yet, looking again costs a listing of the table.
+                int most = config.getInlineCompactDeltaCommitMax();
+                untilCompaction = goesOn ? most : Math.max(most / 4, 1);
+            }
         }
     }
 
+    /** Begins to archive the oldest instants of the timeline, which no commit looks at. */
+    @SuppressWarnings({"rawtypes", "unchecked"})
+    private void archive() {
+        HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
+        HoodieTableMetaClient ofArchive = HoodieTableMetaClient.reload(metaClient);
+        HoodieTable archived = HoodieSparkTable.create(config, here, ofArchive);
+        archiving = LISTINGS.submit(
+                () -> TimelineArchivers.getInstance(ofArchive.getTimelineLayoutVersion(), config, archived)
+                        .archiveIfRequired(here));
+    }
+
     /**
-     * Compacts what Hudi plans: by a job of Spark; or beside the commits that follow, where that job would spend more on its
-     * way than on the rows. Says whether it goes on beside them.
+     * Begins to compact what Hudi plans, beside the commits that follow: here, or, where that is much to read, by a job of
+     * Spark. Says whether there is anything to compact.
      */
     private boolean compact() throws ExecutionException, InterruptedException {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
         // The commits have the other ones.
         HoodieTableMetaClient ofCompaction = HoodieTableMetaClient.reload(metaClient);
+        // Hudi would count the commits once more.
+        TypedProperties always = TypedProperties.copy(config.getProps());
+        always.setProperty(HoodieCompactionConfig.INLINE_COMPACT_NUM_DELTA_COMMITS.key(), "1");
+        always.setProperty(HoodieCompactionConfig.COMPACTION_STRATEGY.key(), BoundedPlans.class.getName());
         HoodieWriteConfig itsConfig =
-                HoodieWriteConfig.newBuilder().withProperties(config.getProps()).build();
+                HoodieWriteConfig.newBuilder().withProperties(always).build();
         HoodieSparkTable<?> planned = HoodieSparkTable.create(itsConfig, here, ofCompaction);
         String instant = nextInstant();
-        Option<HoodieCompactionPlan> plan = COMPACTIONS
+        Option<HoodieCompactionPlan> plan = LISTINGS
                 .submit(() -> planned.scheduleCompaction(here, instant, Option.empty()))
                 .get();
         if (!plan.isPresent()) {
             return false;
         }
-        // Hudi counts whole megabytes: one more stands for the rest of each file group, and for its requests.
-        double megabytes = plan.get().getOperations().stream()
-                .mapToDouble(operation -> operation.getMetrics().get(CompactionStrategy.TOTAL_IO_READ_MB) + 1)
-                .sum();
-        if (megabytes > mostCompacted) {
-            client.compact(instant, true);
-            compacted = true;
-            return false;
-        }
+        boolean isMuch = plan.get().getOperations().stream()
+                .anyMatch(operation -> BoundedPlans.megabytesToRead(operation) > mostCompacted);
         ofCompaction.reloadActiveTimeline();
-        var work = new RunCompactionActionExecutor<>(
-                here, itsConfig, planned, instant, new AvroCompactor<>(), WriteOperationType.COMPACT);
-        compaction = new Compaction(planned, instant, COMPACTIONS.submit(work::execute));
+        HoodieEngineContext by = isMuch ? client.getEngineContext() : here;
+        HoodieCompactor<?, ?, ?, ?> compactor =
+                isMuch ? new HoodieSparkMergeOnReadTableCompactor<>() : new AvroCompactor<>();
+        HoodieSparkTable<?> written = isMuch ? HoodieSparkTable.create(itsConfig, by, ofCompaction) : planned;
+        AtomicBoolean hurries = new AtomicBoolean();
+        Future<HoodieCommitMetadata> files = COMPACTIONS.submit(() -> {
+            try {
+                return compact(by, itsConfig, written, instant, compactor);
+            } finally {
+                // From now on there is nothing to hurry.
+                if (hurries.getAndSet(true)) {
+                    MERGES.hurry(false);
+                }
+            }
+        });
+        compaction = new Compaction(planned, instant, files, hurries);
+        isMoreToCompact = BoundedPlans.isFull(plan.get());
         // What is committed from now on goes to the file slices that follow it.
         readTable();
         return true;
+    }
+
+    /** Writes the files of a plan, and gives what completes it. */
+    @SuppressWarnings({"rawtypes", "unchecked"})
+    private HoodieCommitMetadata compact(
+            HoodieEngineContext by, HoodieWriteConfig itsConfig, HoodieTable written, String instant, HoodieCompactor compactor) {
+        // Threads inherit the pool of the table that made them.
+        spark.setLocalProperty("spark.scheduler.pool", "compactions");
+        var work = new RunCompactionActionExecutor(
+                by, itsConfig, written, instant, compactor, WriteOperationType.COMPACT);
+        HoodieWriteMetadata<HoodieData<WriteStatus>> done = work.execute();
+        HoodieCommitMetadata metadata = done.getCommitMetadata().get();
+        for (WriteStatus status : done.getWriteStatuses().collectAsList()) {
+            if (status.hasErrors()) {
+                throw new HoodieException("Could not compact the file group " + status.getFileId());
+            }
+            metadata.addWriteStat(status.getStat().getPartitionPath(), status.getStat());
+        }
+        return metadata;
     }
 
     /** Whether a compaction is under way beside the commits. */
@@ -804,20 +898,39 @@ public final class SmallUpserts implements AutoCloseable {
         }
     }
 
+    /** Storage for files whose names nobody else uses: it does not ask whether they are there. */
+    private static final class NewFiles extends HoodieHadoopStorage {
+        NewFiles(HoodieTableMetaClient metaClient) {
+            super((FileSystem) metaClient.getStorage().getFileSystem());
+        }
+
+        @Override
+        public boolean exists(StoragePath path) {
+            return false;
+        }
+
+        @Override
+        public OutputStream create(
+                StoragePath path, boolean overwrite, Integer bufferSize, Short replication, Long sizeThreshold)
+                throws IOException {
+            return super.create(path, true, bufferSize, replication, sizeThreshold);
+        }
+    }
+
     /** A compaction whose files are written by other threads, and which nobody sees until it is completed. */
     private record Compaction(
-            HoodieSparkTable<?> table, String instant, Future<HoodieWriteMetadata<HoodieData<WriteStatus>>> written) {
+            HoodieSparkTable<?> table, String instant, Future<HoodieCommitMetadata> written, AtomicBoolean hurries) {
+        /** Lets it have more than its share of the cores, until its files are written. */
+        void hurry() {
+            if (hurries.compareAndSet(false, true)) {
+                MERGES.hurry(true);
+            }
+        }
+
         /** What was written, once all is. */
         HoodieCommitMetadata metadata() throws ExecutionException, InterruptedException {
-            HoodieWriteMetadata<HoodieData<WriteStatus>> done = written.get();
-            HoodieCommitMetadata metadata = done.getCommitMetadata().get();
-            for (WriteStatus status : done.getWriteStatuses().collectAsList()) {
-                if (status.hasErrors()) {
-                    throw new HoodieException("Could not compact the file group " + status.getFileId());
-                }
-                metadata.addWriteStat(status.getStat().getPartitionPath(), status.getStat());
-            }
-            return metadata;
+            hurry();
+            return written.get();
         }
 
         void complete(HoodieCommitMetadata metadata, HoodieWriteConfig config) {
@@ -830,10 +943,33 @@ public final class SmallUpserts implements AutoCloseable {
 
         /** Waits until nothing is written any more. */
         void end() throws InterruptedException {
-            try {
-                written.get();
-            } catch (ExecutionException failed) {
-                LOG.warn("A compaction failed", failed);
+            hurry();
+            awaitEnd(written);
+        }
+    }
+
+    private static void awaitEnd(Future<?> work) throws InterruptedException {
+        try {
+            work.get();
+        } catch (ExecutionException failed) {
+            LOG.warn("What went on beside the commits failed", failed);
+        }
+    }
+
+    /** How many file groups all tables of the driver merge at once. */
+    private static final class Merges extends Semaphore {
+        private static final int MORE = 16;
+
+        Merges(int atOnce) {
+            super(atOnce);
+        }
+
+        /** Lets more of them go on at once while somebody waits for one. */
+        void hurry(boolean waits) {
+            if (waits) {
+                release(MORE);
+            } else {
+                reducePermits(MORE);
             }
         }
     }
@@ -851,6 +987,24 @@ public final class SmallUpserts implements AutoCloseable {
         public void maybePersist(
                 HoodieData<WriteStatus> statuses, HoodieEngineContext context, HoodieWriteConfig config, String instant) {
             // What is written is in a list.
+        }
+
+        @Override
+        public List<WriteStatus> compact(
+                HoodieWriteConfig config,
+                CompactionOperation operation,
+                String instant,
+                HoodieReaderContext reader,
+                HoodieTable planned,
+                String newest,
+                TaskContextSupplier task)
+                throws IOException {
+            MERGES.acquireUninterruptibly();
+            try {
+                return super.compact(config, operation, instant, reader, planned, newest, task);
+            } finally {
+                MERGES.release();
+            }
         }
 
         @Override

@@ -3,23 +3,20 @@ how many of DynamoDB's changes per second the decoder reads."""
 
 from __future__ import annotations
 
-import json
 import tempfile
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
-from headwater.demo import decoder_benchmark
-from headwater.demo.decoder_benchmark import DecoderFigures
 from headwater.demo.memory import MemoryWatch
 from headwater.demo.run import freshness
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
-from headwater.paths import BUILD, CONTRACTS, RUN
+from headwater.paths import CONTRACTS, RUN
 from headwater.samples import orders
 
 SEED = 1996
@@ -42,11 +39,10 @@ class Figures:
     idle_freshness_p95: float
     idle_freshness_max: float
     peak_memory_bytes: int
-    decoder: tuple[DecoderFigures, ...]
 
 
 def run(scale: float, idle_transactions: int, announce: Announce, folder: Path = RUN / "bench") -> Figures:
-    """Measure on this machine and write ``build/bench/report.json``.
+    """Measure on this machine.
 
     The changes are real: Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
     is updated once. When all of it has landed, Kafka and Connect stop, and only then the writer starts. The clock runs
@@ -93,10 +89,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
         idle = freshness(pipeline, since)
     if idle is None:
         raise AssertionError("the transactions changed no row")
-    processes = decoder_benchmark.PROCESSES
-    with announce(f"Decoding DynamoDB's changes in {processes} processes, and with boto3's deserializer"):
-        decoder = tuple(decoder_benchmark.run())
-    figures = Figures(
+    return Figures(
         changes=changes,
         drain_seconds=round(seconds, 2),
         changes_per_second=round(changes / seconds, 1),
@@ -105,12 +98,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
         idle_freshness_p95=round(idle.percentile(95), 2),
         idle_freshness_max=round(idle.percentile(100), 2),
         peak_memory_bytes=sum(max(size, draining.peak.get(part, 0)) for part, size in idling.peak.items()),
-        decoder=decoder,
     )
-    output = BUILD / "bench"
-    output.mkdir(parents=True, exist_ok=True)
-    (output / "report.json").write_text(json.dumps(asdict(figures), indent=1) + "\n")
-    return figures
 
 
 def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:

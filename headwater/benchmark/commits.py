@@ -1,0 +1,382 @@
+"""How long a commit takes: the shipped writer beside others, on one change log, and whether each ends in its rows.
+
+All run by ``spark-submit`` on this machine's object store, one after another. A system first takes the table's rows,
+then one landing object a commit, back to back, with whatever maintenance it does. A commit's time is that from the end
+of the commit before it to its own, so that nothing is left out. The first ``WARMING`` commits do not count.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+import time
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headwater.benchmark import change_log, peers
+from headwater.benchmark.change_log import TABLE, TOPIC, ChangeLog, LandingBody
+from headwater.console import Announce
+from headwater.contract.model import Contract
+from headwater.definitions.glue_table import table_input
+from headwater.demo.memory import MemoryWatch
+from headwater.deployment import cost, region_prices
+from headwater.folder_lock import claimed_empty
+from headwater.local import spark
+from headwater.local.aws import REGION, AwsApi
+from headwater.local.pipeline import EventLog, bytes_of_part, local_lake
+from headwater.local.spark import SparkJob
+from headwater.packaging import jars
+from headwater.paths import ROOT, RUN
+from headwater.verify import read_lake
+
+WARMING = 3
+_BUCKET = "headwater-bench"
+_LANDING = "landing"
+_MEMORY = "3g"
+_SAMPLE_SECONDS = 1.0
+_COUNT_SECONDS = 0.1
+_S3A = {"spark.sql.session.timeZone": "UTC", "spark.hadoop.fs.s3a.directory.marker.retention": "keep"}
+_HUDI = {
+    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
+    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
+    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
+    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
+}
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How much is measured: the table's ``rows`` in ``buckets`` (Headwater's), and ``commits`` of so many
+    ``changes``, beside those that warm up."""
+
+    rows: int
+    buckets: int
+    changes: int
+    commits: int
+
+
+QUICK = (Scale(rows=20_000, buckets=4, changes=1_000, commits=20),)
+FULL = (
+    Scale(rows=200_000, buckets=4, changes=5_000, commits=60),
+    Scale(rows=2_000_000, buckets=16, changes=5_000, commits=60),
+)
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What a system took at a scale: the seconds of the first rows, of each commit, and of what goes on beside the
+    commits and ends after the last one; the peak of its memory in bytes; the requests to S3 a commit, as they are paid
+    for: ``reads`` (GET and HEAD) and ``writes`` (PUT and LIST). ``differences`` are the rows that it lacks, has twice
+    or has in another version; None of a limit, which keeps no table."""
+
+    system: str
+    scale: Scale
+    load_seconds: float
+    commit_seconds: tuple[float, ...]
+    settling_seconds: float
+    peak_memory_bytes: int
+    reads: float
+    writes: float
+    differences: int | None
+
+    @property
+    def median(self) -> float:
+        """Half of the commits took no longer."""
+        return statistics.median(self.commit_seconds)
+
+    @property
+    def p99(self) -> float:
+        """The smallest time that 99 % of the commits did not exceed."""
+        ranked = sorted(self.commit_seconds)
+        return ranked[math.ceil(0.99 * len(ranked)) - 1]
+
+    @property
+    def changes_per_second(self) -> float:
+        """Back to back, with all maintenance."""
+        return self.scale.changes * len(self.commit_seconds) / (sum(self.commit_seconds) + self.settling_seconds)
+
+    @property
+    def requests_dollars(self) -> float:
+        """What these requests cost a month, where commits come as often as ``headwater cost`` assumes."""
+        prices = region_prices.read(REGION)
+        if prices is None:
+            raise AssertionError(f"no prices of {REGION}")
+        a_million = sum(
+            number * prices.prices[name].price
+            for number, name in ((self.reads, "s3_million_reads"), (self.writes, "s3_million_writes"))
+        )
+        return a_million * commits_a_month() / 1e6
+
+    def document(self) -> dict[str, Any]:
+        """The figures for a report."""
+        return {
+            "system": self.system,
+            "rows": self.scale.rows,
+            "changes": self.scale.changes,
+            "commits": len(self.commit_seconds),
+            "median_seconds": round(self.median, 3),
+            "p99_seconds": round(self.p99, 3),
+            "changes_per_second": round(self.changes_per_second),
+            "load_seconds": round(self.load_seconds, 1),
+            "settling_seconds": round(self.settling_seconds, 1),
+            "peak_memory_bytes": self.peak_memory_bytes,
+            "s3_reads_a_commit": round(self.reads, 1),
+            "s3_writes_a_commit": round(self.writes, 1),
+            "s3_requests_dollars_a_month": round(self.requests_dollars, 2),
+            "differences": self.differences,
+            "commit_seconds": [round(seconds, 3) for seconds in self.commit_seconds],
+        }
+
+
+def commits_a_month() -> float:
+    """How often ``headwater cost`` assumes that a table changes."""
+    return cost.assumed("change_hours") * 3600 / cost.assumed("commit_seconds")
+
+
+@dataclass(frozen=True)
+class Variant:
+    """A table of Headwater's: ``system`` is its name in the report."""
+
+    system: str
+    partitioned: bool
+
+
+OURS = (
+    Variant("Headwater", partitioned=False),
+    Variant(f"Headwater, {change_log.REGIONS} partitions", partitioned=True),
+)
+PEERS: Mapping[str, str] = {
+    "iceberg": "Iceberg, merge-on-read",
+    "delta": "Delta, deletion vectors",
+    "hudi": "Hudi, its defaults",
+    "bucket": "Hudi's writer, Headwater's settings",
+    "posts": "Hudi as in 2021's posts",
+    "parquet": "limit: bare Parquet files",
+    "read": "limit: reading the log",
+}
+"""The other systems by their name in ``peers``."""
+
+
+def run(
+    scale: Scale, announce: Announce, names: Sequence[str] = tuple(PEERS), folder: Path = RUN / "bench-commits"
+) -> list[Measured]:
+    """Measure Headwater and those others at one scale."""
+    jars.fetch(announce, sets=jars.PEERS)
+    with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
+        bench = _Bench(scale, folder, api)
+        with announce(f"Landing {scale.rows:,} rows"):
+            bench.land_snapshot()
+        loads = {}
+        for variant in OURS:
+            with announce(f"{variant.system}: taking {scale.rows:,} rows"):
+                loads[variant] = bench.load(variant)
+        with announce(f"Landing {bench.commits} times {scale.changes:,} changes"):
+            bench.land_changes()
+        measured = []
+        for variant in OURS:
+            with announce(f"{variant.system}: {bench.commits} commits"):
+                measured.append(bench.write(variant, loads[variant]))
+        for name in names:
+            with announce(f"{PEERS[name]}: {scale.rows:,} rows and {bench.commits} commits"):
+                measured.append(bench.peer(name))
+    return measured
+
+
+@dataclass(frozen=True)
+class _Load:
+    """What the table's first rows took: seconds, and the peak of the memory in bytes."""
+
+    seconds: float
+    peak_memory_bytes: int
+
+
+@dataclass(frozen=True)
+class _Done:
+    """What a job reported, the peak of its memory in bytes, and its requests to S3 a commit by their kind."""
+
+    events: list[dict[str, Any]]
+    peak_memory_bytes: int
+    a_commit: Mapping[str, float]
+
+    @property
+    def commits(self) -> list[dict[str, Any]]:
+        """Its commits."""
+        return [event for event in self.events if event["event"] == "commit"]
+
+    @property
+    def settling_seconds(self) -> float:
+        """From the last commit to the end of a job that says when it stops."""
+        stopped = [float(event["at"]) for event in self.events if event["event"] == "stopped"]
+        return stopped[-1] - float(self.commits[-1]["completed_at"]) if stopped else 0.0
+
+
+class _Bench:
+    """The change log in an object store, and what applies it."""
+
+    def __init__(self, scale: Scale, folder: Path, api: AwsApi) -> None:
+        self.commits = WARMING + scale.commits
+        self._scale = scale
+        self._folder = folder
+        self._api = api
+        self._s3 = api.client("s3")
+        self._s3.create_bucket(Bucket=_BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
+        self._log = ChangeLog(scale.rows)
+        self._snapshot: list[str] = []
+        self._batches: list[str] = []
+
+    def land_snapshot(self) -> None:
+        """Land the table's rows."""
+        self._snapshot = [self._land(body) for body in self._log.snapshot()]
+
+    def land_changes(self) -> None:
+        """Land one object a commit."""
+        self._batches = [self._land(self._log.batch(self._scale.changes)) for _ in range(self.commits)]
+
+    def _land(self, body: LandingBody) -> str:
+        key = f"{_LANDING}/{TOPIC}/{body.key}"
+        self._s3.put_object(Bucket=_BUCKET, Key=key, Body=body.body, Metadata={"next-offset": str(body.next)})
+        return f"s3a://{_BUCKET}/{key}"
+
+    def load(self, variant: Variant) -> _Load:
+        """Let the writer take the table's rows."""
+        # A partition of some thousand rows needs one bucket.
+        buckets = 1 if variant.partitioned else self._scale.buckets
+        contract = change_log.contract(buckets, partitioned=variant.partitioned)
+        self._create(contract, variant)
+        done = self._submit_writer(variant)
+        commits = done.commits
+        seconds = float(commits[-1]["completed_at"] - commits[0]["completed_at"] + commits[0]["seconds"])
+        return _Load(seconds, done.peak_memory_bytes)
+
+    def write(self, variant: Variant, load: _Load) -> Measured:
+        """Let the writer commit an object at a time."""
+        # The peers delete old files in their time too.
+        done = self._submit_writer(variant, "--batch-bytes", "1", "--file-version-hours", "0.02")
+        storage = local_lake(self._api).storage
+        stored = pa.Table.from_batches(
+            batch.select(["id", "version", "_deleted"]) for batch in read_lake(f"{_lake(variant)}/{TABLE}", storage)
+        )
+        alive = stored.filter(pc.invert(stored["_deleted"])).select(["id", "version"])
+        return self._measured(variant.system, load, done, alive)
+
+    def peer(self, name: str) -> Measured:
+        """Let another system do all of it."""
+        folder = self._folder / name
+        folder.mkdir()
+        log, result = folder / "log.json", folder / "result"
+        log.write_text(json.dumps([self._snapshot, *([object_] for object_ in self._batches)]))
+        location = f"s3a://{_BUCKET}/{name}"
+        table, shared, class_path = _peer(name, location)
+        arguments = ["--system", name, "--log", str(log), "--table", table, "--result", result.as_uri()]
+        arguments += ["--buckets", str(self._scale.buckets)]
+        script = Path(peers.__file__)
+        job = SparkJob(
+            script, arguments, PEERS[name], _MEMORY, optimized=True, shared={**_S3A, **shared}, jars=class_path
+        )
+        done = self._submit(job, folder)
+        found = None if name == "read" else pq.read_table(result)
+        (seconds,) = (event["seconds"] for event in done.events if event["event"] == "created")
+        return self._measured(PEERS[name], _Load(seconds, done.peak_memory_bytes), done, found)
+
+    def _measured(self, system: str, load: _Load, done: _Done, found: pa.Table | None) -> Measured:
+        if len(done.commits) != self.commits:
+            raise AssertionError(f"{system}: {len(done.commits)} commits, expected {self.commits}")
+        ends = [float(commit["completed_at"]) for commit in done.commits]
+        seconds = tuple(later - earlier for earlier, later in pairwise(ends[WARMING - 1 :]))
+        return Measured(
+            system,
+            self._scale,
+            load.seconds,
+            seconds,
+            done.settling_seconds,
+            max(load.peak_memory_bytes, done.peak_memory_bytes),
+            reads=done.a_commit["GET"],
+            writes=done.a_commit["PUT"] + done.a_commit["LIST"],
+            differences=None if found is None else change_log.differences(self._log.expected(), found),
+        )
+
+    def _create(self, contract: Contract, variant: Variant) -> None:
+        glue = self._api.client("glue")
+        glue.create_database(DatabaseInput={"Name": _database(variant)})
+        definition = table_input(contract, f"{_lake(variant)}/{TABLE}")
+        glue.create_table(DatabaseName=_database(variant), TableInput=definition)
+        self._s3.put_object(Bucket=_BUCKET, Key=f"{_database(variant)}.json", Body=contract.to_json().encode())
+
+    def _submit_writer(self, variant: Variant, *more: str) -> _Done:
+        options = {
+            "--contract": f"s3://{_BUCKET}/{_database(variant)}.json",
+            "--landing": f"s3://{_BUCKET}/{_LANDING}",
+            "--lake": _lake(variant),
+            "--database": _database(variant),
+        }
+        arguments = [part for pair in options.items() for part in pair]
+        script = ROOT / "emr_steps" / "write_hudi.py"
+        job = SparkJob(script, [*arguments, "--once", *more], variant.system, _MEMORY, optimized=True)
+        return self._submit(job, self._folder / f"{_database(variant)}-{len(more)}")
+
+    def _submit(self, job: SparkJob, folder: Path) -> _Done:
+        process = spark.submit(job, folder, self._api)
+        log = EventLog(folder / "events.jsonl")
+        counted: list[tuple[int, Counter[str]]] = []
+        with process:
+            with MemoryWatch(lambda: {"all": bytes_of_part(process.pid)}, _SAMPLE_SECONDS) as memory:
+                while process.running:
+                    commits = len(log.commits())
+                    # From the first commit that counts to the last one, without what comes before and after.
+                    if commits >= WARMING and (not counted or commits > counted[-1][0]):
+                        counted = [*counted[:1], (commits, self._api.store.requests())]
+                    time.sleep(_COUNT_SECONDS)
+            if process.wait() != 0:
+                process.check()
+        return _Done(log.update(), memory.peak_of_all, _a_commit(counted))
+
+
+def _a_commit(counted: Sequence[tuple[int, Counter[str]]]) -> Mapping[str, float]:
+    """The requests a commit by their kind, from what was counted after some commits and after more."""
+    if len(counted) < 2:
+        return defaultdict(float)
+    (before, few), (after, more) = counted
+    return defaultdict(float, {kind: (more[kind] - few[kind]) / (after - before) for kind in more})
+
+
+def _database(variant: Variant) -> str:
+    return "partitioned" if variant.partitioned else "plain"
+
+
+def _lake(variant: Variant) -> str:
+    return f"s3://{_BUCKET}/{_database(variant)}"
+
+
+def _peer(name: str, location: str) -> tuple[str, dict[str, str], list[Path]]:
+    """A system's table, its settings and its jars."""
+    if name == "iceberg":
+        catalog = {
+            "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
+            "spark.sql.catalog.peer": "org.apache.iceberg.spark.SparkCatalog",
+            "spark.sql.catalog.peer.type": "hadoop",
+            "spark.sql.catalog.peer.warehouse": location,
+        }
+        return f"peer.db.{TABLE}", catalog, jars.class_path("iceberg")
+    if name == "delta":
+        catalog = {
+            "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
+            "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
+        }
+        return f"delta.`{location}`", catalog, jars.class_path("delta")
+    hudi = [path for path in jars.class_path("spark") if path.name.startswith("hudi-")]
+    return location, _HUDI, hudi
+
+
+def ratio(one: Measured, measured: Sequence[Measured]) -> float:
+    """A median as a multiple of Headwater's at that scale."""
+    (ours,) = (each for each in measured if each.scale == one.scale and each.system == OURS[0].system)
+    return one.median / ours.median

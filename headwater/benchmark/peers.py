@@ -1,0 +1,263 @@
+"""A Spark job that applies a change log to a table as others do it: each by its own writer, with the settings that are
+named at its class, and otherwise its defaults.
+
+``spark-submit peers.py --system SYSTEM --log LOG.json --table s3a://… --buckets N --result FOLDER``. ``LOG.json`` lists
+the objects' ``s3a://`` addresses, those of each commit together. It prints an event a commit, as the shipped writer
+does, and in the end writes ``id`` and ``version`` of all rows to a local folder.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from abc import ABC, abstractmethod
+from pathlib import Path
+from typing import Any, ClassVar
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.window import Window
+
+_ROW = (
+    "id BIGINT, account_id BIGINT, region STRING, status STRING, amount STRING, placed_at STRING, updated_at STRING, "
+    "version BIGINT, note STRING"
+)
+_EVENT = f"before STRUCT<{_ROW}>, after STRUCT<{_ROW}>, op STRING, source STRUCT<lsn: BIGINT>"
+# Commits from one maintenance to the next: as many as the shipped writer makes before it looks what to compact.
+_MAINTAINED = 20
+
+
+class _System(ABC):
+    """A table that takes changes. A frame of changes has each key's last one, with its LSN and ``deleted``."""
+
+    def __init__(self, spark: SparkSession, table: str, buckets: int) -> None:
+        self.spark = spark
+        self.table = table
+        self.buckets = buckets
+
+    @abstractmethod
+    def create(self, rows: DataFrame) -> None:
+        """Make the table of its first rows."""
+
+    @abstractmethod
+    def apply(self, changes: DataFrame) -> None:
+        """Commit changes."""
+
+    def maintain(self) -> None:  # noqa: B027 - some need none
+        """What the documentation advises to do regularly. It is done within a commit's time."""
+
+    def rows(self) -> DataFrame:
+        """The table."""
+        return self.spark.table(self.table)
+
+
+class _Hudi(_System):
+    """Hudi's upsert by Spark's data source, with the defaults of 1.1 but for what is named."""
+
+    options: ClassVar[dict[str, str]] = {
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        # Its writers by Spark's data source do not compact unless they are told to.
+        "hoodie.compact.inline": "true",
+    }
+
+    def create(self, rows: DataFrame) -> None:
+        self._write(rows, "bulk_insert")
+
+    def apply(self, changes: DataFrame) -> None:
+        self._write(changes, "upsert")
+
+    def rows(self) -> DataFrame:
+        return self.spark.read.format("hudi").load(self.table)
+
+    def _write(self, frame: DataFrame, operation: str) -> None:
+        options = {
+            "hoodie.table.name": "payments",
+            "hoodie.datasource.write.recordkey.field": "id",
+            "hoodie.datasource.write.precombine.field": "lsn",
+            "hoodie.datasource.write.operation": operation,
+            **self.options,
+        }
+        named = frame.withColumnRenamed("deleted", "_hoodie_is_deleted")
+        named.write.format("hudi").options(**options).mode("append").save(self.table)
+
+
+class _Posts(_Hudi):
+    """As the posts of 2021 set it: copy on write, found by bloom filters, without what Hudi did not have then."""
+
+    options: ClassVar[dict[str, str]] = {
+        "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
+        "hoodie.index.type": "BLOOM",
+        "hoodie.metadata.enable": "false",
+        "hoodie.datasource.write.partitionpath.field": "",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+    }
+
+
+class _Bucket(_Hudi):
+    """With the settings that make most of Headwater's difference, by Hudi's own writer."""
+
+    options: ClassVar[dict[str, str]] = {
+        "hoodie.datasource.write.table.type": "MERGE_ON_READ",
+        "hoodie.datasource.write.partitionpath.field": "",
+        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+        "hoodie.index.type": "BUCKET",
+        "hoodie.metadata.enable": "false",
+        "hoodie.embed.timeline.server": "false",
+        "hoodie.write.markers.type": "DIRECT",
+        "hoodie.compact.inline": "true",
+        "hoodie.compact.inline.max.delta.commits": str(_MAINTAINED),
+    }
+
+    def _write(self, frame: DataFrame, operation: str) -> None:
+        self.options = {**self.options, "hoodie.bucket.index.num.buckets": str(self.buckets)}  # type: ignore[misc]
+        super()._write(frame, operation)
+
+
+class _Merged(_System):
+    """A table that takes changes by SQL's MERGE."""
+
+    @property
+    @abstractmethod
+    def definition(self) -> str:
+        """What follows the columns where the table is made."""
+
+    def create(self, rows: DataFrame) -> None:
+        columns = ", ".join(f"{name} {type_}" for name, type_ in rows.drop("deleted").dtypes)
+        self.spark.sql(f"CREATE TABLE {self.table} ({columns}) {self.definition}")
+        rows.drop("deleted").createOrReplaceTempView("first_rows")
+        self.spark.sql(f"INSERT INTO {self.table} SELECT * FROM first_rows")
+
+    def apply(self, changes: DataFrame) -> None:
+        changes.createOrReplaceTempView("changes")
+        self.spark.sql(
+            f"MERGE INTO {self.table} AS t USING changes AS c ON t.id = c.id "
+            "WHEN MATCHED AND c.deleted THEN DELETE WHEN MATCHED AND c.lsn > t.lsn THEN UPDATE SET * "
+            "WHEN NOT MATCHED AND NOT c.deleted THEN INSERT *"
+        )
+
+
+class _Iceberg(_Merged):
+    """Iceberg, merge-on-read, with its procedures for maintenance."""
+
+    definition = (
+        "USING iceberg TBLPROPERTIES ('format-version'='2', 'write.merge.mode'='merge-on-read', "
+        "'write.update.mode'='merge-on-read', 'write.delete.mode'='merge-on-read')"
+    )
+
+    def maintain(self) -> None:
+        name = self.table.removeprefix("peer.")
+        options = "map('delete-file-threshold', '5')"
+        self.spark.sql(f"CALL peer.system.rewrite_data_files(table => '{name}', options => {options})")
+        self.spark.sql(f"CALL peer.system.rewrite_position_delete_files(table => '{name}')")
+        self.spark.sql(f"CALL peer.system.expire_snapshots(table => '{name}', retain_last => {_MAINTAINED})")
+
+
+class _Delta(_Merged):
+    """Delta with deletion vectors and automatic compaction."""
+
+    definition = (
+        "USING delta TBLPROPERTIES ('delta.enableDeletionVectors'='true', 'delta.autoOptimize.autoCompact'='true')"
+    )
+
+    def maintain(self) -> None:
+        self.spark.sql(f"OPTIMIZE {self.table}")
+
+
+class _Parquet(_System):
+    """A limit, no peer: the same changes as Parquet files, which nobody merges."""
+
+    def create(self, rows: DataFrame) -> None:
+        rows.write.mode("append").parquet(self.table)
+
+    def apply(self, changes: DataFrame) -> None:
+        self.create(changes)
+
+    def rows(self) -> DataFrame:
+        changes = self.spark.read.parquet(self.table)
+        return _last(changes, "lsn").filter("NOT deleted")
+
+
+class _Read(_System):
+    """A limit, no peer: the objects are read, and nothing more."""
+
+    def create(self, rows: DataFrame) -> None:
+        rows.write.format("noop").mode("overwrite").save()
+
+    def apply(self, changes: DataFrame) -> None:
+        self.create(changes)
+
+    def rows(self) -> DataFrame:
+        return self.spark.createDataFrame([], "id BIGINT, version BIGINT")
+
+
+_SYSTEMS: dict[str, type[_System]] = {
+    "posts": _Posts,
+    "hudi": _Hudi,
+    "bucket": _Bucket,
+    "iceberg": _Iceberg,
+    "delta": _Delta,
+    "parquet": _Parquet,
+    "read": _Read,
+}
+
+
+def _changes(spark: SparkSession, objects: list[str]) -> DataFrame:
+    """The last change of each key in some landing objects."""
+    lines = spark.read.text(objects).select(F.from_json("value", "value STRING").alias("line"))
+    decoded = lines.select(F.from_json(F.unbase64("line.value").cast("string"), _EVENT).alias("event"))
+    deleted = F.col("event.op") == "d"
+    rows = decoded.select(
+        F.when(deleted, F.col("event.before")).otherwise(F.col("event.after")).alias("row"),
+        F.col("event.source.lsn").alias("lsn"),
+        deleted.alias("deleted"),
+    )
+    typed = (
+        rows.select("row.*", "lsn", "deleted")
+        .withColumn("amount", F.col("amount").cast("decimal(12,2)"))
+        .withColumn("placed_at", F.col("placed_at").cast("timestamp"))
+        .withColumn("updated_at", F.col("updated_at").cast("timestamp"))
+    )
+    return _last(typed, "lsn")
+
+
+def _last(frame: DataFrame, order: str) -> DataFrame:
+    newest = Window.partitionBy("id").orderBy(F.col(order).desc())
+    return frame.withColumn("_n", F.row_number().over(newest)).filter("_n = 1").drop("_n")
+
+
+def _report(event: dict[str, Any]) -> None:
+    sys.stdout.write(json.dumps(event) + "\n")
+    sys.stdout.flush()
+
+
+def main(argv: list[str]) -> int:
+    """Apply the log."""
+    parser = argparse.ArgumentParser(description="Apply a change log as others do.", allow_abbrev=False)
+    parser.add_argument("--system", choices=sorted(_SYSTEMS), required=True)
+    parser.add_argument("--log", type=Path, required=True)
+    parser.add_argument("--table", required=True)
+    parser.add_argument("--result", required=True)
+    parser.add_argument("--buckets", type=int, required=True)
+    options = parser.parse_args(argv)
+    first, *commits = json.loads(options.log.read_text())
+    spark = SparkSession.builder.appName(options.system).getOrCreate()
+    system = _SYSTEMS[options.system](spark, options.table, options.buckets)
+    started = time.time()
+    system.create(_changes(spark, first))
+    _report({"event": "created", "seconds": round(time.time() - started, 3)})
+    for number, objects in enumerate(commits, 1):
+        started = time.time()
+        system.apply(_changes(spark, objects))
+        if number % _MAINTAINED == 0:
+            system.maintain()
+        completed = time.time()
+        _report({"event": "commit", "seconds": round(completed - started, 3), "completed_at": completed})
+    system.rows().select("id", "version").coalesce(1).write.mode("overwrite").parquet(options.result)
+    spark.stop()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,50 @@
+package io.headwater.hudi;
+
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hudi.avro.model.HoodieCompactionOperation;
+import org.apache.hudi.avro.model.HoodieCompactionPlan;
+import org.apache.hudi.common.util.collection.Pair;
+import org.apache.hudi.config.HoodieWriteConfig;
+import org.apache.hudi.table.action.compact.strategy.LogFileNumBasedCompactionStrategy;
+
+/**
+ * Plans that are done soon: the file groups with the most log files first, until they are much to do. Hudi's own bound takes
+ * no count of file groups of less than a megabyte, and takes one without a base file for as large as can be.
+ */
+public final class BoundedPlans extends LogFileNumBasedCompactionStrategy {
+    private static final double MOST = 64;
+
+    @Override
+    public Pair<List<HoodieCompactionOperation>, List<String>> orderAndFilter(
+            HoodieWriteConfig config, List<HoodieCompactionOperation> operations, List<HoodieCompactionPlan> pending) {
+        Pair<List<HoodieCompactionOperation>, List<String>> all = super.orderAndFilter(config, operations, pending);
+        List<HoodieCompactionOperation> planned = new ArrayList<>();
+        List<String> later = new ArrayList<>(all.getRight());
+        double cost = 0;
+        for (HoodieCompactionOperation operation : all.getLeft()) {
+            if (cost >= MOST) {
+                later.add(operation.getPartitionPath());
+            } else {
+                planned.add(operation);
+                cost += cost(operation);
+            }
+        }
+        return Pair.of(planned, later);
+    }
+
+    /** Whether a plan may have left file groups to the next one. */
+    static boolean isFull(HoodieCompactionPlan plan) {
+        return plan.getOperations().stream().mapToDouble(BoundedPlans::cost).sum() >= MOST;
+    }
+
+    /** In megabytes to read. What a file group costs besides counts for one. */
+    private static double cost(HoodieCompactionOperation operation) {
+        return megabytesToRead(operation) + 1;
+    }
+
+    /** Whole ones, as Hudi counts. */
+    static double megabytesToRead(HoodieCompactionOperation operation) {
+        return operation.getMetrics().get(TOTAL_IO_READ_MB);
+    }
+}
