@@ -19,11 +19,13 @@ from pyspark.sql import functions as F
 from headwater.contract.reading import parse_contract
 from headwater.errors import UserError
 from headwater.lake import landed_changes, table
+from headwater.lake import writer as writer_module
 from headwater.lake.batches import Counts, HeldBatch, SpreadBatch
 from headwater.lake.changes import columns_tagged, record_key
 from headwater.lake.job import PASSING_PAUSE
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
+from headwater.lake.lease import LeaseLost
 from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
 from headwater.lake.writer import TableWriter, WriterSettings
@@ -452,6 +454,31 @@ def base_files(pipeline: Pipeline) -> list[str]:
     prefix = f"{pipeline.lake.partition(BUCKET + '/')[2]}/accounts/month=2024-01/"
     stored = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=prefix)
     return [entry["Key"].split("/")[-1] for entry in stored["Contents"] if entry["Key"].endswith(".parquet")]
+
+
+@pytest.mark.usefixtures("compacts_soon", "few")
+def test_who_loses_the_table_while_a_commit_by_spark_waits_for_a_compaction_commits_nothing(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    changes = pipeline.writer(held_bytes=0)
+    newest = commit_until_compacting(changes, updates(pipeline, changes))
+    settle = HudiTable.settle
+
+    def settle_for_long(waiting: HudiTable, *, wait: bool = False) -> None:
+        settle(waiting, wait=wait)
+        monkeypatch.setattr(HudiTable, "settle", settle)
+        pipeline.leases.take_over()
+
+    monkeypatch.setattr(HudiTable, "settle", settle_for_long)
+    monkeypatch.setattr(writer_module, "_FEW_ROWS", -1)
+    before = pipeline.table().last_commit()
+    pipeline.land(event("u", 900, account(1), account(1, "late")))
+    with pytest.raises(LeaseLost, match="another writer took the table"):
+        changes.commit_next()
+    assert pipeline.table().last_commit() == before
+    assert pipeline.alive() == [account(1, newest)]
 
 
 def updates(pipeline: Pipeline, changes: LandedChanges) -> Callable[[], str]:

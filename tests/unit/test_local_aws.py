@@ -13,10 +13,15 @@ import pytest
 from headwater.errors import UserError
 from headwater.local_aws import noted, without_effect
 from headwater.local_aws.api import Api, ApiError, NotAnswered, Request
+from headwater.local_aws.glue import Jobs
 from headwater.local_aws.log_delivery import LogDelivery
 from headwater.local_aws.resources import Made, Properties, changed, refuse_unread
+from headwater.local_aws.stream import Clusters
+from headwater.local_aws.surroundings import Surroundings
 
 ARN = "arn:aws:kafkaconnect:eu-central-1:111111111111:connector/headwater-local-landing/1"
+NO_STORE: Any = None
+SURROUNDINGS = Surroundings("111111111111", "eu-central-1", NO_STORE, {})
 # Lower it when an exception goes. Headwater's templates are proven by what is not in that list.
 MOST_EXCEPTIONS = 75
 
@@ -62,6 +67,35 @@ def test_an_exception_covers_what_is_within_it(monkeypatch: pytest.MonkeyPatch) 
     assert properties["Other"]["Left"] == 2
     assert properties["Same"][0]["A"] == 1
     refuse_unread("A::B", properties)
+
+
+JOB_PROPERTIES = {
+    "Command": {"Name": "gluestreaming", "PythonVersion": "3", "ScriptLocation": "s3://a/b.py"},
+    "MaxRetries": 0,
+    "WorkerType": "G.1X",
+}
+
+
+@pytest.mark.parametrize(
+    ("wrong", "refusal"),
+    [
+        ({"Command": {"Name": "glueetl"}}, "Command.Name: found glueetl, expected gluestreaming"),
+        ({"Command": {"Name": "gluestreaming", "PythonVersion": "2"}}, "Command.PythonVersion: found 2, expected 3"),
+        ({"MaxRetries": 2}, "MaxRetries: found 2, expected 0"),
+        ({"WorkerType": "Z.9X"}, "WorkerType: found Z.9X, expected one of "),
+    ],
+)
+def test_a_job_that_would_run_otherwise_on_aws_is_refused(tmp_path: Path, wrong: dict[str, Any], refusal: str) -> None:
+    jobs = Jobs(tmp_path, SURROUNDINGS)
+    with pytest.raises(UserError, match=refusal):
+        jobs.types()["AWS::Glue::Job"].create("job", Properties({**JOB_PROPERTIES, **wrong}))
+
+
+def test_a_cluster_knows_one_revision_of_a_configuration(tmp_path: Path) -> None:
+    clusters = Clusters(tmp_path, SURROUNDINGS)
+    properties = Properties({"ClusterName": "c", "ConfigurationInfo": {"Arn": ARN, "Revision": "2"}})
+    with pytest.raises(UserError, match=r"ConfigurationInfo\.Revision: found 2, expected 1, the only one"):
+        clusters.types()["AWS::MSK::Cluster"].create("cluster", properties)
 
 
 def test_an_operation_of_rest_gets_what_path_query_and_body_say() -> None:
