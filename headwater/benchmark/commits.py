@@ -26,6 +26,7 @@ from headwater.benchmark import change_log, peers
 from headwater.benchmark.change_log import TABLE, TOPIC, ChangeLog, LandingBody
 from headwater.console import Announce
 from headwater.contract.model import Contract
+from headwater.definitions import spark_settings
 from headwater.definitions.glue_table import table_input
 from headwater.demo.memory import MemoryWatch
 from headwater.deployment import cost, region_prices
@@ -44,13 +45,14 @@ _LANDING = "landing"
 _MEMORY = "3g"
 _SAMPLE_SECONDS = 1.0
 _COUNT_SECONDS = 0.1
-_S3A = {"spark.sql.session.timeZone": "UTC", "spark.hadoop.fs.s3a.directory.marker.retention": "keep"}
-_HUDI = {
-    "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
-    "spark.kryo.registrator": "org.apache.spark.HoodieSparkKryoRegistrar",
-    "spark.sql.extensions": "org.apache.spark.sql.hudi.HoodieSparkSessionExtension",
-    "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.hudi.catalog.HoodieCatalog",
-}
+# Of the settings that Headwater's jobs share: what all systems get, and what Hudi's own writers need.
+_OF_ALL = ("spark.sql.session.timeZone", "spark.hadoop.fs.s3a.directory.marker.retention")
+_OF_HUDI = (
+    "spark.serializer",
+    "spark.kryo.registrator",
+    "spark.sql.extensions",
+    "spark.sql.catalog.spark_catalog",
+)
 
 
 @dataclass(frozen=True)
@@ -203,20 +205,15 @@ class _Load:
 class _Done:
     """What a job reported, the peak of its memory in bytes, and its requests to S3 a commit by their kind."""
 
-    events: list[dict[str, Any]]
+    log: EventLog
     peak_memory_bytes: int
     a_commit: Mapping[str, float]
 
     @property
-    def commits(self) -> list[dict[str, Any]]:
-        """Its commits."""
-        return [event for event in self.events if event["event"] == "commit"]
-
-    @property
     def settling_seconds(self) -> float:
         """From the last commit to the end of a job that says when it stops."""
-        stopped = [float(event["at"]) for event in self.events if event["event"] == "stopped"]
-        return stopped[-1] - float(self.commits[-1]["completed_at"]) if stopped else 0.0
+        stopped = [float(event["at"]) for event in self.log.events if event["event"] == "stopped"]
+        return stopped[-1] - float(self.log.commits()[-1]["completed_at"]) if stopped else 0.0
 
 
 class _Bench:
@@ -253,7 +250,7 @@ class _Bench:
         contract = change_log.contract(buckets, partitioned=variant.partitioned)
         self._create(contract, variant)
         done = self._submit_writer(variant)
-        commits = done.commits
+        commits = done.log.commits()
         seconds = float(commits[-1]["completed_at"] - commits[0]["completed_at"] + commits[0]["seconds"])
         return _Load(seconds, done.peak_memory_bytes)
 
@@ -280,17 +277,23 @@ class _Bench:
         arguments += ["--buckets", str(self._scale.buckets)]
         script = Path(peers.__file__)
         job = SparkJob(
-            script, arguments, PEERS[name], _MEMORY, optimized=True, shared={**_S3A, **shared}, jars=class_path
+            script,
+            arguments,
+            PEERS[name],
+            _MEMORY,
+            optimized=True,
+            shared={**_shared(_OF_ALL), **shared},
+            jars=class_path,
         )
         done = self._submit(job, folder)
         found = None if name == "read" else pq.read_table(result)
-        (seconds,) = (event["seconds"] for event in done.events if event["event"] == "created")
+        (seconds,) = (event["seconds"] for event in done.log.update() if event["event"] == "created")
         return self._measured(PEERS[name], _Load(seconds, done.peak_memory_bytes), done, found)
 
     def _measured(self, system: str, load: _Load, done: _Done, found: pa.Table | None) -> Measured:
-        if len(done.commits) != self.commits:
-            raise AssertionError(f"{system}: {len(done.commits)} commits, expected {self.commits}")
-        ends = [float(commit["completed_at"]) for commit in done.commits]
+        ends = [float(commit["completed_at"]) for commit in done.log.commits()]
+        if len(ends) != self.commits:
+            raise AssertionError(f"{system}: {len(ends)} commits, expected {self.commits}")
         seconds = tuple(later - earlier for earlier, later in pairwise(ends[WARMING - 1 :]))
         return Measured(
             system,
@@ -337,7 +340,7 @@ class _Bench:
                     time.sleep(_COUNT_SECONDS)
             if process.wait() != 0:
                 process.check()
-        return _Done(log.update(), memory.peak_of_all, _a_commit(counted))
+        return _Done(log, memory.peak_of_all, _a_commit(counted))
 
 
 def _a_commit(counted: Sequence[tuple[int, Counter[str]]]) -> Mapping[str, float]:
@@ -372,8 +375,12 @@ def _peer(name: str, location: str) -> tuple[str, dict[str, str], list[Path]]:
             "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
         }
         return f"delta.`{location}`", catalog, jars.class_path("delta")
-    hudi = [path for path in jars.class_path("spark") if path.name.startswith("hudi-")]
-    return location, _HUDI, hudi
+    return location, _shared(_OF_HUDI), spark.hudi_jars()
+
+
+def _shared(names: Sequence[str]) -> dict[str, str]:
+    shared = spark_settings.shared()
+    return {name: shared[name] for name in names}
 
 
 def ratio(one: Measured, measured: Sequence[Measured]) -> float:

@@ -27,6 +27,10 @@ _ROW = (
 _EVENT = f"before STRUCT<{_ROW}>, after STRUCT<{_ROW}>, op STRING, source STRUCT<lsn: BIGINT>"
 # Commits from one maintenance to the next: as many as the shipped writer makes before it looks what to compact.
 _MAINTAINED = 20
+_UNPARTITIONED = {
+    "hoodie.datasource.write.partitionpath.field": "",
+    "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+}
 
 
 class _System(ABC):
@@ -77,6 +81,8 @@ class _Hudi(_System):
             "hoodie.datasource.write.recordkey.field": "id",
             "hoodie.datasource.write.precombine.field": "lsn",
             "hoodie.datasource.write.operation": operation,
+            # A bucket index alone looks at it.
+            "hoodie.bucket.index.num.buckets": str(self.buckets),
             **self.options,
         }
         named = frame.withColumnRenamed("deleted", "_hoodie_is_deleted")
@@ -90,8 +96,7 @@ class _Posts(_Hudi):
         "hoodie.datasource.write.table.type": "COPY_ON_WRITE",
         "hoodie.index.type": "BLOOM",
         "hoodie.metadata.enable": "false",
-        "hoodie.datasource.write.partitionpath.field": "",
-        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+        **_UNPARTITIONED,
     }
 
 
@@ -100,8 +105,7 @@ class _Bucket(_Hudi):
 
     options: ClassVar[dict[str, str]] = {
         "hoodie.datasource.write.table.type": "MERGE_ON_READ",
-        "hoodie.datasource.write.partitionpath.field": "",
-        "hoodie.datasource.write.keygenerator.class": "org.apache.hudi.keygen.NonpartitionedKeyGenerator",
+        **_UNPARTITIONED,
         "hoodie.index.type": "BUCKET",
         "hoodie.metadata.enable": "false",
         "hoodie.embed.timeline.server": "false",
@@ -109,10 +113,6 @@ class _Bucket(_Hudi):
         "hoodie.compact.inline": "true",
         "hoodie.compact.inline.max.delta.commits": str(_MAINTAINED),
     }
-
-    def _write(self, frame: DataFrame, operation: str) -> None:
-        self.options = {**self.options, "hoodie.bucket.index.num.buckets": str(self.buckets)}  # type: ignore[misc]
-        super()._write(frame, operation)
 
 
 class _Merged(_System):

@@ -238,7 +238,7 @@ def running_job(
         s3 = boto3.client("s3")
         contracts = [_read_contract(s3, uri) for uri in contract_uris]
         leases = Leases(
-            # Three attempts take a quarter of a lease at most: a renewal fails before the lease is half over.
+            # Three attempts take a quarter of the default lease at most: a renewal fails before it is half over.
             metrics.impatient_client("s3", attempts=3),
             f"{options.lake}/_leases",
             f"{socket.gethostname()}/{os.getpid()}",

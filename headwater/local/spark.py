@@ -83,9 +83,13 @@ def configuration(
 def driver_jars(*, reader: bool = False) -> list[Path]:
     """Return the jars of the driver's class path, Hudi last, as it comes to a cluster. Raises ``UserError`` when one is
     missing."""
-    hudi = [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
     ours = [] if reader else [BUILD / "small_upserts" / "headwater-small-upserts.jar"]
-    return class_archive.class_path() + hudi + ours
+    return class_archive.class_path() + hudi_jars(reader=reader) + ours
+
+
+def hudi_jars(*, reader: bool = False) -> list[Path]:
+    """Return Hudi's jars: the writer's, or those of the version with which Athena reads."""
+    return [path for path in jars.class_path("spark-reader" if reader else "spark") if path.name.startswith("hudi-")]
 
 
 def environment() -> dict[str, str]:
