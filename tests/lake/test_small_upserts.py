@@ -174,6 +174,8 @@ def test_new_partitions_compactions_and_archived_commits_come_between(
         )
         assert changes.commit_next()
     changes.writer.settle(wait=True)
+    # Which waits for what is being archived.
+    changes.writer.close()
     assert few == [True] * 12
     assert [row["name"] for row in pipeline.alive()] == ["n9", "n10", *["n11"] * 6, "Ann"]
     assert len(base_files(pipeline)) > len({name.split("_")[0] for name in base_files(pipeline)}), "none was compacted"
@@ -203,6 +205,7 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
         pipeline.land(event("u", 100 + number, account(1), account(1, f"n{number}")))
         assert changes.commit_next()
     changes.writer.settle(wait=True)
+    changes.writer.close()
     assert few == [True] * 18
     first = pipeline.table()._meta_client().getActiveTimeline().getCommitsTimeline().firstInstant().get()
     assert first.requestedTime() > crashed
