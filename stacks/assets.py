@@ -33,7 +33,7 @@ class Assets:
 
     def writer_jar(self) -> Path:
         """The writer's own classes."""
-        return _present(self.build / "small_upserts" / "headwater-small-upserts.jar")
+        return _present(self.build / "lake_jvm" / "headwater-lake.jar")
 
     def package(self) -> Path:
         """``headwater.zip``, the PySpark package."""

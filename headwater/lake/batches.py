@@ -3,21 +3,24 @@ bad records. Its rows have the columns of ``columns_tagged``."""
 
 from __future__ import annotations
 
-import datetime as dt
-from collections.abc import Iterator, Sequence
+import json
+import pickle
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headwater.contract.model import Contract
-from headwater.lake.changes import columns_tagged
-from headwater.lake.decoded_frame import decoded_frame
+from headwater.lake.decoded_frame import tagged_ddl
 from headwater.lake.late_changes import is_late
 
 IS_ROW = "_order IS NOT NULL"
+IS_LEFT = "_order IS NULL AND _reason IS NULL AND _raw IS NOT NULL"
+"""Of a record that the JVM has left to the careful decoder: it is neither a row nor bad yet."""
 _IS_BAD = "_reason IS NOT NULL"
 
 
@@ -27,7 +30,7 @@ class Counts:
     source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor`` is the
     highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None without
     one. ``late`` rows are from before a purged tombstone; of those alive, ``late_untold`` do not bring along what
-    quarantine would keep of them."""
+    quarantine would keep of them. ``left`` records are not decoded yet, and do not count elsewhere."""
 
     rows: int = 0
     live_rows: int = 0
@@ -39,6 +42,7 @@ class Counts:
     oldest: float | None = None
     late: int = 0
     late_untold: int = 0
+    left: int = 0
 
 
 class Batch(Protocol):
@@ -77,6 +81,7 @@ class SpreadBatch:
             "oldest": F.min("_source_ts").cast("double"),
             "late": F.count(F.when(late, 1)),
             "late_untold": F.count(F.when(late & ~F.col("_deleted") & F.col("_raw").isNull(), 1)),
+            "left": F.count(F.when(F.expr(IS_LEFT), 1)),
         }
         (row,) = self._frame.agg(*(counted[field.name].alias(field.name) for field in fields(Counts))).collect()
         return Counts(**row.asDict())
@@ -92,58 +97,47 @@ class SpreadBatch:
 
 
 class HeldBatch:
-    """A batch in the driver: few rows, for which a job of Spark would cost many times what they do."""
+    """A batch in the driver's JVM, empty at first: few rows, for which a job of Spark would cost many times what they
+    do."""
 
-    def __init__(self, contract: Contract, tagged: Sequence[tuple[Any, ...]]) -> None:
-        self._contract = contract
-        self._tagged = tagged
-        self._at = {name: at for at, (name, _) in enumerate(columns_tagged(contract))}
-        order = self._at["_order"]
-        self._rows = [row for row in tagged if row[order] is not None]
+    def __init__(self, spark: SparkSession, contract: Contract) -> None:
+        self._spark = spark
+        jvm: Any = spark.sparkContext._jvm
+        type_ = jvm.org.apache.spark.sql.types.StructType.fromDDL(tagged_ddl(contract))
+        self._type = StructType.fromJson(json.loads(type_.json()))
+        self.rows = jvm.io.headwater.lake.HeldRows(type_)
+        """Java's ``HeldRows``."""
+
+    def add(self, tagged: Iterable[tuple[Any, ...]]) -> None:
+        """Add rows in the columns of ``columns_tagged``."""
+        pickled = pickle.dumps([self._type.toInternal(row) for row in tagged])
+        self.rows.add(pickled)
+
+    def add_landed(self, decoder: Any, source: str, body: bytes, most_bytes: int) -> bool:
+        """Add what the JVM's ``decoder`` makes of a landing object, unless all of them together would have more than
+        so many bytes; say whether it is added."""
+        return bool(self.rows.add(decoder, source, body, most_bytes))
+
+    def take_left(self) -> list[str]:
+        """What the JVM's decoder has left: it is not in the batch any more."""
+        return [str(raw) for raw in self.rows.takeLeft()]
 
     def counts(self, purged: str, floor: str) -> Counts:
         """As ``Batch.counts``."""
-        value, rows = self._value, self._rows
-        living = [row for row in rows if not value(row, "_deleted")]
-        late = [row for row in rows if floor <= value(row, "_order") < purged]
-        bad = sum(value(row, "_reason") is not None for row in self._tagged)
-        deletes = sum(value(row, "_deleted") and value(row, "_op") == "d" for row in rows)
-        unfit = [value(row, "_unfit") for row in rows if value(row, "_unfit") is not None]
-        times: list[dt.datetime] = [value(row, "_source_ts") for row in rows]
-        return Counts(
-            rows=len(rows),
-            live_rows=len(living),
-            records=len(living) + deletes + bad,
-            bad=bad,
-            unfit_rows=len(unfit),
-            unfit_values=sum(map(len, unfit)),
-            floor=max((value(row, "_floor") or "" for row in self._tagged), default=""),
-            oldest=min(times).timestamp() if times else None,
-            late=len(late),
-            late_untold=sum(not value(row, "_deleted") and value(row, "_raw") is None for row in late),
-        )
+        return Counts(**self.rows.counts(purged, floor))
 
     def bad(self, most: int | None = None) -> list[tuple[str, str]]:
         """As ``Batch.bad``."""
-        value = self._value
-        bad = [(value(row, "_reason"), value(row, "_raw")) for row in self._tagged if value(row, "_reason") is not None]
-        return bad[:most]
+        found = self.rows.bad(2**31 - 1 if most is None else most)
+        return [(str(reason), str(raw)) for reason, raw in found]
 
     def unfit_columns(self) -> list[str]:
         """As ``Batch.unfit_columns``."""
-        return sorted({name for row in self._rows for name in self._value(row, "_unfit") or ()})
+        return [str(name) for name in self.rows.unfitColumns()]
 
-    def rows(self) -> list[tuple[Any, ...]]:
-        """The rows in the columns of ``lake_columns``."""
-        width = len(self._contract.lake_columns())
-        return [row[:width] for row in self._rows]
-
-    def frame(self, spark: SparkSession) -> DataFrame:
+    def frame(self) -> DataFrame:
         """The batch for Spark."""
-        return decoded_frame(spark, self._contract, spark.sparkContext.parallelize(self._tagged, 1))
-
-    def _value(self, row: tuple[Any, ...], name: str) -> Any:
-        return row[self._at[name]]
+        return DataFrame(self.rows.frame(self._spark._jsparkSession), self._spark)
 
 
 @contextmanager

@@ -19,7 +19,11 @@ def spread(spark: SparkSession, parts: Sequence[Part], parallelism: int) -> RDD[
     return spark.sparkContext.parallelize(parts, min(len(parts), parallelism))
 
 
+def tagged_ddl(contract: Contract) -> str:
+    """Spark's DDL of ``columns_tagged``."""
+    return ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(contract))
+
+
 def decoded_frame(spark: SparkSession, contract: Contract, rows: RDD[tuple[Any, ...]]) -> DataFrame:
     """The rows, which a decoder gave, in the columns of ``columns_tagged``."""
-    schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns_tagged(contract))
-    return spark.createDataFrame(rows, schema, verifySchema=False)
+    return spark.createDataFrame(rows, tagged_ddl(contract), verifySchema=False)

@@ -38,8 +38,8 @@ _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 _EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
 _LAST_DAY = dt.date.max.toordinal() - _EPOCH_DAY
 _DAY_MICROS = 86_400_000_000
-_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone
-_MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
+FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone
+MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
 _TEXT_OR_NULL = frozenset({str, type(None)})
 _parse_exactly = json.JSONDecoder(parse_float=Decimal).decode
 _INT_DIGITS = 4_000  # fewer than Python's limit, 4300, and more than any type of a column holds
@@ -465,7 +465,7 @@ def column_converter(column: Column, snapshot: bool) -> Converter:
     dates that may have been shifted are refused; in streamed changes dates are right.
     """
     source = SourceType.parse(column.source_type or "")
-    first = _UNSHIFTED if snapshot or source.array else dt.date.min
+    first = FIRST_UNSHIFTED if snapshot or source.array else dt.date.min
     if source.array and column.type.element is not None:
         return _array(_envelope_converter(source, column.type.element, first))
     return _envelope_converter(source, column.type, first)
@@ -482,7 +482,7 @@ def _envelope_converter(source: SourceType, target: Type, first: dt.date) -> Con
     if base == "timestamp with time zone":
         return _instant_text(first) if target.kind == "string" else _instant(first)
     if base in ("date", "timestamp without time zone"):
-        short = source.precision is not None and source.precision <= _MILLI_DIGITS
+        short = source.precision is not None and source.precision <= MILLI_DIGITS
         known = _days(first) if base == "date" else _moment(first, 1000 if short else 1)
         return _then_text(known) if target.kind == "string" else known
     return scalar_converter(target)

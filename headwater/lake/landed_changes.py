@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from pyspark.sql import DataFrame
 
-from headwater.lake.batches import undecodable_passes
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
-from headwater.lake.decoded_frame import decoded_frame, spread
-from headwater.lake.landing import Landing, LandingObject, cursor_after, read_lines
+from headwater.lake.batches import HeldBatch, undecodable_passes
+from headwater.lake.decoded_frame import spread
+from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
 from headwater.lake.progress import Progress
+from headwater.lake.usual_changes import UsualChanges
 from headwater.lake.writer import TableWriter
 
 # What an outage of a minute leaves, compressed, is committed by the driver in parts: Spark would do it in one go, of
@@ -37,7 +36,7 @@ class LandedChanges:
         if not objects:
             self.writer.settle()
             return False
-        few, lines = self._few(objects)
+        held, few = self._held(objects)
         chosen = few or objects
         self._report_beginnings(chosen, self.writer.progress.cursor)
 
@@ -46,9 +45,10 @@ class LandedChanges:
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         if few:
-            self.writer.commit_held(self._decoded(lines), name, advance)
+            self.writer.commit_held(held, name, advance)
         else:
-            self.writer.commit(self._spread(objects), name, advance)
+            usual = self._decoder()
+            self.writer.commit(usual.frame(self._bodies(objects)), name, advance, usual.careful_frame)
         self._waiting = objects[len(chosen) :]
         return True
 
@@ -71,25 +71,28 @@ class LandedChanges:
                 )
             seen.add(landed.source)
 
-    def _few(self, objects: list[LandingObject]) -> tuple[list[LandingObject], list[tuple[str, str]]]:
-        """Those of the objects that the driver decodes, and their lines; none where they, or all that wait, are much.
-        Of a small backlog the driver does one part after the other, sooner than Spark would do all of it."""
+    def _held(self, objects: list[LandingObject]) -> tuple[HeldBatch, list[LandingObject]]:
+        """Those of the objects that the driver decodes, and the batch that they are; none where they, or all that wait,
+        are much. Of a small backlog the driver does one part after the other, sooner than Spark would do all of it."""
+        held = HeldBatch(self.writer.spark, self.writer.contract)
         if len(objects) > _BACKLOG_OBJECTS or sum(landed.size for landed in objects) > _BACKLOG_BYTES:
-            return [], []
-        return self._landing.read_few(objects, self.writer.settings.held_bytes)
-
-    def _decoded(self, lines: Iterable[tuple[str, str]]) -> list[tuple[Any, ...]]:
-        progress = self.writer.progress
+            return held, []
+        usual = self._decoder()
+        few: list[LandingObject] = []
         with undecodable_passes(self.writer.contract):
-            decoder = PostgresDecoder(self.writer.contract, progress.epoch)
-            return list(decode_lines(iter(lines), decoder, progress.purged))
+            for landed in objects:
+                body = self._landing.body(landed)
+                if not held.add_landed(usual.decoder, landed.source, body, self.writer.settings.held_bytes):
+                    break
+                few.append(landed)
+            held.add(usual.careful_rows(held.take_left()))
+        return held, few
 
-    def _spread(self, objects: list[LandingObject]) -> DataFrame:
-        spark, contract, settings = self.writer.spark, self.writer.contract, self.writer.settings
-        epoch, purged = self.writer.progress.epoch, self.writer.progress.purged
+    def _decoder(self) -> UsualChanges:
+        progress = self.writer.progress
+        return UsualChanges(self.writer.spark, self.writer.contract, progress.epoch, progress.purged)
 
-        def decode(part: Iterable[LandingObject]) -> Iterator[tuple[Any, ...]]:
-            return decode_lines(read_lines(iter(part)), PostgresDecoder(contract, epoch), purged)
-
-        rows = spread(spark, objects, settings.parallelism).mapPartitions(decode)
-        return decoded_frame(spark, contract, rows)
+    def _bodies(self, objects: list[LandingObject]) -> DataFrame:
+        spark = self.writer.spark
+        bodies = spread(spark, objects, self.writer.settings.parallelism).mapPartitions(read_bodies)
+        return spark.createDataFrame(bodies, "source string, body binary", verifySchema=False)

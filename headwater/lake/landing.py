@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-import gzip
-import io
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -28,7 +26,6 @@ _Listed = tuple[str, str, int]
 
 _SUFFIX = ".jsonl.gz"
 _HEADS_AT_ONCE = 16
-_CHUNK_BYTES = 2**20
 
 
 class LandingGap(RuntimeError):
@@ -82,23 +79,9 @@ class Landing:
             objects.append(LandingObject(self._bucket, key, source, first, end, size))
         return objects
 
-    def read_few(
-        self, objects: Sequence[LandingObject], most_bytes: int
-    ) -> tuple[list[LandingObject], list[tuple[str, str]]]:
-        """The first of the objects that have ``most_bytes`` together when they are not compressed any more, and what
-        ``read_lines`` gives of them."""
-        few: list[LandingObject] = []
-        lines: list[tuple[str, str]] = []
-        for landed in objects:
-            added = []
-            for line in read_lines(iter([landed]), self._s3):
-                added.append(line)
-                most_bytes -= len(line[1])
-                if most_bytes < 0:
-                    return few, lines
-            few.append(landed)
-            lines += added
-        return few, lines
+    def body(self, landed: LandingObject) -> bytes:
+        """What is in an object: its lines, compressed."""
+        return _body(self._s3, landed)
 
     def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
         """Delete the objects that landed before that moment and lie before the cursor, but for each partition's newest,
@@ -195,12 +178,11 @@ def _worker_client() -> Any:
     return boto3.client("s3")
 
 
-def read_lines(objects: Iterator[LandingObject], s3: Any | None = None) -> Iterator[tuple[str, str]]:
-    """``topic/partition`` and line of every record of the objects."""
-    client = s3 if s3 is not None else _worker_client()
+def _body(s3: Any, landed: LandingObject) -> bytes:
+    return bytes(s3.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read())
+
+
+def read_bodies(objects: Iterable[LandingObject]) -> Iterator[tuple[str, bytes]]:
+    """``topic/partition`` and content of each of the objects, read by this Python worker."""
     for landed in objects:
-        body = client.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read()
-        # Records are many times the size of their object: never all of them at once.
-        with io.BufferedReader(gzip.GzipFile(fileobj=io.BytesIO(body)), _CHUNK_BYTES) as lines:
-            for line in lines:
-                yield landed.source, line.decode("utf-8").rstrip("\n")
+        yield landed.source, _body(_worker_client(), landed)

@@ -11,7 +11,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from headwater.errors import UserError
-from headwater.lake.batches import undecodable_passes
+from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.kinesis import KinesisStream
@@ -49,8 +49,9 @@ class StreamedChanges:
         if sum(len(record.data) for record in records) > settings.held_bytes:
             self._commit(spread(self._writer.spark, parts, settings.parallelism), name, advance)
         else:
+            held = HeldBatch(self._writer.spark, self._writer.contract)
             with undecodable_passes(self._writer.contract):
-                held = list(self._decoder()(parts))
+                held.add(self._decoder()(parts))
             self._writer.commit_held(held, name, advance)
         return True
 

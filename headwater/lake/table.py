@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import pickle
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.types import StructType
 
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
@@ -232,9 +229,9 @@ class HudiTable:
         )
 
     def upsert_held(
-        self, rows: Sequence[tuple[Any, ...]], progress: Progress, *, is_raised: bool = False, most_ended: int = 0
+        self, held: Any, progress: Progress, *, is_raised: bool = False, most_ended: int = 0
     ) -> Commit | None:
-        """Commit rows in the columns of the contract's ``lake_columns`` as ``upsert_few`` does, without a job of Spark,
+        """Commit the rows of Java's ``HeldRows`` as ``upsert_few`` does, without a job of Spark,
         those below the floor of the progress as tombstones, and where that ``is_raised`` those in the table too. None,
         and nothing is written, where the table has not just these columns, or it is much to look for the rows that end
         (``most_ended`` rows at most)."""
@@ -244,14 +241,12 @@ class HudiTable:
         schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(
             ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in self.contract.lake_columns())
         )
-        row_type = StructType.fromJson(json.loads(schema.json()))
-        pickled = pickle.dumps([row_type.toInternal(row) for row in rows])
         floor = None
         if progress.floor:
             # As py4j names an inner class.
             made = getattr(jvm.io.headwater.hudi, "SmallUpserts$Floor")
             floor = made(progress.floor, sorted(kept_by_floor(self.contract)), is_raised, most_ended)
-        return self._upsert_small(schema, lambda small, noted: small.commit(pickled, floor, noted), progress)
+        return self._upsert_small(schema, lambda small, noted: small.commit(held, floor, noted), progress)
 
     def _upsert_small(
         self, schema: Any, commit: Callable[[Any, dict[str, str]], Any], progress: Progress

@@ -6,7 +6,7 @@ import datetime as dt
 import json
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,7 +18,7 @@ from pyspark.storagelevel import StorageLevel
 from headwater.contract.evolution import layout
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
-from headwater.lake.batches import IS_ROW, Batch, Counts, HeldBatch, SpreadBatch
+from headwater.lake.batches import IS_LEFT, IS_ROW, Batch, Counts, HeldBatch, SpreadBatch
 from headwater.lake.catalog import Catalog
 from headwater.lake.changes import order_version
 from headwater.lake.late_changes import buried, ended, latest, without_forgotten
@@ -32,6 +32,8 @@ Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
 _Review = Callable[[Batch, Counts], None]
 """Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
+_Careful = Callable[[DataFrame], DataFrame]
+"""Decodes what is left in a batch."""
 _FEW_ROWS = 100_000
 """Up to so many rows, what Hudi's own upsert spends on each file group outweighs the rows."""
 _NEXT_STEP = {
@@ -152,30 +154,28 @@ class TableWriter:
         is_stream = self.contract.source.database == DYNAMODB
         return before.in_epoch(epoch, order_version(self.contract), from_beginning=is_stream)
 
-    def commit(self, batch: DataFrame, name: str, advance: Advance) -> None:
+    def commit(self, batch: DataFrame, name: str, advance: Advance, careful: _Careful | None = None) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
         last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
-        object begins with ``name``. Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the
-        progress are then as before."""
+        object begins with ``name``; ``careful`` decodes what is left in it (``IS_LEFT``). Raises TooManyBadRecords,
+        LeaseLost, and what Spark raises; the table and the progress are then as before."""
+        self._persisted(batch, self._reviewed(name), advance, careful)
 
-        self._persisted(batch, self._reviewed(name), advance)
-
-    def commit_held(self, tagged: Sequence[tuple[Any, ...]], name: str, advance: Advance) -> None:
-        """Commit a batch that is in the driver, in the columns of ``columns_tagged``, as ``commit`` does. It takes a
-        job of Spark only where it makes the table, or much has to be compared with what is in it."""
+    def commit_held(self, batch: HeldBatch, name: str, advance: Advance) -> None:
+        """Commit a batch that is in the driver, in which nothing is left, as ``commit`` does. It takes a job of Spark
+        only where it makes the table, or much has to be compared with what is in it."""
         with self._committing:
             started = time.time()
-            batch = HeldBatch(self.contract, tagged)
             counts = batch.counts(self.progress.purged, self.progress.floor)
             if not self._has_rows or counts.late:
-                self.commit(batch.frame(self.spark), name, advance)
+                self.commit(batch.frame(), name, advance)
                 return
 
             def write(progress: Progress) -> Commit:
                 is_raised = progress.floor > self.progress.floor
                 most = _FEW_ROWS - counts.rows
-                written = self._table.upsert_held(batch.rows(), progress, is_raised=is_raised, most_ended=most)
-                return written or self._write(batch.frame(self.spark), counts, progress)
+                written = self._table.upsert_held(batch.rows, progress, is_raised=is_raised, most_ended=most)
+                return written or self._write(batch.frame(), counts, progress)
 
             self._reviewed(name)(batch, counts)
             self._commit(started, counts, advance, write, counts.oldest)
@@ -247,7 +247,14 @@ class TableWriter:
                 places.unpersist()
 
     def _persisted(
-        self, frame: DataFrame, review: _Review, advance: Advance, *, timed: bool = True, arrived: bool = True
+        self,
+        frame: DataFrame,
+        review: _Review,
+        advance: Advance,
+        careful: _Careful | None = None,
+        *,
+        timed: bool = True,
+        arrived: bool = True,
     ) -> Counts:
         """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
         fresh the table is; ``arrived`` where its rows come from elsewhere than from the table."""
@@ -259,6 +266,9 @@ class TableWriter:
                 return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
             counts = hold(frame)
+            if counts.left and careful is not None:
+                frame = frame.filter(f"NOT ({IS_LEFT})").unionByName(careful(frame.filter(IS_LEFT)))
+                counts = hold(frame)
             if arrived and counts.late:
                 frame = self._without_forgotten(frame, counts)
                 counts = hold(frame)

@@ -83,7 +83,7 @@ def configuration(
 def driver_jars(*, reader: bool = False) -> list[Path]:
     """Return the jars of the driver's class path, Hudi last, as it comes to a cluster. Raises ``UserError`` when one is
     missing."""
-    ours = [] if reader else [BUILD / "small_upserts" / "headwater-small-upserts.jar"]
+    ours = [] if reader else [BUILD / "lake_jvm" / "headwater-lake.jar"]
     return class_archive.class_path() + hudi_jars(reader=reader) + ours
 
 

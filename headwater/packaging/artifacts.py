@@ -29,7 +29,7 @@ LAKE_PACKAGE = (
     "lake/**/*.py",
 )
 CONNECT = ROOT / "connect"
-SMALL_UPSERTS = ROOT / "small_upserts" / "src" / "main" / "java"
+LAKE_JVM = ROOT / "lake_jvm" / "src" / "main" / "java"
 # Decodes DynamoDB's changes. The platform is that of Glue 5's workers.
 WHEEL = "msgspec"
 WHEEL_PLATFORM = wheels.X86_64
@@ -46,7 +46,7 @@ def build(announce: Announce, build: Path = BUILD) -> None:
         fetch_wheel(announce, build)
         python_archives.build_archives(announce, build)
         build_connect(announce, build)
-        build_small_upserts(announce, build)
+        build_lake_jvm(announce, build)
         for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
             zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
         package = ROOT / "headwater"
@@ -75,23 +75,26 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
     stamps.write(stamp, inputs)
 
 
-def build_small_upserts(announce: Announce, build: Path = BUILD) -> None:
-    """Compile ``small_upserts/`` into a jar under ``build/small_upserts``, against the jars that it runs with here.
+def build_lake_jvm(announce: Announce, build: Path = BUILD) -> None:
+    """Compile ``lake_jvm/`` into a jar under ``build/lake_jvm``, against the jars that it runs with here.
     Raises UserError with what the compiler says."""
-    jar = build / "small_upserts" / "headwater-small-upserts.jar"
-    stamp = build / "stamps" / "small-upserts"
-    sources = sorted(SMALL_UPSERTS.rglob("*.java"))
+    jar = build / "lake_jvm" / "headwater-lake.jar"
+    stamp = build / "stamps" / "lake-jvm"
+    sources = sorted(LAKE_JVM.rglob("*.java"))
     class_path = [*class_archive.class_path(build), *jars.class_path("spark", build)]
     inputs = tree_digest(sources) + "".join(path.name for path in class_path)
     if jar.exists() and stamps.is_current(stamp, inputs):
         return
     jar.parent.mkdir(parents=True, exist_ok=True)
-    with announce("Compiling what writes small batches (small_upserts/)"), tempfile.TemporaryDirectory() as classes:
+    with (
+        announce("Compiling the part of the writers that runs in the JVM (lake_jvm/)"),
+        tempfile.TemporaryDirectory() as classes,
+    ):
         command = [jdk.java("javac"), "--release", "17", "-proc:none", "-d", classes]
         command += ["-cp", os.pathsep.join(map(str, class_path)), *map(str, sources)]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
-            raise UserError(f"{SMALL_UPSERTS} does not compile:\n{done.stderr}")
+            raise UserError(f"{LAKE_JVM} does not compile:\n{done.stderr}")
         zip_files(jar, Path(classes), sorted(Path(classes).rglob("*.class")))
     stamps.write(stamp, inputs)
 

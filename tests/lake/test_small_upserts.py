@@ -70,8 +70,8 @@ class Watched(HudiTable):
     def upsert_few(self, rows: Any, progress: Progress) -> Commit | None:
         return self._noted(super().upsert_few(rows, progress))
 
-    def upsert_held(self, rows: Any, progress: Progress, **floor: Any) -> Commit | None:
-        return self._noted(super().upsert_held(rows, progress, **floor))
+    def upsert_held(self, held: Any, progress: Progress, **floor: Any) -> Commit | None:
+        return self._noted(super().upsert_held(held, progress, **floor))
 
     def _noted(self, commit: Commit | None) -> Commit | None:
         self.few.append(commit is not None)
@@ -591,13 +591,14 @@ def test_a_batch_is_counted_alike_wherever_it_is(pipeline: Pipeline) -> None:
         late=2,
         late_untold=1,
     )
-    held = HeldBatch(contract, rows)
-    spread = SpreadBatch(held.frame(pipeline.spark))
-    nothing = HeldBatch(contract, [])
+    held = HeldBatch(pipeline.spark, contract)
+    held.add(rows)
+    spread = SpreadBatch(held.frame())
+    nothing = HeldBatch(pipeline.spark, contract)
     for batch in (held, spread):
         assert batch.counts("30", "20") == expected
         assert batch.counts("", "").late == 0
         assert batch.bad() == batch.bad(1) == [("bad", "{}")]
         assert batch.unfit_columns() == ["balance", "name"]
-    for none in (nothing, SpreadBatch(nothing.frame(pipeline.spark))):
+    for none in (nothing, SpreadBatch(nothing.frame())):
         assert none.counts("30", "20") == Counts()

@@ -113,7 +113,7 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
             archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
     files = [
         f"jars/{HUDI_JAR}",
-        "small_upserts/headwater-small-upserts.jar",
+        "lake_jvm/headwater-lake.jar",
         "headwater.zip",
         "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl",
     ]

@@ -185,7 +185,7 @@ def test_a_step_that_ends_is_added_again_by_the_clusters_events_and_by_a_schedul
         "headwater.zip",
         "contracts/orders.json",
         "jars/hudi-spark3.5-bundle_2.12-1.1.1.jar",
-        "small_upserts/headwater-small-upserts.jar",
+        "lake_jvm/headwater-lake.jar",
     ],
 )
 def test_a_changed_file_is_another_step(

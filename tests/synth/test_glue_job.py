@@ -260,7 +260,7 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
     [
         "headwater.zip",
         f"jars/{HUDI_JAR}",
-        "small_upserts/headwater-small-upserts.jar",
+        "lake_jvm/headwater-lake.jar",
         "contracts/accounts.json",
         "glue_script",
     ],

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from headwater.lake import landing as landing_module
-from headwater.lake.landing import Landing, LandingGap, LandingObject, cursor_after, read_lines
+from headwater.lake.landing import Landing, LandingGap, LandingObject, cursor_after, read_bodies
 from headwater.lake.s3_deletion import delete_all
 from tests.unit.conftest import BUCKET
 
@@ -198,22 +198,6 @@ def test_the_cursor_after_a_batch_keeps_what_the_batch_does_not_touch(landed: La
     assert before == {"t.orders/0": 0, "t.orders/5": 9}
 
 
-def test_lines_are_read_in_order_with_their_source_and_without_line_feeds(
-    landed: Landed, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(_: str) -> Any:
-        raise AssertionError("a client was given")
-
-    monkeypatch.setattr(boto3, "client", refuse)
-    landing_module._worker_client.cache_clear()
-    landed.put(0, 0, 2, ['{"a": "Köln"}', "", "text X \t "])
-    landed.put(1, 0, 1, ["X" * (landing_module._CHUNK_BYTES * 2 + 3)])
-    lines = list(read_lines(iter(landed.after({})), landed.s3))
-    texts = ['{"a": "Köln"}', "", "text X \t "]
-    assert lines[:3] == [("t.orders/0", text) for text in texts]
-    assert [(source, len(line)) for source, line in lines[3:]] == [("t.orders/1", landing_module._CHUNK_BYTES * 2 + 3)]
-
-
 def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
     landed.put(0, 0, 1, ["a"])
     landed.put(0, 1, 2, ["b"])
@@ -227,7 +211,11 @@ def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeyp
     landing_module._worker_client.cache_clear()
     try:
         for _ in range(2):
-            assert [line for _, line in read_lines(iter(landed.after({})))] == ["a", "b"]
+            bodies = list(read_bodies(landed.after({})))
+            assert [(source, gzip.decompress(body)) for source, body in bodies] == [
+                ("t.orders/0", b"a\n"),
+                ("t.orders/0", b"b\n"),
+            ]
     finally:
         landing_module._worker_client.cache_clear()
     assert made == ["s3"]
@@ -282,15 +270,3 @@ def test_more_than_a_thousand_objects_are_deleted_by_several_requests(s3: Any, m
     delete_all(s3, BUCKET, keys)
     assert [len(part) for part in asked] == [1000, 1000, 1]
     assert [key for part in asked for key in part] == keys
-
-
-def test_as_many_objects_are_read_at_once_as_are_small_together(landed: Landed) -> None:
-    landed.put(0, 0, 2, ["a" * 1000, "b"])
-    landed.put(0, 2, 3, ["c"])
-    objects = landed.after({})
-    first = [("t.orders/0", "a" * 1000), ("t.orders/0", "b")]
-    assert landed.landing().read_few(objects, 1002) == (objects, [*first, ("t.orders/0", "c")])
-    # The objects themselves are smaller, being compressed.
-    assert sum(object_.size for object_ in objects) < 1001
-    assert landed.landing().read_few(objects, 1001) == (objects[:1], first)
-    assert landed.landing().read_few(objects, 1000) == ([], [])

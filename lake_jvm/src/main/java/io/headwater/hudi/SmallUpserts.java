@@ -1,5 +1,6 @@
 package io.headwater.hudi;
 
+import io.headwater.lake.HeldRows;
 import java.io.IOException;
 import java.io.OutputStream;
 import java.util.ArrayList;
@@ -23,7 +24,6 @@ import java.util.concurrent.atomic.AtomicInteger;
 import java.util.function.Supplier;
 import java.util.stream.Collectors;
 import java.util.stream.Stream;
-import net.razorvine.pickle.Unpickler;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
@@ -97,7 +97,6 @@ import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
-import org.apache.spark.sql.execution.python.EvaluatePython;
 import org.apache.spark.sql.types.DataType;
 import org.apache.spark.sql.types.StructField;
 import org.apache.spark.sql.types.StructType;
@@ -252,17 +251,12 @@ public final class SmallUpserts implements AutoCloseable {
     /**
      * Commits rows that are in the driver, without a job of Spark. What is older than the floor becomes a tombstone.
      *
-     * @param pickled a list of rows that {@link #fits} accepts, each as Spark's Python packages hand rows to the JVM
+     * @param held rows whose first columns are those that {@link #fits} accepts
      * @param floor how it ends rows, or null where it ends none
      * @return as above; null, and nothing is written, where the table is too large to look here for the rows that end
      */
-    public List<String> commit(byte[] pickled, Floor floor, Map<String, String> metadata) throws Exception {
-        Function1<Object, Object> toRow = EvaluatePython.makeFromJava(type);
-        List<InternalRow> rows = new ArrayList<>();
-        for (Object row : (Iterable<?>) new Unpickler().loads(pickled)) {
-            rows.add((InternalRow) toRow.apply(row));
-        }
-        Map<HoodieKey, GenericRecord> records = latest(rows, floor);
+    public List<String> commit(HeldRows held, Floor floor, Map<String, String> metadata) throws Exception {
+        Map<HoodieKey, GenericRecord> records = latest(held.rows(), floor);
         if (floor != null && floor.isRaised()) {
             List<GenericRecord> ended = ended(floor);
             if (ended == null) {

@@ -1,0 +1,380 @@
+package io.headwater.debezium;
+
+import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.databind.JsonNode;
+import io.headwater.debezium.Rest.Path;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.time.DateTimeException;
+import java.time.LocalDate;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/**
+ * Converts a value that is not null and at which a parser stands into what Spark holds inside of a row, exactly, or leaves
+ * the record to the careful decoder, which knows more forms.
+ */
+@FunctionalInterface
+interface Converter {
+    long DAY_MICROS = 86_400_000_000L;
+
+    Object read(JsonParser value, Rest rest, Path path) throws IOException;
+
+    /** A converter that reads nothing but the value. */
+    @FunctionalInterface
+    interface OfScalar {
+        Object read(JsonParser value) throws IOException;
+    }
+
+    /** The converter of that plan, which {@code usual_changes.py} makes of a column. */
+    static Converter of(JsonNode plan) {
+        String kind = plan.get("kind").asText();
+        if (kind.equals("struct")) {
+            return new Struct(plan.get("fields"));
+        }
+        if (kind.equals("array")) {
+            return array(of(plan.get("element")));
+        }
+        OfScalar scalar = scalar(kind, plan);
+        return (value, rest, path) -> scalar.read(value);
+    }
+
+    private static OfScalar scalar(String kind, JsonNode plan) {
+        switch (kind) {
+            case "int":
+                return value -> {
+                    if (value.currentToken() != JsonToken.VALUE_NUMBER_INT
+                            || value.getNumberType() != JsonParser.NumberType.INT) {
+                        throw LEFT;
+                    }
+                    return value.getIntValue();
+                };
+            case "bigint":
+                return Converter::integer;
+            case "integer text":
+                return value -> UTF8String.fromString(Long.toString(integer(value)));
+            case "float":
+                return value -> {
+                    float number = (float) number(value);
+                    if (Float.isInfinite(number)) {
+                        throw LEFT;
+                    }
+                    return number;
+                };
+            case "double":
+                return Converter::number;
+            case "exact double":
+                return value -> {
+                    double number = number(value);
+                    String digits = value.getText();
+                    // So few digits are those that the double is printed with.
+                    if (digits.length() > 15 || digits.indexOf('e') >= 0 || digits.indexOf('E') >= 0) {
+                        throw LEFT;
+                    }
+                    return number;
+                };
+            case "boolean":
+                return value -> switch (value.currentToken()) {
+                    case VALUE_TRUE -> true;
+                    case VALUE_FALSE -> false;
+                    default -> throw LEFT;
+                };
+            case "string":
+                return value -> UTF8String.fromString(text(value));
+            case "binary":
+                return value -> bytes(text(value));
+            case "decimal":
+                int precision = plan.get("precision").asInt();
+                int scale = plan.get("scale").asInt();
+                boolean numbers = plan.get("numbers").asBoolean();
+                return value -> decimal(value, precision, scale, numbers);
+            case "numeric text":
+                return value -> {
+                    String digits = text(value);
+                    checkDecimal(digits);
+                    return UTF8String.fromString(digits);
+                };
+            case "days":
+                return value -> (int) within(integer(value), plan);
+            case "days text":
+                return value -> UTF8String.fromString(
+                        LocalDate.ofEpochDay(within(integer(value), plan)).toString());
+            case "date":
+                return value -> (int) day(text(value), 10);
+            case "moment":
+                long unit = plan.get("unit").asLong();
+                return value -> within(integer(value), plan) * unit;
+            case "moment text":
+                return value -> {
+                    long micros = within(integer(value), plan) * plan.get("unit").asLong();
+                    LocalDate day = LocalDate.ofEpochDay(Math.floorDiv(micros, DAY_MICROS));
+                    return UTF8String.fromString(day + " " + time(Math.floorMod(micros, DAY_MICROS)));
+                };
+            case "instant":
+                return value -> within(micros(text(value)), plan);
+            case "instant text":
+                return value -> {
+                    String instant = text(value);
+                    within(micros(instant), plan);
+                    return UTF8String.fromString(instant);
+                };
+            case "time text":
+                return value -> UTF8String.fromString(time(integer(value)));
+            default:
+                return value -> {
+                    throw LEFT;
+                };
+        }
+    }
+
+    private static Converter array(Converter element) {
+        return (value, rest, path) -> {
+            if (value.currentToken() != JsonToken.START_ARRAY) {
+                throw LEFT;
+            }
+            List<Object> found = new ArrayList<>();
+            while (value.nextToken() != JsonToken.END_ARRAY) {
+                boolean isNull = value.currentToken() == JsonToken.VALUE_NULL;
+                found.add(isNull ? null : element.read(value, rest, path.element(found.size())));
+            }
+            return new GenericArrayData(found.toArray());
+        };
+    }
+
+    /** Objects: the members that the type names; what else there is goes to the rest. */
+    final class Struct implements Converter {
+        private final Map<String, Integer> places = new HashMap<>();
+        private final List<Converter> converters = new ArrayList<>();
+
+        Struct(JsonNode fields) {
+            for (JsonNode field : fields) {
+                places.put(field.get(0).asText(), converters.size());
+                converters.add(of(field.get(1)));
+            }
+        }
+
+        @Override
+        public Object read(JsonParser value, Rest rest, Path path) throws IOException {
+            if (value.currentToken() != JsonToken.START_OBJECT) {
+                throw LEFT;
+            }
+            Object[] found = new Object[converters.size()];
+            boolean[] seen = new boolean[found.length];
+            while (value.nextToken() != JsonToken.END_OBJECT) {
+                String name = value.currentName();
+                Integer at = places.get(name);
+                JsonToken token = value.nextToken();
+                if (at == null) {
+                    rest.take(path.member(name), value, true);
+                    continue;
+                }
+                if (seen[at]) {
+                    throw LEFT;
+                }
+                seen[at] = true;
+                if (token != JsonToken.VALUE_NULL) {
+                    found[at] = converters.get(at).read(value, rest, path.member(name));
+                }
+            }
+            return new GenericInternalRow(found);
+        }
+    }
+
+    static String text(JsonParser value) throws IOException {
+        if (value.currentToken() != JsonToken.VALUE_STRING) {
+            throw LEFT;
+        }
+        return value.getText();
+    }
+
+    static long integer(JsonParser value) throws IOException {
+        if (value.currentToken() != JsonToken.VALUE_NUMBER_INT
+                || value.getNumberType() == JsonParser.NumberType.BIG_INTEGER) {
+            throw LEFT;
+        }
+        return value.getLongValue();
+    }
+
+    private static double number(JsonParser value) throws IOException {
+        if (!value.currentToken().isNumeric()) {
+            throw LEFT;
+        }
+        String digits = value.getText();
+        double number = Double.parseDouble(digits);
+        // To Python, -0 is an integer without a sign.
+        if (Double.isInfinite(number) || digits.equals("-0")) {
+            throw LEFT;
+        }
+        return number;
+    }
+
+    private static long within(long number, JsonNode plan) {
+        if (number < plan.get("lowest").asLong() || number > plan.get("highest").asLong()) {
+            throw LEFT;
+        }
+        return number;
+    }
+
+    /** Refuses what is not written as PostgreSQL writes a number: no exponent, no needless zero before it. */
+    private static int checkDecimal(String digits) {
+        int at = digits.startsWith("-") ? 1 : 0;
+        int whole = at;
+        while (at < digits.length() && isDigit(digits.charAt(at))) {
+            at++;
+        }
+        if (at == whole || at - whole > 1 && digits.charAt(whole) == '0') {
+            throw LEFT;
+        }
+        int point = at;
+        if (at < digits.length()) {
+            if (digits.charAt(at++) != '.' || at == digits.length()) {
+                throw LEFT;
+            }
+            while (at < digits.length()) {
+                if (!isDigit(digits.charAt(at++))) {
+                    throw LEFT;
+                }
+            }
+        }
+        return point;
+    }
+
+    private static boolean isDigit(char letter) {
+        return letter >= '0' && letter <= '9';
+    }
+
+    private static Decimal decimal(JsonParser value, int precision, int scale, boolean numbers) throws IOException {
+        JsonToken token = value.currentToken();
+        if (token != JsonToken.VALUE_STRING
+                && token != JsonToken.VALUE_NUMBER_INT
+                && !(numbers && token == JsonToken.VALUE_NUMBER_FLOAT)) {
+            throw LEFT;
+        }
+        String digits = value.getText();
+        int point = checkDecimal(digits);
+        int start = digits.startsWith("-") ? 1 : 0;
+        boolean hasWhole = digits.charAt(start) != '0';
+        int fraction = Math.max(digits.length() - point - 1, 0);
+        if (hasWhole && point - start > precision - scale || fraction > scale) {
+            throw LEFT;
+        }
+        if (precision > Decimal.MAX_LONG_DIGITS()) {
+            return Decimal.apply(new BigDecimal(digits).setScale(scale), precision, scale);
+        }
+        long unscaled = 0;
+        for (int at = start; at < digits.length(); at++) {
+            if (at != point) {
+                unscaled = unscaled * 10 + digits.charAt(at) - '0';
+            }
+        }
+        for (int at = fraction; at < scale; at++) {
+            unscaled *= 10;
+        }
+        return Decimal.createUnsafe(start == 0 ? unscaled : -unscaled, precision, scale);
+    }
+
+    private static byte[] bytes(String hex) {
+        if (hex.length() % 2 != 0) {
+            throw LEFT;
+        }
+        byte[] bytes = new byte[hex.length() / 2];
+        for (int at = 0; at < bytes.length; at++) {
+            char high = hex.charAt(2 * at);
+            char low = hex.charAt(2 * at + 1);
+            if (high > 'f' || low > 'f') {
+                throw LEFT;
+            }
+            int value = Character.digit(high, 16) << 4 | Character.digit(low, 16);
+            if (value < 0) {
+                throw LEFT;
+            }
+            bytes[at] = (byte) value;
+        }
+        return bytes;
+    }
+
+    /** The day since 1970 of a date in ISO 8601, which is the first {@code length} letters of the text. */
+    private static long day(String text, int length) {
+        if (text.length() != length || text.charAt(4) != '-' || text.charAt(7) != '-') {
+            throw LEFT;
+        }
+        int year = digits(text, 0, 4);
+        if (year == 0) {
+            throw LEFT;
+        }
+        try {
+            return LocalDate.of(year, digits(text, 5, 7), digits(text, 8, 10)).toEpochDay();
+        } catch (DateTimeException unknown) {
+            throw LEFT;
+        }
+    }
+
+    private static int digits(String text, int from, int to) {
+        int number = 0;
+        for (int at = from; at < to; at++) {
+            if (!isDigit(text.charAt(at))) {
+                throw LEFT;
+            }
+            number = number * 10 + text.charAt(at) - '0';
+        }
+        return number;
+    }
+
+    /** The microseconds since 1970 of an instant in UTC, with no fraction of a second or one of 3 or 6 digits. */
+    private static long micros(String text) {
+        int length = text.length();
+        if (length != 20 && length != 24 && length != 27
+                || text.charAt(length - 1) != 'Z'
+                || text.charAt(10) != 'T'
+                || text.charAt(13) != ':'
+                || text.charAt(16) != ':'
+                || length > 20 && text.charAt(19) != '.') {
+            throw LEFT;
+        }
+        int hour = digits(text, 11, 13);
+        int minute = digits(text, 14, 16);
+        int second = digits(text, 17, 19);
+        if (hour > 23 || minute > 59 || second > 59) {
+            throw LEFT;
+        }
+        long fraction = length == 20 ? 0 : digits(text, 20, length - 1) * (length == 24 ? 1000L : 1L);
+        long seconds = day(text.substring(0, 10), 10) * 86_400 + hour * 3600L + minute * 60L + second;
+        return seconds * 1_000_000 + fraction;
+    }
+
+    /** Microseconds since midnight as PostgreSQL prints a time. */
+    private static String time(long micros) {
+        if (micros < 0 || micros > DAY_MICROS) {
+            throw LEFT;
+        }
+        int seconds = (int) (micros / 1_000_000);
+        StringBuilder time = new StringBuilder(15);
+        append(time, seconds / 3600, 10);
+        append(time.append(':'), seconds / 60 % 60, 10);
+        append(time.append(':'), seconds % 60, 10);
+        int fraction = (int) (micros % 1_000_000);
+        if (fraction != 0) {
+            append(time.append('.'), fraction, 100_000);
+            while (time.charAt(time.length() - 1) == '0') {
+                time.setLength(time.length() - 1);
+            }
+        }
+        return time.toString();
+    }
+
+    /** Appends a number in as many digits as {@code highest}, the worth of the first one, says. */
+    private static void append(StringBuilder text, int number, int highest) {
+        for (int worth = highest; worth > 0; worth /= 10) {
+            text.append((char) ('0' + number / worth % 10));
+        }
+    }
+}

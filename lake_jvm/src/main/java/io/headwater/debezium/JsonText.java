@@ -1,0 +1,177 @@
+package io.headwater.debezium;
+
+import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** JSON as Python's {@code dump_json} writes it: the members of objects sorted, no spaces, numbers with their digits. */
+final class JsonText {
+    /** A document of more levels than the careful decoder takes is left to it; so are some of fewer. */
+    private static final int MOST_LEVELS = 90;
+
+    private static final int MOST_EXACT_DIGITS = 15;
+    private static final String HEX = "0123456789abcdef";
+
+    private JsonText() {}
+
+    /**
+     * Writes the value at which the parser stands.
+     *
+     * @param exact whether numbers are kept as decimals; else as doubles, as Python reads them
+     * @param level how many objects and arrays are around the value
+     */
+    static String of(JsonParser value, boolean exact, int level) throws IOException {
+        StringBuilder text = new StringBuilder();
+        write(text, value, exact, level);
+        return text.toString();
+    }
+
+    /** Reads over the value at which the parser stands; {@code level} as above. */
+    static void skip(JsonParser value, int level) throws IOException {
+        int now = level;
+        JsonToken token = value.currentToken();
+        while (true) {
+            now += token.isStructStart() ? 1 : token.isStructEnd() ? -1 : 0;
+            if (now > MOST_LEVELS) {
+                throw LEFT;
+            }
+            if (now == level) {
+                return;
+            }
+            token = value.nextToken();
+        }
+    }
+
+    /** Writes an object of members whose values are written already. */
+    static String ofMembers(Map<String, String> sorted) {
+        StringBuilder text = new StringBuilder("{");
+        sorted.forEach((name, value) -> {
+            text.append(text.length() == 1 ? "" : ",");
+            quote(text, name);
+            text.append(':').append(value);
+        });
+        return text.append('}').toString();
+    }
+
+    private static void write(StringBuilder text, JsonParser value, boolean exact, int level) throws IOException {
+        if (level > MOST_LEVELS) {
+            throw LEFT;
+        }
+        switch (value.currentToken()) {
+            case START_OBJECT:
+                Map<String, String> members = new TreeMap<>();
+                while (value.nextToken() != JsonToken.END_OBJECT) {
+                    String name = sortable(value.currentName());
+                    value.nextToken();
+                    if (members.put(name, of(value, exact, level + 1)) != null) {
+                        throw LEFT;
+                    }
+                }
+                text.append(ofMembers(members));
+                break;
+            case START_ARRAY:
+                text.append('[');
+                for (int at = 0; value.nextToken() != JsonToken.END_ARRAY; at++) {
+                    text.append(at == 0 ? "" : ",");
+                    write(text, value, exact, level + 1);
+                }
+                text.append(']');
+                break;
+            case VALUE_STRING:
+                quote(text, value.getText());
+                break;
+            case VALUE_NUMBER_INT:
+                text.append(integer(value.getText()));
+                break;
+            case VALUE_NUMBER_FLOAT:
+                String digits = value.getText();
+                if (!(exact ? isPlainDecimal(digits) : isPlainDouble(digits))) {
+                    throw LEFT;
+                }
+                text.append(digits);
+                break;
+            default:
+                text.append(value.getText());
+        }
+    }
+
+    private static String integer(String digits) {
+        if (digits.equals("-0")) {
+            throw LEFT;
+        }
+        return digits;
+    }
+
+    /** A name that stands at the same place in Java's order of texts as in Python's. */
+    static String sortable(String name) {
+        for (int at = 0; at < name.length(); at++) {
+            if (Character.isSurrogate(name.charAt(at))) {
+                throw LEFT;
+            }
+        }
+        return name;
+    }
+
+    /** Whether Python writes a decimal of these digits without an exponent. */
+    private static boolean isPlainDecimal(String digits) {
+        int point = digits.indexOf('.');
+        return !hasExponent(digits) && (!isZero(digits, 0, point) || digits.length() - point - 1 <= 6);
+    }
+
+    /** Whether Python writes a double of these digits in the same way. */
+    private static boolean isPlainDouble(String digits) {
+        int point = digits.indexOf('.');
+        if (hasExponent(digits) || digits.length() > MOST_EXACT_DIGITS) {
+            return false;
+        }
+        if (digits.charAt(digits.length() - 1) == '0' && digits.length() - point > 2) {
+            return false;
+        }
+        // Below 0.0001 there is an exponent.
+        return !isZero(digits, 0, point)
+                || !isZero(digits, point + 1, Math.min(point + 5, digits.length()))
+                || digits.length() - point == 2;
+    }
+
+    private static boolean hasExponent(String digits) {
+        return digits.indexOf('e') >= 0 || digits.indexOf('E') >= 0 || digits.indexOf('.') < 0;
+    }
+
+    private static boolean isZero(String digits, int from, int to) {
+        for (int at = from; at < to; at++) {
+            if (digits.charAt(at) != '0' && digits.charAt(at) != '-') {
+                return false;
+            }
+        }
+        return true;
+    }
+
+    /** A text in quotation marks, as Python's {@code json.dumps} writes it where it need not be ASCII. */
+    static void quote(StringBuilder text, String value) {
+        text.append('"');
+        for (int at = 0; at < value.length(); at++) {
+            char letter = value.charAt(at);
+            switch (letter) {
+                case '"' -> text.append("\\\"");
+                case '\\' -> text.append("\\\\");
+                case '\n' -> text.append("\\n");
+                case '\r' -> text.append("\\r");
+                case '\t' -> text.append("\\t");
+                case '\b' -> text.append("\\b");
+                case '\f' -> text.append("\\f");
+                default -> {
+                    if (letter < ' ') {
+                        text.append("\\u00").append(HEX.charAt(letter >> 4)).append(HEX.charAt(letter & 15));
+                    } else {
+                        text.append(letter);
+                    }
+                }
+            }
+        }
+        text.append('"');
+    }
+}

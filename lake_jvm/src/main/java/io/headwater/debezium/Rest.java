@@ -1,0 +1,61 @@
+package io.headwater.debezium;
+
+import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+
+import com.fasterxml.jackson.core.JsonParser;
+import java.io.IOException;
+import java.util.Map;
+import java.util.TreeMap;
+
+/** What no column of a row takes, by its path. */
+final class Rest {
+    private final boolean isDropped;
+    private Map<String, String> entries;
+
+    Rest(boolean isDropped) {
+        this.isDropped = isDropped;
+    }
+
+    /** Where a value is in a source column: that column, or a member of an object or an element of an array in it. */
+    record Path(Path above, String name, int level) {
+        Path(String column) {
+            this(null, column, 0);
+        }
+
+        Path member(String name) {
+            return new Path(this, name, level + 1);
+        }
+
+        Path element(int at) {
+            return new Path(this, Integer.toString(at), level + 1);
+        }
+
+        /** As Python's {@code dotted}. */
+        String text() {
+            if (name.indexOf('.') >= 0 || name.indexOf('"') >= 0) {
+                throw LEFT;
+            }
+            return above == null ? JsonText.sortable(name) : above.text() + "." + JsonText.sortable(name);
+        }
+    }
+
+    /** Takes the value at which the parser stands; {@code exact} as in {@link JsonText#of}. */
+    void take(Path path, JsonParser value, boolean exact) throws IOException {
+        if (isDropped) {
+            JsonText.skip(value, path.level());
+            return;
+        }
+        String text = JsonText.of(value, exact, path.level());
+        if (entries == null) {
+            entries = new TreeMap<>();
+        }
+        if (entries.put(path.text(), text) != null) {
+            throw LEFT;
+        }
+    }
+
+    /** All of it as JSON; null where there is nothing. */
+    String text() {
+        return entries == null ? null : JsonText.ofMembers(entries);
+    }
+}

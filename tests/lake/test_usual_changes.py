@@ -1,0 +1,338 @@
+"""What the JVM makes of usual changes is what ``debezium_decoder`` makes of them; all else it leaves."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from random import Random
+from typing import Any
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from headwater.contract.model import QUARANTINE, Contract
+from headwater.contract.reading import parse_contract
+from headwater.lake.batches import HeldBatch
+from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
+from headwater.lake.decoded_frame import decoded_frame
+from headwater.lake.usual_changes import UsualChanges
+
+WIDE = parse_contract(
+    """
+table: things
+description: Columns of all kinds.
+source: {database: postgresql, table: shop.things}
+key: [id, code]
+partition_by: [month]
+buckets: 1
+columns:
+  - {name: id, type: bigint, source_type: bigint}
+  - {name: code, type: string, source_type: text}
+  - {name: month, type: string, source_type: text}
+  - {name: small, type: int, source_type: smallint}
+  - {name: small_text, type: string, source_type: integer, from: small}
+  - {name: amount, type: "decimal(12,2)", source_type: "numeric(12,2)"}
+  - {name: wide, type: "decimal(38,10)", source_type: "numeric(38,10)"}
+  - {name: share, type: "decimal(4,4)", source_type: "numeric(4,4)"}
+  - {name: free, type: string, source_type: numeric}
+  - {name: single, type: float, source_type: real}
+  - {name: ratio, type: double, source_type: double precision}
+  - {name: is_open, type: boolean, source_type: boolean}
+  - {name: day, type: date, source_type: date}
+  - {name: day_text, type: string, source_type: date, from: day}
+  - {name: hour, type: string, source_type: time without time zone}
+  - {name: at, type: timestamp, source_type: timestamp}
+  - {name: at_text, type: string, source_type: timestamp, from: at}
+  - {name: at3, type: timestamp, source_type: timestamp(3)}
+  - {name: instant, type: timestamp, source_type: timestamptz}
+  - {name: instant_text, type: string, source_type: timestamptz, from: instant}
+  - {name: raw, type: binary, source_type: bytea}
+  - {name: tags, type: array<string>, source_type: "text[]"}
+  - {name: document, type: string, source_type: jsonb, from: payload}
+  - {name: city, type: string, from: payload.address.city}
+  - {name: floor, type: int, from: payload.address.floor}
+  - {name: since, type: date, from: payload.since}
+  - {name: seen, type: timestamp, from: payload.seen}
+  - {name: score, type: double, from: payload.score}
+  - {name: lines, type: "array<struct<price:decimal(12,4),note:string,parts:array<int>,of:struct<a:bigint,b:boolean>>>",
+     from: payload.lines}
+""",
+    "things.yaml",
+)
+NARROW = parse_contract(
+    """
+table: things
+description: A key of other kinds; masks, and what is left out.
+source: {database: postgresql, table: shop.things}
+key: [day, small_text]
+partition_by: []
+buckets: 1
+exclude: [ratio]
+unnamed: drop
+mask: {mail: hmac, Pin: null}
+columns:
+  - {name: amount, type: "decimal(12,2)", source_type: "numeric(12,2)"}
+  - {name: day, type: date, source_type: date}
+  - {name: small_text, type: string, source_type: integer, from: small}
+  - {name: mail, type: string, source_type: text}
+  - {name: payload, type: "struct<since:string,score:double>", source_type: jsonb}
+""",
+    "things.yaml",
+)
+CONTRACTS = {
+    "wide": WIDE,
+    "strict": replace(WIDE, on_unfit=QUARANTINE),
+    "by the key": replace(WIDE, partition_by=("code",)),
+    "narrow": NARROW,
+    "twice in the key": replace(WIDE, key=("small", "small_text")),
+}
+MASK = "0123456789abcdef" * 4
+# Values as JSON, the usual ones first.
+USUAL: dict[str, list[str]] = {
+    "id": ["1", "-5", "9223372036854775807"],
+    "code": ['"a"', '"ü \\" \\\\ /😀"', f'"{MASK}"'],
+    "month": ['"2024-01"', '"ü:ß/a=b"', "null"],
+    "small": ["7", "-32768"],
+    "amount": ['"1.50"', '"-9999999999.99"', '"0.00"', '"12"', '"100"'],
+    "wide": ['"1234567890123456789012345678.0123456789"', '"-0.0000000001"', "null"],
+    "share": ['"0.1234"', '"-0.5"', '"0"'],
+    "free": ['"1234567890123456789012345678901234567890.50"', '"-0.5"', "null"],
+    "single": ["1.1", "16777217", "-0.0", "1e-45", "3.4028235E38"],
+    "ratio": ["0.1", "7", "1e21", "-1.7976931348623157E308", "5E-324", "123456789.123456789"],
+    "is_open": ["true", "false", "null"],
+    "day": ["19782", "-1", "2932896", "-141416"],
+    "hour": ["0", "86400000000", "43511500000", "1"],
+    "at": ["1700000000123456", "-1", "253402300799999999"],
+    "at3": ["1700000000123", "-1"],
+    "instant": ['"2024-02-29T12:30:45Z"', '"1969-12-31T23:59:59.123Z"', '"9999-12-31T23:59:59.999999Z"'],
+    "raw": ['"00ffAb"', '""', "null"],
+    "tags": ["null"],
+    "mail": [f'"{MASK}"', "null"],
+    "pin": ["null"],
+    "unnamed": ['"x"', "null", "5", "true", "1.5", "0.0001", "-12.0", '"ü \\" \\\\ \\n\\t \\u0001 \\u007f/😀"'],
+}
+DOCUMENTS = [
+    '{"address":{"city":"Köln","floor":3},"since":"2024-02-29","score":0.5,"lines":[{"price":12.5,"note":"a",'
+    '"parts":[1,null],"of":{"a":1,"b":true}},null,{"price":"7","note":null}]}',
+    '{"address":null,"lines":[],"x":{"b":1.10,"a":[1,"ü\\n",null]},"seen":"2024-01-01T00:00:00.500Z"}',
+    '{"address":{"city":"a","zip":1},"lines":[{"price":0,"more":[1]},{"of":{"c":{}}}],"score":3}',
+    '{"score":-1.25, "since":null , "lines":null}',
+    "null",
+    "{}",
+]
+ODD: dict[str, list[str]] = {
+    "id": ["9223372036854775808", "1.0", "true", "null", '"1"', "1e3", "-0"],
+    "code": ["null", "5", '"\\ud800"', '"\\ud83d\\ude00"', '"__debezium_unavailable_value"', '""', f'"{"x" * 300}"'],
+    "month": ['""', '"__HIVE_DEFAULT_PARTITION__"', '"a\\tb"', f'"{"m" * 201}"', "5", '"_a"', f'"{"ü" * 26}"'],
+    "small": ["null", "32768", "2147483648", "1.5", '"7"'],
+    "amount": ['"NAN"', '"1.005"', '"1.500"', '"1e2"', "1.5", "3", '"12345678901"', '"+1"', '" 1"', '"01.5"', '""',
+               '"-0"'],
+    "wide": ['"12345678901234567890123456789"', '"1E-3"'],
+    "share": ['"1.0"', '"00.5"', "0"],
+    "free": ['"NAN"', '"POSITIVE_INFINITY"', '"1E+5"', '"-0"', '"0x1"', "1"],
+    "single": ['"NaN"', "3.5e38", "1e400", "-0", "true"],
+    "ratio": ['"Infinity"', "1e400", "-0", "NaN", "null", "9007199254740993"],
+    "is_open": ['"true"', "1"],
+    "day": ["2932897", "-141417", "-719163", "2147483647", '"2024-01-01"', "1.0"],
+    "hour": ["86400000001", "-1", '"12:00"'],
+    "at": ["253402300800000000", "-62135596800000001", "9223372036854775807", "-12219292800000000"],
+    "at3": ["253402300800000", "-12219206400001", "9223372036854775"],
+    "instant": ['"infinity"', '"2024-02-30T00:00:00Z"', '"1500-01-01T00:00:00Z"', '"2024-01-01T24:00:00Z"',
+                '"2024-01-01T00:00:00.1Z"', '"2024-01-01T00:00:00+02:00"', '"0000-01-01T00:00:00Z"', "5"],
+    "raw": ['"0"', '"zz"', '"00 ff"', '"5f5f646562657a69756d5f756e617661696c61626c655f76616c7565"', '"0\\u0130"'],
+    "mail": ['"a@b"', f'"{MASK.upper()}"', "5"],
+    "pin": ['"1234"', f'"{MASK}"', "0"],
+    "tags": ['["a",null]', '["__debezium_unavailable_value"]', "[]"],
+    "unnamed": ['{"a":1}', "[1]", "1e5", "0.00001", "1.10", "1234567890123456.5", "-0",
+                '"__debezium_unavailable_value"', '{"__debezium_unavailable_value":"x"}',
+                "12345678901234567890", '"\\udc00"'],
+}  # fmt: skip
+ODD_DOCUMENTS = [
+    "", "{", "[1]", '{"lines":5}', '{"lines":[{"price":0.00001}]}', '{"address":{"city":5}}', '{"address":[1]}',
+    '{"address":{"city":"a","city":"b"}}', '{"lines":[{"note":"a","note":"b"}]}', '{"x":1,"x":2}', '{"a.b":1}',
+    '{"score":0.1234567890123456789}', '{"score":1e-5}', '{"score":-0}', '{"x":1e5}', '{"x":0.0000001}',
+    '{"x":-0}', '{"since":"2024-2-9"}', '{"since":"0001-01-01","seen":"0001-01-01T00:00:00Z"}', '{"seen":"2024-01-01"}',
+    '{"lines":[{"of":{"a":1.0}}]}', '{"lines":[{"of":{"a":9223372036854775808}}]}', '{"lines":[{"parts":[1.5]}]}',
+    '{"x":' + "[" * 120 + "]" * 120 + "}", '{"x":' + "[" * 95 + "]" * 95 + "}", '{"x":NaN}', '{} {}', '{"a\\"b":1}',
+    '{"\\ud83d\\ude00":1}', '{"😀":1,"\uffff":2}', '{"address":{"floor":2147483648}}', '"text"', "5",
+    "__debezium_unavailable_value", '{"lines":[{"price":1e2}]}', '{"lines":[{"price":"1e2"}]}', '{"lines":{}}',
+]  # fmt: skip
+KEYS = ['{"id":1}', '{"id":1,"code":"a"}', "{}", "{", "[1]", '"x"', '{"id":NaN}', None]
+ODD_HEADERS: list[list[str | None]] = [
+    ["__debezium.newkey", "bnVsbA=="],
+    ["headwater.epoch", "eA=="],
+    ["headwater.epoch", None],
+    ["headwater.epoch", ""],
+    ["other", None],
+]
+
+
+class Records:
+    """Records of a topic, drawn: usual ones, and ones in which one thing or two are odd."""
+
+    def __init__(self, seed: int, odd: float) -> None:
+        self._rng = Random(seed)
+        self._odd = odd
+
+    def line(self, offset: int) -> str:
+        """A landed line."""
+        value = self._mutilated(self._event().encode("utf-8", "surrogatepass"))
+        record: dict[str, Any] = {
+            "offset": offset,
+            "timestamp": 0,
+            "key": _base64(self._key()),
+            "value": None if self._is_odd(0.1) else base64.b64encode(value).decode(),
+            "headers": self._headers(),
+        }
+        return json.dumps(record)
+
+    def _is_odd(self, share: float) -> bool:
+        return self._rng.random() < self._odd * share
+
+    def _key(self) -> str | None:
+        return self._rng.choice(KEYS) if self._is_odd(0.3) else '{"id":1,"code":"a","amount":1,"day":1,"small":1}'
+
+    def _headers(self) -> list[list[str | None]]:
+        headers: list[list[str | None]] = []
+        if self._rng.random() < 0.2:
+            headers.append(["headwater.epoch", base64.b64encode(b"2").decode()])
+        if self._is_odd(0.2):
+            headers.append(self._rng.choice(ODD_HEADERS))
+        return headers
+
+    def _image(self) -> dict[str, str]:
+        image = {name: self._rng.choice(values) for name, values in USUAL.items()}
+        image["payload"] = json.dumps(self._rng.choice(DOCUMENTS), ensure_ascii=False)
+        for _ in range(2):
+            if self._is_odd(0.4):
+                name = self._rng.choice(list(ODD))
+                image[name] = self._rng.choice(ODD[name])
+        if self._is_odd(0.3):
+            image["payload"] = json.dumps(self._rng.choice(ODD_DOCUMENTS), ensure_ascii=self._rng.random() < 0.5)
+        if self._is_odd(0.1):
+            del image[self._rng.choice(list(image))]
+        return image
+
+    def _event(self) -> str:
+        rng = self._rng
+        op = rng.choice("ccuuuurd")
+        after, before = self._image(), self._image()
+        if not self._is_odd(0.3):
+            before |= {name: after.get(name, "null") for name in ("id", "code", "month", "amount", "day", "small")}
+        commit = rng.randrange(10**12)
+        source = {
+            "schema": '"shop"',
+            "table": '"things"',
+            "snapshot": '"true"' if op == "r" else '"false"',
+            "sequence": json.dumps(json.dumps([str(commit) if rng.random() < 0.8 else None, str(commit + 500)])),
+            "lsn": str(commit + 500),
+            "ts_us": "1700000000123456",
+            "ts_ms": "1700000000123",
+        }
+        if op == "r" and rng.random() < 0.3:
+            source |= {"snapshot": '"incremental"', "lsn": "null"}
+        odd = {
+            "schema": ["null", '"other"'],
+            "snapshot": ["true", "null", '"last"', '"incremental"', '"last_in_data_collection"'],
+            "sequence": [
+                "null",
+                "5",
+                '"[]"',
+                '"["',
+                '"[\\"x\\",null]"',
+                '"[\\"1\\",\\"2\\",\\"3\\"]"',
+                '"[\\"1\\",null]"',
+            ],
+            "lsn": ["null", "-1", "1.5", '"5"', "99999999999999999999"],
+            "ts_us": ["null", "1.5", "300000000000000000", '"5"'],
+        }
+        if self._is_odd(0.3):
+            name = rng.choice(list(odd))
+            source[name] = rng.choice(odd[name])
+        if self._is_odd(0.1):
+            del source[rng.choice(list(source))]
+        images = {"before": _object(before) if op in "ud" else "null", "after": "null" if op == "d" else _object(after)}
+        if self._is_odd(0.2):
+            images[rng.choice(list(images))] = rng.choice(["null", "5", "{}", "[]"])
+        members = [*images.items(), ("source", _object(source)), ("transaction", "null"), ("op", json.dumps(op))]
+        if self._is_odd(0.1):
+            members.append(rng.choice([*members, ("op", '"t"'), ("op", '"m"'), ("refused", '{"row":{}}')]))
+        if self._is_odd(0.1):
+            members.pop(rng.randrange(len(members)))
+        return "{" + ",".join(f'"{name}":{value}' for name, value in members) + "}"
+
+    def _mutilated(self, value: bytes) -> bytes:
+        if not self._is_odd(0.1):
+            return value
+        at = self._rng.randrange(len(value))
+        return self._rng.choice(
+            [value[:at], value + b" x", b" " + value, b"\xef\xbb\xbf" + value, value[:at] + b"\xff" + value[at:], b"",
+             b"{}", b"null", value.decode("utf-8", "replace").encode("utf-16"), value.replace(b"a", b"\xed\xa0\x80", 1)]
+        )  # fmt: skip
+
+
+def _object(members: Mapping[str, str]) -> str:
+    return "{" + ",".join(f'"{name}":{value}' for name, value in members.items()) + "}"
+
+
+def _base64(text: str | None) -> str | None:
+    return None if text is None else base64.b64encode(text.encode()).decode()
+
+
+def _by_jvm(spark: SparkSession, contract: Contract, lines: Sequence[str], purged: str) -> tuple[list[str], set[str]]:
+    """The rows that the JVM makes of lines, and the lines that it leaves."""
+    usual = UsualChanges(spark, contract, 1, purged)
+    held = HeldBatch(spark, contract)
+    body = gzip.compress("".join(line + "\n" for line in lines).encode())
+    assert held.add_landed(usual.decoder, "t/0", body, 2**31)
+    left = held.take_left()
+    assert all(raw.startswith("t/0 ") for raw in left)
+    in_spark = usual.frame(spark.createDataFrame([("t/0", body)], "source string, body binary"))
+    rows = _texts(held.frame())
+    assert _texts(in_spark.where("_order IS NOT NULL")) == rows, "the driver's batch and Spark's are not the same"
+    assert in_spark.where("_order IS NULL").count() == len(left)
+    return rows, {raw.removeprefix("t/0 ") for raw in left}
+
+
+def _texts(frame: DataFrame) -> list[str]:
+    """Rows as JSON: Python's own types do not have all moments, and hide the sign of a zero."""
+    texts = frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
+    return [str(row[0]) for row in texts]
+
+
+@pytest.mark.parametrize("name", CONTRACTS)
+@pytest.mark.parametrize("odd", [0.0, 0.5])
+def test_the_jvm_decodes_as_the_careful_decoder_or_leaves_it(spark: SparkSession, name: str, odd: float) -> None:
+    contract = CONTRACTS[name]
+    # Some of the records are older.
+    purged = f"{1:04d}1{10**10:020d}" if odd else ""
+    records = Records(25, odd)
+    lines = [records.line(offset) for offset in range(4000 if odd else 500)]
+    rows, left = _by_jvm(spark, contract, lines, purged)
+    expected: dict[str, list[tuple[Any, ...]]] = {}
+    nothing = set()
+    for offset, line in enumerate(lines):
+        if line not in left:
+            made = list(decode_lines(iter([("t/0", line)]), PostgresDecoder(contract), purged))
+            if made:
+                expected[f"t/0/{offset}"] = made
+            else:
+                nothing.add(line)
+    alone = [made[0] for made in expected.values() if len(made) == 1]
+    careful = _texts(decoded_frame(spark, contract, spark.sparkContext.parallelize(alone, 1)))
+    assert len(alone) == len(expected), "the JVM decodes a record of which there are several rows"
+    assert rows == careful
+    assert len(rows) + len(left) + len(nothing) == len(lines)
+    ops = Counter(json.loads(row)["_op"] for row in rows)
+    if name == "twice in the key":
+        assert not rows
+    elif odd:
+        assert min(ops[op] for op in "cudr") > 50
+        assert len(left) > 500
+    else:
+        assert not left
