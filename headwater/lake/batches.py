@@ -3,6 +3,7 @@ bad records. Its rows have the columns of ``columns_tagged``."""
 
 from __future__ import annotations
 
+import functools
 import json
 import pickle
 from collections.abc import Iterable, Iterator
@@ -30,7 +31,8 @@ class Counts:
     source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor`` is the
     highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None without
     one. ``late`` rows are from before a purged tombstone; of those alive, ``late_untold`` do not bring along what
-    quarantine would keep of them. ``left`` records are not decoded yet, and do not count elsewhere."""
+    quarantine would keep of them. ``careful`` records are those that the JVM has left to the
+    careful decoder."""
 
     rows: int = 0
     live_rows: int = 0
@@ -42,7 +44,7 @@ class Counts:
     oldest: float | None = None
     late: int = 0
     late_untold: int = 0
-    left: int = 0
+    careful: int = 0
 
 
 class Batch(Protocol):
@@ -81,7 +83,7 @@ class SpreadBatch:
             "oldest": F.min("_source_ts").cast("double"),
             "late": F.count(F.when(late, 1)),
             "late_untold": F.count(F.when(late & ~F.col("_deleted") & F.col("_raw").isNull(), 1)),
-            "left": F.count(F.when(F.expr(IS_LEFT), 1)),
+            "careful": F.count(F.when(F.expr(IS_LEFT), 1)),
         }
         (row,) = self._frame.agg(*(counted[field.name].alias(field.name) for field in fields(Counts))).collect()
         return Counts(**row.asDict())
@@ -103,15 +105,15 @@ class HeldBatch:
     def __init__(self, spark: SparkSession, contract: Contract) -> None:
         self._spark = spark
         jvm: Any = spark.sparkContext._jvm
-        type_ = jvm.org.apache.spark.sql.types.StructType.fromDDL(tagged_ddl(contract))
-        self._type = StructType.fromJson(json.loads(type_.json()))
-        self.rows = jvm.io.headwater.lake.HeldRows(type_)
+        self.rows = jvm.io.headwater.lake.HeldRows(tagged_ddl(contract), list(contract.place))
         """Java's ``HeldRows``."""
 
     def add(self, tagged: Iterable[tuple[Any, ...]]) -> None:
         """Add rows in the columns of ``columns_tagged``."""
-        pickled = pickle.dumps([self._type.toInternal(row) for row in tagged])
-        self.rows.add(pickled)
+        rows = list(tagged)
+        if rows:
+            to_internal = _row_type(self.rows.type()).toInternal
+            self.rows.add(pickle.dumps([to_internal(row) for row in rows]))
 
     def add_landed(self, decoder: Any, source: str, body: bytes, most_bytes: int) -> bool:
         """Add what the JVM's ``decoder`` makes of a landing object, unless all of them together would have more than
@@ -120,24 +122,32 @@ class HeldBatch:
 
     def take_left(self) -> list[str]:
         """What the JVM's decoder has left: it is not in the batch any more."""
-        return [str(raw) for raw in self.rows.takeLeft()]
+        left = bytes(self.rows.takeLeft()).decode()
+        return left.split("\n") if left else []
 
     def counts(self, purged: str, floor: str) -> Counts:
         """As ``Batch.counts``."""
-        return Counts(**self.rows.counts(purged, floor))
+        return Counts(**json.loads(self.rows.counts(purged, floor)))
 
     def bad(self, most: int | None = None) -> list[tuple[str, str]]:
         """As ``Batch.bad``."""
-        found = self.rows.bad(2**31 - 1 if most is None else most)
-        return [(str(reason), str(raw)) for reason, raw in found]
+        found = json.loads(self.rows.bad(2**31 - 1 if most is None else most))
+        return [(reason, raw) for reason, raw in found]
 
     def unfit_columns(self) -> list[str]:
         """As ``Batch.unfit_columns``."""
-        return [str(name) for name in self.rows.unfitColumns()]
+        names: list[str] = json.loads(self.rows.unfitColumns())
+        return names
 
     def frame(self) -> DataFrame:
         """The batch for Spark."""
         return DataFrame(self.rows.frame(self._spark._jsparkSession), self._spark)
+
+
+@functools.cache
+def _row_type(text: str) -> StructType:
+    """The type of rows, as Spark writes it in JSON."""
+    return StructType.fromJson(json.loads(text))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ class LandedChanges:
         self._landing = landing
         # Listed already, and not committed.
         self._waiting: list[LandingObject] = []
+        self._usual: tuple[tuple[int, str], UsualChanges] | None = None
 
     def commit_next(self) -> bool:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
@@ -89,8 +90,12 @@ class LandedChanges:
         return held, few
 
     def _decoder(self) -> UsualChanges:
+        """The decoder, another one where the progress has changed what it goes by."""
         progress = self.writer.progress
-        return UsualChanges(self.writer.spark, self.writer.contract, progress.epoch, progress.purged)
+        goes_by = (progress.epoch, progress.purged)
+        if self._usual is None or self._usual[0] != goes_by:
+            self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
+        return self._usual[1]
 
     def _bodies(self, objects: list[LandingObject]) -> DataFrame:
         spark = self.writer.spark

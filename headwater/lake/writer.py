@@ -57,7 +57,7 @@ class WriterSettings:
     max_unfit_share: float = 1.0
     parallelism: int = 2
     mask_key: bytes | None = field(default=None, repr=False)
-    held_bytes: int = 8 * 1024 * 1024
+    held_bytes: int = 16 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -242,7 +242,7 @@ class TableWriter:
                 self.settle(wait=True)
                 self._lease.check()
                 commit = self._table.delete(places, self._progress)
-                self._done(commit, started, found["rows"])
+                self._done(commit, started, Counts(rows=found["rows"]))
             finally:
                 places.unpersist()
 
@@ -266,12 +266,12 @@ class TableWriter:
                 return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
             counts = hold(frame)
-            if counts.left and careful is not None:
+            if counts.careful and careful is not None:
                 frame = frame.filter(f"NOT ({IS_LEFT})").unionByName(careful(frame.filter(IS_LEFT)))
-                counts = hold(frame)
+                counts = replace(hold(frame), careful=counts.careful)
             if arrived and counts.late:
                 frame = self._without_forgotten(frame, counts)
-                counts = hold(frame)
+                counts = replace(hold(frame), careful=counts.careful)
             review(SpreadBatch(frame), counts)
             oldest = counts.oldest if timed else None
             self._commit(started, counts, advance, lambda progress: self._write(frame, counts, progress), oldest)
@@ -304,7 +304,7 @@ class TableWriter:
         commit = write(progress)
         self._progress = progress
         self._has_rows = True
-        self._done(commit, started, counts.rows, counts.unfit_values, oldest)
+        self._done(commit, started, counts, oldest)
 
     def _write(self, frame: DataFrame, counts: Counts, progress: Progress) -> Commit:
         """Commit a batch's rows, and the tombstones of those that a raised floor ends, with the progress."""
@@ -348,7 +348,7 @@ class TableWriter:
             raise quarantine.refusal(table, *share, sample=stored)
         self.services.report({"event": "quarantine", "table": table, "records": counts.bad, "object": stored})
 
-    def _done(self, commit: Commit, started: float, changes: int, unfit: int = 0, oldest: float | None = None) -> None:
+    def _done(self, commit: Commit, started: float, counts: Counts, oldest: float | None = None) -> None:
         completed = time.time()
         registered = self.services.catalog.register(self.contract.table, commit.partitions)
         self.services.report(
@@ -358,8 +358,9 @@ class TableWriter:
                 "instant": commit.instant,
                 "completed_at": completed,
                 "oldest_source_at": oldest,
-                "changes": changes,
-                "unfit": unfit,
+                "changes": counts.rows,
+                "unfit": counts.unfit_values,
+                "careful": counts.careful,
                 "cursor": commit.progress.cursor,
                 "partitions": registered,
                 "seconds": round(completed - started, 3),

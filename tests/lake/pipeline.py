@@ -142,7 +142,7 @@ class Pipeline:
             value = record.value
             raw = value if isinstance(value, bytes) or value is None else json.dumps(value).encode()
             line = {"offset": offset, "timestamp": 0, "key": _encoded(record.key), "value": _encoded(raw)}
-            lines.append(json.dumps({**line, "headers": record.headers}))
+            lines.append(json.dumps({**line, "headers": record.headers}, separators=(",", ":")))
         self._next[partition] = first + len(records)
         key = f"{self.prefix}/landing/headwater.shop.accounts/{partition}/{first:020d}.jsonl.gz"
         self.s3.put_object(

@@ -1,10 +1,13 @@
 package io.headwater.lake;
 
+import com.fasterxml.jackson.core.JsonProcessingException;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import io.headwater.debezium.DebeziumDecoder;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.HashMap;
+import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
@@ -33,13 +36,20 @@ public final class HeldRows {
     private final int floor;
     private final int reason;
     private final int raw;
+    private final int[] place;
+    /** What the decoder in Java has made. */
+    private final Latest latest = new Latest();
+    /** What the decoder in Python has made: here late rows are, and those that lack values. */
     private final List<InternalRow> rows = new ArrayList<>();
+
     private final List<InternalRow> others = new ArrayList<>();
     private final List<String> left = new ArrayList<>();
-    private long bytes;
+    private int careful;
 
-    public HeldRows(StructType type) {
-        this.type = type;
+    /** The columns are given as Spark's DDL; {@code place} are those that say where a row is. */
+    public HeldRows(String ddl, List<String> place) {
+        type = StructType.fromDDL(ddl);
+        this.place = place.stream().mapToInt(type::fieldIndex).toArray();
         op = type.fieldIndex("_op");
         order = type.fieldIndex("_order");
         sourceTime = type.fieldIndex("_source_ts");
@@ -51,25 +61,80 @@ public final class HeldRows {
     }
 
     /**
-     * Adds what a decoder makes of a landing object, unless all of them together would have more than so many bytes.
+     * Adds what a decoder makes of a landing object, unless all of them together would have more than so many bytes: their
+     * lines', of which the latest of a place counts, for nothing is held of the others.
      *
      * @return whether it is added
      */
     public boolean add(DebeziumDecoder decoder, String source, byte[] body, long mostBytes) {
-        List<InternalRow> found = new ArrayList<>();
+        Latest found = new Latest();
         DebeziumDecoder.Lines lines = decoder.decode(source, body);
+        long read = 0;
         while (lines.hasNext()) {
-            found.add(lines.next());
-            if (bytes + lines.bytes() > mostBytes) {
+            InternalRow row = lines.next();
+            found.add(row, lines.bytes() - read);
+            read = lines.bytes();
+            if (latest.bytes + found.bytes > mostBytes) {
                 return false;
             }
         }
-        if (bytes + lines.bytes() > mostBytes) {
-            return false;
-        }
-        bytes += lines.bytes();
-        found.forEach(this::add);
+        latest.addAll(found);
         return true;
+    }
+
+    /** What a decoder makes of lines: the latest row of each place, and what is said of the others. */
+    private final class Latest {
+        private final Map<List<Object>, Sized> rows = new LinkedHashMap<>();
+        private final List<InternalRow> others = new ArrayList<>();
+        private int all;
+        private int living;
+        private int deletes;
+        private long oldest = Long.MAX_VALUE;
+        private long bytes;
+
+        void add(InternalRow row, long length) {
+            if (row.isNullAt(order)) {
+                others.add(row);
+                bytes += length;
+                return;
+            }
+            all++;
+            boolean isDeleted = row.getBoolean(deleted);
+            living += isDeleted ? 0 : 1;
+            deletes += isDeleted && text(row, op).equals("d") ? 1 : 0;
+            oldest = Math.min(oldest, row.getLong(sourceTime));
+            List<Object> key = new ArrayList<>(place.length);
+            for (int at : place) {
+                key.add(row.isNullAt(at) ? null : row.get(at, type.apply(at).dataType()));
+            }
+            put(key, new Sized(row, length));
+        }
+
+        private void put(List<Object> key, Sized row) {
+            Sized before = rows.get(key);
+            if (before != null && row.row().getUTF8String(order).compareTo(before.row().getUTF8String(order)) < 0) {
+                return;
+            }
+            rows.put(key, row);
+            bytes += row.bytes() - (before == null ? 0 : before.bytes());
+        }
+
+        void addAll(Latest later) {
+            later.rows.forEach(this::put);
+            later.others.forEach(HeldRows.this::add);
+            bytes += later.bytes - later.rows.values().stream().mapToLong(Sized::bytes).sum();
+            all += later.all;
+            living += later.living;
+            deletes += later.deletes;
+            oldest = Math.min(oldest, later.oldest);
+        }
+    }
+
+    private record Sized(InternalRow row, long bytes) {}
+
+    /** The columns' types, as Spark writes them in JSON. */
+    public String type() {
+        return type.json();
     }
 
     /** Adds rows, each as Spark's Python packages hand rows to the JVM. */
@@ -90,38 +155,48 @@ public final class HeldRows {
         }
     }
 
-    /** What the decoder in Java leaves to the one in Python, which adds what it makes of it: it is not held any more. */
-    public List<String> takeLeft() {
-        List<String> taken = new ArrayList<>(left);
+    /**
+     * What the decoder in Java leaves to the one in Python, which adds what it makes of it: it is not held any more.
+     *
+     * @return UTF-8, a line each
+     */
+    public byte[] takeLeft() {
+        byte[] taken = String.join("\n", left).getBytes(StandardCharsets.UTF_8);
+        careful += left.size();
         left.clear();
         return taken;
     }
 
     /** Those that are to be written. */
     public List<InternalRow> rows() {
-        return rows;
+        List<InternalRow> all = new ArrayList<>();
+        latest.rows.values().forEach(held -> all.add(held.row()));
+        all.addAll(rows);
+        return all;
     }
 
-    /** The fields of {@code Counts} by their names. */
-    public Map<String, Object> counts(String purged, String tablesFloor) {
-        int living = 0;
-        int deletes = 0;
+    /** The fields of {@code Counts}, as JSON. */
+    public String counts(String purged, String tablesFloor) {
+        int living = latest.living;
+        int deletes = latest.deletes;
         int late = 0;
         int lateUntold = 0;
         int unfitRows = 0;
         int unfitValues = 0;
-        long oldest = Long.MAX_VALUE;
+        long oldest = latest.oldest;
         UTF8String from = UTF8String.fromString(tablesFloor);
         UTF8String until = UTF8String.fromString(purged);
+        for (InternalRow row : rows()) {
+            UTF8String its = row.getUTF8String(order);
+            if (its.compareTo(until) < 0 && its.compareTo(from) >= 0) {
+                late++;
+                lateUntold += !row.getBoolean(deleted) && row.isNullAt(raw) ? 1 : 0;
+            }
+        }
         for (InternalRow row : rows) {
             boolean isDeleted = row.getBoolean(deleted);
             living += isDeleted ? 0 : 1;
             deletes += isDeleted && text(row, op).equals("d") ? 1 : 0;
-            UTF8String place = row.getUTF8String(order);
-            if (place.compareTo(until) < 0 && place.compareTo(from) >= 0) {
-                late++;
-                lateUntold += !isDeleted && row.isNullAt(raw) ? 1 : 0;
-            }
             if (!row.isNullAt(unfit)) {
                 unfitRows++;
                 unfitValues += row.getArray(unfit).numElements();
@@ -136,31 +211,31 @@ public final class HeldRows {
             highest = its.compareTo(highest) > 0 ? its : highest;
         }
         Map<String, Object> counts = new HashMap<>();
-        counts.put("rows", rows.size());
+        counts.put("rows", latest.all + rows.size());
         counts.put("live_rows", living);
         counts.put("records", living + deletes + bad);
         counts.put("bad", bad);
         counts.put("unfit_rows", unfitRows);
         counts.put("unfit_values", unfitValues);
         counts.put("floor", highest);
-        counts.put("oldest", rows.isEmpty() ? null : oldest / 1e6);
+        counts.put("oldest", oldest == Long.MAX_VALUE ? null : oldest / 1e6);
         counts.put("late", late);
         counts.put("late_untold", lateUntold);
-        counts.put("left", left.size());
-        return counts;
+        counts.put("careful", careful + left.size());
+        return json(counts);
     }
 
-    /** Reason and record of the bad ones, of so many at most. */
-    public List<List<String>> bad(int most) {
-        return others.stream()
+    /** Reason and record of the bad ones, of so many at most, as JSON. */
+    public String bad(int most) {
+        return json(others.stream()
                 .filter(other -> !other.isNullAt(reason))
                 .limit(most)
                 .map(other -> List.of(text(other, reason), text(other, raw)))
-                .collect(Collectors.toList());
+                .collect(Collectors.toList()));
     }
 
-    /** The columns that lack values, sorted. */
-    public List<String> unfitColumns() {
+    /** The columns that lack values, sorted, as JSON. */
+    public String unfitColumns() {
         TreeSet<String> names = new TreeSet<>();
         for (InternalRow row : rows) {
             if (!row.isNullAt(unfit)) {
@@ -170,18 +245,27 @@ public final class HeldRows {
                 }
             }
         }
-        return new ArrayList<>(names);
+        return json(names);
     }
 
     /** The batch for Spark. */
     public Dataset<Row> frame(SparkSession session) {
         UnsafeProjection toUnsafe = UnsafeProjection.create(type);
         List<InternalRow> all = new ArrayList<>();
-        for (List<InternalRow> part : Arrays.asList(rows, others)) {
+        for (List<InternalRow> part : List.of(rows(), others)) {
             part.forEach(row -> all.add(toUnsafe.apply(row).copy()));
         }
         JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
         return session.internalCreateDataFrame(spark.parallelize(all, 1).rdd(), type, false);
+    }
+
+    /** Python reads one text sooner than the parts of an object, each by a call of its own. */
+    private static String json(Object value) {
+        try {
+            return new ObjectMapper().writeValueAsString(value);
+        } catch (JsonProcessingException impossible) {
+            throw new IllegalStateException(impossible);
+        }
     }
 
     private static String text(InternalRow row, int at) {

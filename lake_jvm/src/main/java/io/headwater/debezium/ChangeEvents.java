@@ -1,0 +1,656 @@
+package io.headwater.debezium;
+
+import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+
+import com.fasterxml.jackson.core.JsonFactory;
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.databind.JsonNode;
+import io.headwater.debezium.Rest.Path;
+import java.io.IOException;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.time.LocalDate;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Locale;
+import java.util.Map;
+import java.util.Objects;
+import java.util.Set;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Reads the change events of a table, by what a plan says of its columns, into rows as Spark holds them inside. */
+final class ChangeEvents {
+    private static final JsonFactory JSON = new JsonFactory();
+    private static final String PLACEHOLDER = "__debezium_unavailable_value";
+    private static final String PLACEHOLDER_IN_HEX = "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565";
+    private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * 86_400_000_000L;
+    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * 86_400_000_000L - 1;
+
+    private final String schema;
+    private final String table;
+    private final int epoch;
+    private final String purged;
+    private final boolean isUsual;
+    private final boolean drops;
+    private final int width;
+    private final int own;
+    private final Map<String, SourceColumn> sources = new HashMap<>();
+    /** The masked columns, in small letters, and whether their values are HMACs; else there are none. */
+    private final Map<String, Boolean> masked = new HashMap<>();
+
+    private final List<Place> places = new ArrayList<>();
+    private final List<Place> key = new ArrayList<>();
+    private final Set<String> keySources = new HashSet<>();
+    private final boolean isPartitioned;
+    /** Whether the partition is not told by the key. */
+    private final boolean hasOtherPartition;
+
+    /** The plan is that of {@code usual_changes.py}. */
+    ChangeEvents(JsonNode plan) {
+        schema = plan.get("schema").asText();
+        table = plan.get("table").asText();
+        epoch = plan.get("epoch").asInt();
+        purged = plan.get("purged").asText();
+        isUsual = plan.get("usual").asBoolean();
+        drops = plan.get("drops").asBoolean();
+        own = plan.get("own").asInt();
+        width = plan.get("width").asInt();
+        plan.get("masked").fields().forEachRemaining(mask ->
+                masked.put(mask.getKey(), mask.getValue().asBoolean()));
+        plan.get("excluded").forEach(name -> source(name.asText()).isExcluded = true);
+        for (JsonNode column : plan.get("columns")) {
+            SourceColumn source = source(column.get("source").asText());
+            int count = source.at.length;
+            source.at = Arrays.copyOf(source.at, count + 1);
+            source.converters = Arrays.copyOf(source.converters, count + 1);
+            source.at[count] = column.get("at").asInt();
+            source.converters[count] = Converter.of(column.get("convert"));
+        }
+        plan.get("documents").fields().forEachRemaining(document -> {
+            SourceColumn source = source(document.getKey());
+            source.inside = new Inside(document.getValue(), source.path);
+        });
+        for (JsonNode column : plan.get("places")) {
+            SourceColumn source = source(column.get("source").asText());
+            JsonNode convert = column.get("convert");
+            boolean isDate = convert.get("kind").asText().equals("days");
+            source.place = new Place(
+                    places.size(),
+                    column.get("at").asInt(),
+                    source,
+                    Converter.of(convert),
+                    column.get("key").asBoolean(),
+                    column.get("partition").asBoolean(),
+                    isDate);
+            places.add(source.place);
+            if (source.place.isKey()) {
+                keySources.add(source.path.name());
+            }
+        }
+        for (JsonNode at : plan.get("key")) {
+            places.stream().filter(place -> place.at() == at.asInt()).forEach(key::add);
+        }
+        isPartitioned = places.stream().anyMatch(Place::isPartition);
+        hasOtherPartition = places.stream().anyMatch(place -> !place.isKey());
+    }
+
+    private SourceColumn source(String name) {
+        return sources.computeIfAbsent(name, unknown -> new SourceColumn(unknown, sources.size()));
+    }
+
+    /** The row of a record that is left. */
+    InternalRow left(String raw) {
+        Object[] row = new Object[width];
+        row[width - 1] = UTF8String.fromString(raw);
+        return new GenericInternalRow(row);
+    }
+
+    /** A landed line to its row; null where it is that of a tombstone of Kafka's. */
+    InternalRow decode(String where, byte[] buffer, int start, int length) throws IOException {
+        LandedLine line = LandedLine.of(buffer, start, length, epoch);
+        if (!isUsual || line.rekeyed()) {
+            throw LEFT;
+        }
+        return line.value() == null ? null : decode(where + "/" + line.offset(), line);
+    }
+
+    private static <T> T once(T before, T now) {
+        if (before != null) {
+            throw LEFT;
+        }
+        return now;
+    }
+
+    private static void atEnd(JsonParser parser) throws IOException {
+        if (parser.nextToken() != null) {
+            throw LEFT;
+        }
+    }
+
+    private InternalRow decode(String position, LandedLine line) throws IOException {
+        checkText(line.value());
+        Change change = new Change();
+        try (JsonParser event = JSON.createParser(line.value())) {
+            if (event.nextToken() != JsonToken.START_OBJECT) {
+                throw LEFT;
+            }
+            while (event.nextToken() != JsonToken.END_OBJECT) {
+                String name = event.currentName();
+                event.nextToken();
+                switch (name) {
+                    case "op" -> change.op = once(change.op, Converter.text(event));
+                    case "source" -> readSource(event, change);
+                    case "before" -> readBefore(event, change);
+                    case "after" -> readAfter(event, change);
+                    // There are none: what a converter of ours could not write.
+                    case "refused" -> throw LEFT;
+                    default -> event.skipChildren();
+                }
+            }
+            atEnd(event);
+        }
+        return finish(change, position, line);
+    }
+
+    /** Refuses what Jackson and Python may read differently, or the lake cannot hold. */
+    private static void checkText(byte[] value) {
+        if (value.length < 2 || value[0] != '{' || value[1] == 0) {
+            throw LEFT;
+        }
+        boolean isAscii = true;
+        for (int at = 0; at < value.length; at++) {
+            byte letter = value[at];
+            if (letter < 0) {
+                isAscii = false;
+            } else if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u' && (value[at + 2] | 32) == 'd') {
+                // It may be half of a surrogate pair.
+                throw LEFT;
+            }
+        }
+        if (!isAscii) {
+            try {
+                StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(value));
+            } catch (CharacterCodingException broken) {
+                throw LEFT;
+            }
+        }
+    }
+
+    private void readSource(JsonParser event, Change change) throws IOException {
+        if (change.isSourceRead || event.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
+        }
+        change.isSourceRead = true;
+        String itsSchema = null;
+        String itsTable = null;
+        while (event.nextToken() != JsonToken.END_OBJECT) {
+            String name = event.currentName();
+            JsonToken token = event.nextToken();
+            switch (name) {
+                // Of a name that is there twice the last one counts, as in Python.
+                case "schema" -> itsSchema = Converter.text(event);
+                case "table" -> itsTable = Converter.text(event);
+                case "snapshot" -> change.snapshot = token == JsonToken.VALUE_NULL ? null : Converter.text(event);
+                case "sequence" -> change.sequence = token == JsonToken.VALUE_NULL ? null : Converter.text(event);
+                case "lsn" -> change.lsn = token == JsonToken.VALUE_NULL ? -1 : Converter.integer(event);
+                case "ts_us" -> change.micros = Converter.integer(event);
+                case "ts_ms" -> change.millis = Converter.integer(event);
+                default -> event.skipChildren();
+            }
+        }
+        change.isOurs = schema.equals(itsSchema) && table.equals(itsTable);
+    }
+
+    private void readBefore(JsonParser event, Change change) throws IOException {
+        if (change.isBeforeRead) {
+            throw LEFT;
+        }
+        change.isBeforeRead = true;
+        if (event.currentToken() == JsonToken.VALUE_NULL) {
+            return;
+        }
+        if (event.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
+        }
+        Object[] before = new Object[places.size()];
+        boolean[] seen = new boolean[before.length];
+        while (event.nextToken() != JsonToken.END_OBJECT) {
+            String name = event.currentName();
+            JsonToken token = event.nextToken();
+            SourceColumn source = sources.get(name);
+            Place place = source == null ? null : source.place;
+            if (hasOtherPartition && !change.isFull && (place == null || !place.isKey())) {
+                change.isFull = isSomething(event) && !(source != null && source.isExcluded) && !isMasked(name);
+            }
+            if (place == null) {
+                event.skipChildren();
+                continue;
+            }
+            if (seen[place.number()]) {
+                throw LEFT;
+            }
+            seen[place.number()] = true;
+            checkMask(name, event);
+            if (token != JsonToken.VALUE_NULL) {
+                Object value = place.converter().read(event, null, source.path);
+                checkPlace(place, value);
+                before[place.number()] = value;
+            }
+        }
+        for (boolean isThere : seen) {
+            if (!isThere) {
+                throw LEFT;
+            }
+        }
+        change.placeBefore = before;
+    }
+
+    private void readAfter(JsonParser event, Change change) throws IOException {
+        if (change.isAfterRead) {
+            throw LEFT;
+        }
+        change.isAfterRead = true;
+        if (event.currentToken() == JsonToken.VALUE_NULL) {
+            return;
+        }
+        if (event.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
+        }
+        Object[] row = new Object[width];
+        change.rest = new Rest(drops);
+        boolean[] seen = new boolean[sources.size()];
+        while (event.nextToken() != JsonToken.END_OBJECT) {
+            String name = event.currentName();
+            JsonToken token = event.nextToken();
+            SourceColumn source = sources.get(name);
+            if (source != null) {
+                if (seen[source.number]) {
+                    throw LEFT;
+                }
+                seen[source.number] = true;
+                if (source.isExcluded) {
+                    event.skipChildren();
+                    continue;
+                }
+            }
+            checkMask(name, event);
+            if (source == null) {
+                if (isPlaceholder(event)) {
+                    throw LEFT;
+                }
+                change.rest.take(new Path(name), event, false);
+                continue;
+            }
+            if (token == JsonToken.VALUE_NULL) {
+                continue;
+            }
+            if (isPlaceholder(event) || token.isStructStart()) {
+                throw LEFT;
+            }
+            for (int at = 0; at < source.at.length; at++) {
+                row[source.at[at]] = source.converters[at].read(event, change.rest, source.path);
+            }
+            if (source.inside != null) {
+                if (token != JsonToken.VALUE_STRING) {
+                    throw LEFT;
+                }
+                char[] text = event.getTextCharacters();
+                try (JsonParser document =
+                        JSON.createParser(text, event.getTextOffset(), event.getTextLength())) {
+                    if (document.nextToken() == null) {
+                        throw LEFT;
+                    }
+                    source.inside.read(document, row, change.rest);
+                    atEnd(document);
+                }
+            }
+        }
+        for (Place place : places) {
+            if (!seen[place.source().number]) {
+                throw LEFT;
+            }
+            checkPlace(place, row[place.at()]);
+        }
+        change.row = row;
+    }
+
+    /** Refuses null in a key, and what the careful decoder looks at more closely before it makes a partition of it. */
+    private static void checkPlace(Place place, Object value) {
+        if (value == null && place.isKey()) {
+            throw LEFT;
+        }
+        if (!place.isPartition() || !(value instanceof UTF8String text)) {
+            return;
+        }
+        byte[] bytes = text.getBytes();
+        boolean isUsual = bytes.length > 0 && bytes.length <= 200 && bytes[0] != '_';
+        for (int letter = 0; isUsual && letter < bytes.length; letter++) {
+            isUsual = bytes[letter] < 0 || bytes[letter] >= ' ' && bytes[letter] != 0x7f;
+        }
+        if (!isUsual) {
+            throw LEFT;
+        }
+    }
+
+    /** Refuses a value in clear of a column that the contract masks. */
+    private void checkMask(String name, JsonParser value) throws IOException {
+        if (!isMasked(name) || value.currentToken() == JsonToken.VALUE_NULL) {
+            return;
+        }
+        boolean isHmac = masked.get(name.toLowerCase(Locale.ROOT));
+        String text = Converter.text(value);
+        boolean isMask = isHmac && text.length() == 64;
+        for (int at = 0; isMask && at < text.length(); at++) {
+            char letter = text.charAt(at);
+            isMask = letter >= '0' && letter <= '9' || letter >= 'a' && letter <= 'f';
+        }
+        if (!isMask) {
+            throw LEFT;
+        }
+    }
+
+    private boolean isMasked(String name) {
+        return !masked.isEmpty() && masked.containsKey(name.toLowerCase(Locale.ROOT));
+    }
+
+    /** Whether a value is one of those that Python takes for true. */
+    private static boolean isSomething(JsonParser value) throws IOException {
+        return switch (value.currentToken()) {
+            case VALUE_TRUE -> true;
+            case VALUE_STRING -> value.getTextLength() > 0;
+            case VALUE_NUMBER_INT -> !value.getText().matches("-?0");
+            default -> false;
+        };
+    }
+
+    /** Whether a text may stand for a TOASTed value that did not come along. Arrays and objects are not looked at here. */
+    private static boolean isPlaceholder(JsonParser value) throws IOException {
+        if (value.currentToken() == JsonToken.VALUE_STRING) {
+            String text = value.getText();
+            return text.startsWith(PLACEHOLDER)
+                    || text.equals(PLACEHOLDER_IN_HEX)
+                    || text.startsWith("{\"" + PLACEHOLDER);
+        }
+        return value.currentToken().isStructStart();
+    }
+
+    private InternalRow finish(Change change, String position, LandedLine line) throws IOException {
+        if (change.op == null || !change.isOurs || change.lsn < 0 && !isIncremental(change)) {
+            throw LEFT;
+        }
+        boolean isRead = change.op.equals("r");
+        if (isRead && change.snapshot != null && change.snapshot.startsWith("last")) {
+            throw LEFT;
+        }
+        long[] lsns = lsns(change.sequence);
+        long lsn = change.lsn;
+        if (isIncremental(change)) {
+            if (lsns == null || lsns[1] < 0) {
+                throw LEFT;
+            }
+            lsn = lsns[1];
+            isRead = false;
+        }
+        long commit = isRead || lsns == null || lsns[0] < 0 ? lsn : lsns[0];
+        String order = order(line.epoch(), isRead, commit, lsn);
+        if (order.compareTo(purged) < 0) {
+            throw LEFT;
+        }
+        boolean isDelete = change.op.equals("d");
+        Object[] row = isDelete ? new Object[width] : change.row;
+        switch (change.op) {
+            case "d" -> {
+                if (change.placeBefore == null || hasOtherPartition && !change.isFull) {
+                    throw LEFT;
+                }
+                for (Place place : places) {
+                    row[place.at()] = change.placeBefore[place.number()];
+                    checkPlace(place, row[place.at()]);
+                }
+            }
+            case "u" -> checkNotMoved(change, line.key());
+            case "c", "r" -> {}
+            default -> throw LEFT;
+        }
+        if (row == null) {
+            throw LEFT;
+        }
+        row[own] = UTF8String.fromString(recordKey(row));
+        row[own + 1] = UTF8String.fromString(change.op);
+        row[own + 2] = UTF8String.fromString(order);
+        row[own + 3] = micros(change);
+        row[own + 4] = UTF8String.fromString(position);
+        row[own + 5] = isDelete;
+        if (!isDelete) {
+            String rest = change.rest.text();
+            row[own + 6] = rest == null ? null : UTF8String.fromString(rest);
+        }
+        return new GenericInternalRow(row);
+    }
+
+    private static boolean isIncremental(Change change) {
+        return "r".equals(change.op) && "incremental".equals(change.snapshot);
+    }
+
+    /** Leaves the updates that take a row to another place, or do not say from where. */
+    private void checkNotMoved(Change change, byte[] key) throws IOException {
+        Set<String> primaryKey = names(key);
+        if (change.row == null) {
+            throw LEFT;
+        }
+        if (change.placeBefore == null) {
+            if (isPartitioned || !primaryKey.containsAll(keySources)) {
+                throw LEFT;
+            }
+            return;
+        }
+        for (Place place : places) {
+            Object before = change.placeBefore[place.number()];
+            checkPlace(place, before);
+            if (!Objects.equals(before, change.row[place.at()])) {
+                throw LEFT;
+            }
+        }
+    }
+
+    private static Set<String> names(byte[] key) throws IOException {
+        Set<String> names = new HashSet<>();
+        if (key == null) {
+            return names;
+        }
+        checkText(key);
+        try (JsonParser document = JSON.createParser(key)) {
+            if (document.nextToken() != JsonToken.START_OBJECT) {
+                throw LEFT;
+            }
+            while (document.nextToken() != JsonToken.END_OBJECT) {
+                names.add(document.currentName());
+                document.nextToken();
+                document.skipChildren();
+            }
+            atEnd(document);
+        }
+        return names;
+    }
+
+    /** The two LSNs of {@code source.sequence}, -1 for null; null where there is none. */
+    private static long[] lsns(String sequence) throws IOException {
+        if (sequence == null) {
+            return null;
+        }
+        long[] lsns = new long[2];
+        try (JsonParser list = JSON.createParser(sequence)) {
+            if (list.nextToken() != JsonToken.START_ARRAY) {
+                throw LEFT;
+            }
+            for (int at = 0; at < 2; at++) {
+                if (list.nextToken() == JsonToken.VALUE_NULL) {
+                    lsns[at] = -1;
+                } else {
+                    lsns[at] = lsn(Converter.text(list));
+                }
+            }
+            if (list.nextToken() != JsonToken.END_ARRAY) {
+                throw LEFT;
+            }
+            atEnd(list);
+        }
+        return lsns;
+    }
+
+    private static long lsn(String digits) {
+        if (digits.isEmpty() || digits.length() > 18) {
+            throw LEFT;
+        }
+        long number = 0;
+        for (int at = 0; at < digits.length(); at++) {
+            char digit = digits.charAt(at);
+            if (digit < '0' || digit > '9') {
+                throw LEFT;
+            }
+            number = number * 10 + digit - '0';
+        }
+        return number;
+    }
+
+    private static String order(int epoch, boolean isSnapshot, long commit, long lsn) {
+        char[] digits = new char[46];
+        put(digits, 0, 4, epoch);
+        digits[4] = isSnapshot ? '0' : '1';
+        put(digits, 5, 25, commit);
+        put(digits, 25, 45, lsn);
+        digits[45] = '1';
+        return new String(digits);
+    }
+
+    private static void put(char[] digits, int from, int to, long number) {
+        long left = number;
+        for (int at = to - 1; at >= from; at--) {
+            digits[at] = (char) ('0' + left % 10);
+            left /= 10;
+        }
+    }
+
+    private static long micros(Change change) {
+        long micros = change.micros;
+        if (micros == Long.MIN_VALUE) {
+            if (change.millis < FIRST_MICROS / 1000 || change.millis > LAST_MICROS / 1000) {
+                throw LEFT;
+            }
+            micros = change.millis * 1000;
+        }
+        if (micros < FIRST_MICROS || micros > LAST_MICROS) {
+            throw LEFT;
+        }
+        return micros;
+    }
+
+    private String recordKey(Object[] row) {
+        StringBuilder text = new StringBuilder("[");
+        for (Place part : key) {
+            Object value = row[part.at()];
+            text.append(text.length() == 1 ? "" : ",");
+            if (value instanceof UTF8String letters) {
+                JsonText.quote(text, letters.toString());
+            } else if (part.isDate()) {
+                JsonText.quote(text, LocalDate.ofEpochDay((Integer) value).toString());
+            } else {
+                text.append(value);
+            }
+        }
+        return text.append(']').toString();
+    }
+
+    /** A source column: what becomes of its value. */
+    private static final class SourceColumn {
+        final Path path;
+        final int number;
+        boolean isExcluded;
+        int[] at = {};
+        Converter[] converters = {};
+        Inside inside;
+        Place place;
+
+        SourceColumn(String name, int number) {
+            path = new Path(name);
+            this.number = number;
+        }
+    }
+
+    /** A column that says where a row is: its number among them, and its place in the row. */
+    private record Place(
+            int number, int at, SourceColumn source, Converter converter, boolean isKey, boolean isPartition, boolean isDate) {}
+
+    /** What columns take of a JSON document's value: all of it, or members. */
+    private static final class Inside {
+        final Path path;
+        final int at;
+        final Converter whole;
+        final Map<String, Inside> members = new HashMap<>();
+
+        Inside(JsonNode plan, Path path) {
+            this.path = path;
+            at = plan.path("at").asInt(-1);
+            whole = at < 0 ? null : Converter.of(plan.get("convert"));
+            plan.path("members")
+                    .fields()
+                    .forEachRemaining(member ->
+                            members.put(member.getKey(), new Inside(member.getValue(), path.member(member.getKey()))));
+        }
+
+        void read(JsonParser value, Object[] row, Rest rest) throws IOException {
+            if (whole != null) {
+                if (value.currentToken() != JsonToken.VALUE_NULL) {
+                    row[at] = whole.read(value, rest, path);
+                }
+            } else if (value.currentToken() == JsonToken.VALUE_NULL) {
+                rest.take(path, value, true);
+            } else if (value.currentToken() != JsonToken.START_OBJECT) {
+                throw LEFT;
+            } else {
+                Set<String> seen = new HashSet<>();
+                while (value.nextToken() != JsonToken.END_OBJECT) {
+                    String name = value.currentName();
+                    Inside member = members.get(name);
+                    value.nextToken();
+                    if (member == null) {
+                        rest.take(path.member(name), value, true);
+                    } else if (seen.add(name)) {
+                        member.read(value, row, rest);
+                    } else {
+                        throw LEFT;
+                    }
+                }
+            }
+        }
+    }
+
+    /** A record while it is read. */
+    private static final class Change {
+        String op;
+        boolean isSourceRead;
+        boolean isOurs;
+        String snapshot;
+        String sequence;
+        long lsn = -1;
+        long micros = Long.MIN_VALUE;
+        long millis = Long.MIN_VALUE;
+        boolean isBeforeRead;
+        boolean isAfterRead;
+        /** The values of key and partition before the change; null where there is no image. */
+        Object[] placeBefore;
+
+        /** Whether the image before has more than null in what is not of the key. */
+        boolean isFull;
+
+        Object[] row;
+        Rest rest;
+    }
+}
