@@ -8,7 +8,7 @@ import json
 import pickle
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -27,12 +27,11 @@ _IS_BAD = "_reason IS NOT NULL"
 
 @dataclass(frozen=True)
 class Counts:
-    """What a batch holds. ``rows`` are to be written, ``live_rows`` those without tombstones; ``records`` came from the
-    source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor`` is the
-    highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None without
-    one. ``late`` rows are from before a purged tombstone; of those alive, ``late_untold`` do not bring along what
-    quarantine would keep of them. ``careful`` records are those that the JVM has left to the
-    careful decoder."""
+    """What a batch holds. ``rows`` are those of all changes, ``live_rows`` those without tombstones; ``records`` came
+    from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor``
+    is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
+    without one. ``late`` rows are from before a purged tombstone; of those alive, ``late_untold`` do not bring along
+    what quarantine would keep of them. ``careful`` records are those that the JVM has left to the careful decoder."""
 
     rows: int = 0
     live_rows: int = 0
@@ -45,6 +44,17 @@ class Counts:
     late: int = 0
     late_untold: int = 0
     careful: int = 0
+
+    def with_those(self, others: Counts) -> Counts:
+        """These and what else there is: rows that are not to be written any more, and records by the careful way."""
+        return replace(
+            self,
+            rows=self.rows + others.rows,
+            live_rows=self.live_rows + others.live_rows,
+            records=self.records + others.records,
+            oldest=min((each for each in (self.oldest, others.oldest) if each is not None), default=None),
+            careful=max(self.careful, others.careful),
+        )
 
 
 class Batch(Protocol):
@@ -139,8 +149,13 @@ class HeldBatch:
         names: list[str] = json.loads(self.rows.unfitColumns())
         return names
 
+    def counts_beside(self) -> Counts:
+        """Those of the counts that are not those of what is held: of rows that a later one of their place has replaced,
+        and of what was left."""
+        return Counts(**json.loads(self.rows.countsBeside()))
+
     def frame(self) -> DataFrame:
-        """The batch for Spark."""
+        """What is held, for Spark."""
         return DataFrame(self.rows.frame(self._spark._jsparkSession), self._spark)
 
 

@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Mapping
 from dataclasses import replace
 
-from pyspark.sql import DataFrame
+from pyspark import RDD
 
 from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.decoded_frame import spread
@@ -97,7 +97,5 @@ class LandedChanges:
             self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
         return self._usual[1]
 
-    def _bodies(self, objects: list[LandingObject]) -> DataFrame:
-        spark = self.writer.spark
-        bodies = spread(spark, objects, self.writer.settings.parallelism).mapPartitions(read_bodies)
-        return spark.createDataFrame(bodies, "source string, body binary", verifySchema=False)
+    def _bodies(self, objects: list[LandingObject]) -> RDD[tuple[str, bytes]]:
+        return spread(self.writer.spark, objects, self.writer.settings.parallelism).mapPartitions(read_bodies)

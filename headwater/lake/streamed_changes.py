@@ -21,6 +21,8 @@ from headwater.lake.writer import Advance, TableWriter
 # How Glue's Kinesis source calls a record's data when it is told not to parse it, in some releases with a dot, and how
 # Spark's own sources do.
 _DATA = ("$json$data_infer_schema$_temporary$", "$json$data_infer_schema$.temporary$", "data")
+# A batch whose records have so many bytes at most is held in the driver, where Python decodes it.
+_HELD_BYTES = 8 * 1024 * 1024
 _SEQUENCE = "sequenceNumber"
 _SHARD = "shardId"
 
@@ -46,7 +48,7 @@ class StreamedChanges:
 
         parts = [(record.data, record.sequence, f"{record.shard}/{record.sequence}") for record in records]
         name = f"{records[0].shard}-{records[0].sequence}"
-        if sum(len(record.data) for record in records) > settings.held_bytes:
+        if sum(len(record.data) for record in records) > _HELD_BYTES:
             self._commit(spread(self._writer.spark, parts, settings.parallelism), name, advance)
         else:
             held = HeldBatch(self._writer.spark, self._writer.contract)

@@ -12,6 +12,8 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pyspark import RDD
+from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.contract.model import DROP, Column, Contract
@@ -41,14 +43,17 @@ class UsualChanges:
         self._purged = purged
         jvm: Any = spark.sparkContext._jvm
         self.decoder = jvm.io.headwater.debezium.DebeziumDecoder(plan(contract, epoch, purged))
-        """For the JVM's ``HeldRows``."""
+        """Java's ``DebeziumDecoder``."""
 
-    def frame(self, objects: DataFrame) -> DataFrame:
-        """Landing objects, as rows of ``source`` and ``body``, in the columns of ``columns_tagged``; what is left to
-        ``careful_frame`` is among them."""
+    def frame(self, objects: RDD[tuple[str, bytes]]) -> DataFrame:
+        """Landing objects, each its ``topic/partition`` and its content, in the columns of ``columns_tagged``; what is
+        left to ``careful_frame`` is among them."""
         jvm: Any = self._spark.sparkContext._jvm
         type_ = jvm.org.apache.spark.sql.types.StructType.fromDDL(tagged_ddl(self._contract))
-        return DataFrame(self.decoder.decode(objects._jdf, type_), self._spark)
+        # Pickled, small objects and the large ones that follow them would come as one.
+        plain: Any = objects.map(lambda landed: landed[0].encode() + b"\n" + landed[1])
+        arrays = plain._reserialize(NoOpSerializer())._jrdd
+        return DataFrame(self.decoder.decode(self._spark._jsparkSession, arrays, type_), self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
         """What ``debezium_decoder`` makes of the rows that are left to it."""
@@ -88,7 +93,7 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
             "epoch": epoch,
             "purged": purged,
             "drops": contract.unnamed == DROP,
-            "own": names.index("_key"),
+            "first_own": names.index("_key"),
             "width": len(columns_tagged(contract)),
             "usual": places is not None,
             "masked": {name.lower(): mask.how is not None for mask in contract.masks for name in mask.path},

@@ -48,7 +48,8 @@ class WriterSettings:
     None for that of the table's last commit; ``batch_bytes`` counts compressed bytes, per partition of a topic;
     ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
     may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks; ``mask_key`` is the
-    key of DynamoDB's masks. A batch whose records have ``held_bytes`` at most is held in the driver."""
+    key of DynamoDB's masks. A batch of landed changes whose latest rows came in ``held_bytes`` at most is held in the
+    driver."""
 
     quarantine: str
     epoch: int | None = None
@@ -167,15 +168,17 @@ class TableWriter:
         with self._committing:
             started = time.time()
             counts = batch.counts(self.progress.purged, self.progress.floor)
+            beside = batch.counts_beside()
             if not self._has_rows or counts.late:
-                self.commit(batch.frame(), name, advance)
+                self._persisted(batch.frame(), self._reviewed(name), advance, beside=beside)
                 return
+            held = replace(counts, rows=counts.rows - beside.rows)
 
             def write(progress: Progress) -> Commit:
                 is_raised = progress.floor > self.progress.floor
-                most = _FEW_ROWS - counts.rows
+                most = _FEW_ROWS - held.rows
                 written = self._table.upsert_held(batch.rows, progress, is_raised=is_raised, most_ended=most)
-                return written or self._write(batch.frame(), counts, progress)
+                return written or self._write(batch.frame(), held, progress)
 
             self._reviewed(name)(batch, counts)
             self._commit(started, counts, advance, write, counts.oldest)
@@ -253,11 +256,13 @@ class TableWriter:
         advance: Advance,
         careful: _Careful | None = None,
         *,
+        beside: Counts | None = None,
         timed: bool = True,
         arrived: bool = True,
     ) -> Counts:
-        """Commit a batch that is read once, and return its counts. ``timed`` where the age of its changes tells how
-        fresh the table is; ``arrived`` where its rows come from elsewhere than from the table."""
+        """Commit a batch that is read once, and return its counts, with those of what is ``beside`` the frame.
+        ``timed`` where the age of its changes tells how fresh the table is; ``arrived`` where its rows come from
+        elsewhere than from the table."""
         with self._committing, ExitStack() as held:
             started = time.time()
 
@@ -266,16 +271,20 @@ class TableWriter:
                 return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
             counts = hold(frame)
+            others = replace(beside or Counts(), careful=max(counts.careful, beside.careful if beside else 0))
             if counts.careful and careful is not None:
-                frame = frame.filter(f"NOT ({IS_LEFT})").unionByName(careful(frame.filter(IS_LEFT)))
-                counts = replace(hold(frame), careful=counts.careful)
+                former, frame = frame, frame.filter(f"NOT ({IS_LEFT})").unionByName(careful(frame.filter(IS_LEFT)))
+                counts = hold(frame)
+                former.unpersist()
             if arrived and counts.late:
-                frame = self._without_forgotten(frame, counts)
-                counts = replace(hold(frame), careful=counts.careful)
-            review(SpreadBatch(frame), counts)
-            oldest = counts.oldest if timed else None
-            self._commit(started, counts, advance, lambda progress: self._write(frame, counts, progress), oldest)
-            return counts
+                former, frame = frame, self._without_forgotten(frame, counts)
+                counts = hold(frame)
+                former.unpersist()
+            counted = counts.with_those(others)
+            review(SpreadBatch(frame), counted)
+            oldest = counted.oldest if timed else None
+            self._commit(started, counted, advance, lambda progress: self._write(frame, counts, progress), oldest)
+            return counted
 
     def _without_forgotten(self, frame: DataFrame, counts: Counts) -> DataFrame:
         """The batch without the late rows of which nothing is known any more: they are bad."""

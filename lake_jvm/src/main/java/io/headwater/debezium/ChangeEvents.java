@@ -5,6 +5,7 @@ import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
 import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
 import java.io.IOException;
@@ -27,7 +28,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads the change events of a table, by what a plan says of its columns, into rows as Spark holds them inside. */
 final class ChangeEvents {
-    private static final JsonFactory JSON = new JsonFactory();
+    /** Documents have names that are data. Python's reader ends at some 1,000 levels. */
+    static final JsonFactory JSON = JsonFactory.builder()
+            .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+            .streamReadConstraints(
+                    StreamReadConstraints.builder().maxNestingDepth(500).build())
+            .build();
+
     private static final String PLACEHOLDER = "__debezium_unavailable_value";
     private static final String PLACEHOLDER_IN_HEX = "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565";
     private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * 86_400_000_000L;
@@ -40,7 +47,7 @@ final class ChangeEvents {
     private final boolean isUsual;
     private final boolean drops;
     private final int width;
-    private final int own;
+    private final int firstOwn;
     private final Map<String, SourceColumn> sources = new HashMap<>();
     /** The masked columns, in small letters, and whether their values are HMACs; else there are none. */
     private final Map<String, Boolean> masked = new HashMap<>();
@@ -49,8 +56,6 @@ final class ChangeEvents {
     private final List<Place> key = new ArrayList<>();
     private final Set<String> keySources = new HashSet<>();
     private final boolean isPartitioned;
-    /** Whether the partition is not told by the key. */
-    private final boolean hasOtherPartition;
 
     /** The plan is that of {@code usual_changes.py}. */
     ChangeEvents(JsonNode plan) {
@@ -60,7 +65,7 @@ final class ChangeEvents {
         purged = plan.get("purged").asText();
         isUsual = plan.get("usual").asBoolean();
         drops = plan.get("drops").asBoolean();
-        own = plan.get("own").asInt();
+        firstOwn = plan.get("first_own").asInt();
         width = plan.get("width").asInt();
         plan.get("masked").fields().forEachRemaining(mask ->
                 masked.put(mask.getKey(), mask.getValue().asBoolean()));
@@ -98,7 +103,6 @@ final class ChangeEvents {
             places.stream().filter(place -> place.at() == at.asInt()).forEach(key::add);
         }
         isPartitioned = places.stream().anyMatch(Place::isPartition);
-        hasOtherPartition = places.stream().anyMatch(place -> !place.isKey());
     }
 
     private SourceColumn source(String name) {
@@ -114,8 +118,11 @@ final class ChangeEvents {
 
     /** A landed line to its row; null where it is that of a tombstone of Kafka's. */
     InternalRow decode(String where, byte[] buffer, int start, int length) throws IOException {
+        if (!isUsual) {
+            throw LEFT;
+        }
         LandedLine line = LandedLine.of(buffer, start, length, epoch);
-        if (!isUsual || line.rekeyed()) {
+        if (line.rekeyed()) {
             throw LEFT;
         }
         return line.value() == null ? null : decode(where + "/" + line.offset(), line);
@@ -149,7 +156,7 @@ final class ChangeEvents {
                     case "source" -> readSource(event, change);
                     case "before" -> readBefore(event, change);
                     case "after" -> readAfter(event, change);
-                    // There are none: what a converter of ours could not write.
+                    // A row that was too large for its event.
                     case "refused" -> throw LEFT;
                     default -> event.skipChildren();
                 }
@@ -178,6 +185,15 @@ final class ChangeEvents {
             try {
                 StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(value));
             } catch (CharacterCodingException broken) {
+                throw LEFT;
+            }
+        }
+    }
+
+    /** As {@link #checkText}, of a document, whose escapes may be escaped themselves. */
+    private static void checkPairs(char[] text, int offset, int length) {
+        for (int at = offset; at < offset + length - 2; at++) {
+            if (text[at] == '\\' && text[at + 1] == 'u' && (text[at + 2] | 32) == 'd') {
                 throw LEFT;
             }
         }
@@ -226,9 +242,6 @@ final class ChangeEvents {
             JsonToken token = event.nextToken();
             SourceColumn source = sources.get(name);
             Place place = source == null ? null : source.place;
-            if (hasOtherPartition && !change.isFull && (place == null || !place.isKey())) {
-                change.isFull = isSomething(event) && !(source != null && source.isExcluded) && !isMasked(name);
-            }
             if (place == null) {
                 event.skipChildren();
                 continue;
@@ -239,15 +252,14 @@ final class ChangeEvents {
             seen[place.number()] = true;
             checkMask(name, event);
             if (token != JsonToken.VALUE_NULL) {
-                Object value = place.converter().read(event, null, source.path);
-                checkPlace(place, value);
-                before[place.number()] = value;
+                before[place.number()] = place.converter().read(event, null, source.path);
             }
         }
-        for (boolean isThere : seen) {
-            if (!isThere) {
+        for (Place place : places) {
+            if (!seen[place.number()]) {
                 throw LEFT;
             }
+            checkPlace(place, before[place.number()]);
         }
         change.placeBefore = before;
     }
@@ -282,18 +294,14 @@ final class ChangeEvents {
             }
             checkMask(name, event);
             if (source == null) {
-                if (isPlaceholder(event)) {
-                    throw LEFT;
-                }
+                checkWhole(event);
                 change.rest.take(new Path(name), event, false);
                 continue;
             }
             if (token == JsonToken.VALUE_NULL) {
                 continue;
             }
-            if (isPlaceholder(event) || token.isStructStart()) {
-                throw LEFT;
-            }
+            checkWhole(event);
             for (int at = 0; at < source.at.length; at++) {
                 row[source.at[at]] = source.converters[at].read(event, change.rest, source.path);
             }
@@ -302,6 +310,7 @@ final class ChangeEvents {
                     throw LEFT;
                 }
                 char[] text = event.getTextCharacters();
+                checkPairs(text, event.getTextOffset(), event.getTextLength());
                 try (JsonParser document =
                         JSON.createParser(text, event.getTextOffset(), event.getTextLength())) {
                     if (document.nextToken() == null) {
@@ -360,25 +369,19 @@ final class ChangeEvents {
         return !masked.isEmpty() && masked.containsKey(name.toLowerCase(Locale.ROOT));
     }
 
-    /** Whether a value is one of those that Python takes for true. */
-    private static boolean isSomething(JsonParser value) throws IOException {
-        return switch (value.currentToken()) {
-            case VALUE_TRUE -> true;
-            case VALUE_STRING -> value.getTextLength() > 0;
-            case VALUE_NUMBER_INT -> !value.getText().matches("-?0");
-            default -> false;
-        };
-    }
-
-    /** Whether a text may stand for a TOASTed value that did not come along. Arrays and objects are not looked at here. */
-    private static boolean isPlaceholder(JsonParser value) throws IOException {
+    /** Refuses what may stand for a TOASTed value that did not come along: arrays and objects without a closer look. */
+    private static void checkWhole(JsonParser value) throws IOException {
+        if (value.currentToken().isStructStart()) {
+            throw LEFT;
+        }
         if (value.currentToken() == JsonToken.VALUE_STRING) {
             String text = value.getText();
-            return text.startsWith(PLACEHOLDER)
+            if (text.startsWith(PLACEHOLDER)
                     || text.equals(PLACEHOLDER_IN_HEX)
-                    || text.startsWith("{\"" + PLACEHOLDER);
+                    || text.startsWith("{\"" + PLACEHOLDER)) {
+                throw LEFT;
+            }
         }
-        return value.currentToken().isStructStart();
     }
 
     private InternalRow finish(Change change, String position, LandedLine line) throws IOException {
@@ -407,30 +410,37 @@ final class ChangeEvents {
         Object[] row = isDelete ? new Object[width] : change.row;
         switch (change.op) {
             case "d" -> {
-                if (change.placeBefore == null || hasOtherPartition && !change.isFull) {
+                if (change.placeBefore == null) {
                     throw LEFT;
                 }
                 for (Place place : places) {
-                    row[place.at()] = change.placeBefore[place.number()];
-                    checkPlace(place, row[place.at()]);
+                    Object before = change.placeBefore[place.number()];
+                    // Whether the image has more than its key, the careful decoder looks up.
+                    if (before == null || !place.isKey() && before instanceof Number day && day.longValue() == 0) {
+                        throw LEFT;
+                    }
+                    row[place.at()] = before;
                 }
             }
-            case "u" -> checkNotMoved(change, line.key());
-            case "c", "r" -> {}
+            case "c", "r", "u" -> {
+                if (row == null) {
+                    throw LEFT;
+                }
+                if (change.op.equals("u")) {
+                    checkNotMoved(change, line.key());
+                }
+            }
             default -> throw LEFT;
         }
-        if (row == null) {
-            throw LEFT;
-        }
-        row[own] = UTF8String.fromString(recordKey(row));
-        row[own + 1] = UTF8String.fromString(change.op);
-        row[own + 2] = UTF8String.fromString(order);
-        row[own + 3] = micros(change);
-        row[own + 4] = UTF8String.fromString(position);
-        row[own + 5] = isDelete;
+        row[firstOwn] = UTF8String.fromString(recordKey(row));
+        row[firstOwn + 1] = UTF8String.fromString(change.op);
+        row[firstOwn + 2] = UTF8String.fromString(order);
+        row[firstOwn + 3] = micros(change);
+        row[firstOwn + 4] = UTF8String.fromString(position);
+        row[firstOwn + 5] = isDelete;
         if (!isDelete) {
             String rest = change.rest.text();
-            row[own + 6] = rest == null ? null : UTF8String.fromString(rest);
+            row[firstOwn + 6] = rest == null ? null : UTF8String.fromString(rest);
         }
         return new GenericInternalRow(row);
     }
@@ -442,9 +452,6 @@ final class ChangeEvents {
     /** Leaves the updates that take a row to another place, or do not say from where. */
     private void checkNotMoved(Change change, byte[] key) throws IOException {
         Set<String> primaryKey = names(key);
-        if (change.row == null) {
-            throw LEFT;
-        }
         if (change.placeBefore == null) {
             if (isPartitioned || !primaryKey.containsAll(keySources)) {
                 throw LEFT;
@@ -453,7 +460,6 @@ final class ChangeEvents {
         }
         for (Place place : places) {
             Object before = change.placeBefore[place.number()];
-            checkPlace(place, before);
             if (!Objects.equals(before, change.row[place.at()])) {
                 throw LEFT;
             }
@@ -646,9 +652,6 @@ final class ChangeEvents {
         boolean isAfterRead;
         /** The values of key and partition before the change; null where there is no image. */
         Object[] placeBefore;
-
-        /** Whether the image before has more than null in what is not of the key. */
-        boolean isFull;
 
         Object[] row;
         Rest rest;

@@ -49,6 +49,9 @@ interface Converter {
     }
 
     private static OfScalar scalar(String kind, JsonNode plan) {
+        long lowest = plan.path("lowest").asLong();
+        long highest = plan.path("highest").asLong();
+        long unit = plan.path("unit").asLong();
         switch (kind) {
             case "int":
                 return value -> {
@@ -104,27 +107,26 @@ interface Converter {
                     return UTF8String.fromString(digits);
                 };
             case "days":
-                return value -> (int) within(integer(value), plan);
+                return value -> (int) within(integer(value), lowest, highest);
             case "days text":
                 return value -> UTF8String.fromString(
-                        LocalDate.ofEpochDay(within(integer(value), plan)).toString());
+                        LocalDate.ofEpochDay(within(integer(value), lowest, highest)).toString());
             case "date":
-                return value -> (int) day(text(value), 10);
+                return value -> (int) day(text(value));
             case "moment":
-                long unit = plan.get("unit").asLong();
-                return value -> within(integer(value), plan) * unit;
+                return value -> within(integer(value), lowest, highest) * unit;
             case "moment text":
                 return value -> {
-                    long micros = within(integer(value), plan) * plan.get("unit").asLong();
+                    long micros = within(integer(value), lowest, highest) * unit;
                     LocalDate day = LocalDate.ofEpochDay(Math.floorDiv(micros, DAY_MICROS));
                     return UTF8String.fromString(day + " " + time(Math.floorMod(micros, DAY_MICROS)));
                 };
             case "instant":
-                return value -> within(micros(text(value)), plan);
+                return value -> within(micros(text(value)), lowest, highest);
             case "instant text":
                 return value -> {
                     String instant = text(value);
-                    within(micros(instant), plan);
+                    within(micros(instant), lowest, highest);
                     return UTF8String.fromString(instant);
                 };
             case "time text":
@@ -217,8 +219,8 @@ interface Converter {
         return number;
     }
 
-    private static long within(long number, JsonNode plan) {
-        if (number < plan.get("lowest").asLong() || number > plan.get("highest").asLong()) {
+    private static long within(long number, long lowest, long highest) {
+        if (number < lowest || number > highest) {
             throw LEFT;
         }
         return number;
@@ -302,9 +304,9 @@ interface Converter {
         return bytes;
     }
 
-    /** The day since 1970 of a date in ISO 8601, which is the first {@code length} letters of the text. */
-    private static long day(String text, int length) {
-        if (text.length() != length || text.charAt(4) != '-' || text.charAt(7) != '-') {
+    /** The day since 1970 of a date in ISO 8601. */
+    private static long day(String text) {
+        if (text.length() != 10 || text.charAt(4) != '-' || text.charAt(7) != '-') {
             throw LEFT;
         }
         int year = digits(text, 0, 4);
@@ -329,10 +331,11 @@ interface Converter {
         return number;
     }
 
-    /** The microseconds since 1970 of an instant in UTC, with no fraction of a second or one of 3 or 6 digits. */
+    /** The microseconds since 1970 of an instant in UTC, with no fraction of a second or one of 1 to 6 digits. */
     private static long micros(String text) {
         int length = text.length();
-        if (length != 20 && length != 24 && length != 27
+        if (length != 20 && length < 22
+                || length > 27
                 || text.charAt(length - 1) != 'Z'
                 || text.charAt(10) != 'T'
                 || text.charAt(13) != ':'
@@ -346,8 +349,11 @@ interface Converter {
         if (hour > 23 || minute > 59 || second > 59) {
             throw LEFT;
         }
-        long fraction = length == 20 ? 0 : digits(text, 20, length - 1) * (length == 24 ? 1000L : 1L);
-        long seconds = day(text.substring(0, 10), 10) * 86_400 + hour * 3600L + minute * 60L + second;
+        long fraction = length == 20 ? 0 : digits(text, 20, length - 1);
+        for (int given = length - 21; length > 20 && given < 6; given++) {
+            fraction *= 10;
+        }
+        long seconds = day(text.substring(0, 10)) * 86_400 + hour * 3600L + minute * 60L + second;
         return seconds * 1_000_000 + fraction;
     }
 

@@ -10,11 +10,12 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Arrays;
 import java.util.Iterator;
-import java.util.List;
 import java.util.Queue;
 import java.util.zip.GZIPInputStream;
+import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Dataset;
 import org.apache.spark.sql.Row;
+import org.apache.spark.sql.SparkSession;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.types.StructType;
 
@@ -36,37 +37,18 @@ public final class DebeziumDecoder implements Serializable {
         events = new ChangeEvents(parsed(plan));
     }
 
-    /** Landing objects, as rows of {@code source} and {@code body}, to their rows in the columns of that type. */
-    public Dataset<Row> decode(Dataset<Row> objects, StructType type) {
-        return objects.sparkSession()
-                .internalCreateDataFrame(
-                        objects.queryExecution()
-                                .toRdd()
-                                .toJavaRDD()
-                                .mapPartitions(this::decoded)
-                                .rdd(),
-                        type,
-                        false);
+    /** Landing objects, each its {@code topic/partition}, a line feed and its content, to their rows of that type. */
+    public Dataset<Row> decode(SparkSession session, JavaRDD<byte[]> objects, StructType type) {
+        return session.internalCreateDataFrame(objects.flatMap(this::decoded).rdd(), type, false);
     }
 
-    private Iterator<InternalRow> decoded(Iterator<InternalRow> objects) {
-        return new Iterator<>() {
-            private Iterator<InternalRow> rows = List.<InternalRow>of().iterator();
-
-            @Override
-            public boolean hasNext() {
-                while (!rows.hasNext() && objects.hasNext()) {
-                    InternalRow object = objects.next();
-                    rows = decode(object.getUTF8String(0).toString(), object.getBinary(1));
-                }
-                return rows.hasNext();
-            }
-
-            @Override
-            public InternalRow next() {
-                return rows.next();
-            }
-        };
+    private Iterator<InternalRow> decoded(byte[] object) {
+        int end = 0;
+        while (object[end] != '\n') {
+            end++;
+        }
+        String source = new String(object, 0, end, StandardCharsets.UTF_8);
+        return decode(source, Arrays.copyOfRange(object, end + 1, object.length));
     }
 
     /** A landing object of a {@code topic/partition} to its rows, which are decoded as they are asked for. */
@@ -166,7 +148,7 @@ public final class DebeziumDecoder implements Serializable {
                 if (row != null) {
                     ready.add(row);
                 }
-            } catch (LeftToCarefulDecoder | IOException unusual) {
+            } catch (RuntimeException | IOException unusual) {
                 String line = new String(buffer, start, until - start, StandardCharsets.UTF_8);
                 ready.add(events.left(source + " " + line));
             }

@@ -2,7 +2,6 @@ package io.headwater.debezium;
 
 import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
 
-import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import java.io.IOException;
@@ -15,7 +14,6 @@ import java.util.Base64;
  * contents in base64. {@code rekeyed} where Debezium made it of an update that changed the primary key.
  */
 record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean rekeyed) {
-    private static final JsonFactory JSON = new JsonFactory();
     private static final String EPOCH = "headwater.epoch";
 
     /** Reads a line; {@code epoch} is that of one that does not say its own. */
@@ -40,7 +38,7 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
         if (closing <= line.at || buffer[closing] != '}') {
             throw LEFT;
         }
-        try (JsonParser headers = JSON.createParser(buffer, line.at, closing - line.at)) {
+        try (JsonParser headers = ChangeEvents.JSON.createParser(buffer, line.at, closing - line.at)) {
             return of(headers, offset, key, value, epoch);
         }
     }
@@ -141,6 +139,10 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
             }
             ByteBuffer text = ByteBuffer.wrap(buffer, from, at - from);
             take("\"");
+            // Java would do without padding.
+            if (text.remaining() % 4 != 0) {
+                throw LEFT;
+            }
             try {
                 ByteBuffer content = Base64.getDecoder().decode(text);
                 return content.remaining() == content.array().length

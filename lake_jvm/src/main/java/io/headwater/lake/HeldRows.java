@@ -40,10 +40,12 @@ public final class HeldRows {
     /** What the decoder in Java has made. */
     private final Latest latest = new Latest();
     /** What the decoder in Python has made: here late rows are, and those that lack values. */
-    private final List<InternalRow> rows = new ArrayList<>();
+    private final List<InternalRow> carefulRows = new ArrayList<>();
+    /** Floors and bad records. */
+    private final List<InternalRow> rowless = new ArrayList<>();
 
-    private final List<InternalRow> others = new ArrayList<>();
     private final List<String> left = new ArrayList<>();
+    private long bytesOfOthers;
     private int careful;
 
     /** The columns are given as Spark's DDL; {@code place} are those that say where a row is. */
@@ -61,47 +63,53 @@ public final class HeldRows {
     }
 
     /**
-     * Adds what a decoder makes of a landing object, unless all of them together would have more than so many bytes: their
-     * lines', of which the latest of a place counts, for nothing is held of the others.
+     * Adds what a decoder makes of a landing object, unless what is held and the object's latest rows have more than so
+     * many bytes, as lines.
      *
      * @return whether it is added
      */
     public boolean add(DebeziumDecoder decoder, String source, byte[] body, long mostBytes) {
         Latest found = new Latest();
+        List<InternalRow> without = new ArrayList<>();
         DebeziumDecoder.Lines lines = decoder.decode(source, body);
         long read = 0;
+        long ofOthers = 0;
         while (lines.hasNext()) {
             InternalRow row = lines.next();
-            found.add(row, lines.bytes() - read);
+            long length = lines.bytes() - read;
             read = lines.bytes();
-            if (latest.bytes + found.bytes > mostBytes) {
+            if (row.isNullAt(order)) {
+                without.add(row);
+                ofOthers += length;
+            } else {
+                found.add(row, length);
+            }
+            if (latest.bytes + bytesOfOthers + found.bytes + ofOthers > mostBytes) {
                 return false;
             }
         }
         latest.addAll(found);
+        without.forEach(this::add);
+        bytesOfOthers += ofOthers;
         return true;
     }
 
-    /** What a decoder makes of lines: the latest row of each place, and what is said of the others. */
+    /**
+     * The latest row of each place, of those that a decoder makes of lines. Of two of one order, whose content is the same,
+     * either is the latest.
+     */
     private final class Latest {
-        private final Map<List<Object>, Sized> rows = new LinkedHashMap<>();
-        private final List<InternalRow> others = new ArrayList<>();
-        private int all;
+        private final Map<List<Object>, Sized> held = new LinkedHashMap<>();
+        private int rows;
         private int living;
         private int deletes;
         private long oldest = Long.MAX_VALUE;
         private long bytes;
 
         void add(InternalRow row, long length) {
-            if (row.isNullAt(order)) {
-                others.add(row);
-                bytes += length;
-                return;
-            }
-            all++;
-            boolean isDeleted = row.getBoolean(deleted);
-            living += isDeleted ? 0 : 1;
-            deletes += isDeleted && text(row, op).equals("d") ? 1 : 0;
+            rows++;
+            living += isLiving(row) ? 1 : 0;
+            deletes += isDelete(row) ? 1 : 0;
             oldest = Math.min(oldest, row.getLong(sourceTime));
             List<Object> key = new ArrayList<>(place.length);
             for (int at : place) {
@@ -111,23 +119,29 @@ public final class HeldRows {
         }
 
         private void put(List<Object> key, Sized row) {
-            Sized before = rows.get(key);
+            Sized before = held.get(key);
             if (before != null && row.row().getUTF8String(order).compareTo(before.row().getUTF8String(order)) < 0) {
                 return;
             }
-            rows.put(key, row);
+            held.put(key, row);
             bytes += row.bytes() - (before == null ? 0 : before.bytes());
         }
 
         void addAll(Latest later) {
-            later.rows.forEach(this::put);
-            later.others.forEach(HeldRows.this::add);
-            bytes += later.bytes - later.rows.values().stream().mapToLong(Sized::bytes).sum();
-            all += later.all;
+            later.held.forEach(this::put);
+            rows += later.rows;
             living += later.living;
             deletes += later.deletes;
             oldest = Math.min(oldest, later.oldest);
         }
+    }
+
+    private boolean isLiving(InternalRow row) {
+        return !row.getBoolean(deleted);
+    }
+
+    private boolean isDelete(InternalRow row) {
+        return row.getBoolean(deleted) && text(row, op).equals("d");
     }
 
     private record Sized(InternalRow row, long bytes) {}
@@ -147,11 +161,11 @@ public final class HeldRows {
 
     private void add(InternalRow row) {
         if (!row.isNullAt(order)) {
-            rows.add(row);
+            carefulRows.add(row);
         } else if (row.isNullAt(reason) && !row.isNullAt(raw)) {
             left.add(text(row, raw));
         } else {
-            others.add(row);
+            rowless.add(row);
         }
     }
 
@@ -170,64 +184,85 @@ public final class HeldRows {
     /** Those that are to be written. */
     public List<InternalRow> rows() {
         List<InternalRow> all = new ArrayList<>();
-        latest.rows.values().forEach(held -> all.add(held.row()));
-        all.addAll(rows);
+        latest.held.values().forEach(held -> all.add(held.row()));
+        all.addAll(carefulRows);
         return all;
     }
 
-    /** The fields of {@code Counts}, as JSON. */
+    /** The fields of {@code Counts}, as JSON. What is not held any more, because a later row of its place is, counts. */
     public String counts(String purged, String tablesFloor) {
         int living = latest.living;
         int deletes = latest.deletes;
-        int late = 0;
-        int lateUntold = 0;
+        long oldest = latest.oldest;
         int unfitRows = 0;
         int unfitValues = 0;
-        long oldest = latest.oldest;
+        for (InternalRow row : carefulRows) {
+            living += isLiving(row) ? 1 : 0;
+            deletes += isDelete(row) ? 1 : 0;
+            oldest = Math.min(oldest, row.getLong(sourceTime));
+            if (!row.isNullAt(unfit)) {
+                unfitRows++;
+                unfitValues += row.getArray(unfit).numElements();
+            }
+        }
+        int late = 0;
+        int lateUntold = 0;
         UTF8String from = UTF8String.fromString(tablesFloor);
         UTF8String until = UTF8String.fromString(purged);
         for (InternalRow row : rows()) {
             UTF8String its = row.getUTF8String(order);
             if (its.compareTo(until) < 0 && its.compareTo(from) >= 0) {
                 late++;
-                lateUntold += !row.getBoolean(deleted) && row.isNullAt(raw) ? 1 : 0;
+                lateUntold += isLiving(row) && row.isNullAt(raw) ? 1 : 0;
             }
-        }
-        for (InternalRow row : rows) {
-            boolean isDeleted = row.getBoolean(deleted);
-            living += isDeleted ? 0 : 1;
-            deletes += isDeleted && text(row, op).equals("d") ? 1 : 0;
-            if (!row.isNullAt(unfit)) {
-                unfitRows++;
-                unfitValues += row.getArray(unfit).numElements();
-            }
-            oldest = Math.min(oldest, row.getLong(sourceTime));
         }
         int bad = 0;
         String highest = "";
-        for (InternalRow other : others) {
+        for (InternalRow other : rowless) {
             bad += other.isNullAt(reason) ? 0 : 1;
             String its = other.isNullAt(floor) ? "" : text(other, floor);
             highest = its.compareTo(highest) > 0 ? its : highest;
         }
         Map<String, Object> counts = new HashMap<>();
-        counts.put("rows", latest.all + rows.size());
+        counts.put("rows", latest.rows + carefulRows.size());
         counts.put("live_rows", living);
         counts.put("records", living + deletes + bad);
         counts.put("bad", bad);
         counts.put("unfit_rows", unfitRows);
         counts.put("unfit_values", unfitValues);
         counts.put("floor", highest);
-        counts.put("oldest", oldest == Long.MAX_VALUE ? null : oldest / 1e6);
+        counts.put("oldest", moment(oldest));
         counts.put("late", late);
         counts.put("late_untold", lateUntold);
         counts.put("careful", careful + left.size());
         return json(counts);
     }
 
+    /** Those of the counts, as JSON, that are not those of what is held: of replaced rows, and of what was left. */
+    public String countsBeside() {
+        int living = latest.living;
+        int deletes = latest.deletes;
+        for (Sized held : latest.held.values()) {
+            living -= isLiving(held.row()) ? 1 : 0;
+            deletes -= isDelete(held.row()) ? 1 : 0;
+        }
+        Map<String, Object> counts = new HashMap<>();
+        counts.put("rows", latest.rows - latest.held.size());
+        counts.put("live_rows", living);
+        counts.put("records", living + deletes);
+        counts.put("oldest", moment(latest.oldest));
+        counts.put("careful", careful + left.size());
+        return json(counts);
+    }
+
+    /** Microseconds as seconds; null where there are none. */
+    private static Double moment(long micros) {
+        return micros == Long.MAX_VALUE ? null : (Double) (micros / 1e6);
+    }
+
     /** Reason and record of the bad ones, of so many at most, as JSON. */
     public String bad(int most) {
-        return json(others.stream()
+        return json(rowless.stream()
                 .filter(other -> !other.isNullAt(reason))
                 .limit(most)
                 .map(other -> List.of(text(other, reason), text(other, raw)))
@@ -237,7 +272,7 @@ public final class HeldRows {
     /** The columns that lack values, sorted, as JSON. */
     public String unfitColumns() {
         TreeSet<String> names = new TreeSet<>();
-        for (InternalRow row : rows) {
+        for (InternalRow row : carefulRows) {
             if (!row.isNullAt(unfit)) {
                 ArrayData found = row.getArray(unfit);
                 for (int at = 0; at < found.numElements(); at++) {
@@ -252,7 +287,7 @@ public final class HeldRows {
     public Dataset<Row> frame(SparkSession session) {
         UnsafeProjection toUnsafe = UnsafeProjection.create(type);
         List<InternalRow> all = new ArrayList<>();
-        for (List<InternalRow> part : List.of(rows(), others)) {
+        for (List<InternalRow> part : List.of(rows(), rowless)) {
             part.forEach(row -> all.add(toUnsafe.apply(row).copy()));
         }
         JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
