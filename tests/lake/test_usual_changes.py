@@ -91,6 +91,7 @@ CONTRACTS = {
     "wide": WIDE,
     "strict": replace(WIDE, on_unfit=QUARANTINE),
     "by the key": replace(WIDE, partition_by=("code",)),
+    "by a date": replace(WIDE, partition_by=("day",)),
     "narrow": NARROW,
     "twice in the key": replace(WIDE, key=("small", "small_text")),
 }
@@ -142,7 +143,7 @@ ODD: dict[str, list[str]] = {
     "single": ['"NaN"', "3.5e38", "1e400", "-0", "true"],
     "ratio": ['"Infinity"', "1e400", "-0", "NaN", "null", "9007199254740993"],
     "is_open": ['"true"', "1"],
-    "day": ["2932897", "-141417", "-719163", "2147483647", '"2024-01-01"', "1.0"],
+    "day": ["0", "0", "2932897", "-141417", "-719163", "2147483647", '"2024-01-01"', "1.0"],
     "hour": ["86400000001", "-1", '"12:00"'],
     "at": ["253402300800000000", "-62135596800000001", "9223372036854775807", "-12219292800000000"],
     "at3": ["253402300800000", "-12219206400001", "9223372036854775"],
@@ -166,6 +167,12 @@ ODD_DOCUMENTS = [
     '{"\\ud83d\\ude00":1}', '{"😀":1,"\uffff":2}', '{"address":{"floor":2147483648}}', '"text"', "5",
     "__debezium_unavailable_value", '{"lines":[{"price":1e2}]}', '{"lines":[{"price":"1e2"}]}', '{"lines":{}}',
 ]  # fmt: skip
+PLACEHOLDERS = [
+    '"__debezium_unavailable_value"',
+    '"5f5f646562657a69756d5f756e617661696c61626c655f76616c7565"',
+    '"{\\"__debezium_unavailable_value\\":1}"',
+    '["__debezium_unavailable_value"]',
+]
 # Some are other ones when their escapes are read.
 ODD_NAMES = ["we.ird", 'quo\\"ted', "😀", "\\u0069d", "\\u0075nnamed", "\\u006donth", "MAIL", ""]
 KEYS = ['{"id":1}', '{"id":1,"code":"a"}', "{}", "{", "[1]", '"x"', '{"id":NaN}', None]
@@ -220,6 +227,11 @@ class Records:
                 image[name] = self._rng.choice(ODD[name])
         if self._is_odd(0.3):
             image["payload"] = json.dumps(self._rng.choice(ODD_DOCUMENTS), ensure_ascii=self._rng.random() < 0.5)
+        if self._is_odd(0.05):
+            image[self._rng.choice(["code", "free", "raw", "instant", "unnamed"])] = self._rng.choice(PLACEHOLDERS)
+        if self._is_odd(0.02):
+            # Half a surrogate pair, written by an escape that is escaped.
+            image["payload"] = r'"{\"x\":\"\u005cud800\"}"'
         if self._is_odd(0.1):
             del image[self._rng.choice(list(image))]
         if self._is_odd(0.2):
@@ -234,7 +246,9 @@ class Records:
             before |= {name: after.get(name, "null") for name in ("id", "code", "month", "amount", "day", "small")}
         commit = rng.randrange(10**12)
         if op == "d" and self._is_odd(0.4):
-            before = dict.fromkeys(before, "null") | {name: before[name] for name in ("id", "code") if name in before}
+            before = dict.fromkeys(before, "null") | {
+                name: before[name] for name in ("id", "code", "day") if name in before
+            }
         source = {
             "schema": '"shop"',
             "table": '"things"',
