@@ -10,8 +10,9 @@ from pathlib import Path
 
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
+from headwater.demo.freshness import changed_rows
 from headwater.demo.memory import MemoryWatch
-from headwater.demo.run import freshness
+from headwater.demo.report import Freshness
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
@@ -86,7 +87,8 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             since = time.time()
             _change_one_by_one(pipeline, idle_transactions)
             pipeline.drain()
-        idle = freshness(pipeline, since)
+        changed = changed_rows(pipeline.lake(), pipeline.contracts, pipeline.completion, since)
+    idle = Freshness.of([readable - at for at, readable in changed])
     if idle is None:
         raise AssertionError("the transactions changed no row")
     return Figures(

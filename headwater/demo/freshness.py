@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import threading
 import time
@@ -14,6 +15,7 @@ import pyarrow.compute as pc
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.contract.model import Contract
+from headwater.lake.progress import NOTED_AS, Progress
 from headwater.lake.s3_uri import split_uri
 from headwater.verify import Lake
 
@@ -28,11 +30,12 @@ _PUBLISHING = {"commit", "deltacommit", "replacecommit"}
 
 class PublishedInstants:
     """Looks at the timelines of a lake's tables, as its readers do, and remembers when it saw each completed instant
-    first. ``s3`` is boto3's client. A look lists what may have changed since the last one, so that it takes no longer
-    as a timeline grows."""
+    first, and the cursor that it carries, if any. ``s3`` is boto3's client. A look lists what may have changed since
+    the last one, so that it takes no longer as a timeline grows."""
 
     def __init__(self, s3: Any, lake: str, contracts: Sequence[Contract]) -> None:
         self.seen: dict[str, dict[str, float]] = {contract.table: {} for contract in contracts}
+        self.cursors: dict[str, dict[str, Mapping[str, int]]] = {table: {} for table in self.seen}
         self._from = dict.fromkeys(self.seen, "")
         self._s3 = s3
         self._lake = lake
@@ -62,12 +65,19 @@ class PublishedInstants:
             found = [file.groups() for key in keys if (file := _INSTANT.search(key))]
             completed = [instant for instant, what in found if not what.endswith(_OPEN)]
             for instant, what in found:
-                if what in _PUBLISHING:
-                    seen.setdefault(instant, now)
+                if what in _PUBLISHING and instant not in seen:
+                    self._read_cursor(table, instant, bucket, f"{timeline}/{instant}.{what}")
+                    seen[instant] = now
             # What is older than the oldest that is not complete, and than the newest that is, does not change.
             self._from[table] = min(
                 {instant for instant, _ in found}.difference(completed) or completed[-1:], default=""
             )
+
+    def _read_cursor(self, table: str, instant: str, bucket: str, key: str) -> None:
+        commit = json.loads(self._s3.get_object(Bucket=bucket, Key=key)["Body"].read() or "{}")
+        progress = (commit.get("extraMetadata") or {}).get(NOTED_AS)
+        if progress is not None:
+            self.cursors[table][instant] = Progress.from_json(progress).cursor
 
     def counts(self) -> dict[str, int]:
         """How many instants each table has published. Raises the error by which the watch has ended, where it has."""

@@ -24,6 +24,7 @@ _BINS = 50
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 _OTHERS = "#c9d2d8"
+_STAGES = ("#8fd0e0", "#1b8fb3", "#0b4f6c", "#d1752c")
 # From dark to light within each hue, so that neighbours in the pie differ.
 _PALETTE = (
     "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",
@@ -80,12 +81,14 @@ class Workload(Protocol):
 @dataclass(frozen=True)
 class PipelineRun:
     """What a run showed of one pipeline. ``name`` is its key in ``report.json``, such as ``key_value``; ``tables`` are
-    its tables' comparisons; ``freshness`` is None where nothing changed."""
+    its tables' comparisons; ``freshness`` is None where nothing changed; ``stages`` are the seconds that each stage
+    took of some of the changes, by what these are called and by the stage, as ``waterfall.profile`` gives them."""
 
     name: str
     tables: Sequence[TableComparison]
     freshness: Freshness | None = None
     workload: Workload | None = None
+    stages: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
 
     @property
     def title(self) -> str:
@@ -194,6 +197,14 @@ def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, A
         "freshness_seconds_by_pipeline": {
             pipeline.name: pipeline.freshness.figures() if pipeline.freshness else None for pipeline in run.pipelines
         },
+        "stage_seconds_by_pipeline": {
+            pipeline.name: {
+                group: {stage: round(seconds, 3) for stage, seconds in stages.items()}
+                for group, stages in pipeline.stages.items()
+            }
+            for pipeline in run.pipelines
+            if pipeline.stages
+        },
         "seconds": dict(run.seconds),
         "memory_bytes": dict(run.memory_bytes),
         "peak_memory_bytes": run.peak_memory_bytes,
@@ -236,6 +247,8 @@ def _charts(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, go.
     for pipeline in run.pipelines:
         if pipeline.freshness and overall:
             charts[f"freshness-{pipeline.title}"] = _freshness_chart(pipeline.freshness, overall.seconds[-1])
+        if pipeline.stages:
+            charts[f"stages-{pipeline.title}"] = _stages_chart(pipeline.stages)
         if pipeline.workload:
             charts[f"workload-{pipeline.title}"] = bars(_ranked(pipeline.workload.by_kind), "", ACCENT)
     return charts
@@ -272,6 +285,33 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
     chart.update_xaxes(title="seconds from commit to readable", range=[0, longest * 1.05 or 1])
     chart.update_yaxes(title="changes")
     return styled(chart, 300).update_layout(margin_t=48)
+
+
+def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
+    """A bar for each group of changes, of one part for each stage."""
+    chart = go.Figure()
+    for number, stage in enumerate(next(iter(stages.values()))):
+        seconds = [group[stage] for group in stages.values()]
+        chart.add_bar(
+            name=stage,
+            x=seconds,
+            y=list(stages),
+            orientation="h",
+            marker_color=_STAGES[number % len(_STAGES)],
+            text=[f"{each:.1f}" for each in seconds],
+            textposition="inside",
+            insidetextanchor="middle",
+            hovertemplate=f"{stage}: %{{x:.2f}} s<extra></extra>",
+        )
+    chart.update_xaxes(title="seconds")
+    chart.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix="  ")
+    return styled(chart, 230).update_layout(
+        barmode="stack",
+        bargap=0.4,
+        showlegend=True,
+        legend={"orientation": "h", "y": 1.25, "traceorder": "normal", "itemclick": False, "itemdoubleclick": False},
+        uniformtext={"minsize": 9, "mode": "hide"},
+    )
 
 
 def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:

@@ -18,8 +18,9 @@ import pyarrow as pa
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo import report
-from headwater.demo.freshness import changed_rows
+from headwater.demo.freshness import PublishedInstants, changed_rows
 from headwater.demo.memory import MemoryWatch
+from headwater.demo.waterfall import passed, profile
 from headwater.folder_lock import claimed_empty
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
@@ -105,7 +106,9 @@ def run(
         def memory_bytes() -> dict[str, int]:
             return {**relational.memory_bytes(), **key_value.memory_bytes()}
 
-        with MemoryWatch(memory_bytes, _SAMPLE_SECONDS) as memory:
+        s3 = relational.aws.client("s3")
+        instants = PublishedInstants(s3, relational.lake().uri, contracts)
+        with MemoryWatch(memory_bytes, _SAMPLE_SECONDS) as memory, instants:
             with phases.measure("snapshot"), announce("Waiting for the first snapshot to reach the lake"):
                 drain()
             before = _orders(relational)
@@ -119,16 +122,17 @@ def run(
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
                 drain()
         with phases.measure("verify"), announce("Comparing the lake with both sources"):
-            pipelines: dict[str, tuple[Pipeline | KeyValuePipeline, report.Workload]] = {
-                "relational": (relational, orders_summary),
-                "key_value": (key_value, items_summary),
-            }
-            runs = [
-                report.PipelineRun(name, pipeline.verify(), freshness(pipeline, workload_began), workload)
-                for name, (pipeline, workload) in pipelines.items()
-                if pipeline.contracts
-            ]
+            compared, compared_items = relational.verify(), key_value.verify()
         with phases.measure("report"), announce("Writing the report"):
+            changes = passed(s3, relational.settings, relational.contracts, instants, workload_began)
+            fresh = report.Freshness.of([change.seconds for change in changes])
+            items = changed_rows(key_value.lake(), key_value.contracts, instants.seen.__getitem__, workload_began)
+            fresh_items = report.Freshness.of([readable - at for at, readable in items])
+            both = (
+                report.PipelineRun("relational", compared, fresh, orders_summary, profile(changes)),
+                report.PipelineRun("key_value", compared_items, fresh_items, items_summary),
+            )
+            runs = [each for each in both if each.tables]
             report.build(
                 output,
                 report.DemoRun(
@@ -214,10 +218,3 @@ def _orders(pipeline: Pipeline) -> pa.Table:
     if table is not None:
         return table
     raise AssertionError("the pipeline has drained, but the lake has no orders")
-
-
-def freshness(pipeline: Pipeline | KeyValuePipeline, since: float) -> report.Freshness | None:
-    """The freshness of the last change of every row that was changed after ``since``, in epoch seconds; None where no
-    row was."""
-    changed = changed_rows(pipeline.lake(), pipeline.contracts, pipeline.completion, since)
-    return report.Freshness.of([readable - at for at, readable in changed])

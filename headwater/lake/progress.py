@@ -6,6 +6,9 @@ import json
 import time
 from dataclasses import asdict, dataclass, field, replace
 
+NOTED_AS = "headwater.progress"
+"""What the metadata of a commit calls its progress, which is there as JSON."""
+
 
 @dataclass(frozen=True)
 class Progress:

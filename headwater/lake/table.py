@@ -15,10 +15,8 @@ from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type
 from headwater.contract.model import Contract
 from headwater.contract.types import parse_type
 from headwater.lake.late_changes import kept_by_floor
-from headwater.lake.progress import Progress
+from headwater.lake.progress import NOTED_AS, Progress
 
-_METADATA_PREFIX = "headwater."
-_PROGRESS = _METADATA_PREFIX + "progress"
 _SECOND = 1.0
 _CLOCK_SECONDS = 30.0
 """By how much the clock of S3 may be behind the writer's, and the writer's behind that of the writer before."""
@@ -71,7 +69,7 @@ _OPTIONS = {
     "hoodie.index.bloom.fpp": "0.1",
     "hoodie.datasource.hive_sync.enable": "false",
     "hoodie.datasource.meta.sync.enable": "false",
-    "hoodie.datasource.write.commitmeta.key.prefix": _METADATA_PREFIX,
+    "hoodie.datasource.write.commitmeta.key.prefix": NOTED_AS.partition(".")[0] + ".",
     **_READ_OPTIONS,
 }
 
@@ -132,7 +130,7 @@ class HudiTable:
         while instants.hasNext():
             instant = instants.next()
             metadata = timeline.readCommitMetadata(instant)
-            progress = metadata.getExtraMetadata().get(_PROGRESS)
+            progress = metadata.getExtraMetadata().get(NOTED_AS)
             if progress is not None:
                 partitions = [str(path) for path in metadata.getPartitionToWriteStats().keySet()]
                 return Commit(instant.requestedTime(), partitions, Progress.from_json(progress))
@@ -260,7 +258,7 @@ class HudiTable:
             self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place), _FEW_MEGABYTES)
         small = self._small_upserts
         try:
-            written = commit(small, {_PROGRESS: progress.to_json()}) if small.fits(schema) else None
+            written = commit(small, {NOTED_AS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
             # The next one takes back what this one has begun.
             self.close()
@@ -311,7 +309,7 @@ class HudiTable:
         self.settle(wait=True)
         self.close()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
-        writer.option(_PROGRESS, progress.to_json()).mode("append").save(self.uri)
+        writer.option(NOTED_AS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
             raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")

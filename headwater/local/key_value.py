@@ -150,10 +150,6 @@ class KeyValuePipeline(ExitStack):
         """The commits of all tables so far."""
         return self.events.commits()
 
-    def completion(self, table: str) -> dict[str, float]:
-        """When each instant of a lake table's timeline was readable at the latest, in epoch seconds."""
-        return self.events.completion(table)
-
     def lake(self) -> Lake:
         """The lake that the writers write, to be read."""
         return local_lake(self.aws)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
+import io
+import json
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,6 +17,7 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.demo import freshness
 from headwater.demo.freshness import PublishedInstants, changed_rows
+from headwater.lake.progress import NOTED_AS, Progress
 from headwater.local.processes import wait_until
 from headwater.verify import Lake
 
@@ -38,8 +41,15 @@ class Timeline:
 
     def __init__(self, *names: str) -> None:
         self.names = list(names)
+        self.commits: dict[str, bytes] = {}
         self.fails = 0
         self.listed = 0
+
+    def get_object(self, **asked: str) -> dict[str, Any]:
+        name = asked["Key"].removeprefix("tables/things/.hoodie/")
+        assert asked["Bucket"] == "lake"
+        assert name in self.names
+        return {"Body": io.BytesIO(self.commits.get(name, b""))}
 
     def get_paginator(self, operation: str) -> Timeline:
         assert operation == "list_objects_v2"
@@ -73,6 +83,16 @@ def test_what_is_completed_is_seen_once_and_what_is_not_is_not(monkeypatch: pyte
     published.look()
     assert published.seen == {"things": {"1": 10.0, "2": 10.0, "3": 11.0, "6": 11.0}}
     assert published.counts() == {"things": 4}
+
+
+def test_the_cursor_that_a_commit_carries_is_read_with_it() -> None:
+    timeline = Timeline("1.commit", "2.deltacommit", "3.commit")
+    progress = Progress(cursor={"headwater.northwind.things/0": 7})
+    timeline.commits["2.deltacommit"] = json.dumps({"extraMetadata": {NOTED_AS: progress.to_json()}}).encode()
+    timeline.commits["3.commit"] = b'{"extraMetadata": null}'
+    published = instants(timeline)
+    published.look()
+    assert published.cursors == {"things": {"2": {"headwater.northwind.things/0": 7}}}
 
 
 def test_a_look_lists_from_the_oldest_instant_that_is_open_or_else_from_the_newest() -> None:

@@ -2,7 +2,7 @@
 
 import json
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -113,6 +113,17 @@ def test_an_update_under_load_stands_beside_the_freshness_that_it_does_not_count
     page, figures = built(tmp_path)
     assert "An update" not in page
     assert figures["update_under_load"] is None
+
+
+def test_a_pipeline_with_stages_says_where_its_changes_wait(tmp_path: Path) -> None:
+    stages = {"about the median": {"a to b": 1.23456, "b to c": 2.0}, "the slowest 5 %": {"a to b": 3.0, "b to c": 4.0}}
+    page, figures = built(tmp_path, pipelines=[replace(RELATIONAL, stages=stages), KEY_VALUE])
+    assert "Where relational changes wait" in page
+    assert "chart-stages-relational" in page
+    assert figures["stage_seconds_by_pipeline"]["relational"]["about the median"] == {"a to b": 1.235, "b to c": 2.0}
+    page, figures = built(tmp_path)
+    assert "changes wait" not in page
+    assert figures["stage_seconds_by_pipeline"] == {}
 
 
 def test_the_peak_of_all_parts_is_that_of_one_moment(tmp_path: Path) -> None:

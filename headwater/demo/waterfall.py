@@ -1,0 +1,123 @@
+"""Where PostgreSQL's changes wait on their way into the lake, seen at what they pass: every change in its landing
+object, and the commits of the lake that hold it. Nothing here asks the writer."""
+
+from __future__ import annotations
+
+import gzip
+from base64 import b64decode
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, pairwise
+from statistics import fmean
+from typing import Any, NamedTuple
+
+import msgspec
+
+from headwater.contract.model import Contract
+from headwater.definitions.connectors import CaptureSettings, topic
+from headwater.demo.freshness import PublishedInstants
+
+STAGES = ("source to Debezium", "Debezium to Kafka", "Kafka to S3", "S3 to the lake")
+_CHANGES = ("c", "u", "d")
+
+
+class Passed(NamedTuple):
+    """When a change was at each place, in epoch seconds: committed in the source, made an event of by Debezium,
+    appended to its topic, landed in S3 (which tells the second) and seen to be readable in the lake."""
+
+    source: float
+    debezium: float
+    kafka: float
+    landed: float
+    readable: float
+
+    @property
+    def seconds(self) -> float:
+        """How long it took in all."""
+        return self.readable - self.source
+
+    @property
+    def stages(self) -> tuple[float, ...]:
+        """The seconds between the places, as ``STAGES`` calls them; clocks that tell less do not make them negative."""
+        return tuple(after - before for before, after in pairwise(accumulate(self, max)))
+
+
+class _Source(msgspec.Struct):
+    ts_us: int
+
+
+class _Event(msgspec.Struct):
+    op: str
+    source: _Source
+    ts_us: int = 0
+
+
+class _Line(msgspec.Struct):
+    offset: int
+    timestamp: int | None
+    value: str | None
+
+
+_line = msgspec.json.Decoder(_Line).decode
+_event = msgspec.json.Decoder(_Event).decode
+
+
+def passed(
+    s3: Any, settings: CaptureSettings, contracts: Sequence[Contract], instants: PublishedInstants, since: float
+) -> list[Passed]:
+    """All changes of the contracts' tables that were committed after ``since``, in epoch seconds, and are in the lake.
+    ``s3`` is boto3's client."""
+    return [
+        change
+        for contract in contracts
+        for change in _of_topic(s3, settings, topic(contract, settings), _Readable(instants, contract.table))
+        if change.source >= since
+    ]
+
+
+class _Readable:
+    """When the offsets of a table's topic were readable."""
+
+    def __init__(self, instants: PublishedInstants, table: str) -> None:
+        self._ends: dict[str, list[tuple[int, float]]] = {}
+        for instant, cursor in sorted(instants.cursors[table].items()):
+            for source, end in cursor.items():
+                self._ends.setdefault(source, []).append((end, instants.seen[table][instant]))
+
+    def at(self, source: str, offset: int) -> float | None:
+        """When that offset of a ``topic/partition`` was readable; None where it has not been seen."""
+        ends = self._ends.get(source, [])
+        at = bisect_right(ends, offset, key=lambda end: end[0])
+        return ends[at][1] if at < len(ends) else None
+
+
+def _of_topic(s3: Any, settings: CaptureSettings, name: str, readable: _Readable) -> Iterator[Passed]:
+    prefix = f"{settings.landing_prefix}/{name}/"
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=settings.landing_bucket, Prefix=prefix)
+    for listed in (entry for page in pages for entry in page.get("Contents", ())):
+        source = f"{name}/{listed['Key'].split('/')[-2]}"
+        landed = listed["LastModified"].timestamp()
+        body = s3.get_object(Bucket=settings.landing_bucket, Key=listed["Key"])["Body"].read()
+        for line in map(_line, gzip.decompress(body).splitlines()):
+            seen = readable.at(source, line.offset)
+            if line.value is None or line.timestamp is None or seen is None:
+                continue
+            event = _event(b64decode(line.value))
+            if event.op in _CHANGES:
+                yield Passed(event.source.ts_us / 1e6, event.ts_us / 1e6, line.timestamp / 1e3, landed, seen)
+
+
+def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
+    """The mean seconds of each stage, of the changes about the median and of the slowest twentieth; they add up to what
+    these changes took in all. Empty without changes."""
+    ranked = sorted(changes, key=lambda change: change.seconds)
+    number = len(ranked)
+    groups = {
+        "about the median": ranked[number * 9 // 20 : max(number * 11 // 20, number * 9 // 20 + 1)],
+        "the slowest 5 %": ranked[min(number * 19 // 20, number - 1) :],
+    }
+    return {
+        name: dict(zip(STAGES, map(fmean, zip(*(change.stages for change in group), strict=True)), strict=True))
+        for name, group in groups.items()
+        if group
+    }

@@ -1,0 +1,88 @@
+"""Where changes wait on their way, read from landing objects and commits made by hand."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from headwater.contract.reading import parse_contract
+from headwater.definitions.connectors import CaptureSettings
+from headwater.demo.freshness import PublishedInstants
+from headwater.demo.waterfall import STAGES, Passed, passed, profile
+from tests.unit.conftest import BUCKET
+
+THINGS = parse_contract(
+    """
+table: things
+description: Things.
+source: {database: postgresql, table: shop.goods}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: int, source_type: integer}
+""",
+    "things.yaml",
+)
+SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "shop", "secret", "root", BUCKET)
+TOPIC = "headwater.shop.goods"
+
+
+def land(s3: Any, partition: int, first: int, *events: dict[str, Any] | None, prefix: str) -> float:
+    """Land an object of these events, and give the second in which it landed."""
+    lines = []
+    for offset, event in enumerate(events, first):
+        value = None if event is None else base64.b64encode(json.dumps(event).encode()).decode()
+        lines.append(json.dumps({"offset": offset, "timestamp": 1_000_500 + offset, "key": "e30=", "value": value}))
+    key = f"{prefix}/{TOPIC}/{partition}/{first:020d}.jsonl.gz"
+    s3.put_object(Bucket=BUCKET, Key=key, Body=gzip.compress("\n".join(lines).encode()))
+    return float(s3.head_object(Bucket=BUCKET, Key=key)["LastModified"].timestamp())
+
+
+def change(op: str, second: float) -> dict[str, Any]:
+    return {
+        "op": op,
+        "ts_us": int((second + 0.25) * 1e6),
+        "source": {"ts_us": int(second * 1e6), "lsn": 5},
+        "after": {},
+    }
+
+
+def test_every_change_is_told_with_the_first_commit_that_holds_it(s3: Any) -> None:
+    settings = replace(SETTINGS, landing_prefix="every")
+    landed = land(s3, 0, 0, change("c", 999), change("u", 1000), None, change("t", 1000), prefix="every")
+    later = land(s3, 0, 4, change("d", 1001), change("u", 1002), prefix="every")
+    other = land(s3, 1, 0, change("r", 1000), change("c", 1000), prefix="every")
+    instants = PublishedInstants(None, "s3://lake/tables", [THINGS])
+    instants.seen = {"things": {"1": 2e9, "2": 3e9, "3": 3.5e9}}
+    # The third is a compaction's, which carries no cursor; the last change is in no commit that has been seen.
+    instants.cursors = {"things": {"2": {f"{TOPIC}/0": 5, f"{TOPIC}/1": 9}, "1": {f"{TOPIC}/0": 4}}}
+    found = passed(s3, settings, [THINGS], instants, since=1000)
+    assert found == [
+        Passed(1000, 1000.25, 1000.501, landed, 2e9),
+        Passed(1001, 1001.25, 1000.504, later, 3e9),
+        Passed(1000, 1000.25, 1000.501, other, 3e9),
+    ]
+
+
+def test_a_clock_that_tells_less_makes_no_stage_negative() -> None:
+    change = Passed(source=10.4, debezium=10.6, kafka=10.5, landed=10.0, readable=12.6)
+    assert change.seconds == pytest.approx(2.2)
+    assert change.stages == pytest.approx((0.2, 0, 0, 2.0))
+    assert sum(change.stages) == pytest.approx(change.seconds)
+
+
+def test_a_profile_tells_of_the_median_and_of_the_slowest() -> None:
+    changes = [Passed(0, 1, 2, 3, 3 + second) for second in range(100)]
+    told = profile(changes)
+    assert [list(stages) for stages in told.values()] == [list(STAGES)] * 2
+    assert told["about the median"]["S3 to the lake"] == pytest.approx(49.5)
+    assert told["the slowest 5 %"]["S3 to the lake"] == pytest.approx(97)
+    assert told["the slowest 5 %"]["source to Debezium"] == 1
+    assert profile(changes[:1]) == {name: dict.fromkeys(STAGES[:3], 1.0) | {STAGES[3]: 0.0} for name in told}
+    assert profile([]) == {}
