@@ -43,12 +43,14 @@ class Passed(NamedTuple):
 
 
 class _Source(msgspec.Struct):
-    ts_us: int
+    ts_us: int = 0
 
 
 class _Event(msgspec.Struct):
-    op: str
-    source: _Source
+    """An event; those that are no changes may lack what changes have."""
+
+    op: str = ""
+    source: _Source = msgspec.field(default_factory=_Source)
     ts_us: int = 0
 
 

@@ -57,11 +57,12 @@ def test_every_change_is_told_with_the_first_commit_that_holds_it(s3: Any) -> No
     settings = replace(SETTINGS, landing_prefix="every")
     landed = land(s3, 0, 0, change("c", 999), change("u", 1000), None, change("t", 1000), prefix="every")
     later = land(s3, 0, 4, change("d", 1001), change("u", 1002), prefix="every")
+    land(s3, 2, 0, {"op": "t", "source": {"lsn": 5, "snapshot": "last"}}, {"op": "m"}, prefix="every")
     other = land(s3, 1, 0, change("r", 1000), change("c", 1000), prefix="every")
     instants = PublishedInstants(None, "s3://lake/tables", [THINGS])
     instants.seen = {"things": {"1": 2e9, "2": 3e9, "3": 3.5e9}}
     # The third is a compaction's, which carries no cursor; the last change is in no commit that has been seen.
-    instants.cursors = {"things": {"2": {f"{TOPIC}/0": 5, f"{TOPIC}/1": 9}, "1": {f"{TOPIC}/0": 4}}}
+    instants.cursors = {"things": {"2": {f"{TOPIC}/0": 5, f"{TOPIC}/1": 9, f"{TOPIC}/2": 9}, "1": {f"{TOPIC}/0": 4}}}
     found = passed(s3, settings, [THINGS], instants, since=1000)
     assert found == [
         Passed(1000, 1000.25, 1000.501, landed, 2e9),
