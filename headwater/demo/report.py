@@ -301,6 +301,7 @@ def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
             text=[f"{each:.1f}" for each in seconds],
             textposition="inside",
             insidetextanchor="middle",
+            textangle=0,
             hovertemplate=f"{stage}: %{{x:.2f}} s<extra></extra>",
         )
     chart.update_xaxes(title="seconds")

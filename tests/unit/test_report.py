@@ -119,6 +119,7 @@ def test_a_pipeline_with_stages_says_where_its_changes_wait(tmp_path: Path) -> N
     stages = {"about the median": {"a to b": 1.23456, "b to c": 2.0}, "the slowest 5 %": {"a to b": 3.0, "b to c": 4.0}}
     page, figures = built(tmp_path, pipelines=[replace(RELATIONAL, stages=stages), KEY_VALUE])
     assert "Where relational changes wait" in page
+    assert "(3 changes)" in " ".join(page.split())
     assert "chart-stages-relational" in page
     assert figures["stage_seconds_by_pipeline"]["relational"]["about the median"] == {"a to b": 1.235, "b to c": 2.0}
     page, figures = built(tmp_path)
@@ -219,8 +220,8 @@ class TestFiles:
         assert "from the databases to the lake" in text
         assert "Before that, 2,400 transactions and 1,234 wishes had changed the source." in text
         assert "orders relational 3 3 0 0 0 0 ✓ accounts key-value 7 7 0 0 0 0 ✓" in text
-        assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 changes)" in text
-        assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 changes)" in text
+        assert "2.0 s, 95 % within 3.0 s, all within 3.0 s (3 rows, by their last changes)" in text
+        assert "0.5 s, 95 % within 4.0 s, all within 4.0 s (2 rows, by their last changes)" in text
         assert "2,400 transactions in 60 s, by kind; 70 rolled back on purpose, 12 attempts repeated" in text
         assert "1,234 wishes in 7 s, by kind; none was refused." in text
 
