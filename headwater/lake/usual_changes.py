@@ -134,10 +134,15 @@ def _places(contract: Contract) -> list[_Plan] | None:
 def _whole(column: Column) -> _Plan:
     """The conversion of a source column, as ``column_converter`` has it. Where rows of a snapshot may not have a date
     that a streamed change may have, no change has it here."""
-    source, target = SourceType.parse(column.source_type or ""), column.type
-    base = source.base
+    source = SourceType.parse(column.source_type or "")
     if source.array:
-        return _OTHER
+        element = column.type.element
+        return _OTHER if element is None else {"kind": "array", "element": _of_source(source, element)}
+    return _of_source(source, column.type)
+
+
+def _of_source(source: SourceType, target: Type) -> _Plan:
+    base = source.base
     first = FIRST_UNSHIFTED.toordinal() - _EPOCH
     if base in ("smallint", "integer", "bigint") and target.kind == "string":
         return {"kind": "integer text"}

@@ -56,6 +56,9 @@ columns:
   - {name: instant_text, type: string, source_type: timestamptz, from: instant}
   - {name: raw, type: binary, source_type: bytea}
   - {name: tags, type: array<string>, source_type: "text[]"}
+  - {name: sizes, type: array<int>, source_type: "integer[]"}
+  - {name: sums, type: "array<decimal(10,2)>", source_type: "numeric(10,2)[]"}
+  - {name: days, type: array<date>, source_type: "date[]"}
   - {name: document, type: string, source_type: jsonb, from: payload}
   - {name: city, type: string, from: payload.address.city}
   - {name: floor, type: int, from: payload.address.floor}
@@ -115,10 +118,24 @@ USUAL: dict[str, list[str]] = {
     "at3": ["1700000000123", "-1"],
     "instant": ['"2024-02-29T12:30:45Z"', '"1969-12-31T23:59:59.123Z"', '"9999-12-31T23:59:59.999999Z"'],
     "raw": ['"00ffAb"', '""', "null"],
-    "tags": ["null"],
+    "tags": ["null", '["a",null,"ü\\n"]', "[]", '[""]'],
+    "sizes": ["[1,null,-5]", "[]", "null"],
+    "sums": ['["1.50",null]', '["7"]'],
+    "days": ["[19782,null]", "[-1]"],
     "mail": [f'"{MASK}"', "null"],
     "pin": ["null"],
-    "unnamed": ['"x"', "null", "5", "true", "1.5", "0.0001", "-12.0", '"ü \\" \\\\ \\n\\t \\u0001 \\u007f/😀"'],
+    "unnamed": [
+        '"x"',
+        "null",
+        "5",
+        "true",
+        "1.5",
+        "0.0001",
+        "-12.0",
+        '["a",1,null]',
+        '{"b":[1.5],"a":"ü"}',
+        '"ü \\" \\\\ \\n\\t \\u0001 \\u007f/😀"',
+    ],
 }
 DOCUMENTS = [
     '{"address":{"city":"Köln","floor":3},"since":"2024-02-29","score":0.5,"lines":[{"price":12.5,"note":"a",'
@@ -152,8 +169,11 @@ ODD: dict[str, list[str]] = {
     "raw": ['"0"', '"zz"', '"00 ff"', '"5f5f646562657a69756d5f756e617661696c61626c655f76616c7565"', '"0\\u0130"'],
     "mail": ['"a@b"', f'"{MASK.upper()}"', "5"],
     "pin": ['"1234"', f'"{MASK}"', "0"],
-    "tags": ['["a",null]', '["__debezium_unavailable_value"]', "[]"],
-    "unnamed": ['{"a":1}', "[1]", "1e5", "0.00001", "1.10", "1234567890123456.5", "-0",
+    "tags": ["5", '["__debezium_unavailable_value"]', '[["a"]]', "[1]", "{}", '["a","\\ud800"]'],
+    "sizes": [str(list(b"__debezium_unavailable_value")), "[1.0]", "[2147483648]", '["a"]', str([7] * 28)],
+    "sums": ['["NAN"]', "[1.5]", str(list(b"__debezium_unavailable_value")), '["1.005"]'],
+    "days": ["[2932897]", str(list(b"__debezium_unavailable_value")), "[-200000]"],
+    "unnamed": ["[1e5]", '{"a":1,"a":2}', "1e5", "0.00001", "1.10", "1234567890123456.5", "-0",
                 '"__debezium_unavailable_value"', '{"__debezium_unavailable_value":"x"}',
                 "12345678901234567890", '"\\udc00"'],
 }  # fmt: skip
@@ -172,6 +192,11 @@ PLACEHOLDERS = [
     '"5f5f646562657a69756d5f756e617661696c61626c655f76616c7565"',
     '"{\\"__debezium_unavailable_value\\":1}"',
     '["__debezium_unavailable_value"]',
+    '["5f5f646562657a69756d5f756e617661696c61626c655f76616c7565"]',
+    '["b68a35a7-17ad-35b3-af2a-ae46edb4545a"]',
+    '{"__debezium_unavailable_value":"x"}',
+    str(list(b"__debezium_unavailable_value")),
+    str([float(letter) for letter in b"__debezium_unavailable_value"]),
 ]
 # Some are other ones when their escapes are read.
 ODD_NAMES = ["we.ird", 'quo\\"ted', "😀", "\\u0069d", "\\u0075nnamed", "\\u006donth", "MAIL", ""]
@@ -228,7 +253,8 @@ class Records:
         if self._is_odd(0.3):
             image["payload"] = json.dumps(self._rng.choice(ODD_DOCUMENTS), ensure_ascii=self._rng.random() < 0.5)
         if self._is_odd(0.05):
-            image[self._rng.choice(["code", "free", "raw", "instant", "unnamed"])] = self._rng.choice(PLACEHOLDERS)
+            names = ["code", "free", "raw", "instant", "unnamed", "unnamed", "tags"]
+            image[self._rng.choice(names)] = self._rng.choice(PLACEHOLDERS)
         if self._is_odd(0.02):
             # Half a surrogate pair, written by an escape that is escaped.
             image["payload"] = r'"{\"x\":\"\u005cud800\"}"'

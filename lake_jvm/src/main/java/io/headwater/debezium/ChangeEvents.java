@@ -24,6 +24,7 @@ import java.util.Objects;
 import java.util.Set;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.catalyst.util.GenericArrayData;
 import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads the change events of a table, by what a plan says of its columns, into rows as Spark holds them inside. */
@@ -35,8 +36,6 @@ final class ChangeEvents {
                     StreamReadConstraints.builder().maxNestingDepth(500).build())
             .build();
 
-    private static final String PLACEHOLDER = "__debezium_unavailable_value";
-    private static final String PLACEHOLDER_IN_HEX = "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565";
     private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * 86_400_000_000L;
     private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * 86_400_000_000L - 1;
 
@@ -293,17 +292,34 @@ final class ChangeEvents {
                 }
             }
             checkMask(name, event);
+            if (source == null && token.isStructStart()) {
+                String text = JsonText.of(event, false, 0);
+                if (Placeholder.isIn(text)) {
+                    throw LEFT;
+                }
+                change.rest.put(new Path(name), text);
+                continue;
+            }
+            if (token == JsonToken.VALUE_STRING && Placeholder.is(event.getText())) {
+                throw LEFT;
+            }
             if (source == null) {
-                checkWhole(event);
                 change.rest.take(new Path(name), event, false);
                 continue;
             }
             if (token == JsonToken.VALUE_NULL) {
                 continue;
             }
-            checkWhole(event);
+            // An array can be read once.
+            if (token == JsonToken.START_OBJECT || token == JsonToken.START_ARRAY && source.at.length != 1) {
+                throw LEFT;
+            }
             for (int at = 0; at < source.at.length; at++) {
-                row[source.at[at]] = source.converters[at].read(event, change.rest, source.path);
+                Object value = source.converters[at].read(event, change.rest, source.path);
+                if (value instanceof GenericArrayData array && Placeholder.isIn(array.array())) {
+                    throw LEFT;
+                }
+                row[source.at[at]] = value;
             }
             if (source.inside != null) {
                 if (token != JsonToken.VALUE_STRING) {
@@ -367,21 +383,6 @@ final class ChangeEvents {
 
     private boolean isMasked(String name) {
         return !masked.isEmpty() && masked.containsKey(name.toLowerCase(Locale.ROOT));
-    }
-
-    /** Refuses what may stand for a TOASTed value that did not come along: arrays and objects without a closer look. */
-    private static void checkWhole(JsonParser value) throws IOException {
-        if (value.currentToken().isStructStart()) {
-            throw LEFT;
-        }
-        if (value.currentToken() == JsonToken.VALUE_STRING) {
-            String text = value.getText();
-            if (text.startsWith(PLACEHOLDER)
-                    || text.equals(PLACEHOLDER_IN_HEX)
-                    || text.startsWith("{\"" + PLACEHOLDER)) {
-                throw LEFT;
-            }
-        }
     }
 
     private InternalRow finish(Change change, String position, LandedLine line) throws IOException {

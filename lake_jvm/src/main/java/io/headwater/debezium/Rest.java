@@ -45,7 +45,14 @@ final class Rest {
             JsonText.skip(value, path.level());
             return;
         }
-        String text = JsonText.of(value, exact, path.level());
+        put(path, JsonText.of(value, exact, path.level()));
+    }
+
+    /** Takes a value that is written already. */
+    void put(Path path, String text) {
+        if (isDropped) {
+            return;
+        }
         if (entries == null) {
             entries = new TreeMap<>();
         }
