@@ -85,6 +85,12 @@ class _Origin(NamedTuple):
     rekeyed: bool
 
 
+def is_inside(column: Column) -> bool:
+    """Whether a column takes what is inside a JSON document; others take a source column's value as it stands."""
+    is_nested = column.type.kind in ("struct", "array")
+    return len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array)
+
+
 class PostgresDecoder:
     """Decodes the records of one table's topic. ``epoch`` is that of records which do not say theirs."""
 
@@ -100,8 +106,7 @@ class PostgresDecoder:
         self._inside: dict[str, _Inside] = {}
         for at, column in enumerate(contract.columns):
             source = column.path[0]
-            is_nested = column.type.kind in ("struct", "array")
-            if len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array):
+            if is_inside(column):
                 self._inside.setdefault(source, _Inside((source,))).add(at, column)
             else:
                 streamed, queried = column_converter(column, snapshot=False), column_converter(column, snapshot=True)

@@ -35,9 +35,9 @@ _INT32 = 2**31
 _INT64 = 2**63
 _UTC = dt.UTC
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
-_EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
-_LAST_DAY = dt.date.max.toordinal() - _EPOCH_DAY
-_DAY_MICROS = 86_400_000_000
+EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+LAST_DAY = dt.date.max.toordinal() - EPOCH_DAY
+DAY_MICROS = 86_400_000_000
 FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone
 MILLI_DIGITS = 3  # Debezium counts timestamps of at most so many digits in milliseconds, others in microseconds
 _TEXT_OR_NULL = frozenset({str, type(None)})
@@ -202,20 +202,20 @@ def _bytes_from_hex(value: Any) -> bytes:
 
 def _days(first: dt.date) -> Converter:
     """Days since 1970-01-01, Debezium's form of a date. Infinities and years beyond the calendar are out of range."""
-    lowest = first.toordinal() - _EPOCH_DAY
+    lowest = first.toordinal() - EPOCH_DAY
 
     def convert(value: Any) -> dt.date:
-        if type(value) is not int or not lowest <= value <= _LAST_DAY:
+        if type(value) is not int or not lowest <= value <= LAST_DAY:
             raise unfit(value, f"the days from 1970-01-01 to a date from {first} to 9999-12-31")
-        return dt.date.fromordinal(value + _EPOCH_DAY)
+        return dt.date.fromordinal(value + EPOCH_DAY)
 
     return convert
 
 
 def _moment(first: dt.date, unit: int) -> Converter:
     """A timestamp without time zone, in units of ``unit`` microseconds since 1970-01-01; taken as UTC."""
-    lowest = (first.toordinal() - _EPOCH_DAY) * _DAY_MICROS
-    highest = (_LAST_DAY + 1) * _DAY_MICROS
+    lowest = (first.toordinal() - EPOCH_DAY) * DAY_MICROS
+    highest = (LAST_DAY + 1) * DAY_MICROS
 
     def convert(value: Any) -> dt.datetime:
         if type(value) is not int or not lowest <= value * unit < highest:
@@ -250,7 +250,7 @@ def _instant_text(first: dt.date) -> Converter:
 
 def _time_text(value: Any) -> str:
     """Microseconds since midnight as PostgreSQL prints a time; 24:00:00 is one of its times."""
-    if type(value) is not int or not 0 <= value <= _DAY_MICROS:
+    if type(value) is not int or not 0 <= value <= DAY_MICROS:
         raise unfit(value, "the microseconds of a day")
     seconds, micros = divmod(value, 1_000_000)
     fraction = f".{micros:06d}".rstrip("0") if micros else ""

@@ -19,16 +19,13 @@ from pyspark.sql import DataFrame, SparkSession
 from headwater.contract.model import DROP, Column, Contract
 from headwater.contract.types import SourceType, Type
 from headwater.lake.changes import Identity, columns_tagged
-from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
+from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, is_inside
 from headwater.lake.decoded_frame import decoded_frame, tagged_ddl
-from headwater.lake.exact_values import FIRST_UNSHIFTED, MILLI_DIGITS
+from headwater.lake.exact_values import DAY_MICROS, EPOCH_DAY, FIRST_UNSHIFTED, LAST_DAY, MILLI_DIGITS
 
 _Plan = dict[str, Any]
 
 _OTHER: _Plan = {"kind": "other"}
-_EPOCH = dt.date(1970, 1, 1).toordinal()
-_LAST_DAY = dt.date.max.toordinal() - _EPOCH
-_DAY_MICROS = 86_400_000_000
 _AS_THEY_ARE = frozenset({"int", "bigint", "float", "double", "boolean", "string", "binary"})
 
 
@@ -80,10 +77,10 @@ def _line(raw: str) -> tuple[str, str]:
 def plan(contract: Contract, epoch: int, purged: str) -> str:
     """What the JVM knows of a contract, as JSON."""
     names = [name for name, _ in contract.lake_columns()]
-    whole = [(at, column) for at, column in enumerate(contract.columns) if not _is_inside(column)]
+    whole = [(at, column) for at, column in enumerate(contract.columns) if not is_inside(column)]
     documents: dict[str, list[tuple[int, Column]]] = {}
     for at, column in enumerate(contract.columns):
-        if _is_inside(column):
+        if is_inside(column):
             documents.setdefault(column.path[0], []).append((at, column))
     places = _places(contract)
     return json.dumps(
@@ -104,12 +101,6 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
             "key": Identity(contract).key_at,
         }
     )
-
-
-def _is_inside(column: Column) -> bool:
-    """Whether a column takes what is inside a JSON document, as ``PostgresDecoder`` tells it."""
-    is_nested = column.type.kind in ("struct", "array")
-    return len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array)
 
 
 def _places(contract: Contract) -> list[_Plan] | None:
@@ -143,7 +134,7 @@ def _whole(column: Column) -> _Plan:
 
 def _of_source(source: SourceType, target: Type) -> _Plan:
     base = source.base
-    first = FIRST_UNSHIFTED.toordinal() - _EPOCH
+    first = FIRST_UNSHIFTED.toordinal() - EPOCH_DAY
     if base in ("smallint", "integer", "bigint") and target.kind == "string":
         return {"kind": "integer text"}
     if base == "numeric" and target.kind == "string":
@@ -152,14 +143,14 @@ def _of_source(source: SourceType, target: Type) -> _Plan:
         return {"kind": "time text"}
     if base == "timestamp with time zone":
         kind = "instant text" if target.kind == "string" else "instant"
-        return {"kind": kind, "lowest": first * _DAY_MICROS, "highest": (_LAST_DAY + 1) * _DAY_MICROS - 1}
+        return {"kind": kind, "lowest": first * DAY_MICROS, "highest": (LAST_DAY + 1) * DAY_MICROS - 1}
     if base in ("date", "timestamp without time zone"):
         text = " text" if target.kind == "string" else ""
         if base == "date":
-            return {"kind": f"days{text}", "lowest": first, "highest": _LAST_DAY}
+            return {"kind": f"days{text}", "lowest": first, "highest": LAST_DAY}
         unit = 1000 if source.precision is not None and source.precision <= MILLI_DIGITS else 1
-        highest = (_LAST_DAY + 1) * _DAY_MICROS // unit - 1
-        lowest = first * _DAY_MICROS // unit
+        highest = (LAST_DAY + 1) * DAY_MICROS // unit - 1
+        lowest = first * DAY_MICROS // unit
         return {"kind": f"moment{text}", "unit": unit, "lowest": lowest, "highest": highest}
     return _scalar(target, numbers=False)
 
@@ -182,8 +173,8 @@ def _in_json(target: Type) -> _Plan:
     if target.kind == "date":
         return {"kind": "date"}
     if target.kind == "timestamp":
-        first, last = dt.date.min.toordinal() - _EPOCH, _LAST_DAY + 1
-        return {"kind": "instant", "lowest": first * _DAY_MICROS, "highest": last * _DAY_MICROS - 1}
+        first, last = dt.date.min.toordinal() - EPOCH_DAY, LAST_DAY + 1
+        return {"kind": "instant", "lowest": first * DAY_MICROS, "highest": last * DAY_MICROS - 1}
     return _scalar(target, numbers=True)
 
 

@@ -36,8 +36,8 @@ final class ChangeEvents {
                     StreamReadConstraints.builder().maxNestingDepth(500).build())
             .build();
 
-    private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * 86_400_000_000L;
-    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * 86_400_000_000L - 1;
+    private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * Converter.DAY_MICROS;
+    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * Converter.DAY_MICROS - 1;
 
     private final String schema;
     private final String table;
@@ -366,10 +366,10 @@ final class ChangeEvents {
 
     /** Refuses a value in clear of a column that the contract masks. */
     private void checkMask(String name, JsonParser value) throws IOException {
-        if (!isMasked(name) || value.currentToken() == JsonToken.VALUE_NULL) {
+        Boolean isHmac = masked.isEmpty() ? null : masked.get(name.toLowerCase(Locale.ROOT));
+        if (isHmac == null || value.currentToken() == JsonToken.VALUE_NULL) {
             return;
         }
-        boolean isHmac = masked.get(name.toLowerCase(Locale.ROOT));
         String text = Converter.text(value);
         boolean isMask = isHmac && text.length() == 64;
         for (int at = 0; isMask && at < text.length(); at++) {
@@ -379,10 +379,6 @@ final class ChangeEvents {
         if (!isMask) {
             throw LEFT;
         }
-    }
-
-    private boolean isMasked(String name) {
-        return !masked.isEmpty() && masked.containsKey(name.toLowerCase(Locale.ROOT));
     }
 
     private InternalRow finish(Change change, String position, LandedLine line) throws IOException {
