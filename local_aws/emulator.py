@@ -25,6 +25,7 @@ from importlib.metadata import version
 from typing import Any
 from xml.sax.saxutils import escape
 
+import metrics
 import rights
 from ministack import app
 from ministack.core import concurrency
@@ -47,6 +48,7 @@ HOOKS = (
     (s3, "_dispatch"),
     (s3, "_get_object_data"),
     (stacks, "_runs_on_worker_thread"),
+    *metrics.HOOKS,
     *rights.HOOKS,
 )
 """What of ministack is called or replaced here."""
@@ -157,12 +159,12 @@ class Parts:
         return watched
 
     def watch_update(self, kind: str, update: Callable[..., Any]) -> Callable[..., Any]:
-        """The same for one that changes a resource, where a property that has changed was not looked at."""
+        """The same for one that changes a resource, where a property that has changed or gone was not looked at."""
 
         def watched(physical_id: str, former: dict[str, Any], properties: dict[str, Any], *of: Any) -> Any:
             seen = Watched(properties)
             updated = update(physical_id, former, seen, *of)
-            changed = {name for name in properties if properties[name] != former.get(name)}
+            changed = {name for name in {*former, *properties} if former.get(name) != properties.get(name)}
             self._refuse_unseen(kind, seen, changed)
             return updated
 
@@ -415,6 +417,7 @@ if __name__ == "__main__":
     hook(parts)
     undo_failed_creations()
     number_records_as_kinesis_does()
+    metrics.hook()
     rights.hook(lambda arn: parts.ask("/tags", {"arn": arn}))
     # ministack makes its own loop.
     asyncio.set_event_loop(None)

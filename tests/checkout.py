@@ -38,15 +38,15 @@ class Checkout(checkout.Checkout):
         """Run CDK's command line for an environment."""
         return self.run(*self.cdk(environment, *arguments), **variables)
 
-    def synthesize(self, environment: str) -> None:
+    def synthesize(self, environment: str, **variables: str) -> None:
         """Do as `make synth` does."""
-        succeeded(self.run_headwater("assets"))
-        succeeded(self.run_cdk(environment, "synth", "--quiet"))
+        succeeded(self.run_headwater("assets", **variables))
+        succeeded(self.run_cdk(environment, "synth", "--quiet", **variables))
 
-    def deploy(self, environment: str = "local") -> subprocess.CompletedProcess[str]:
+    def deploy(self, environment: str = "local", **variables: str) -> subprocess.CompletedProcess[str]:
         """Do as `make deploy` does for an environment of the local AWS, whose roles' rights hold in S3 too."""
-        self.synthesize(environment)
-        return self.run_headwater("deploy", environment, "--check-s3")
+        self.synthesize(environment, **variables)
+        return self.run_headwater("deploy", environment, "--check-s3", **variables)
 
     def deploy_broken(self, file: str, old: str, new: str) -> str:
         """What a deploy says that fails because of a change, which is taken back then."""

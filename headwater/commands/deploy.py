@@ -20,7 +20,6 @@ from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.local_aws.daemon import REGION, Running, log_of
 from headwater.log_files import tail
-from headwater.packaging import local_aws
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
 
 BOOTSTRAP = "CDKToolkit"
@@ -75,7 +74,6 @@ def _local_aws(environment: Environment, check_s3: bool) -> Running:
     if running is not None and check_s3 and not running.checks_objects:
         raise UserError("--check-s3: found a local AWS that runs without, expected none: destroy it first")
     if running is None:
-        local_aws.build(announce)
         with announce("Starting the local AWS"):
             running = Running.start(checks_objects=check_s3)
     try:

@@ -17,6 +17,7 @@ from headwater.paths import BUILD
 HEAP = "512m"
 REQUEST_SECONDS = 30
 REBALANCE_SECONDS = 60
+SOON_SECONDS = 2
 # A worker answers so until it hears that the leader of its group has left.
 _LEADER_GONE = "IO Error trying to forward REST request"
 
@@ -69,6 +70,14 @@ class ConnectWorker(Part):
         """Return a connector's status as Connect gives it: ``connector`` and ``tasks``, each with a ``state``."""
         answer: dict[str, Any] = self._request("GET", f"/connectors/{quote(name)}/status")
         return answer
+
+    def task_states(self, name: str) -> list[str]:
+        """Return the states of a connector's tasks; none where the worker does not answer soon."""
+        try:
+            answer = requests.get(f"{self.url}/connectors/{quote(name)}/status", timeout=SOON_SECONDS)
+            return [str(task["state"]) for task in answer.json()["tasks"]] if answer.ok else []
+        except requests.RequestException:
+            return []
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
         """Return a connector's committed offsets as Connect gives them: each a ``partition`` and an ``offset``."""

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
-from kafka.errors import TopicAlreadyExistsError
+from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from headwater.errors import UserError
 from headwater.local import java
@@ -48,6 +48,20 @@ class Broker(Part):
                         wait_for_metadata=True,
                     )
 
+    def configure(self, config: Mapping[str, str]) -> None:
+        """Have it start with other settings the next time."""
+        self._config = dict(config)
+
+    def topics(self) -> list[str]:
+        """Return the names of all topics."""
+        with self._admin() as admin:
+            return list(admin.list_topics())
+
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic with its records, where it is there."""
+        with self._admin() as admin, suppress(UnknownTopicOrPartitionError):
+            admin.delete_topics([topic])
+
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete a partition's records before an offset, as retention does."""
         with self._admin() as admin:
@@ -64,6 +78,23 @@ class Broker(Part):
             }
             found = admin.list_partition_offsets(asked)
         return {(at.topic, at.partition): end.offset for at, end in found.items()}
+
+    def lags(self) -> dict[tuple[str, str], int]:
+        """Return the records that each consumer group has still to read of each topic where it has committed an
+        offset, by group and topic."""
+        with self._admin() as admin:
+            groups = [group["group_id"] for group in admin.list_groups()]
+            committed = admin.list_group_offsets(groups) if groups else {}
+            topics = set(admin.list_topics())
+        ends = self.ends({at.topic for of in committed.values() for at in of} & topics)
+        lags: dict[tuple[str, str], int] = {}
+        for group, of in committed.items():
+            for at, offset in of.items():
+                # The offsets of a topic outlive it for a while.
+                end = ends.get((at.topic, at.partition))
+                if end is not None:
+                    lags[group, at.topic] = lags.get((group, at.topic), 0) + max(0, end - offset.offset)
+        return lags
 
     def _prepare(self) -> Process:
         ports = self.folder / "ports"

@@ -60,6 +60,7 @@ RECORD_BYTES = 2**20
 OLDEST_EXPIRY_SECONDS = 5 * 365 * 24 * 3600
 TTL_IDENTITY = {"principalId": "dynamodb.amazonaws.com", "type": "Service"}
 READY = b"carrying the changes of"
+DROPPED = b"dropped a record"
 
 logger = logging.getLogger("relay")
 
@@ -139,6 +140,22 @@ class Relay(Part):
         self.kinesis = kinesis
         self.table = table
         self.misbehaviour = misbehaviour
+        self._told = occurrences(self._log, DROPPED)
+
+    def age(self) -> float:
+        """Return the seconds since the oldest change that is not in the Kinesis stream, as far as its time is known; 0
+        without one."""
+        checkpoint = Checkpoint.read(self._checkpoint)
+        times = [json.loads(record.data)["dynamodb"]["ApproximateCreationDateTime"] for record in checkpoint.outbox]
+        unread = Reader(self._streams, stream_arn(self._tables, self.table), checkpoint).read()
+        times += [micros for _, micros in unread]
+        return max(0.0, time.time() - min(times) / 1_000_000) if times else 0.0
+
+    def newly_dropped(self) -> int:
+        """Return how many records were dropped since this was last asked."""
+        dropped = occurrences(self._log, DROPPED)
+        newly, self._told = dropped - self._told, dropped
+        return newly
 
     def behind(self) -> int:
         """Return a lower bound of the records still to come: of items expired, changes not read and records not put."""
@@ -164,6 +181,10 @@ class Relay(Part):
     def _checkpoint(self) -> Path:
         return self.folder / "checkpoint.json"
 
+    @property
+    def _log(self) -> Path:
+        return self.folder / "relay.log"
+
     @cached_property
     def _tables(self) -> Any:
         return self.dynamodb.client("dynamodb")
@@ -173,8 +194,7 @@ class Relay(Part):
         return self.dynamodb.client("dynamodbstreams")
 
     def _prepare(self) -> Process:
-        log = self.folder / "relay.log"
-        begun = occurrences(log, READY)
+        begun = occurrences(self._log, READY)
         options = {
             "--dynamodb": self.dynamodb.endpoint,
             "--kinesis": self.kinesis,
@@ -186,10 +206,10 @@ class Relay(Part):
         program = Program(
             self.name,
             [sys.executable, "-m", "headwater.local.relay", *(part for pair in options.items() for part in pair)],
-            log,
+            self._log,
             env=self._environment or aws.environment(),
         )
-        return Process(program, ready=lambda: occurrences(log, READY) > begun)
+        return Process(program, ready=lambda: occurrences(self._log, READY) > begun)
 
 
 class Reader:
@@ -325,7 +345,7 @@ class Carrier:
             key = partition_key(record["dynamodb"]["Keys"])
             data = kinesis_data(record, self._table, micros, by_ttl=self._by_ttl(record, key))
             if len(data.encode()) + len(key) > RECORD_BYTES:
-                logger.warning("dropped a record above Kinesis's limit, as DynamoDB does: %s", record["eventID"])
+                logger.warning("%s above Kinesis's limit, as DynamoDB does: %s", DROPPED.decode(), record["eventID"])
             else:
                 checkpoint.outbox.append(Outgoing(self._due(self._misbehaviour.delayed), key, data))
         if records:

@@ -11,7 +11,7 @@ from typing import Any
 from headwater.deployment.environment import LOCAL_ACCOUNT
 from headwater.local import aws
 from headwater.local.object_store import ObjectStore
-from headwater.local_aws import authority, connect, database, dynamodb, emr, glue, images, noted, stream
+from headwater.local_aws import authority, cloudwatch, connect, database, dynamodb, emr, glue, images, noted, stream
 from headwater.local_aws.emulator import Emulator
 from headwater.local_aws.parts import PartsServer
 from headwater.local_aws.surroundings import Surroundings
@@ -54,7 +54,9 @@ class LocalAccount(ExitStack):
         self.callback(_together, [service.close for service in stores])
         self.callback(_together, [service.close for service in programs])
         services = (*stores, *programs)
-        types = noted.types()
+        watched = (self.databases, self.brokers, self.connectors, self.tables)
+        alarms = cloudwatch.Alarms(self.surroundings, [service.measured for service in watched])
+        types = noted.types() | alarms.types()
         for service in services:
             types |= service.types()
         apis = [*(service.api for service in services), images.API]
@@ -62,6 +64,7 @@ class LocalAccount(ExitStack):
         self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url)
         self.surroundings.endpoint = self.emulator.endpoint
         self.enter_context(self.emulator)
+        self.enter_context(alarms)
         self.callback(self._begin_to_end)
 
     def _begin_to_end(self) -> None:

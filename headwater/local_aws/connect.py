@@ -9,7 +9,7 @@ import itertools
 import shutil
 import threading
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
@@ -19,6 +19,7 @@ from typing import Any
 from headwater.errors import UserError
 from headwater.local.connect import ConnectWorker
 from headwater.local_aws.api import Api, ApiError
+from headwater.local_aws.cloudwatch import Measured
 from headwater.local_aws.log_delivery import LogDelivery
 from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
@@ -129,6 +130,18 @@ class Connectors:
     def workers(self, name: str) -> list[ConnectWorker]:
         """The workers of the connector of that name."""
         return next((each.workers for each in self._connectors.values() if each.name == name), [])
+
+    def measured(self) -> Iterator[Measured]:
+        """What MSK Connect sends of connectors and their tasks."""
+        if self._surroundings.idle:
+            return
+        with self._lock:
+            connectors = [(connector, list(connector.workers)) for connector in self._connectors.values()]
+        for connector, workers in connectors:
+            states = workers[0].task_states(connector.name) if workers else []
+            of = {"ConnectorName": connector.name}
+            for metric, state in (("RunningTaskCount", "RUNNING"), ("ErroredTaskCount", "FAILED")):
+                yield Measured("AWS/KafkaConnect", metric, of, states.count(state))
 
     def close(self) -> None:
         """End all connectors."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from headwater.local.certificates import Authority
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.tls_front import TlsFront
 from headwater.local_aws.api import Api
+from headwater.local_aws.cloudwatch import Measured
 from headwater.local_aws.data_api import DataApi
 from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
@@ -23,13 +25,21 @@ from headwater.local_aws.surroundings import Surroundings
 CLUSTER = "AWS::RDS::DBCluster"
 PARAMETER_GROUP = "AWS::RDS::DBClusterParameterGroup"
 SECRET_ATTACHMENT = "AWS::SecretsManager::SecretTargetAttachment"  # noqa: S105  # a type
-# What a parameter of Aurora is in PostgreSQL. `rds.force_ssl` is kept by what takes TLS before the server.
-_PARAMETERS = {"rds.logical_replication": ("wal_level", {"0": "replica", "1": "logical"}), "rds.force_ssl": None}
+# What Aurora has where a group says nothing else, and what a parameter of Aurora's own is in PostgreSQL.
+_AS_ON_AURORA = {"wal_level": "replica"}
+_LOGICAL, _ONLY_TLS = "rds.logical_replication", "rds.force_ssl"
+_LEVELS = {"0": "replica", "1": "logical"}
 # Roles that RDS makes, and what it gives the owner.
 _AS_ON_RDS = """
 CREATE ROLE rds_replication;
 CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD {password};
 GRANT rds_replication TO {owner} WITH ADMIN OPTION;
+"""
+
+# What a slot holds back, and what the log takes on disk, both in bytes.
+_LOG_SIZES = """
+SELECT (SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots),
+       (SELECT sum(size) FROM pg_ls_waldir())
 """
 
 _MAY_REPLICATE = """
@@ -98,6 +108,19 @@ class Clusters:
         secrets = self._surroundings.client("secretsmanager")
         secrets.put_secret_value(SecretId=secret, SecretString=json.dumps(value))
 
+    def measured(self) -> Iterator[Measured]:
+        """What RDS sends of its writers."""
+        for name, server in list(self._servers.items()):
+            if not server.postgres.running:
+                continue
+            with server.postgres.connect() as admin:
+                sizes = admin.execute(_LOG_SIZES).fetchall()[0]
+            of = {"DBClusterIdentifier": name, "Role": "WRITER"}
+            for metric, size in zip(("OldestReplicationSlotLag", "TransactionLogsDiskUsage"), sizes, strict=True):
+                # Without a slot there is no lag to tell of.
+                if size is not None:
+                    yield Measured("AWS/RDS", metric, of, float(size))
+
     def stop(self, name: str) -> None:
         """End a server."""
         server = self._servers.pop(name, None)
@@ -112,11 +135,13 @@ class Clusters:
     def _settings(self, group: str) -> dict[str, str]:
         if group not in self._groups:
             raise UserError(f"DBClusterParameterGroupName: found {group}, expected one of {sorted(self._groups)}")
-        settings = {}
-        for name, value in self._groups[group].items():
-            known = _PARAMETERS.get(name, (name, {value: value}))
-            if known is not None:
-                settings[known[0]] = known[1][value]
+        settings = {**_AS_ON_AURORA, **self._groups[group]}
+        if settings.pop(_ONLY_TLS, "0") != "1":
+            raise UserError(f"{_ONLY_TLS}: expected 1: what is before the server here takes TLS alone")
+        level = settings.pop(_LOGICAL, "0")
+        if level not in _LEVELS:
+            raise UserError(f"{_LOGICAL}: found {level}, expected {' or '.join(_LEVELS)}")
+        settings["wal_level"] = _LEVELS[level]
         return settings
 
     def _connect(self, cluster: str, secret: str, database: str) -> psycopg.Connection:
@@ -171,8 +196,9 @@ class _ParameterGroup:
         return Made(group, {"DBClusterParameterGroupName": group})
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        if former.get("Parameters") != properties.get("Parameters"):
-            raise UserError(f"{PARAMETER_GROUP}: Parameters cannot be changed here")
+        refused = changed(PARAMETER_GROUP, former, properties)
+        if refused:
+            raise UserError(f"{PARAMETER_GROUP}: {', '.join(refused)} cannot be changed here")
         return Made(physical_id)
 
     def delete(self, physical_id: str, properties: Properties) -> None:

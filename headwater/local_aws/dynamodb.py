@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from headwater.errors import UserError
 from headwater.local.dynamodb_local import DynamoDbLocal
 from headwater.local.relay import Relay
 from headwater.local_aws.api import Forwarded
+from headwater.local_aws.cloudwatch import Measured
 from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
 
@@ -72,6 +74,16 @@ class Tables:
         if relay is not None:
             relay.stop()
             self._server.client("dynamodb").delete_table(TableName=name)
+
+    def measured(self) -> Iterator[Measured]:
+        """What DynamoDB sends of its Kinesis destinations."""
+        for name, relay in list(self._relays.items()):
+            of = {"DelegatedOperation": "PutRecord", "TableName": name}
+            for metric, value in (
+                ("AgeOfOldestUnreplicatedRecord", relay.age() * 1000),
+                ("FailedToReplicateRecordCount", relay.newly_dropped()),
+            ):
+                yield Measured("AWS/DynamoDB", metric, of, value)
 
     def relay(self, name: str) -> Relay:
         """What carries the changes of a table."""

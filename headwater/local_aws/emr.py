@@ -8,6 +8,7 @@ import gzip
 import itertools
 import json
 import queue
+import re
 import secrets
 import string
 import threading
@@ -34,6 +35,10 @@ _ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
 _PATIENCE_SECONDS = 60.0
 # EMR itself kills no step that it was told to interrupt.
 _INTERRUPT_SECONDS = 3600.0
+_LINES_OF_A_REASON = 3
+_LINES_LOOKED_AT = 300
+# Of Python and its argparse, of Java, and of what writes a log.
+_IS_ERROR = re.compile(r"^[\w.]*Error\b|\berror: | ERROR |^Exception in thread")
 _ID = string.ascii_uppercase + string.digits
 
 
@@ -194,6 +199,8 @@ class Clusters:
             if jar["Jar"] != "command-runner.jar" or jar["Args"][0] != "spark-submit":
                 raise ApiError("ValidationException", "Here command-runner.jar runs spark-submit, and nothing else.")
             action = asked.get("ActionOnFailure", "TERMINATE_CLUSTER")
+            if action != "CONTINUE":
+                raise ApiError("ValidationException", f"ActionOnFailure: found {action}, expected CONTINUE here.")
             added.append(_Step(f"s-{_random(13)}", asked["Name"], action, jar["Jar"], list(jar["Args"]), _now()))
         with self._lock:
             for step in added:
@@ -262,7 +269,7 @@ class Clusters:
         if status:
             step.failure = {
                 "Reason": "Unknown Error.",
-                "Message": tail(folder / "stderr", 3),
+                "Message": last_said(folder),
                 "LogFile": f"{logs}/stderr.gz",
             }
         return status
@@ -327,6 +334,14 @@ def _configurations(listed: Sequence[Properties]) -> dict[str, dict[str, str]]:
                 raise UserError(f"{name}: found the configuration {inner['Classification']} within, expected export")
             found[name] |= inner["ConfigurationProperties"]
     return found
+
+
+def last_said(folder: Path) -> str:
+    """The last lines of a step's logs that tell of an error, or else the last ones. What Python says on stderr, Spark
+    hands on to stdout."""
+    lines = [line for name in ("stderr", "stdout") for line in tail(folder / name, _LINES_LOOKED_AT).splitlines()]
+    told = [line for line in lines if _IS_ERROR.search(line)]
+    return "\n".join((told or lines)[-_LINES_OF_A_REASON:])
 
 
 def _random(length: int) -> str:

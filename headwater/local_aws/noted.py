@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from headwater.local_aws.api import NotAnswered
 from headwater.local_aws.resources import Made, Properties, ResourceType
 from headwater.local_aws.without_effect import TYPES
 
@@ -31,13 +30,6 @@ class Noted:
         """Forget the resource."""
 
 
-def _alarm(name: str, properties: Properties) -> Made:
-    """An alarm of metric math. One of a single metric is the emulator's."""
-    if "Metrics" not in properties:
-        raise NotAnswered
-    return Made(properties["AlarmName"], {"Arn": name})
-
-
 _ATTRIBUTES: dict[str, MakeNote] = {
     "AWS::Athena::NamedQuery": lambda name, properties: Made(name, {"NamedQueryId": name}),
     "AWS::EC2::EIP": lambda name, properties: Made(name, {"AllocationId": name, "PublicIp": "127.0.0.1"}),
@@ -57,7 +49,4 @@ _ATTRIBUTES: dict[str, MakeNote] = {
 
 def types() -> dict[str, ResourceType]:
     """The resource types, by their names."""
-    noted: dict[str, ResourceType] = {
-        kind: Noted(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in TYPES
-    }
-    return {**noted, "AWS::CloudWatch::Alarm": Noted(_alarm)}
+    return {kind: Noted(_ATTRIBUTES.get(kind, lambda name, properties: Made(name))) for kind in TYPES}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,8 @@ from typing import Any
 from headwater.errors import UserError
 from headwater.local.kafka import Broker
 from headwater.local_aws.api import Api, ApiError
-from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
+from headwater.local_aws.cloudwatch import Measured
+from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
 
 CLUSTER = "AWS::MSK::Cluster"
@@ -27,7 +29,8 @@ class Clusters:
     def __init__(self, folder: Path, surroundings: Surroundings) -> None:
         self._folder = folder
         self._arn = f"arn:aws:kafka:{surroundings.region}:{surroundings.account}"
-        self._configurations: dict[str, dict[str, str]] = {}
+        # The revisions of each, the oldest first.
+        self._configurations: dict[str, list[dict[str, str]]] = {}
         self._brokers: dict[str, tuple[Broker, ExitStack]] = {}
         self.api = Api("kafka", {"GetBootstrapBrokers": self._bootstrap_brokers})
 
@@ -36,28 +39,56 @@ class Clusters:
         return {CLUSTER: _Cluster(self), CONFIGURATION: _Configuration(self), TOPIC: _Topic(self)}
 
     def configure(self, name: str, properties: str) -> Made:
-        """Keep server properties, as MSK's text of them."""
+        """Keep server properties, as MSK's text of them: the first revision of a configuration, or its next one."""
         arn = f"{self._arn}:configuration/{name}/1"
         lines = (line.partition("=") for line in properties.splitlines() if line)
-        self._configurations[arn] = {key: value for key, _, value in lines}
-        return Made(arn, {"Arn": arn, "LatestRevision.Revision": "1"})
+        revisions = self._configurations.setdefault(arn, [])
+        revisions.append({key: value for key, _, value in lines})
+        return Made(arn, {"Arn": arn, "LatestRevision.Revision": str(len(revisions))})
 
-    def start(self, name: str, configuration: str) -> Made:
-        """Start a broker with the properties of a configuration."""
-        if configuration not in self._configurations:
-            raise UserError(f"ConfigurationInfo.Arn: there is no configuration {configuration}")
+    def start(self, name: str, configuration: Properties) -> Made:
+        """Start a broker with the properties of a configuration's revision."""
         arn = f"{self._arn}:cluster/{name}/1"
-        broker = Broker(self._folder / name, {**self._configurations[configuration], **_OF_ONE_BROKER})
+        broker = Broker(self._folder / name, self._properties(configuration))
         with ExitStack() as stack:
             stack.enter_context(broker)
             self._brokers[arn] = (broker, stack.pop_all())
         return Made(arn, {"Arn": arn})
+
+    def reconfigure(self, arn: str, configuration: Properties) -> None:
+        """Restart a broker with the properties of another revision or configuration, as MSK does with one after the
+        other."""
+        broker, properties = self.broker(arn), self._properties(configuration)
+        broker.stop()
+        broker.configure(properties)
+        broker.start()
+
+    def _properties(self, configuration: Properties) -> dict[str, str]:
+        arn, revision = configuration["Arn"], int(configuration["Revision"])
+        revisions = self._configurations.get(arn, [])
+        if not 1 <= revision <= len(revisions):
+            raise UserError(f"ConfigurationInfo: there is no revision {revision} of {arn}")
+        return {**revisions[revision - 1], **_OF_ONE_BROKER}
 
     def broker(self, arn: str) -> Broker:
         """The broker of a cluster. Raises UserError where there is none."""
         if arn not in self._brokers:
             raise UserError(f"there is no cluster {arn}")
         return self._brokers[arn][0]
+
+    def measured(self) -> Iterator[Measured]:
+        """What MSK sends of consumer groups and the topics that they read."""
+        for arn, (broker, _) in list(self._brokers.items()):
+            if not broker.running:
+                continue
+            for (group, topic), records in broker.lags().items():
+                of = {"Cluster Name": arn.split("/")[1], "Consumer Group": group, "Topic": topic}
+                yield Measured("AWS/Kafka", "SumOffsetLag", of, records)
+
+    def delete_topic(self, arn: str, topic: str) -> None:
+        """Delete a topic, where the cluster and the topic are there."""
+        if arn in self._brokers:
+            self._brokers[arn][0].delete_topic(topic)
 
     def stop(self, arn: str) -> None:
         """End a broker."""
@@ -99,16 +130,17 @@ class _Cluster:
         self._clusters = clusters
 
     def create(self, name: str, properties: Properties) -> Made:
-        configuration = properties["ConfigurationInfo"]
-        if str(configuration["Revision"]) != "1":
-            raise UserError(f"ConfigurationInfo.Revision: found {configuration['Revision']}, expected 1, the only one")
-        made = self._clusters.start(properties["ClusterName"], configuration["Arn"])
+        made = self._clusters.start(properties["ClusterName"], properties["ConfigurationInfo"])
         refuse_unread(CLUSTER, properties)
         return made
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        if former["ConfigurationInfo"] != properties["ConfigurationInfo"]:
-            raise UserError(f"{CLUSTER}: ConfigurationInfo cannot be changed here")
+        differ = changed(CLUSTER, former, properties)
+        refused = [name for name in differ if not name.startswith("ConfigurationInfo")]
+        if refused:
+            raise UserError(f"{CLUSTER}: {', '.join(refused)} cannot be changed here")
+        if differ:
+            self._clusters.reconfigure(physical_id, properties["ConfigurationInfo"])
         return Made(physical_id, {"Arn": physical_id})
 
     def delete(self, physical_id: str, properties: Properties) -> None:
@@ -120,10 +152,13 @@ class _Topic:
         self._clusters = clusters
 
     def create(self, name: str, properties: Properties) -> Made:
-        topic, cluster = properties["TopicName"], properties["ClusterArn"]
+        topic, cluster, partitions = (properties[part] for part in ("TopicName", "ClusterArn", "PartitionCount"))
         config = json.loads(base64.b64decode(properties.get("Configs", "e30="), validate=True))
-        self._clusters.broker(cluster).create_topics({topic: int(properties["PartitionCount"])}, config)
         refuse_unread(TOPIC, properties)
+        broker = self._clusters.broker(cluster)
+        if topic in broker.topics():
+            raise UserError(f"{topic}: the cluster has a topic of that name already")
+        broker.create_topics({topic: int(partitions)}, config)
         arn = f"{cluster.replace(':cluster/', ':topic/')}/{topic}"
         return Made(arn, {"TopicArn": arn})
 
@@ -133,5 +168,5 @@ class _Topic:
         return Made(physical_id, {"TopicArn": physical_id})
 
     def delete(self, physical_id: str, properties: Properties) -> None:
-        # With its broker's data.
-        pass
+        cluster, _, topic = physical_id.replace(":topic/", ":cluster/").rpartition("/")
+        self._clusters.delete_topic(cluster, topic)

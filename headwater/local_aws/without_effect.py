@@ -29,13 +29,10 @@ TYPES: dict[str, str] = {
 }
 """Types whose resources are noted, and that is all."""
 
-METRIC_MATH = "AWS::CloudWatch::Alarm of metric math"
-
 ANY_TYPE = "*"
 
 PROPERTIES: dict[str, dict[str, str]] = {
     ANY_TYPE: {"Tags": "rights hang on those of EMR's clusters alone"},
-    METRIC_MATH: {"Metrics": "they are metrics that AWS's own services send, which have no parts here that do"},
     "AWS::Athena::WorkGroup": {"RecursiveDeleteOption": "no query runs here, so that a group is always empty"},
     "AWS::DynamoDB::GlobalTable": {
         "Replicas.DeletionProtectionEnabled": "CloudFormation's own protection is the emulator's",
@@ -60,6 +57,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
     },
     "AWS::Glue::Database": {"CatalogId": _ONE_ACCOUNT},
     "AWS::Glue::Job": {
+        "DefaultArguments.--source": "Glue's own source of Kinesis is Glue's alone: that of the API serves",
         "Description": _TEXT,
         "GlueVersion": _VERSION,
         "MaintenanceWindow": "nothing is maintained",
@@ -81,12 +79,16 @@ PROPERTIES: dict[str, dict[str, str]] = {
         "BrokerNodeGroupInfo": _ONE_MACHINE,
         "ClientAuthentication": "the local Kafka takes every client: IAM's login is MSK's own",
         "EncryptionInfo": "TLS towards Kafka is MSK's own, and " + _NO_ENCRYPTION,
-        "EnhancedMonitoring": "nothing measures the broker",
+        "EnhancedMonitoring": "the lags of consumer groups are measured in any case, and nothing else",
         "KafkaVersion": _VERSION,
         "LoggingInfo": "the log is a file",
         "NumberOfBrokerNodes": _ONE_MACHINE,
     },
-    "AWS::MSK::Configuration": {"KafkaVersionsList": _VERSION},
+    "AWS::MSK::Configuration": {
+        "KafkaVersionsList": _VERSION,
+        "ServerProperties.default.replication.factor": _ONE_MACHINE,
+        "ServerProperties.min.insync.replicas": _ONE_MACHINE,
+    },
     "AWS::MSK::Topic": {"ReplicationFactor": _ONE_MACHINE},
     "AWS::RDS::DBCluster": {
         "BackupRetentionPeriod": _NO_BACKUP,

@@ -298,6 +298,22 @@ def test_the_relay_expires_items_in_dynamodbs_name_and_no_others(source: Source)
     assert removed == {"deleted by hand": [None], "expired": [TTL_IDENTITY, None]}
 
 
+def test_a_change_that_no_relay_carries_is_told_by_its_age(source: Source) -> None:
+    relay = source.relay()
+    relay.start()
+    try:
+        relay.await_caught_up()
+        assert relay.age() == 0
+        relay.kill()
+        source.put({**KEY, "balance": {"N": "1"}})
+        wait_until("the change to be in the table's stream", lambda: relay.age() > 0, timeout=20)
+        relay.start()
+        relay.await_caught_up()
+        assert relay.age() == 0
+    finally:
+        relay.stop()
+
+
 def test_a_killed_relay_goes_on_where_it_was_and_loses_nothing(source: Source) -> None:
     relay = source.relay()
     relay.start()

@@ -4,18 +4,22 @@ templates to the local AWS, in which the services are real parts."""
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 import psycopg
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
+from headwater.definitions.connectors import broker_config, topic_config
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.local.processes import wait_until
 from headwater.local_aws.daemon import Running
@@ -61,15 +65,47 @@ BROKEN = {
     ),
     "connector": (
         ("headwater/definitions/connectors.py", '"plugin.name": "pgoutput"', '"plugin.name": "pgoutputs"'),
-        "The connector headwater-local-postgres",
+        "Value must be one of",
     ),
-    "step": (("stacks/emr_writer.py", "--idle-seconds-max", "--idle-hours-max"), "The step s-"),
+    "zip": (
+        ("stacks/connect.py", "path=str(assets.connect_plugin())", "path=str(assets.package())"),
+        "Invalid value io.headwater.connect.",
+    ),
+    "step": (
+        ("stacks/emr_writer.py", "--idle-seconds-max", "--idle-hours-max"),
+        "unrecognized arguments: --idle-hours-max",
+    ),
 }
 # What an update does not meet: a handler needs the right for a new connector alone, and the publication is there.
 OF_A_FIRST_DEPLOY = {"right", "order"}
 # What the tests here take from a role: the handler's right, a password that is not its own, and the writers' leases;
 # and the lease of a removed table, which the step that is to go still holds.
 TAKEN = (REMOVED_RIGHT, "headwater/local/reader", "/_leases/")
+# These say what an event was, and before the first one nothing.
+OF_EVENTS = {"lost-slot", "unread-table"}
+ONLY_WHEN_IT_HAPPENS = {"Errors", "LostSlot-local", "TriggeredRules", "UnfitValues", "UnreadTable-local"}
+# What the alarms of metric math are about, which the emulator does not tell.
+OF_MATH = {
+    ("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord"),
+    ("AWS/DynamoDB", "FailedToReplicateRecordCount"),
+    ("AWS/RDS", "OldestReplicationSlotLag"),
+}
+FROM_SNS = {
+    "Statement": [
+        {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": "*"}
+    ]
+}
+VISITS = """
+table: visits
+description: One row a visit.
+source: {database: dynamodb, table: headwater-visits}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: string, source_type: S}
+  - {name: page, type: string, source_type: S}
+"""
 SHIPPERS = """
 table: shippers
 description: One row a shipper.
@@ -100,6 +136,8 @@ class Deployment:
         running = Running.find(checkout.account)
         assert running is not None
         self.pid, self.variables, self.client = running.pid, running.environment, running.client
+        # What was refused while a test had taken a right.
+        self.expected: list[str] = []
 
     def login(self, role: str) -> dict[str, Any]:
         secret = self.client("secretsmanager").get_secret_value(SecretId=f"headwater/local/{role}")
@@ -126,7 +164,7 @@ class Deployment:
         (bucket,) = [export["Value"] for export in exports if export["Name"].startswith(prefix)]
         return f"s3://{bucket}/lake"
 
-    def verified(self) -> dict[str, Any]:
+    def verified(self, *options: str) -> dict[str, Any]:
         """What `headwater verify` says, which the user runs."""
         owner = self.login("owner")
         done = self.checkout.run_headwater(
@@ -136,6 +174,7 @@ class Deployment:
             *("--host", owner["host"], "--port", str(owner["port"]), "--user", "headwater_reader"),
             *("--dynamodb-table", "accounts=headwater-local-accounts"),
             *("--endpoint", self.variables["AWS_ENDPOINT_URL"]),
+            *options,
             **self.variables,
             HEADWATER_DB_PASSWORD=self.login("reader")["password"],
         )
@@ -158,10 +197,38 @@ class Deployment:
             "connectors": sorted((found["connectorArn"], found["connectorState"]) for found in connectors),
         }
 
+    def programs(self) -> set[tuple[int, str]]:
+        """The programs of broker, database, workers and writers, each with its number."""
+        programs = psutil.Process(self.pid).children(recursive=True)
+        return {(each.pid, each.name()) for each in programs if each.name() in ("java", "postgres") and _lasts(each)}
+
+    def brokers(self) -> set[int]:
+        """The numbers of the brokers' programs."""
+        programs = psutil.Process(self.pid).children(recursive=True)
+        return {each.pid for each in programs if each.name() == "java" and "kafka.Kafka" in _told(each)}
+
+    def metrics(self) -> set[tuple[str, str]]:
+        """Namespace and name of the metrics that have values."""
+        pages = self.client("cloudwatch").get_paginator("list_metrics").paginate()
+        return {(metric["Namespace"], metric["MetricName"]) for page in pages for metric in page["Metrics"]}
+
+    def watched(self) -> set[tuple[str, str]]:
+        """Namespace and name of the metrics that alarms are about."""
+        pages = self.client("cloudwatch").get_paginator("describe_alarms").paginate()
+        of_one = [alarm for page in pages for alarm in page["MetricAlarms"] if alarm.get("MetricName")]
+        return {(alarm["Namespace"], alarm["MetricName"]) for alarm in of_one} | OF_MATH
+
     def refused(self) -> list[str]:
         """What roles were refused, of the emulator's log."""
         log = (self.checkout.account / "emulator" / "emulator.log").read_text()
         return [line for line in log.splitlines() if "Refused: " in line]
+
+    def any_key(self, table: str) -> dict[str, Any]:
+        """The key of an item of a table of DynamoDB."""
+        client = self.client("dynamodb")
+        names = [each["AttributeName"] for each in client.describe_table(TableName=table)["Table"]["KeySchema"]]
+        item = client.scan(TableName=table, Limit=1)["Items"][0]
+        return {name: item[name] for name in names}
 
     def stores(self, environment: str) -> list[str]:
         """What an environment stores data in."""
@@ -179,11 +246,60 @@ class Deployment:
         )
         return "\n".join(event["message"] for page in pages for event in page["events"])
 
+    def alarms(self) -> dict[str, str]:
+        """The states of the environment's alarms."""
+        pages = self.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix="headwater-local-")
+        found = [alarm for page in pages for alarm in page["MetricAlarms"]]
+        return {alarm["AlarmName"].removeprefix("headwater-local-"): alarm["StateValue"] for alarm in found}
+
+    def kafka(self) -> KafkaAdminClient:
+        """A client of the broker."""
+        resources = self.client("cloudformation").describe_stack_resources(StackName="headwater-local-stream")
+        (arn,) = [
+            each["PhysicalResourceId"]
+            for each in resources["StackResources"]
+            if each["ResourceType"] == "AWS::MSK::Cluster"
+        ]
+        brokers = self.client("kafka").get_bootstrap_brokers(ClusterArn=arn)["BootstrapBrokerStringSaslIam"]
+        return KafkaAdminClient(bootstrap_servers=brokers)
+
+    def captured(self) -> set[str]:
+        """The tables in the publication."""
+        with self.connect() as owner:
+            return {name for (name,) in owner.execute("SELECT tablename FROM pg_publication_tables").fetchall()}
+
+    def topics(self) -> list[str]:
+        """The topics of the tables."""
+        with self.kafka() as kafka:
+            return sorted(kafka.list_topics())
+
+    def worker(self, connector: str) -> Path:
+        """The folder of the worker that a connector has now."""
+        (folder,) = [
+            Path(program.cwd())
+            for program in psutil.Process(self.pid).children(recursive=True)
+            if program.name() == "java" and "ConnectDistributed" in _told(program) and connector in _told(program)
+        ]
+        return folder
+
+    def commits(self) -> list[dict[str, Any]]:
+        """The commits of the step that runs, as it tells them."""
+        (step, *_) = self.running()["steps"]
+        (out,) = (self.checkout.account / "emr").glob(f"*/steps/{step[1]}/stdout")
+        events = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
+        return [event for event in events if event.get("event") == "commit"]
+
     def kill(self, *words: str) -> None:
         """Kill the program that has these words in its command line or its working directory."""
         programs = psutil.Process(self.pid).children(recursive=True)
         (program,) = [each for each in programs if each.name() == "java" and all(map(_told(each).__contains__, words))]
         program.kill()
+
+
+def _lasts(program: psutil.Process) -> bool:
+    """Whether it is no server process of PostgreSQL's, which come and go with what they serve."""
+    parent = program.parent()
+    return program.name() != "postgres" or parent is None or parent.name() != "postgres"
 
 
 def _told(program: psutil.Process) -> str:
@@ -251,14 +367,66 @@ def test_everything_listens_on_the_loopback_alone(deployment: Deployment) -> Non
     assert reachable == []
 
 
-def test_a_deploy_of_the_same_replaces_and_restarts_nothing(deployment: Deployment) -> None:
-    before = deployment.running()
-    succeeded(deployment.checkout.deploy())
-    assert deployment.running() == before
+def test_a_deploy_of_the_same_replaces_and_restarts_nothing_and_needs_no_network(deployment: Deployment) -> None:
+    before = deployment.running(), deployment.programs()
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        nowhere = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    offline = dict.fromkeys(("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"), nowhere)
+    local = dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost")
+    succeeded(deployment.checkout.deploy(**offline, **local))
+    assert (deployment.running(), deployment.programs()) == before
 
 
 def test_what_a_log_group_is_for_gets_the_log(deployment: Deployment) -> None:
     assert "HeadwaterPostgres" in deployment.log("connect/source")
+
+
+def test_an_alarm_rings_for_what_it_watches_alone_and_tells_the_topic(deployment: Deployment) -> None:
+    def all_well() -> bool:
+        return {state for name, state in deployment.alarms().items() if name not in OF_EVENTS} == {"OK"}
+
+    wait_until("all alarms to be OK", all_well, timeout=240, poll=5)
+    unsent = deployment.watched() - deployment.metrics()
+    assert {name for _, name in unsent} <= ONLY_WHEN_IT_HAPPENS
+    sqs, sns = deployment.client("sqs"), deployment.client("sns")
+    queue = sqs.create_queue(QueueName="operators", Attributes={"Policy": json.dumps(FROM_SNS)})["QueueUrl"]
+    arn = sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    (topic,) = [
+        each["TopicArn"] for each in sns.list_topics()["Topics"] if each["TopicArn"].endswith("headwater-local")
+    ]
+    sns.subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn)
+    table = {"TableName": "headwater-local-accounts"}
+    dynamodb = deployment.client("dynamodb")
+    item = dynamodb.scan(**table, Limit=1)["Items"][0]
+    dynamodb.put_item(**table, Item={**item, "loyaltyPoints": {"S": "many"}})
+    wait_until("the alarm", lambda: deployment.alarms()["unfit-accounts"] == "ALARM", timeout=180, poll=5)
+    assert [name for name, state in deployment.alarms().items() if state == "ALARM"] == ["unfit-accounts"]
+    (message,) = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=5)["Messages"]
+    told = json.loads(json.loads(message["Body"])["Message"])
+    assert (told["AlarmName"], told["NewStateValue"]) == ("headwater-local-unfit-accounts", "ALARM")
+    dynamodb.put_item(**table, Item=item)
+    deployment.await_equality()
+
+
+def test_a_step_that_is_cancelled_is_added_again_by_the_rule(deployment: Deployment) -> None:
+    cluster, step, _ = deployment.running()["steps"][0]
+    deployment.client("emr").cancel_steps(ClusterId=cluster, StepIds=[step])
+    wait_until("the next step", lambda: deployment.states("steps")[:2] == ["RUNNING", "CANCELLED"], timeout=120)
+
+
+def test_a_run_that_is_stopped_is_followed_by_the_next_one(deployment: Deployment) -> None:
+    ((run, _), *_) = deployment.running()["runs"]
+    job = {"JobName": "headwater-local-key-value"}
+    glue = deployment.client("glue")
+    # A run that ends sooner is left to the schedule.
+    wait_until(
+        "the run to be two minutes old",
+        lambda: glue.get_job_run(**job, RunId=run)["JobRun"]["ExecutionTime"] >= 120,
+        timeout=130,
+        poll=2,
+    )
+    glue.batch_stop_job_run(**job, JobRunIds=[run])
+    wait_until("the next run", lambda: deployment.states("runs")[:2] == ["RUNNING", "STOPPED"], timeout=120)
 
 
 def test_a_step_that_ends_is_told_to_what_adds_it_again_and_the_schedule_does(deployment: Deployment) -> None:
@@ -271,6 +439,7 @@ def test_a_step_that_ends_is_told_to_what_adds_it_again_and_the_schedule_does(de
     regularly = {"detail-type": "Scheduled Event", "detail": {}}
     deployment.client("lambda").invoke(FunctionName=restart, Payload=json.dumps(regularly).encode())
     wait_until("the step to run", lambda: deployment.states("steps")[0] == "RUNNING", timeout=60)
+    wait_until("the alarm", lambda: deployment.alarms()["step-failed"] == "ALARM", timeout=120, poll=5)
 
 
 def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deployment) -> None:
@@ -288,6 +457,7 @@ def test_a_changed_setting_of_a_connector_is_updated_in_place(deployment: Deploy
     (sink,) = [arn for arn, _ in before["connectors"] if "headwater-local-landing" in arn]
     described = deployment.client("kafkaconnect").describe_connector(connectorArn=sink)
     assert described["connectorConfiguration"]["flush.interval.ms"] == "500"
+    assert "flush.interval.ms = 500" in deployment.log("connect/sink")
 
 
 def test_a_contract_that_is_added_brings_its_tables_history(deployment: Deployment) -> None:
@@ -302,26 +472,74 @@ def test_a_contract_that_is_added_brings_its_tables_history(deployment: Deployme
     deployment.await_equality()
     (shippers,) = [table for table in deployment.verified()["tables"] if table["name"] == "shippers"]
     assert shippers["source_rows"] == shippers["lake_rows"] > 1
+    assert "shippers" in deployment.captured()
+    (topic,) = [name for name in deployment.topics() if name.endswith(".shippers")]
+    with deployment.kafka() as kafka:
+        (described,) = kafka.describe_topics([topic])
+        configured = kafka.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])["topic"][topic]
+    # What the template gives the topic, and what the cluster's configuration gives the broker.
+    assert len(described["partitions"]) == 1
+    assert configured["max.message.bytes"]["value"] == topic_config()["max.message.bytes"]
+    (server,) = (deployment.checkout.account / "msk").glob("*/server.properties")
+    assert f"message.max.bytes={broker_config()['message.max.bytes']}\n" in server.read_text()
 
 
 def test_a_column_that_is_added_comes_with_the_next_change_of_a_row(deployment: Deployment) -> None:
+    before = deployment.running()
     with (deployment.checkout.folder / "contracts" / "shippers.yaml").open("a") as contract:
         contract.write(PHONE)
     succeeded(deployment.checkout.deploy())
+    assert deployment.running()["connectors"] == before["connectors"]
+    assert deployment.running()["runs"] == before["runs"]
+    described = deployment.client("glue").get_table(DatabaseName="headwater_local", Name="shippers")["Table"]
+    assert "phone" in [column["Name"] for column in described["StorageDescriptor"]["Columns"]]
+
+    def without() -> int:
+        (shippers,) = [table for table in deployment.verified()["tables"] if table["name"] == "shippers"]
+        return int(shippers["different"])
+
+    rows = without()
+    assert rows > 1
+    first = "(SELECT min(shipper_id) FROM northwind.shippers)"
     with deployment.connect() as owner:
-        owner.execute("UPDATE northwind.shippers SET phone = phone")
+        owner.execute(f"UPDATE northwind.shippers SET phone = phone WHERE shipper_id = {first}")
+    # It is null in old rows.
+    wait_until("the row", lambda: without() == rows - 1, timeout=120, poll=2)
+    with deployment.connect() as owner:
+        owner.execute(f"UPDATE northwind.shippers SET phone = phone WHERE shipper_id > {first}")
     deployment.await_equality()
 
 
-def test_a_contract_that_is_removed_leaves_the_others_as_they_are(deployment: Deployment) -> None:
+def test_a_contract_of_dynamodb_that_is_added_makes_table_and_stream_and_its_changes_arrive(
+    deployment: Deployment,
+) -> None:
     before = deployment.running()
-    (deployment.checkout.folder / "contracts" / "shippers.yaml").unlink()
+    (deployment.checkout.folder / "contracts" / "visits.yaml").write_text(VISITS)
+    succeeded(deployment.checkout.deploy())
+    after = deployment.running()
+    assert after["connectors"] == before["connectors"]
+    assert after["steps"] == before["steps"]
+    visit = {"id": {"S": "1"}, "page": {"S": "/"}}
+    deployment.client("dynamodb").put_item(TableName="headwater-local-visits", Item=visit)
+    options = ("--dynamodb-table", "visits=headwater-local-visits")
+    wait_until("the item", lambda: deployment.verified(*options)["equal"], timeout=180, poll=2)
+    (visits,) = [table for table in deployment.verified(*options)["tables"] if table["name"] == "visits"]
+    assert visits["source_rows"] == visits["lake_rows"] == 1
+
+
+def test_contracts_that_are_removed_leave_the_others_as_they_are(deployment: Deployment) -> None:
+    before = deployment.running()
+    for name in ("shippers", "visits"):
+        (deployment.checkout.folder / "contracts" / f"{name}.yaml").unlink()
     succeeded(deployment.checkout.deploy())
     assert deployment.running()["connectors"] == before["connectors"]
+    assert "shippers" not in deployment.captured()
+    assert [name for name in deployment.topics() if name.endswith(".shippers")] == []
+    assert [name for name in deployment.stores("local") if name.endswith("-visits")] == []
+    assert deployment.client("kinesis").list_streams()["StreamNames"] == ["headwater-local-accounts"]
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = 'Bruges' WHERE city IS NOT NULL")
     deployment.await_equality()
-    assert "shippers" not in [table["name"] for table in deployment.verified()["tables"]]
 
 
 def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(deployment: Deployment) -> None:
@@ -349,9 +567,8 @@ def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(
             '"offset.flush.interval.ms": "1000"',
             '"offset.flush.interval.ms": "2000"',
         )
-        for script in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py"):
-            with (deployment.checkout.folder / script).open("a") as code:
-                code.write("# Another release.\n")
+        for code in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py", "headwater/lake/writer.py"):
+            deployment.checkout.append(code, "# Another release.\n")
         succeeded(deployment.checkout.deploy())
     finally:
         stop.set()
@@ -362,9 +579,42 @@ def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(
     for kind in ("steps", "runs"):
         assert after[kind][0][-1] == "RUNNING"
         assert after[kind][0] != before[kind][0]
-    # They keep their names, and by them their positions.
+    # The connectors keep their names, and by them their positions, with another plugin and other workers.
     names = [[arn.split("/")[1] for arn, _ in running["connectors"]] for running in (before, after)]
     assert names[0] == names[1]
+    for name in ("headwater-local-postgres", "headwater-local-landing"):
+        properties = (deployment.worker(name) / "worker.properties").read_text()
+        assert "offset.flush.interval.ms=2000" in properties
+        (plugins,) = [line.partition("=")[2] for line in properties.splitlines() if line.startswith("plugin.path=")]
+        assert [found.read_text() for found in Path(plugins).rglob("RELEASE")] == ["another\n"]
+    # The step has read what came since the last commit of the one before, and not from the beginning.
+    read = [commit["changes"] for commit in deployment.commits() if commit["table"] == "customers"]
+    assert 0 < sum(read) <= len(written)
+
+
+def test_cluster_and_broker_that_are_raised_take_over_and_statements_run_again(deployment: Deployment) -> None:
+    before = deployment.running()
+    deployment.checkout.change("config/local.yaml", "  generation: 1\n", "  generation: 2\n")
+    deployment.checkout.change("config/local.yaml", "kafka_version: 3.9.x.kraft", "kafka_version: 4.0.x.kraft")
+    create = '"auto.create.topics.enable": "false",'
+    deployment.checkout.change("stacks/stream.py", create, f'{create} "num.io.threads": "4",')
+    deployment.checkout.append("database/6_roles.sql", "\nCOMMENT ON SCHEMA northwind IS 'Another release';\n")
+    brokers = deployment.brokers()
+    succeeded(deployment.checkout.deploy())
+    after = deployment.running()
+    assert deployment.brokers().isdisjoint(brokers)
+    (properties,) = (deployment.checkout.account / "msk").glob("*/server.properties")
+    assert "num.io.threads=4\n" in properties.read_text()
+    assert after["steps"][0][0] != before["steps"][0][0]
+    assert [state for *_, state in after["steps"]] == ["RUNNING"]
+    described = deployment.client("emr").describe_cluster(ClusterId=before["steps"][0][0])["Cluster"]
+    assert described["Status"]["State"] == "TERMINATED"
+    assert after["connectors"] == before["connectors"]
+    with deployment.connect() as owner:
+        said = owner.execute("SELECT obj_description('northwind'::regnamespace)").fetchone()
+        owner.execute("UPDATE northwind.customers SET city = 'Namur' WHERE city IS NOT NULL")
+    assert said == ("Another release",)
+    deployment.await_equality()
 
 
 def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_data(deployment: Deployment) -> None:
@@ -386,20 +636,29 @@ def test_a_second_environment_comes_and_goes_beside_the_first_and_leaves_its_dat
     assert [stack["StackName"] for stack in stacks if "-second-" in stack["StackName"]] == []
 
 
-def test_a_right_that_a_writer_loses_is_refused_in_s3(deployment: Deployment) -> None:
+def test_a_right_that_a_writer_loses_is_refused_in_s3_and_in_kinesis(deployment: Deployment) -> None:
     may_write = ('self.lake, _WRITE, f"{LAKE_PREFIX}/{lease}"', 'self.lake, _READ, f"{LAKE_PREFIX}/{lease}"')
+    may_read = ('"kinesis:GetRecords",\n', '"kinesis:ListTagsForStream",\n')
     before = len(deployment.refused())
     deployment.checkout.change("stacks/lake.py", *may_write)
+    deployment.checkout.change("stacks/key_value.py", *may_read)
     succeeded(deployment.checkout.deploy())
 
-    def refused() -> bool:
-        return any(
-            " s3:PutObject " in line and "/_leases/orders.json" in line for line in deployment.refused()[before:]
-        )
+    def refused(action: str, resource: str) -> bool:
+        return any(f" {action} " in line and resource in line for line in deployment.refused()[before:])
 
-    wait_until("a writer to be refused", refused, timeout=120)
+    for asked in (("s3:PutObject", "/_leases/orders.json"), ("kinesis:GetRecords", "stream/headwater-local-accounts")):
+        wait_until(f"{asked} to be refused", partial(refused, *asked), timeout=120)
     deployment.checkout.change("stacks/lake.py", *reversed(may_write))
+    deployment.checkout.change("stacks/key_value.py", *reversed(may_read))
     succeeded(deployment.checkout.deploy())
+    deployment.expected += [line for line in deployment.refused()[before:] if " kinesis:GetRecords " in line]
+    # A run that has ended over it would wait for the schedule.
+    if deployment.states("runs")[0] not in ("STARTING", "RUNNING"):
+        deployment.client("glue").start_job_run(JobName="headwater-local-key-value")
+    deployment.client("dynamodb").delete_item(
+        TableName="headwater-local-accounts", Key=deployment.any_key("headwater-local-accounts")
+    )
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = 'Liège' WHERE city IS NOT NULL")
     deployment.await_equality(180)
@@ -420,8 +679,14 @@ def test_an_update_that_fails_is_rolled_back_and_what_ran_goes_on(deployment: De
     assert [state for _, state in running["connectors"]] == ["RUNNING", "RUNNING"]
 
 
+def test_a_deploy_after_those_that_failed_succeeds(deployment: Deployment) -> None:
+    succeeded(deployment.checkout.deploy())
+
+
 def test_no_role_was_refused_but_what_was_taken_from_it(deployment: Deployment) -> None:
     refused = deployment.refused()
+    for line in deployment.expected:
+        refused.remove(line)
     assert [line for line in refused if not any(taken in line for taken in TAKEN)] == []
     # This is where a refusal is told.
     assert len(refused) > 0
@@ -429,6 +694,10 @@ def test_no_role_was_refused_but_what_was_taken_from_it(deployment: Deployment) 
 
 def test_destroy_leaves_nothing(deployment: Deployment) -> None:
     programs = [psutil.Process(deployment.pid), *psutil.Process(deployment.pid).children(recursive=True)]
+    # What the stacks delete by themselves, before the local AWS goes with whatever is left.
+    said = succeeded(deployment.checkout.run_cdk("local", "destroy", "--all", "--force", **deployment.variables))
+    assert "FAILED" not in said
+    assert deployment.stores("local") == []
     assert "FAILED" not in succeeded(deployment.checkout.run_headwater("destroy", "local"))
     assert [program for program in programs if runs(program)] == []
     assert not deployment.checkout.account.exists()

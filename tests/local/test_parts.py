@@ -4,6 +4,11 @@ from pathlib import Path
 
 import pytest
 import requests
+from kafka import KafkaProducer, TopicPartition
+from kafka.admin import KafkaAdminClient
+from kafka.errors import KafkaError
+from kafka.structs import OffsetAndMetadata
+from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater.errors import UserError
 from headwater.local.aws import AwsApi
@@ -50,6 +55,30 @@ def test_a_broker_and_its_worker_survive_a_crash_of_each(broker: Broker, tmp_pat
         assert (worker.url, broker.bootstrap) == (url, bootstrap)
         assert requests.get(f"{worker.url}/connectors", timeout=10).json() == []
     assert broker.ends(["crash"]) == {("crash", 0): 0, ("crash", 1): 0}
+
+
+def test_a_groups_lag_is_what_it_has_not_read_of_a_topic_that_is_there(broker: Broker) -> None:
+    broker.create_topics({"lag": 2, "gone": 1})
+    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+        for partition in (0, 0, 0, 1):
+            producer.send("lag", b"value", partition=partition)
+        producer.flush()
+    read = {TopicPartition("lag", 0): 1, TopicPartition("lag", 1): 0, TopicPartition("gone", 0): 0}
+    with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
+        offsets = {at: OffsetAndMetadata(offset, "", -1) for at, offset in read.items()}
+        # The first group makes the topic that keeps their offsets.
+        for attempt in Retrying(
+            retry=retry_if_exception_type(KafkaError), stop=stop_after_delay(30), wait=wait_fixed(0.2)
+        ):
+            with attempt:
+                admin.alter_group_offsets("readers", offsets)
+    assert {key: lag for key, lag in broker.lags().items() if key[0] == "readers"} == {
+        ("readers", "lag"): 3,
+        ("readers", "gone"): 0,
+    }
+    broker.delete_topic("gone")
+    assert broker.lags()["readers", "lag"] == 3
+    assert "gone" not in broker.topics()
 
 
 def test_the_aws_api_answers_again_at_the_same_address(aws_api: AwsApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,12 +13,14 @@ from botocore.exceptions import ClientError
 
 from headwater.local import relay
 from headwater.local.relay import (
+    DROPPED,
     ORDERLY,
     Carrier,
     Checkpoint,
     Misbehaviour,
     Outgoing,
     Reader,
+    Relay,
     Route,
     kinesis_data,
     partition_key,
@@ -223,6 +225,16 @@ def test_a_record_above_the_limit_of_kinesis_is_dropped(tmp_path: Path, caplog: 
         pass
     assert [json.loads(data)["eventID"] for _, data in kinesis.taken] == ["event-2"]
     assert "event-1" in caplog.text
+
+
+def test_what_was_dropped_is_told_once_and_not_that_of_a_former_relay(tmp_path: Path) -> None:
+    log = tmp_path / "relay.log"
+    log.write_text(f"{DROPPED.decode()} above the limit: 1\n")
+    carrying = Relay(tmp_path, MagicMock(), "http://127.0.0.1:1", "accounts")
+    assert carrying.newly_dropped() == 0
+    with log.open("a") as file:
+        file.write(f"{DROPPED.decode()} above the limit: 2\n" * 2)
+    assert [carrying.newly_dropped(), carrying.newly_dropped()] == [2, 0]
 
 
 def test_records_are_repeated_and_delayed_when_asked_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

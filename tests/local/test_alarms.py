@@ -1,0 +1,244 @@
+"""Alarms of the local AWS: what services of AWS's measure, and when an alarm rings and tells."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from headwater.local_aws.account import LocalAccount
+from headwater.local_aws.cloudwatch import Alarms, Measured
+from headwater.local_aws.resources import Properties
+
+MINUTE = 60
+FROM_SNS = {
+    "Statement": [
+        {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": "*"}
+    ]
+}
+
+
+@pytest.fixture(scope="module")
+def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAccount]:
+    with LocalAccount(tmp_path_factory.mktemp("account"), idle=True) as account:
+        account.start()
+        yield account
+
+
+@pytest.fixture
+def measured() -> list[Measured]:
+    """What the services of AWS measure at the next minute's end."""
+    return []
+
+
+@pytest.fixture
+def alarms(account: LocalAccount, measured: list[Measured]) -> Alarms:
+    return Alarms(account.surroundings, [lambda: measured])
+
+
+class Minutes:
+    """The ends of minutes that have passed, the oldest first."""
+
+    def __init__(self) -> None:
+        self.end = int(time.time()) // MINUTE * MINUTE - 30 * MINUTE
+
+    def next(self) -> int:
+        self.end += MINUTE
+        return self.end
+
+
+def alarm(name: str, **of: Any) -> Properties:
+    described = {
+        "AlarmName": name,
+        "AlarmDescription": "It is late",
+        "MetricName": "Age",
+        "Namespace": "Tests",
+        "Statistic": "Maximum",
+        "Period": 60,
+        "EvaluationPeriods": 1,
+        "Threshold": 10,
+        "ComparisonOperator": "GreaterThanThreshold",
+        "TreatMissingData": "notBreaching",
+    }
+    return Properties({**described, **of})
+
+
+def state(account: LocalAccount, name: str) -> str:
+    (found,) = account.client("cloudwatch").describe_alarms(AlarmNames=[name])["MetricAlarms"]
+    return str(found["StateValue"])
+
+
+def test_an_alarm_hears_of_its_own_dimensions_alone_and_tells_its_topic(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured]
+) -> None:
+    topic = account.client("sns").create_topic(Name="operators")["TopicArn"]
+    queue = account.client("sqs").create_queue(QueueName="operators")["QueueUrl"]
+    arn = account.client("sqs").get_queue_attributes(QueueUrl=queue, AttributeNames=["QueueArn"])["Attributes"]
+    account.client("sqs").set_queue_attributes(QueueUrl=queue, Attributes={"Policy": json.dumps(FROM_SNS)})
+    account.client("sns").subscribe(TopicArn=topic, Protocol="sqs", Endpoint=arn["QueueArn"])
+    minutes = Minutes()
+    for table in ("orders", "customers"):
+        dimensions = [{"Name": "table", "Value": table}]
+        alarms.put(alarm(f"late-{table}", Dimensions=dimensions, AlarmActions=[topic], OKActions=[topic]))
+    measured[:] = [
+        Measured("Tests", "Age", {"table": "orders"}, 11),
+        Measured("Tests", "Age", {"table": "customers"}, 9),
+    ]
+    alarms.evaluate(minutes.next())
+    assert (state(account, "late-orders"), state(account, "late-customers")) == ("ALARM", "OK")
+    measured[0] = Measured("Tests", "Age", {"table": "orders"}, 10)
+    alarms.evaluate(minutes.next())
+    assert state(account, "late-orders") == "OK"
+    told = []
+    while found := account.client("sqs").receive_message(QueueUrl=queue, MaxNumberOfMessages=10).get("Messages"):
+        for each in found:
+            message = json.loads(json.loads(each["Body"])["Message"])
+            told.append((message["AlarmName"], message["NewStateValue"]))
+            account.client("sqs").delete_message(QueueUrl=queue, ReceiptHandle=each["ReceiptHandle"])
+    assert sorted(told) == [("late-customers", "OK"), ("late-orders", "ALARM"), ("late-orders", "OK")]
+
+
+def test_enough_of_the_last_periods_ring_it(account: LocalAccount, alarms: Alarms, measured: list[Measured]) -> None:
+    alarms.put(alarm("often", MetricName="Often", EvaluationPeriods=3, DatapointsToAlarm=2))
+    minutes, states = Minutes(), []
+    for value in (11, 9, 11, None, 9, 9):
+        measured[:] = [] if value is None else [Measured("Tests", "Often", {}, value)]
+        alarms.evaluate(minutes.next())
+        states.append(state(account, "often"))
+    # A minute without a value is passed over.
+    assert states == ["OK", "OK", "ALARM", "ALARM", "OK", "OK"]
+
+
+def test_a_period_of_several_minutes_takes_in_all_of_them(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured]
+) -> None:
+    alarms.put(alarm("sum", MetricName="Summed", Statistic="Sum", Period=300))
+    minutes, states = Minutes(), []
+    for value in (6, 5, 0, 0, 0, 0):
+        measured[:] = [Measured("Tests", "Summed", {}, value)]
+        alarms.evaluate(minutes.next())
+        states.append(state(account, "sum"))
+    assert states == ["OK", "ALARM", "ALARM", "ALARM", "ALARM", "OK"]
+
+
+def test_the_larger_of_two_metrics_of_which_one_is_never_sent(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured]
+) -> None:
+    def query(name: str) -> dict[str, Any]:
+        metric = {"Namespace": "Tests", "MetricName": name}
+        return {
+            "Id": name.lower(),
+            "ReturnData": False,
+            "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"},
+        }
+
+    described = alarm("math", TreatMissingData="breaching")
+    for name in ("MetricName", "Namespace", "Statistic", "Period"):
+        del described[name]
+    told = {"Id": "told", "Expression": "MAX([sent, unsent])"}
+    alarms.put(Properties({**described, "Metrics": [told, query("Sent"), query("Unsent")]}))
+    minutes, states = Minutes(), []
+    for value in (9, 11, None, None, None):
+        measured[:] = [] if value is None else [Measured("Tests", "Sent", {}, value)]
+        alarms.evaluate(minutes.next())
+        states.append(state(account, "math"))
+    assert states == ["OK", "ALARM", "ALARM", "ALARM", "ALARM"]
+
+
+def test_what_a_query_selects_has_its_dimensions_and_the_value(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured]
+) -> None:
+    described = alarm("selected")
+    for name in ("MetricName", "Namespace", "Statistic", "Period"):
+        del described[name]
+    query = "SELECT MAX(Lag) FROM SCHEMA(\"Tests\", Operation, TableName) WHERE TableName = 'accounts'"
+    alarms.put(Properties({**described, "Metrics": [{"Id": "told", "Expression": query, "Period": 60}]}))
+    minutes, states = Minutes(), []
+    for dimensions in (
+        {"TableName": "accounts"},
+        {"Operation": "a", "TableName": "b"},
+        {"Operation": "a", "TableName": "accounts"},
+    ):
+        measured[:] = [Measured("Tests", "Lag", dimensions, 11)]
+        alarms.evaluate(minutes.next())
+        states.append(state(account, "selected"))
+    assert states == ["OK", "OK", "ALARM"]
+
+
+def test_lines_of_a_log_and_rules_that_ran_are_counted(account: LocalAccount, alarms: Alarms) -> None:
+    logs, events = account.client("logs"), account.client("events")
+    logs.create_log_group(logGroupName="source")
+    logs.create_log_stream(logGroupName="source", logStreamName="one")
+    lost = {"metricName": "Lost", "metricNamespace": "Tests", "metricValue": "1", "defaultValue": 0}
+    logs.put_metric_filter(
+        logGroupName="source", filterName="lost", filterPattern='"slot is lost"', metricTransformations=[lost]
+    )
+    events.put_rule(Name="failed", EventPattern=json.dumps({"source": ["mine"]}))
+    lines = ["The slot is lost, and", "something else", "again: slot is lost"]
+    now = int(time.time() * 1000)
+    logs.put_log_events(
+        logGroupName="source",
+        logStreamName="one",
+        logEvents=[{"timestamp": now, "message": line} for line in lines],
+    )
+    for source in ("mine", "mine", "another"):
+        events.put_events(Entries=[{"Source": source, "DetailType": "Failure", "Detail": "{}"}])
+    rule = [{"Name": "RuleName", "Value": "failed"}]
+    of_lines = {"MetricName": "Lost", "TreatMissingData": "ignore"}
+    of_rule = {"MetricName": "TriggeredRules", "Namespace": "AWS/Events", "Dimensions": rule}
+    for name, of in (("lines", of_lines), ("rules", of_rule)):
+        for more_than in (1, 2):
+            alarms.put(alarm(f"{name}-{more_than}", Statistic="Sum", Period=300, Threshold=more_than, **of))
+    alarms.put(alarm("unknown", MetricName="Nothing", TreatMissingData="ignore"))
+    alarms.evaluate(int(time.time()) // MINUTE * MINUTE + MINUTE)
+    found = {name: state(account, name) for name in ("lines-1", "lines-2", "rules-1", "rules-2", "unknown")}
+    # Two of each.
+    assert found == {
+        "lines-1": "ALARM",
+        "lines-2": "OK",
+        "rules-1": "ALARM",
+        "rules-2": "OK",
+        "unknown": "INSUFFICIENT_DATA",
+    }
+
+
+def test_the_reader_of_a_stream_is_as_far_behind_as_the_next_record_is_old(
+    account: LocalAccount, alarms: Alarms
+) -> None:
+    kinesis = account.client("kinesis")
+    kinesis.create_stream(StreamName="items", ShardCount=1)
+    for data in (b"read", b"unread"):
+        kinesis.put_record(StreamName="items", Data=data, PartitionKey="key")
+    (shard,) = kinesis.list_shards(StreamName="items")["Shards"]
+    start = {"StreamName": "items", "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+    iterator = kinesis.get_shard_iterator(**start)["ShardIterator"]
+    time.sleep(0.1)
+    kinesis.get_records(ShardIterator=iterator, Limit=1)
+    behind = {
+        "MetricName": "GetRecords.IteratorAgeMilliseconds",
+        "Namespace": "AWS/Kinesis",
+        "Dimensions": [{"Name": "StreamName", "Value": "items"}],
+    }
+    for more_than in (50, 3_600_000):
+        alarms.put(alarm(f"behind-{more_than}", Period=300, Threshold=more_than, **behind))
+    alarms.evaluate(int(time.time()) // MINUTE * MINUTE + MINUTE)
+    assert (state(account, "behind-50"), state(account, "behind-3600000")) == ("ALARM", "OK")
+
+
+def test_a_part_that_cannot_be_measured_keeps_no_other_alarm_from_ringing(
+    account: LocalAccount, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fails() -> list[Measured]:
+        raise RuntimeError("no answer")
+
+    alarms = Alarms(account.surroundings, [fails, lambda: [Measured("Tests", "Measured", {}, 11)]])
+    alarms.put(alarm("measured", MetricName="Measured"))
+    alarms.put(alarm("gone", MetricName="Measured"))
+    account.client("cloudwatch").delete_alarms(AlarmNames=["gone"])
+    alarms.evaluate(Minutes().next())
+    assert state(account, "measured") == "ALARM"
+    assert "A part was not measured" in caplog.text
+    assert "no answer" in caplog.text
