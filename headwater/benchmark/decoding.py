@@ -1,48 +1,65 @@
-"""How many of DynamoDB's changes per second the decoder reads, compared with what most jobs use: ``json.loads`` and
-boto3's ``TypeDeserializer``."""
+"""How many of DynamoDB's changes per second become rows, beside what most jobs use: ``json.loads`` and boto3's
+``TypeDeserializer``. Both end in the same rows, of which the contract names every attribute."""
 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import multiprocessing
+import os
 import random
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
-from boto3.dynamodb.types import TypeDeserializer
+from boto3.dynamodb.types import Binary, TypeDeserializer
+from pyspark.sql import SparkSession
 
+from headwater.contract.model import Column, Contract
 from headwater.contract.reading import read_contract
-from headwater.lake.dynamodb_decoder import DynamoDecoder
+from headwater.contract.types import Type, parse_type
+from headwater.lake.batches import HeldBatch
+from headwater.lake.changes import ROW_TAGS, Identity, epoch_digits
+from headwater.lake.usual_items import StreamedRecord, UsualItems
+from headwater.local import spark as local_spark
 from headwater.local.relay import kinesis_data
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts
 
-PROCESSES = 2
-# How many orders an account holds beside what its contract names: items of about 1, 5 and 11 KB. A record holds two
-# items.
+# How many orders an account holds beside its other attributes: items of about 1, 5 and 11 KB. A record of a change
+# holds two.
 ORDERS = (0, 30, 80)
 _RECORDS = 1_500
-_ROUNDS = 3
+_ROUNDS = 8
+# Until the JVM has compiled what it runs.
+_WARMING = 60
 _SEED = 1996
 _MICROS = 1_700_000_000_000_000
 _MODIFIES, _INSERTS = 0.85, 0.1  # shares of the records; the rest are deletes
+_ORDERS_TYPE = "array<struct<number:string,at:string,quantity:int,price:decimal(10,2),gift:boolean>>"
+# It would be DynamoDB's JSON, which the deserializer has taken apart.
+_LEFT_OUT = "preferences"
+_OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
+_MEMORY = "1g"
 
 
 @dataclass(frozen=True)
 class DecoderFigures:
-    """Records per second of ``PROCESSES`` processes together, for records of ``record_bytes`` on average.
+    """Records of ``record_bytes`` on average that become rows per second on one core: by the writer's decoder in the
+    driver's JVM, of which ``left`` records came by the careful one in Python, and by the deserializer as Python's rows.
+    ``orders`` is the number of orders per account."""
 
-    ``orders`` is the number of orders per account; None stands for the same number of records of each size.
-    """
-
-    orders: int | None
+    orders: int
     record_bytes: int
     decoder_per_second: int
     deserializer_per_second: int
+    left: int
 
     @property
     def times_as_fast(self) -> float:
@@ -51,56 +68,88 @@ class DecoderFigures:
 
 
 def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
-    """Let both read the same ``count`` records of each size, by turns, in each process.
-
-    The last figures are those of all sizes together.
-    """
-    tasks = [(orders, count, rounds, _SEED + number) for orders in ORDERS for number in range(PROCESSES)]
-    with ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn")) as pool:
-        measured = list(pool.map(_measure, *zip(*tasks, strict=True)))
-    by_size = [measured[at : at + PROCESSES] for at in range(0, len(measured), PROCESSES)]
-    figures = [_figures(orders, of_size, count * rounds) for orders, of_size in zip(ORDERS, by_size, strict=True)]
-    # As if each process had read the records of one size after those of another.
-    of_processes = [_Measured.one_after_another(of_process) for of_process in zip(*by_size, strict=True)]
-    return [*figures, _figures(None, of_processes, count * rounds * len(ORDERS))]
+    """Let both read the same ``count`` records of each size, by turns, in a process on one core. Raises AssertionError
+    where they end in different rows."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(_measure_all, count, rounds).result()
 
 
-@dataclass(frozen=True)
-class _Measured:
-    """What one process measured: the mean size of a record, and the seconds that both took for all reads."""
-
-    record_bytes: float
-    decoder_seconds: float
-    deserializer_seconds: float
-
-    @staticmethod
-    def one_after_another(parts: Sequence[_Measured]) -> _Measured:
-        return _Measured(
-            sum(part.record_bytes for part in parts) / len(parts),
-            sum(part.decoder_seconds for part in parts),
-            sum(part.deserializer_seconds for part in parts),
-        )
+def _measure_all(count: int, rounds: int) -> list[DecoderFigures]:
+    # The JVM that is started from here stays on it, too.
+    os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+    with tempfile.TemporaryDirectory() as folder:
+        builder = SparkSession.builder.master("local[1]")
+        settings = local_spark.configuration(Path(folder), endpoint="", memory=_MEMORY, optimized=True)
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        with builder.getOrCreate() as spark:
+            return [_measure(spark, orders, count, rounds) for orders in ORDERS]
 
 
-def _figures(orders: int | None, measured: Sequence[_Measured], reads: int) -> DecoderFigures:
-    """The figures of processes that each made so many ``reads``."""
+def _measure(spark: SparkSession, orders: int, count: int, rounds: int) -> DecoderFigures:
+    contract = _contract()
+    records: list[StreamedRecord] = [
+        (data, f"{number}", f"s/{number}") for number, data in enumerate(changes(contract, orders, count, _SEED))
+    ]
+    usual, deserializer = UsualItems(spark, contract, 1, "", accounts.TABLE, None), _Deserializer()
+    identity = Identity(contract)
+
+    def decode() -> tuple[HeldBatch, int]:
+        held = HeldBatch(spark, contract)
+        held.add_decoded(usual.held(records), 2**31)
+        left = held.take_left()
+        held.add(usual.careful_rows(left))
+        return held, len(left)
+
+    def deserialize() -> list[tuple[Any, ...]]:
+        return [_deserialized(deserializer, contract, identity, record) for record in records]
+
+    held, left = decode()
+    others = HeldBatch(spark, contract)
+    others.add(deserialize())
+    if _comparable(held) != _comparable(others):
+        raise AssertionError("the decoder and the deserializer end in different rows")
+    for _ in range(_WARMING):
+        decode()
+    seconds = [(_seconds(decode), _seconds(deserialize)) for _ in range(rounds)]
+    decoder, deserializer_seconds = (min(times) for times in zip(*seconds, strict=True))
     return DecoderFigures(
         orders=orders,
-        record_bytes=round(sum(process.record_bytes for process in measured) / len(measured)),
-        decoder_per_second=round(sum(reads / process.decoder_seconds for process in measured)),
-        deserializer_per_second=round(sum(reads / process.deserializer_seconds for process in measured)),
+        record_bytes=round(sum(len(data or b"") for data, *_ in records) / count),
+        decoder_per_second=round(count / decoder),
+        deserializer_per_second=round(count / deserializer_seconds),
+        left=left,
     )
 
 
-def changes(orders: int, count: int, seed: int) -> list[bytes]:
-    """The data of Kinesis records: mostly MODIFY with both images, some INSERT and REMOVE."""
+def _seconds(work: Callable[[], object]) -> float:
+    started = time.perf_counter()
+    work()
+    return time.perf_counter() - started
+
+
+def _contract() -> Contract:
+    """The accounts', which names the orders and the version, too."""
+    contract = read_contract(CONTRACTS / "accounts.yaml")
+    named = [column for column in contract.columns if column.path != (_LEFT_OUT,)]
+    more = [
+        Column("orders", parse_type(_ORDERS_TYPE), "L", ("orders",)),
+        Column("version", parse_type("bigint"), "N", ("version",)),
+    ]
+    return replace(contract, columns=(*named, *more))
+
+
+def changes(contract: Contract, orders: int, count: int, seed: int) -> list[bytes]:
+    """The data of Kinesis records: mostly MODIFY with both images, some INSERT and REMOVE. Items have nothing that the
+    contract does not name."""
     rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
-    return [_change(number, orders, rng).encode() for number in range(count)]
+    return [_change(contract, number, orders, rng).encode() for number in range(count)]
 
 
-def _change(number: int, orders: int, rng: random.Random) -> str:
+def _change(contract: Contract, number: int, orders: int, rng: random.Random) -> str:
     key = accounts.key_of(number)
-    old = {**accounts.AccountMaker(rng).item(key), "orders": {"L": [_order(rng) for _ in range(orders)]}}
+    item = {**accounts.AccountMaker(rng).item(key), "orders": {"L": [_order(rng) for _ in range(orders)]}}
+    old = _named(contract, item)
     new = {**old, "balance": {"N": str(rng.randrange(10**6))}, "version": {"N": str(rng.randrange(10**12))}}
     kind = rng.random()
     event = "MODIFY" if kind < _MODIFIES else "INSERT" if kind < _MODIFIES + _INSERTS else "REMOVE"
@@ -113,31 +162,28 @@ def _change(number: int, orders: int, rng: random.Random) -> str:
     return kinesis_data(record, accounts.TABLE, _MICROS + number)
 
 
+def _named(contract: Contract, item: Mapping[str, Any]) -> dict[str, Any]:
+    """What the contract names of an item, without nulls: the rest would be kept as DynamoDB's JSON."""
+    types = {column.path[0]: column.type for column in contract.columns}
+    paths = {column.path[0]: column.path[1] for column in contract.columns if len(column.path) > 1}
+    named = {}
+    for name, value in item.items():
+        members = [field for field, _ in types[name].fields] if name in types else []
+        members = [paths[name]] if name in paths else members
+        if name not in types or "NULL" in value:
+            continue
+        if members:
+            value = {"M": {member: value["M"][member] for member in members if member in value["M"]}}
+        named[name] = value
+    return named
+
+
 def _order(rng: random.Random) -> dict[str, Any]:
     day = f"2024-{rng.randrange(1, 13):02d}-{rng.randrange(1, 29):02d}T10:11:12Z"
     number, quantity = str(rng.randrange(10**8)), str(rng.randrange(1, 20))
     price = f"{rng.randrange(10**5) / 100:.2f}"
     order = {"number": {"S": number}, "at": {"S": day}, "quantity": {"N": quantity}, "price": {"N": price}}
     return {"M": {**order, "gift": {"BOOL": rng.random() < 0.1}}}
-
-
-def _measure(orders: int, count: int, rounds: int, seed: int) -> _Measured:
-    records = changes(orders, count, seed)
-    decoder, deserializer = DynamoDecoder(read_contract(CONTRACTS / "accounts.yaml")), _Deserializer()
-    decoder_seconds = deserializer_seconds = 0.0
-    for _ in range(rounds):
-        decoder_seconds += _seconds(
-            records, lambda data: decoder.decode(data, "49590338271490256608559692538361571095", "p")
-        )
-        deserializer_seconds += _seconds(records, lambda data: _deserialized(deserializer, data))
-    return _Measured(sum(map(len, records)) / count, decoder_seconds, deserializer_seconds)
-
-
-def _seconds(records: Sequence[bytes], read: Callable[[bytes], object]) -> float:
-    started = time.perf_counter()
-    for data in records:
-        read(data)
-    return time.perf_counter() - started
 
 
 class _Deserializer(TypeDeserializer):
@@ -147,7 +193,70 @@ class _Deserializer(TypeDeserializer):
         return super()._deserialize_b(base64.b64decode(value))  # type: ignore[misc]
 
 
-def _deserialized(deserializer: TypeDeserializer, data: bytes) -> list[Mapping[str, Any]]:
-    change = json.loads(data)["dynamodb"]
-    images = (change[name] for name in ("Keys", "NewImage", "OldImage") if name in change)
-    return [{name: deserializer.deserialize(value) for name, value in image.items()} for image in images]
+def _deserialized(
+    deserializer: TypeDeserializer, contract: Contract, identity: Identity, record: StreamedRecord
+) -> tuple[Any, ...]:
+    """The row of a record, as a job makes it of boto3's values."""
+    data, sequence, position = record
+    document = json.loads(data or b"")
+    change = document["dynamodb"]
+    images = {
+        name: {attribute: deserializer.deserialize(value) for attribute, value in change[name].items()}
+        for name in ("Keys", "NewImage", "OldImage")
+        if name in change
+    }
+    op = _OPS[document["eventName"]]
+    is_delete = op == "d"
+    item = images["OldImage"] if is_delete else images["NewImage"]
+    at = set(identity.kept_at) if is_delete else range(len(contract.columns))
+    values = [_converted(column, item) if number in at else None for number, column in enumerate(contract.columns)]
+    micros = change["ApproximateCreationDateTime"]
+    order = f"{epoch_digits(1)}{micros:020d}1{sequence:0>56}"
+    moment = dt.datetime.fromtimestamp(micros / 1e6, dt.UTC)
+    deleted_by = "client" if is_delete else None
+    own = (identity.record_key(values), op, order, moment, position, is_delete, deleted_by, None, None)
+    return (*values, *own, *ROW_TAGS)
+
+
+def _converted(column: Column, item: Mapping[str, Any]) -> Any:
+    value: Any = item
+    for name in column.path:
+        value = value.get(name) if value is not None else None
+    if column.transform == "month":
+        return "unknown" if value is None else value[:7]
+    return _of_type(column.type, value)
+
+
+def _of_type(type_: Type, value: Any) -> Any:
+    if value is None:
+        return None
+    if type_.kind == "struct":
+        return tuple(_of_type(field, value.get(name)) for name, field in type_.fields)
+    if type_.element is not None:
+        element = type_.element
+        return [_of_type(element, each) for each in value]
+    if type_.kind in ("int", "bigint"):
+        return int(value)
+    if type_.kind == "date":
+        return dt.date.fromisoformat(value)
+    if type_.kind == "timestamp":
+        return dt.datetime.fromisoformat(value)
+    return value.__bytes__() if isinstance(value, Binary) else value
+
+
+def _comparable(held: HeldBatch) -> list[str]:
+    """Rows as texts; what boto3 has as a set has no order."""
+    rows = (row.asDict(recursive=True) for row in held.frame().collect())
+    return sorted(json.dumps(row, default=_text, sort_keys=True) for row in map(_ordered, rows))
+
+
+def _ordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: _ordered(inner) for name, inner in value.items()}
+    if isinstance(value, list):
+        return sorted(map(_ordered, value), key=lambda each: json.dumps(each, default=_text, sort_keys=True))
+    return value
+
+
+def _text(value: Any) -> str:
+    return format(value, "f") if isinstance(value, Decimal) else str(value)

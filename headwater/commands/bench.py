@@ -24,7 +24,7 @@ def bench(
     artifacts.build(announce)
     scales, peers = (commits.QUICK, QUICK_PEERS) if quick else (commits.FULL, tuple(commits.PEERS))
     measured = [each for scale_ in scales for each in commits.run(scale_, announce, peers)]
-    with announce(f"Decoding DynamoDB's changes in {decoding.PROCESSES} processes, and with boto3's deserializer"):
+    with announce("Decoding DynamoDB's changes on one core, and with boto3's deserializer"):
         decoder = decoding.run()
     whole = None if quick else pipeline.run(scale, idle, announce)
     report.build(BUILD / "bench", report.Run(measured, decoder, whole))

@@ -125,10 +125,10 @@ class HeldBatch:
             to_internal = _row_type(self.rows.type()).toInternal
             self.rows.add(pickle.dumps([to_internal(row) for row in rows]))
 
-    def add_landed(self, decoder: Any, source: str, body: bytes, most_bytes: int) -> bool:
-        """Add what the JVM's ``decoder`` makes of a landing object, unless all of them together would have more than
-        so many bytes; say whether it is added."""
-        return bool(self.rows.add(decoder, source, body, most_bytes))
+    def add_decoded(self, decoded: Any, most_bytes: int) -> bool:
+        """Add Java's ``DecodedRows``, unless the records of what is held would have more than so many bytes then; say
+        whether they are added."""
+        return bool(self.rows.add(decoded, most_bytes))
 
     def take_left(self) -> list[str]:
         """What the JVM's decoder has left: it is not in the batch any more."""

@@ -33,9 +33,9 @@ NULL_TEXT = Raw(b'{"NULL":true}')
 _NULL = {"NULL": True}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
 _DATE_LENGTH, _MONTH_LENGTH = len("2024-02-29"), len("2024-02")
-_DOCUMENTS: dict[str, type] = {"M": dict, "L": list}
+DOCUMENTS: dict[str, type] = {"M": dict, "L": list}
 """What a map and a list are in JSON."""
-_TAGS_INSIDE = {
+TAGS_INSIDE = {
     "string": "S",
     "date": "S",
     "int": "N",
@@ -198,7 +198,7 @@ class _Conversion(NamedTuple):
 def _column_conversion(tag: str, column: Column, plain: bool) -> _Conversion:
     if column.transform == "month":
         return _Conversion(str, _month, _month)
-    if column.type.kind == "string" and tag in _DOCUMENTS:
+    if column.type.kind == "string" and tag in DOCUMENTS:
         return _Conversion(Raw, functools.partial(_document_of_text, tag), functools.partial(_document, tag))
     return _conversion(tag, column.type, plain)
 
@@ -238,7 +238,7 @@ def _set(member: _Conversion) -> _Conversion:
 def _list(element: Type) -> _Conversion:
     """A list. A NULL in it is null; in a list of maps or lists it is a leftover too, like any other NULL among
     parts."""
-    tag = _TAGS_INSIDE[element.kind]
+    tag = TAGS_INSIDE[element.kind]
     member = _conversion(tag, element)
     beside: Any = list[_tagged(tag, member.beside)]  # type: ignore[misc]
     fast = _values if member.fast is None else _converted_values(member.fast)
@@ -266,7 +266,7 @@ def _list(element: Type) -> _Conversion:
 def _struct(type_: Type) -> _Conversion:
     """A map whose members the type names; other members are leftovers, and so is a NULL."""
     names = [name for name, _ in type_.fields]
-    tags = [_TAGS_INSIDE[member.kind] for _, member in type_.fields]
+    tags = [TAGS_INSIDE[member.kind] for _, member in type_.fields]
     conversions = [_conversion(tag, member) for tag, (_, member) in zip(tags, type_.fields, strict=True)]
     return _Conversion(*_fast_struct(names, tags, conversions), None, _struct_in_parts(names, tags, conversions))
 
@@ -421,7 +421,7 @@ def _document_of_text(tag: str, inside: Raw) -> str:
 def _document(tag: str, inside: Any) -> str:
     """A map's or a list's DynamoDB JSON, of what stands beside its tag when it is parsed."""
     value = {tag: inside}
-    if not isinstance(inside, _DOCUMENTS[tag]):
+    if not isinstance(inside, DOCUMENTS[tag]):
         raise unfit(value, f"type {tag}")
     return dump(value)
 

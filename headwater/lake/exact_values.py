@@ -36,6 +36,7 @@ _INT64 = 2**63
 _UTC = dt.UTC
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=_UTC)
 EPOCH_DAY = dt.date(1970, 1, 1).toordinal()
+FIRST_DAY = dt.date.min.toordinal() - EPOCH_DAY
 LAST_DAY = dt.date.max.toordinal() - EPOCH_DAY
 DAY_MICROS = 86_400_000_000
 FIRST_UNSHIFTED = dt.date(1582, 10, 26)  # dates from here on are not shifted by the Julian calendar, in any time zone

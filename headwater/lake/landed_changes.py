@@ -82,8 +82,8 @@ class LandedChanges:
         few: list[LandingObject] = []
         with undecodable_passes(self.writer.contract):
             for landed in objects:
-                body = self._landing.body(landed)
-                if not held.add_landed(usual.decoder, landed.source, body, self.writer.settings.held_bytes):
+                decoded = usual.decoder.decode(landed.source, self._landing.body(landed))
+                if not held.add_decoded(decoded, self.writer.settings.held_bytes):
                     break
                 few.append(landed)
             held.add(usual.careful_rows(held.take_left()))

@@ -7,7 +7,6 @@ The JVM knows a contract by a plan: which source column goes to which places of 
 
 from __future__ import annotations
 
-import datetime as dt
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -21,7 +20,7 @@ from headwater.contract.types import SourceType, Type
 from headwater.lake.changes import Identity, columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, is_inside
 from headwater.lake.decoded_frame import decoded_frame, tagged_ddl
-from headwater.lake.exact_values import DAY_MICROS, EPOCH_DAY, FIRST_UNSHIFTED, LAST_DAY, MILLI_DIGITS
+from headwater.lake.exact_values import DAY_MICROS, EPOCH_DAY, FIRST_DAY, FIRST_UNSHIFTED, LAST_DAY, MILLI_DIGITS
 
 _Plan = dict[str, Any]
 
@@ -173,8 +172,7 @@ def _in_json(target: Type) -> _Plan:
     if target.kind == "date":
         return {"kind": "date"}
     if target.kind == "timestamp":
-        first, last = dt.date.min.toordinal() - EPOCH_DAY, LAST_DAY + 1
-        return {"kind": "instant", "lowest": first * DAY_MICROS, "highest": last * DAY_MICROS - 1}
+        return {"kind": "instant", "lowest": FIRST_DAY * DAY_MICROS, "highest": (LAST_DAY + 1) * DAY_MICROS - 1}
     return _scalar(target, numbers=True)
 
 

@@ -12,8 +12,7 @@ from random import Random
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
+from pyspark.sql import SparkSession
 
 from headwater.contract.model import QUARANTINE, Contract
 from headwater.contract.reading import parse_contract
@@ -23,6 +22,7 @@ from headwater.lake.decoded_frame import decoded_frame
 from headwater.lake.late_changes import latest
 from headwater.lake.usual_changes import UsualChanges
 from headwater.lake.writer import WriterSettings
+from tests.lake.frames import texts
 from tests.lake.pipeline import Pipeline, account, event
 
 WIDE = parse_contract(
@@ -343,19 +343,19 @@ def _by_jvm(spark: SparkSession, contract: Contract, lines: Sequence[str], purge
     usual = UsualChanges(spark, contract, 1, purged)
     held = HeldBatch(spark, contract)
     # All of an object is held, or nothing of it.
-    assert not held.add_landed(usual.decoder, "t/0", _body(lines), 1000)
+    assert not held.add_decoded(usual.decoder.decode("t/0", _body(lines)), 1000)
     assert held.counts("", "") == Counts()
     bodies = [_body(lines[: len(lines) // 2]), _body(lines[len(lines) // 2 :])]
     for body in bodies:
-        assert held.add_landed(usual.decoder, "t/0", body, 2**31)
+        assert held.add_decoded(usual.decoder.decode("t/0", body), 2**31)
     left = held.take_left()
     assert all(raw.startswith("t/0 ") for raw in left)
     in_spark = usual.frame(spark.sparkContext.parallelize([("t/0", body) for body in bodies], 1)).cache()
-    rows = _texts(in_spark.where("_order IS NOT NULL"))
+    rows = texts(in_spark.where("_order IS NOT NULL"))
     held.add(usual.careful_rows(left))
     spread = in_spark.where(f"NOT ({IS_LEFT})").unionByName(usual.careful_frame(in_spark.where(IS_LEFT)))
     written = [latest(batch.where("_order IS NOT NULL"), contract) for batch in (held.frame(), spread)]
-    of_driver, of_spark = (sorted(_texts(batch)) for batch in written)
+    of_driver, of_spark = (sorted(texts(batch)) for batch in written)
     assert of_driver == of_spark, "the driver does not write the rows that Spark writes"
     for floor in ("", f"{1:04d}1{10**9:020d}"):
         counts = SpreadBatch(spread).counts(purged, floor)
@@ -364,12 +364,6 @@ def _by_jvm(spark: SparkSession, contract: Contract, lines: Sequence[str], purge
         assert on_its_own.with_those(held.counts_beside()) == held.counts(purged, floor)
     in_spark.unpersist()
     return rows, {raw.removeprefix("t/0 ") for raw in left}
-
-
-def _texts(frame: DataFrame) -> list[str]:
-    """Rows as JSON: Python's own types do not have all moments, and hide the sign of a zero."""
-    texts = frame.select(F.to_json(F.struct("*"), {"ignoreNullFields": "false"})).collect()
-    return [str(row[0]) for row in texts]
 
 
 @pytest.mark.parametrize("name", CONTRACTS)
@@ -391,7 +385,7 @@ def test_the_jvm_decodes_as_the_careful_decoder_or_leaves_it(spark: SparkSession
             else:
                 nothing.add(line)
     alone = [made[0] for made in expected.values() if len(made) == 1]
-    careful = _texts(decoded_frame(spark, contract, spark.sparkContext.parallelize(alone, 1)))
+    careful = texts(decoded_frame(spark, contract, spark.sparkContext.parallelize(alone, 1)))
     assert len(alone) == len(expected), "the JVM decodes a record of which there are several rows"
     assert rows == careful
     assert len(rows) + len(left) + len(nothing) == len(lines)
@@ -415,7 +409,7 @@ def test_lines_of_any_length_are_read_to_the_end_of_an_object(spark: SparkSessio
     # Several members of gzip, and no line feed at the end.
     body = _body([*lines[:10], large]) + gzip.compress("\n".join(lines[10:]).encode())
     held = HeldBatch(spark, NARROW)
-    assert held.add_landed(UsualChanges(spark, NARROW, 1, "").decoder, "t/0", body, 2**31)
+    assert held.add_decoded(UsualChanges(spark, NARROW, 1, "").decoder.decode("t/0", body), 2**31)
     assert held.counts("", "").rows == len(lines) + 1
     assert held.take_left() == []
 

@@ -1,17 +1,14 @@
 package io.headwater.debezium;
 
-import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 
-import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
-import com.fasterxml.jackson.core.StreamReadConstraints;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
+import io.headwater.decoding.JsonText;
+import io.headwater.decoding.Scalars;
 import java.io.IOException;
-import java.nio.ByteBuffer;
-import java.nio.charset.CharacterCodingException;
-import java.nio.charset.StandardCharsets;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -29,15 +26,8 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads the change events of a table, by what a plan says of its columns, into rows as Spark holds them inside. */
 final class ChangeEvents {
-    /** Documents have names that are data. Python's reader ends at some 1,000 levels. */
-    static final JsonFactory JSON = JsonFactory.builder()
-            .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
-            .streamReadConstraints(
-                    StreamReadConstraints.builder().maxNestingDepth(500).build())
-            .build();
-
-    private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * Converter.DAY_MICROS;
-    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * Converter.DAY_MICROS - 1;
+    private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * Scalars.DAY_MICROS;
+    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * Scalars.DAY_MICROS - 1;
 
     private final String schema;
     private final String table;
@@ -141,9 +131,9 @@ final class ChangeEvents {
     }
 
     private InternalRow decode(String position, LandedLine line) throws IOException {
-        checkText(line.value());
+        JsonText.check(line.value());
         Change change = new Change();
-        try (JsonParser event = JSON.createParser(line.value())) {
+        try (JsonParser event = JsonText.READER.createParser(line.value())) {
             if (event.nextToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
             }
@@ -165,31 +155,7 @@ final class ChangeEvents {
         return finish(change, position, line);
     }
 
-    /** Refuses what Jackson and Python may read differently, or the lake cannot hold. */
-    private static void checkText(byte[] value) {
-        if (value.length < 2 || value[0] != '{' || value[1] == 0) {
-            throw LEFT;
-        }
-        boolean isAscii = true;
-        for (int at = 0; at < value.length; at++) {
-            byte letter = value[at];
-            if (letter < 0) {
-                isAscii = false;
-            } else if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u' && (value[at + 2] | 32) == 'd') {
-                // It may be half of a surrogate pair.
-                throw LEFT;
-            }
-        }
-        if (!isAscii) {
-            try {
-                StandardCharsets.UTF_8.newDecoder().decode(ByteBuffer.wrap(value));
-            } catch (CharacterCodingException broken) {
-                throw LEFT;
-            }
-        }
-    }
-
-    /** As {@link #checkText}, of a document, whose escapes may be escaped themselves. */
+    /** As {@link JsonText#check}, of a document, whose escapes may be escaped themselves. */
     private static void checkPairs(char[] text, int offset, int length) {
         for (int at = offset; at < offset + length - 2; at++) {
             if (text[at] == '\\' && text[at + 1] == 'u' && (text[at + 2] | 32) == 'd') {
@@ -328,7 +294,7 @@ final class ChangeEvents {
                 char[] text = event.getTextCharacters();
                 checkPairs(text, event.getTextOffset(), event.getTextLength());
                 try (JsonParser document =
-                        JSON.createParser(text, event.getTextOffset(), event.getTextLength())) {
+                        JsonText.READER.createParser(text, event.getTextOffset(), event.getTextLength())) {
                     if (document.nextToken() == null) {
                         throw LEFT;
                     }
@@ -351,16 +317,8 @@ final class ChangeEvents {
         if (value == null && place.isKey()) {
             throw LEFT;
         }
-        if (!place.isPartition() || !(value instanceof UTF8String text)) {
-            return;
-        }
-        byte[] bytes = text.getBytes();
-        boolean isUsual = bytes.length > 0 && bytes.length <= 200 && bytes[0] != '_';
-        for (int letter = 0; isUsual && letter < bytes.length; letter++) {
-            isUsual = bytes[letter] < 0 || bytes[letter] >= ' ' && bytes[letter] != 0x7f;
-        }
-        if (!isUsual) {
-            throw LEFT;
+        if (place.isPartition() && value instanceof UTF8String text) {
+            Scalars.checkPartition(text);
         }
     }
 
@@ -468,8 +426,8 @@ final class ChangeEvents {
         if (key == null) {
             return names;
         }
-        checkText(key);
-        try (JsonParser document = JSON.createParser(key)) {
+        JsonText.check(key);
+        try (JsonParser document = JsonText.READER.createParser(key)) {
             if (document.nextToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
             }
@@ -489,7 +447,7 @@ final class ChangeEvents {
             return null;
         }
         long[] lsns = new long[2];
-        try (JsonParser list = JSON.createParser(sequence)) {
+        try (JsonParser list = JsonText.READER.createParser(sequence)) {
             if (list.nextToken() != JsonToken.START_ARRAY) {
                 throw LEFT;
             }
@@ -525,20 +483,12 @@ final class ChangeEvents {
 
     private static String order(int epoch, boolean isSnapshot, long commit, long lsn) {
         char[] digits = new char[46];
-        put(digits, 0, 4, epoch);
+        Scalars.put(digits, 0, 4, epoch);
         digits[4] = isSnapshot ? '0' : '1';
-        put(digits, 5, 25, commit);
-        put(digits, 25, 45, lsn);
+        Scalars.put(digits, 5, 25, commit);
+        Scalars.put(digits, 25, 45, lsn);
         digits[45] = '1';
         return new String(digits);
-    }
-
-    private static void put(char[] digits, int from, int to, long number) {
-        long left = number;
-        for (int at = to - 1; at >= from; at--) {
-            digits[at] = (char) ('0' + left % 10);
-            left /= 10;
-        }
     }
 
     private static long micros(Change change) {

@@ -1,14 +1,13 @@
 package io.headwater.debezium;
 
-import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
+import io.headwater.decoding.Scalars;
 import java.io.IOException;
-import java.math.BigDecimal;
-import java.time.DateTimeException;
 import java.time.LocalDate;
 import java.util.ArrayList;
 import java.util.HashMap;
@@ -25,8 +24,6 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 @FunctionalInterface
 interface Converter {
-    long DAY_MICROS = 86_400_000_000L;
-
     Object read(JsonParser value, Rest rest, Path path) throws IOException;
 
     /** A converter that reads nothing but the value. */
@@ -103,30 +100,30 @@ interface Converter {
             case "numeric text":
                 return value -> {
                     String digits = text(value);
-                    checkDecimal(digits);
+                    Scalars.checkDecimal(digits);
                     return UTF8String.fromString(digits);
                 };
             case "days":
-                return value -> (int) within(integer(value), lowest, highest);
+                return value -> (int) Scalars.within(integer(value), lowest, highest);
             case "days text":
                 return value -> UTF8String.fromString(
-                        LocalDate.ofEpochDay(within(integer(value), lowest, highest)).toString());
+                        LocalDate.ofEpochDay(Scalars.within(integer(value), lowest, highest)).toString());
             case "date":
-                return value -> (int) day(text(value));
+                return value -> (int) Scalars.day(text(value));
             case "moment":
-                return value -> within(integer(value), lowest, highest) * unit;
+                return value -> Scalars.within(integer(value), lowest, highest) * unit;
             case "moment text":
                 return value -> {
-                    long micros = within(integer(value), lowest, highest) * unit;
-                    LocalDate day = LocalDate.ofEpochDay(Math.floorDiv(micros, DAY_MICROS));
-                    return UTF8String.fromString(day + " " + time(Math.floorMod(micros, DAY_MICROS)));
+                    long micros = Scalars.within(integer(value), lowest, highest) * unit;
+                    LocalDate day = LocalDate.ofEpochDay(Math.floorDiv(micros, Scalars.DAY_MICROS));
+                    return UTF8String.fromString(day + " " + time(Math.floorMod(micros, Scalars.DAY_MICROS)));
                 };
             case "instant":
-                return value -> within(micros(text(value)), lowest, highest);
+                return value -> Scalars.within(Scalars.micros(text(value)), lowest, highest);
             case "instant text":
                 return value -> {
                     String instant = text(value);
-                    within(micros(instant), lowest, highest);
+                    Scalars.within(Scalars.micros(instant), lowest, highest);
                     return UTF8String.fromString(instant);
                 };
             case "time text":
@@ -219,41 +216,6 @@ interface Converter {
         return number;
     }
 
-    private static long within(long number, long lowest, long highest) {
-        if (number < lowest || number > highest) {
-            throw LEFT;
-        }
-        return number;
-    }
-
-    /** Refuses what is not written as PostgreSQL writes a number: no exponent, no needless zero before it. */
-    private static int checkDecimal(String digits) {
-        int at = digits.startsWith("-") ? 1 : 0;
-        int whole = at;
-        while (at < digits.length() && isDigit(digits.charAt(at))) {
-            at++;
-        }
-        if (at == whole || at - whole > 1 && digits.charAt(whole) == '0') {
-            throw LEFT;
-        }
-        int point = at;
-        if (at < digits.length()) {
-            if (digits.charAt(at++) != '.' || at == digits.length()) {
-                throw LEFT;
-            }
-            while (at < digits.length()) {
-                if (!isDigit(digits.charAt(at++))) {
-                    throw LEFT;
-                }
-            }
-        }
-        return point;
-    }
-
-    private static boolean isDigit(char letter) {
-        return letter >= '0' && letter <= '9';
-    }
-
     private static Decimal decimal(JsonParser value, int precision, int scale, boolean numbers) throws IOException {
         JsonToken token = value.currentToken();
         if (token != JsonToken.VALUE_STRING
@@ -261,27 +223,7 @@ interface Converter {
                 && !(numbers && token == JsonToken.VALUE_NUMBER_FLOAT)) {
             throw LEFT;
         }
-        String digits = value.getText();
-        int point = checkDecimal(digits);
-        int start = digits.startsWith("-") ? 1 : 0;
-        boolean hasWhole = digits.charAt(start) != '0';
-        int fraction = Math.max(digits.length() - point - 1, 0);
-        if (hasWhole && point - start > precision - scale || fraction > scale) {
-            throw LEFT;
-        }
-        if (precision > Decimal.MAX_LONG_DIGITS()) {
-            return Decimal.apply(new BigDecimal(digits).setScale(scale), precision, scale);
-        }
-        long unscaled = 0;
-        for (int at = start; at < digits.length(); at++) {
-            if (at != point) {
-                unscaled = unscaled * 10 + digits.charAt(at) - '0';
-            }
-        }
-        for (int at = fraction; at < scale; at++) {
-            unscaled *= 10;
-        }
-        return Decimal.createUnsafe(start == 0 ? unscaled : -unscaled, precision, scale);
+        return Scalars.decimal(value.getText(), precision, scale);
     }
 
     private static byte[] bytes(String hex) {
@@ -304,62 +246,9 @@ interface Converter {
         return bytes;
     }
 
-    /** The day since 1970 of a date in ISO 8601. */
-    private static long day(String text) {
-        if (text.length() != 10 || text.charAt(4) != '-' || text.charAt(7) != '-') {
-            throw LEFT;
-        }
-        int year = digits(text, 0, 4);
-        if (year == 0) {
-            throw LEFT;
-        }
-        try {
-            return LocalDate.of(year, digits(text, 5, 7), digits(text, 8, 10)).toEpochDay();
-        } catch (DateTimeException unknown) {
-            throw LEFT;
-        }
-    }
-
-    private static int digits(String text, int from, int to) {
-        int number = 0;
-        for (int at = from; at < to; at++) {
-            if (!isDigit(text.charAt(at))) {
-                throw LEFT;
-            }
-            number = number * 10 + text.charAt(at) - '0';
-        }
-        return number;
-    }
-
-    /** The microseconds since 1970 of an instant in UTC, with no fraction of a second or one of 1 to 6 digits. */
-    private static long micros(String text) {
-        int length = text.length();
-        if (length != 20 && length < 22
-                || length > 27
-                || text.charAt(length - 1) != 'Z'
-                || text.charAt(10) != 'T'
-                || text.charAt(13) != ':'
-                || text.charAt(16) != ':'
-                || length > 20 && text.charAt(19) != '.') {
-            throw LEFT;
-        }
-        int hour = digits(text, 11, 13);
-        int minute = digits(text, 14, 16);
-        int second = digits(text, 17, 19);
-        if (hour > 23 || minute > 59 || second > 59) {
-            throw LEFT;
-        }
-        long fraction = length == 20 ? 0 : digits(text, 20, length - 1);
-        for (int given = length - 21; length > 20 && given < 6; given++) {
-            fraction *= 10;
-        }
-        long seconds = day(text.substring(0, 10)) * 86_400 + hour * 3600L + minute * 60L + second;
-        return seconds * 1_000_000 + fraction;
-    }
-
     /** Microseconds since midnight as PostgreSQL prints a time. */
     private static String time(long micros) {
-        if (micros < 0 || micros > DAY_MICROS) {
+        if (micros < 0 || micros > Scalars.DAY_MICROS) {
             throw LEFT;
         }
         int seconds = (int) (micros / 1_000_000);

@@ -2,6 +2,7 @@ package io.headwater.debezium;
 
 import com.fasterxml.jackson.databind.JsonNode;
 import com.fasterxml.jackson.databind.ObjectMapper;
+import io.headwater.decoding.DecodedRows;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -72,7 +73,7 @@ public final class DebeziumDecoder implements Serializable {
     }
 
     /** The rows of an object's lines. */
-    public static final class Lines implements Iterator<InternalRow> {
+    public static final class Lines implements DecodedRows {
         private final ChangeEvents events;
         private final String source;
         private final InputStream content;
@@ -88,7 +89,7 @@ public final class DebeziumDecoder implements Serializable {
             this.content = content;
         }
 
-        /** How many bytes the lines had that are read. */
+        @Override
         public long bytes() {
             return bytes;
         }

@@ -1,9 +1,10 @@
 package io.headwater.debezium;
 
-import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import io.headwater.decoding.JsonText;
 import java.io.IOException;
 import java.nio.ByteBuffer;
 import java.util.Arrays;
@@ -38,7 +39,7 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
         if (closing <= line.at || buffer[closing] != '}') {
             throw LEFT;
         }
-        try (JsonParser headers = ChangeEvents.JSON.createParser(buffer, line.at, closing - line.at)) {
+        try (JsonParser headers = JsonText.READER.createParser(buffer, line.at, closing - line.at)) {
             return of(headers, offset, key, value, epoch);
         }
     }

@@ -1,5 +1,6 @@
 package io.headwater.debezium;
 
+import io.headwater.decoding.JsonText;
 import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.spark.unsafe.types.UTF8String;

@@ -1,8 +1,9 @@
 package io.headwater.debezium;
 
-import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 
 import com.fasterxml.jackson.core.JsonParser;
+import io.headwater.decoding.JsonText;
 import java.io.IOException;
 import java.util.Map;
 import java.util.TreeMap;

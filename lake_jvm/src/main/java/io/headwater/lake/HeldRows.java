@@ -2,7 +2,7 @@ package io.headwater.lake;
 
 import com.fasterxml.jackson.core.JsonProcessingException;
 import com.fasterxml.jackson.databind.ObjectMapper;
-import io.headwater.debezium.DebeziumDecoder;
+import io.headwater.decoding.DecodedRows;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -11,6 +11,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.TreeSet;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.stream.Collectors;
 import net.razorvine.pickle.Unpickler;
 import org.apache.spark.api.java.JavaSparkContext;
@@ -27,6 +28,9 @@ import scala.Function1;
 
 /** A decoded batch in the driver, in the columns of {@code columns_tagged}: few rows, which need no job of Spark. */
 public final class HeldRows {
+    /** Spark takes milliseconds to read a type. */
+    private static final Map<String, StructType> TYPES = new ConcurrentHashMap<>();
+
     private final StructType type;
     private final int op;
     private final int order;
@@ -50,7 +54,7 @@ public final class HeldRows {
 
     /** The columns are given as Spark's DDL; {@code place} are those that say where a row is. */
     public HeldRows(String ddl, List<String> place) {
-        type = StructType.fromDDL(ddl);
+        type = TYPES.computeIfAbsent(ddl, StructType::fromDDL);
         this.place = place.stream().mapToInt(type::fieldIndex).toArray();
         op = type.fieldIndex("_op");
         order = type.fieldIndex("_order");
@@ -63,21 +67,20 @@ public final class HeldRows {
     }
 
     /**
-     * Adds what a decoder makes of a landing object, unless what is held and the object's latest rows have more than so
-     * many bytes, as lines.
+     * Adds what a decoder makes of records, unless what is held and the latest rows of these have more than so many bytes,
+     * as records.
      *
      * @return whether it is added
      */
-    public boolean add(DebeziumDecoder decoder, String source, byte[] body, long mostBytes) {
+    public boolean add(DecodedRows decoded, long mostBytes) {
         Latest found = new Latest();
         List<InternalRow> without = new ArrayList<>();
-        DebeziumDecoder.Lines lines = decoder.decode(source, body);
         long read = 0;
         long ofOthers = 0;
-        while (lines.hasNext()) {
-            InternalRow row = lines.next();
-            long length = lines.bytes() - read;
-            read = lines.bytes();
+        while (decoded.hasNext()) {
+            InternalRow row = decoded.next();
+            long length = decoded.bytes() - read;
+            read = decoded.bytes();
             if (row.isNullAt(order)) {
                 without.add(row);
                 ofOthers += length;
@@ -95,7 +98,7 @@ public final class HeldRows {
     }
 
     /**
-     * The latest row of each place, of those that a decoder makes of lines. Of two of one order, whose content is the same,
+     * The latest row of each place, of those that a decoder in Java makes. Of two of one order, whose content is the same,
      * either is the latest.
      */
     private final class Latest {
@@ -113,7 +116,7 @@ public final class HeldRows {
             oldest = Math.min(oldest, row.getLong(sourceTime));
             List<Object> key = new ArrayList<>(place.length);
             for (int at : place) {
-                key.add(row.isNullAt(at) ? null : row.get(at, type.apply(at).dataType()));
+                key.add(row.isNullAt(at) ? null : row.get(at, type.fields()[at].dataType()));
             }
             put(key, new Sized(row, length));
         }

@@ -1,22 +1,90 @@
-package io.headwater.debezium;
+package io.headwater.decoding;
 
-import static io.headwater.debezium.LeftToCarefulDecoder.LEFT;
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 
+import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.core.StreamReadConstraints;
 import java.io.IOException;
+import java.lang.invoke.MethodHandles;
+import java.lang.invoke.VarHandle;
+import java.nio.ByteOrder;
 import java.util.Map;
 import java.util.TreeMap;
 
-/** JSON as Python's {@code dump_json} writes it: the members of objects sorted, no spaces, numbers with their digits. */
-final class JsonText {
+/** JSON as Python reads it, and as its {@code dump_json} writes it: members sorted, no spaces, numbers with their digits. */
+public final class JsonText {
+    /** Documents have names that are data. Python's reader ends at some 1,000 levels. */
+    public static final JsonFactory READER = JsonFactory.builder()
+            .disable(JsonFactory.Feature.INTERN_FIELD_NAMES)
+            .streamReadConstraints(
+                    StreamReadConstraints.builder().maxNestingDepth(500).build())
+            .build();
+
     /** A document of more levels than the careful decoder takes is left to it; so are some of fewer. */
     private static final int MOST_LEVELS = 90;
 
+    private static final VarHandle EIGHT = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.nativeOrder());
+    private static final long EACH_ONE = 0x0101010101010101L;
+    private static final long EACH_HIGHEST_BIT = 0x80 * EACH_ONE;
+    private static final long EACH_A_BACKSLASH = '\\' * EACH_ONE;
     private static final int MOST_EXACT_DIGITS = 15;
     private static final String HEX = "0123456789abcdef";
 
     private JsonText() {}
+
+    /** Whether eight letters are ASCII and none is a backslash: a byte that is zero, less one, borrows its highest bit. */
+    private static boolean isPlain(long letters) {
+        long others = letters ^ EACH_A_BACKSLASH;
+        return ((letters | others - EACH_ONE & ~others) & EACH_HIGHEST_BIT) == 0;
+    }
+
+    /** Refuses what Jackson and Python may read differently, or the lake cannot hold. */
+    public static void check(byte[] value) {
+        if (value.length < 2 || value[0] != '{' || value[1] == 0) {
+            throw LEFT;
+        }
+        int at = 0;
+        while (at < value.length) {
+            // Eight letters at once, where none of them is one that matters.
+            if (at + Long.BYTES <= value.length && isPlain((long) EIGHT.get(value, at))) {
+                at += Long.BYTES;
+                continue;
+            }
+            byte letter = value[at];
+            if (letter < 0) {
+                at += bytesOfLetter(value, at);
+                continue;
+            }
+            if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u' && (value[at + 2] | 32) == 'd') {
+                // It may be half of a surrogate pair.
+                throw LEFT;
+            }
+            at++;
+        }
+    }
+
+    /** How many bytes a letter has that is not ASCII; the well-formed sequences are those of the Unicode Standard. */
+    private static int bytesOfLetter(byte[] value, int at) {
+        int first = value[at] & 0xff;
+        int more = first < 0xe0 ? 1 : first < 0xf0 ? 2 : 3;
+        if (first < 0xc2 || first > 0xf4 || at + more >= value.length) {
+            throw LEFT;
+        }
+        int second = value[at + 1] & 0xff;
+        int lowest = first == 0xe0 ? 0xa0 : first == 0xf0 ? 0x90 : 0x80;
+        int highest = first == 0xed ? 0x9f : first == 0xf4 ? 0x8f : 0xbf;
+        if (second < lowest || second > highest) {
+            throw LEFT;
+        }
+        for (int later = 2; later <= more; later++) {
+            if ((value[at + later] & 0xc0) != 0x80) {
+                throw LEFT;
+            }
+        }
+        return more + 1;
+    }
 
     /**
      * Writes the value at which the parser stands.
@@ -24,14 +92,14 @@ final class JsonText {
      * @param exact whether numbers are kept as decimals; else as doubles, as Python reads them
      * @param level how many objects and arrays are around the value
      */
-    static String of(JsonParser value, boolean exact, int level) throws IOException {
+    public static String of(JsonParser value, boolean exact, int level) throws IOException {
         StringBuilder text = new StringBuilder();
         write(text, value, exact, level);
         return text.toString();
     }
 
     /** Reads over the value at which the parser stands; {@code level} as above. */
-    static void skip(JsonParser value, int level) throws IOException {
+    public static void skip(JsonParser value, int level) throws IOException {
         int now = level;
         JsonToken token = value.currentToken();
         while (true) {
@@ -47,7 +115,7 @@ final class JsonText {
     }
 
     /** Writes an object of members whose values are written already. */
-    static String ofMembers(Map<String, String> sorted) {
+    public static String ofMembers(Map<String, String> sorted) {
         StringBuilder text = new StringBuilder("{");
         sorted.forEach((name, value) -> {
             text.append(text.length() == 1 ? "" : ",");
@@ -107,7 +175,7 @@ final class JsonText {
     }
 
     /** A name that stands at the same place in Java's order of texts as in Python's. */
-    static String sortable(String name) {
+    public static String sortable(String name) {
         for (int at = 0; at < name.length(); at++) {
             if (Character.isSurrogate(name.charAt(at))) {
                 throw LEFT;
@@ -151,7 +219,7 @@ final class JsonText {
     }
 
     /** A text in quotation marks, as Python's {@code json.dumps} writes it where it need not be ASCII. */
-    static void quote(StringBuilder text, String value) {
+    public static void quote(StringBuilder text, String value) {
         text.append('"');
         for (int at = 0; at < value.length(); at++) {
             char letter = value.charAt(at);

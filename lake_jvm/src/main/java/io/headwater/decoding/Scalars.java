@@ -1,0 +1,151 @@
+package io.headwater.decoding;
+
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
+
+import java.math.BigDecimal;
+import java.time.DateTimeException;
+import java.time.LocalDate;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Texts of single values to what Spark holds inside of a row, and the digits of an order. What is odd is left. */
+public final class Scalars {
+    public static final long DAY_MICROS = 86_400_000_000L;
+
+    private static final int MOST_PARTITION_BYTES = 200;
+
+    private Scalars() {}
+
+    public static long within(long number, long lowest, long highest) {
+        if (number < lowest || number > highest) {
+            throw LEFT;
+        }
+        return number;
+    }
+
+    /** Refuses what is not written in plain digits: no exponent, no needless zero before it. Returns where the point is. */
+    public static int checkDecimal(String digits) {
+        int at = digits.startsWith("-") ? 1 : 0;
+        int whole = at;
+        while (at < digits.length() && isDigit(digits.charAt(at))) {
+            at++;
+        }
+        if (at == whole || at - whole > 1 && digits.charAt(whole) == '0') {
+            throw LEFT;
+        }
+        int point = at;
+        if (at < digits.length()) {
+            if (digits.charAt(at++) != '.' || at == digits.length()) {
+                throw LEFT;
+            }
+            while (at < digits.length()) {
+                if (!isDigit(digits.charAt(at++))) {
+                    throw LEFT;
+                }
+            }
+        }
+        return point;
+    }
+
+    private static boolean isDigit(char letter) {
+        return letter >= '0' && letter <= '9';
+    }
+
+    /** A number in plain digits, with its zeros. */
+    public static Decimal decimal(String digits, int precision, int scale) {
+        int point = checkDecimal(digits);
+        int start = digits.startsWith("-") ? 1 : 0;
+        boolean hasWhole = digits.charAt(start) != '0';
+        int fraction = Math.max(digits.length() - point - 1, 0);
+        if (hasWhole && point - start > precision - scale || fraction > scale) {
+            throw LEFT;
+        }
+        if (precision > Decimal.MAX_LONG_DIGITS()) {
+            return Decimal.apply(new BigDecimal(digits).setScale(scale), precision, scale);
+        }
+        long unscaled = 0;
+        for (int at = start; at < digits.length(); at++) {
+            if (at != point) {
+                unscaled = unscaled * 10 + digits.charAt(at) - '0';
+            }
+        }
+        for (int at = fraction; at < scale; at++) {
+            unscaled *= 10;
+        }
+        return Decimal.createUnsafe(start == 0 ? unscaled : -unscaled, precision, scale);
+    }
+
+    /** The day since 1970 of a date in ISO 8601. */
+    public static long day(String text) {
+        if (text.length() != 10 || text.charAt(4) != '-' || text.charAt(7) != '-') {
+            throw LEFT;
+        }
+        int year = digits(text, 0, 4);
+        if (year == 0) {
+            throw LEFT;
+        }
+        try {
+            return LocalDate.of(year, digits(text, 5, 7), digits(text, 8, 10)).toEpochDay();
+        } catch (DateTimeException unknown) {
+            throw LEFT;
+        }
+    }
+
+    private static int digits(String text, int from, int to) {
+        int number = 0;
+        for (int at = from; at < to; at++) {
+            if (!isDigit(text.charAt(at))) {
+                throw LEFT;
+            }
+            number = number * 10 + text.charAt(at) - '0';
+        }
+        return number;
+    }
+
+    /** The microseconds since 1970 of an instant in UTC, with no fraction of a second or one of 1 to 6 digits. */
+    public static long micros(String text) {
+        int length = text.length();
+        if (length != 20 && length < 22
+                || length > 27
+                || text.charAt(length - 1) != 'Z'
+                || text.charAt(10) != 'T'
+                || text.charAt(13) != ':'
+                || text.charAt(16) != ':'
+                || length > 20 && text.charAt(19) != '.') {
+            throw LEFT;
+        }
+        int hour = digits(text, 11, 13);
+        int minute = digits(text, 14, 16);
+        int second = digits(text, 17, 19);
+        if (hour > 23 || minute > 59 || second > 59) {
+            throw LEFT;
+        }
+        long fraction = length == 20 ? 0 : digits(text, 20, length - 1);
+        for (int given = length - 21; length > 20 && given < 6; given++) {
+            fraction *= 10;
+        }
+        long seconds = day(text.substring(0, 10)) * 86_400 + hour * 3600L + minute * 60L + second;
+        return seconds * 1_000_000 + fraction;
+    }
+
+    /** Refuses what the careful decoders look at more closely before they make a partition of it. */
+    public static void checkPartition(UTF8String text) {
+        byte[] bytes = text.getBytes();
+        boolean isUsual = bytes.length > 0 && bytes.length <= MOST_PARTITION_BYTES && bytes[0] != '_';
+        for (int letter = 0; isUsual && letter < bytes.length; letter++) {
+            isUsual = bytes[letter] < 0 || bytes[letter] >= ' ' && bytes[letter] != 0x7f;
+        }
+        if (!isUsual) {
+            throw LEFT;
+        }
+    }
+
+    /** Writes a number, with zeros before it, from one place to another. */
+    public static void put(char[] digits, int from, int to, long number) {
+        long left = number;
+        for (int at = to - 1; at >= from; at--) {
+            digits[at] = (char) ('0' + left % 10);
+            left /= 10;
+        }
+    }
+}

@@ -1,0 +1,123 @@
+package io.headwater.dynamodb;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
+import io.headwater.decoding.DecodedRows;
+import java.io.IOException;
+import java.io.Serializable;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.util.Iterator;
+import java.util.List;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.sql.Dataset;
+import org.apache.spark.sql.Row;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.types.StructType;
+
+/**
+ * Decodes the usual changes of one DynamoDB table, as its Kinesis destination sends them: the rows that
+ * {@code dynamodb_decoder.py} makes of them, which decides what is right and is many times slower. A record in which
+ * anything is not as usual is left to that decoder: it comes as a row of nothing but {@code _raw}, as quarantine keeps it.
+ */
+public final class DynamoDecoder implements Serializable {
+    private static final long serialVersionUID = 1;
+
+    private final String plan;
+    private transient ItemChanges changes;
+
+    /** The plan is that of {@code usual_items.py}, as JSON. */
+    public DynamoDecoder(String plan) {
+        this.plan = plan;
+        changes = new ItemChanges(parsed(plan));
+    }
+
+    /** Records that Python has stored in a file, spread over so many parts, to their rows of that type. */
+    public Dataset<Row> decode(SparkSession session, String file, int parts, StructType type) {
+        JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
+        List<byte[]> divided = StreamRecord.divided(content(file), parts);
+        JavaRDD<InternalRow> rows = spark.parallelize(divided, Math.max(divided.size(), 1))
+                .flatMap(part -> new Decoded(StreamRecord.all(part)));
+        return session.internalCreateDataFrame(rows.rdd(), type, false);
+    }
+
+    /** Records of Spark, each its data, its sequence number and its position, to their rows of that type. */
+    public Dataset<Row> decode(SparkSession session, Dataset<Row> records, StructType type) {
+        JavaRDD<InternalRow> rows = records.toJavaRDD()
+                .mapPartitions(part -> new Decoded(new Iterator<>() {
+                    @Override
+                    public boolean hasNext() {
+                        return part.hasNext();
+                    }
+
+                    @Override
+                    public StreamRecord next() {
+                        Row record = part.next();
+                        return new StreamRecord(record.getAs(0), record.getString(1), record.getString(2));
+                    }
+                }));
+        return session.internalCreateDataFrame(rows.rdd(), type, false);
+    }
+
+    /** Records that Python has stored in a file to their rows, in this process. */
+    public DecodedRows decode(String file) {
+        return new Decoded(StreamRecord.all(content(file)));
+    }
+
+    private static byte[] content(String file) {
+        try {
+            return Files.readAllBytes(Path.of(file));
+        } catch (IOException broken) {
+            throw new IllegalStateException(file + ": " + broken, broken);
+        }
+    }
+
+    private ItemChanges changes() {
+        if (changes == null) {
+            changes = new ItemChanges(parsed(plan));
+        }
+        return changes;
+    }
+
+    private static JsonNode parsed(String plan) {
+        try {
+            return new ObjectMapper().readTree(plan.getBytes(StandardCharsets.UTF_8));
+        } catch (IOException broken) {
+            throw new IllegalArgumentException(broken);
+        }
+    }
+
+    private final class Decoded implements DecodedRows {
+        private final ItemChanges items = changes();
+        private final Iterator<StreamRecord> records;
+        private long bytes;
+
+        Decoded(Iterator<StreamRecord> records) {
+            this.records = records;
+        }
+
+        @Override
+        public boolean hasNext() {
+            return records.hasNext();
+        }
+
+        @Override
+        public InternalRow next() {
+            StreamRecord record = records.next();
+            bytes += record.data() == null ? 0 : record.data().length;
+            try {
+                return items.decode(record);
+            } catch (RuntimeException | IOException unusual) {
+                return items.left(record.kept());
+            }
+        }
+
+        @Override
+        public long bytes() {
+            return bytes;
+        }
+    }
+}

@@ -1,0 +1,647 @@
+package io.headwater.dynamodb;
+
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import com.fasterxml.jackson.databind.JsonNode;
+import io.headwater.decoding.JsonText;
+import io.headwater.decoding.Scalars;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.math.BigDecimal;
+import java.nio.charset.StandardCharsets;
+import java.time.LocalDate;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import org.apache.spark.sql.catalyst.InternalRow;
+import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
+import org.apache.spark.sql.types.Decimal;
+import org.apache.spark.unsafe.types.UTF8String;
+
+/** Reads the changes of a table's items, by what a plan says of its columns, into rows as Spark holds them inside. */
+final class ItemChanges {
+    private static final int ORDER_DIGITS = 81;
+    private static final int TIE_DIGITS = 56;
+    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * Scalars.DAY_MICROS - 1;
+    private static final UTF8String BY_CLIENT = UTF8String.fromString("client");
+    private static final UTF8String BY_TIME_TO_LIVE = UTF8String.fromString("ttl");
+
+    private final String table;
+    private final int epoch;
+    private final String purged;
+    private final boolean isUsual;
+    private final boolean drops;
+    private final int firstOwn;
+    private final Object[] blank;
+    private final Map<String, Attribute> attributes = new HashMap<>();
+    private final List<String> reserved = new ArrayList<>();
+    /** Of key and partition; each attribute once. */
+    private final List<Place> places = new ArrayList<>();
+
+    private final Map<String, Integer> partitionAttributes = new HashMap<>();
+    private final Map<String, Integer> keyAttributes = new HashMap<>();
+    private final List<KeyPart> key = new ArrayList<>();
+
+    /** The plan is that of {@code usual_items.py}. */
+    ItemChanges(JsonNode plan) {
+        table = plan.get("table").asText();
+        epoch = plan.get("epoch").asInt();
+        purged = plan.get("purged").asText();
+        isUsual = plan.get("usual").asBoolean();
+        drops = plan.get("drops").asBoolean();
+        firstOwn = plan.get("first_own").asInt();
+        blank = new Object[plan.get("width").asInt()];
+        for (JsonNode absent : plan.get("absent")) {
+            blank[absent.get("at").asInt()] = UTF8String.fromString(absent.get("text").asText());
+        }
+        plan.get("excluded").forEach(name -> attributes.put(name.asText(), new Attribute(attributes.size())));
+        plan.get("attributes")
+                .fields()
+                .forEachRemaining(attribute -> attributes.put(
+                        attribute.getKey(), new Attribute(attributes.size(), attribute.getValue())));
+        plan.get("reserved").forEach(prefix -> reserved.add(prefix.asText()));
+        for (JsonNode place : plan.get("places")) {
+            String name = place.get("attribute").asText();
+            boolean isPartition = place.get("partition").asBoolean();
+            boolean isKey = place.get("key").asBoolean();
+            if (isPartition) {
+                partitionAttributes.putIfAbsent(name, partitionAttributes.size());
+                attributes.get(name).partition = partitionAttributes.get(name);
+            }
+            if (isKey) {
+                keyAttributes.putIfAbsent(name, keyAttributes.size());
+            }
+            places.add(new Place(
+                    place.get("at").asInt(),
+                    name,
+                    place.get("tag").asText(),
+                    Conversion.of(place.get("convert")),
+                    isKey,
+                    isPartition));
+        }
+        for (JsonNode part : plan.get("key")) {
+            key.add(new KeyPart(part.get("at").asInt(), part.get("kind").asText()));
+        }
+    }
+
+    /** The row of a record that is left. */
+    InternalRow left(String raw) {
+        Object[] row = new Object[blank.length];
+        row[row.length - 1] = UTF8String.fromString(raw);
+        return new GenericInternalRow(row);
+    }
+
+    /** A record to its row. */
+    InternalRow decode(StreamRecord record) throws IOException {
+        byte[] data = record.data();
+        if (!isUsual
+                || data == null
+                || record.sequence() == null
+                || record.position() == null
+                || record.position().isEmpty()) {
+            throw LEFT;
+        }
+        JsonText.check(data);
+        Change change = new Change(data);
+        try (JsonParser json = JsonText.READER.createParser(data)) {
+            if (json.nextToken() != JsonToken.START_OBJECT) {
+                throw LEFT;
+            }
+            Once once = new Once();
+            while (json.nextToken() != JsonToken.END_OBJECT) {
+                String name = json.currentName();
+                json.nextToken();
+                switch (name) {
+                    case "tableName" -> {
+                        once.see(0);
+                        if (!text(json).equals(table)) {
+                            throw LEFT;
+                        }
+                        change.isOurs = true;
+                    }
+                    case "eventName" -> {
+                        once.see(1);
+                        change.event = text(json);
+                    }
+                    case "userIdentity" -> {
+                        once.see(2);
+                        change.isTimeToLive = isTimeToLive(json);
+                    }
+                    case "dynamodb" -> {
+                        once.see(3);
+                        readChange(json, change);
+                    }
+                    default -> json.skipChildren();
+                }
+            }
+            if (json.nextToken() != null) {
+                throw LEFT;
+            }
+        }
+        return finish(change, record);
+    }
+
+    private static String text(JsonParser json) throws IOException {
+        if (json.currentToken() != JsonToken.VALUE_STRING) {
+            throw LEFT;
+        }
+        return json.getText();
+    }
+
+    private static boolean isTimeToLive(JsonParser json) throws IOException {
+        if (json.currentToken() != JsonToken.START_OBJECT) {
+            json.skipChildren();
+            return false;
+        }
+        boolean isService = false;
+        boolean isDynamo = false;
+        while (json.nextToken() != JsonToken.END_OBJECT) {
+            String name = json.currentName();
+            boolean isText = json.nextToken() == JsonToken.VALUE_STRING;
+            switch (name) {
+                case "type" -> isService = isText && json.getText().equals("Service");
+                case "principalId" -> isDynamo = isText && json.getText().equals("dynamodb.amazonaws.com");
+                default -> {}
+            }
+            json.skipChildren();
+        }
+        return isService && isDynamo;
+    }
+
+    private void readChange(JsonParser json, Change change) throws IOException {
+        if (json.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
+        }
+        Once once = new Once();
+        while (json.nextToken() != JsonToken.END_OBJECT) {
+            String name = json.currentName();
+            JsonToken token = json.nextToken();
+            switch (name) {
+                case "ApproximateCreationDateTime" -> {
+                    once.see(0);
+                    if (token != JsonToken.VALUE_NUMBER_INT
+                            || json.getNumberType() == JsonParser.NumberType.BIG_INTEGER
+                            || json.getLongValue() < 0
+                            || json.getText().startsWith("-")) {
+                        throw LEFT;
+                    }
+                    change.time = json.getLongValue();
+                }
+                case "ApproximateCreationDateTimePrecision" -> {
+                    once.see(1);
+                    if (token != JsonToken.VALUE_NULL) {
+                        change.precision = text(json);
+                    }
+                }
+                case "Keys" -> {
+                    once.see(2);
+                    change.keys = slices(json, keyAttributes);
+                }
+                case "OldImage" -> {
+                    once.see(3);
+                    change.oldImage = slices(json, partitionAttributes);
+                }
+                case "NewImage" -> {
+                    once.see(4);
+                    if (token != JsonToken.VALUE_NULL) {
+                        readImage(json, change);
+                    }
+                }
+                default -> json.skipChildren();
+            }
+        }
+    }
+
+    /** Begin and end of the attributes of that name, by their numbers; null where there is no image. */
+    private static int[] slices(JsonParser json, Map<String, Integer> names) throws IOException {
+        if (json.currentToken() == JsonToken.VALUE_NULL) {
+            return null;
+        }
+        if (json.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
+        }
+        int[] slices = new int[2 * names.size()];
+        while (json.nextToken() != JsonToken.END_OBJECT) {
+            Integer number = names.isEmpty() ? null : names.get(json.currentName());
+            json.nextToken();
+            if (number == null) {
+                json.skipChildren();
+                continue;
+            }
+            if (slices[2 * number + 1] != 0) {
+                throw LEFT;
+            }
+            slices[2 * number] = startOf(json);
+            json.skipChildren();
+            slices[2 * number + 1] = endOf(json);
+        }
+        return slices;
+    }
+
+    private static int startOf(JsonParser json) {
+        return (int) json.currentTokenLocation().getByteOffset();
+    }
+
+    private static int endOf(JsonParser json) {
+        if (json.currentToken() != JsonToken.END_OBJECT) {
+            throw LEFT;
+        }
+        return (int) json.currentLocation().getByteOffset();
+    }
+
+    private void readImage(JsonParser json, Change change) throws IOException {
+        if (json.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
+        }
+        change.row = blank.clone();
+        change.partition = new int[2 * partitionAttributes.size()];
+        Once once = new Once();
+        while (json.nextToken() != JsonToken.END_OBJECT) {
+            String name = json.currentName();
+            if (json.nextToken() != JsonToken.START_OBJECT) {
+                throw LEFT;
+            }
+            int start = startOf(json);
+            Attribute attribute = attributes.get(name);
+            if (attribute == null) {
+                once.see(name);
+                json.skipChildren();
+                checkPlain(name);
+                change.leave(null, name, start, endOf(json));
+                continue;
+            }
+            once.see(attribute.number);
+            if (attribute.isExcluded) {
+                json.skipChildren();
+                continue;
+            }
+            attribute.read(json, start, change);
+            if (attribute.partition >= 0) {
+                change.partition[2 * attribute.partition] = start;
+                change.partition[2 * attribute.partition + 1] = endOf(json);
+            }
+        }
+        for (Place place : places) {
+            place.check(change.row[place.at()]);
+        }
+    }
+
+    /** Leaves a name that could be read as a path. */
+    private void checkPlain(String name) {
+        if (name.startsWith("\"")) {
+            throw LEFT;
+        }
+        for (String prefix : reserved) {
+            if (name.startsWith(prefix)) {
+                throw LEFT;
+            }
+        }
+    }
+
+    private InternalRow finish(Change change, StreamRecord record) throws IOException {
+        if (!change.isOurs || change.event == null) {
+            throw LEFT;
+        }
+        String order = order(change, record.sequence());
+        if (order.compareTo(purged) < 0) {
+            throw LEFT;
+        }
+        String op;
+        switch (change.event) {
+            case "INSERT" -> op = "c";
+            case "MODIFY" -> op = "u";
+            case "REMOVE" -> op = "d";
+            default -> throw LEFT;
+        }
+        boolean isDelete = op.equals("d");
+        if (!isDelete && change.row == null
+                || !op.equals("c") && change.oldImage == null && !partitionAttributes.isEmpty()) {
+            throw LEFT;
+        }
+        if (op.equals("u")) {
+            checkNotMoved(change);
+        }
+        Object[] row = isDelete ? place(change) : change.row;
+        row[firstOwn] = UTF8String.fromString(recordKey(row));
+        row[firstOwn + 1] = UTF8String.fromString(op);
+        row[firstOwn + 2] = UTF8String.fromString(order);
+        row[firstOwn + 3] = change.micros();
+        row[firstOwn + 4] = UTF8String.fromString(record.position());
+        row[firstOwn + 5] = isDelete;
+        if (isDelete) {
+            row[firstOwn + 6] = change.isTimeToLive ? BY_TIME_TO_LIVE : BY_CLIENT;
+        } else {
+            row[firstOwn + 7] = drops ? null : change.rest();
+        }
+        return new GenericInternalRow(row);
+    }
+
+    /** Leaves an update that may take the item to another partition. */
+    private static void checkNotMoved(Change change) {
+        for (int at = 0; at < change.partition.length; at += 2) {
+            if (!Arrays.equals(
+                    change.data,
+                    change.partition[at],
+                    change.partition[at + 1],
+                    change.data,
+                    change.oldImage[at],
+                    change.oldImage[at + 1])) {
+                throw LEFT;
+            }
+        }
+    }
+
+    /** A row of nothing but key and partition, of the item before the change. */
+    private Object[] place(Change change) throws IOException {
+        if (change.keys == null) {
+            throw LEFT;
+        }
+        Object[] row = new Object[blank.length];
+        for (Place place : places) {
+            int[] slices = place.isKey() ? change.keys : change.oldImage;
+            int number = (place.isKey() ? keyAttributes : partitionAttributes).get(place.attribute());
+            row[place.at()] = place.read(change.data, slices[2 * number], slices[2 * number + 1], blank[place.at()]);
+            place.check(row[place.at()]);
+        }
+        return row;
+    }
+
+    private String order(Change change, String sequence) {
+        char[] digits = new char[ORDER_DIGITS];
+        Arrays.fill(digits, '0');
+        Scalars.put(digits, 0, 4, epoch);
+        Scalars.put(digits, 4, 24, change.micros());
+        digits[24] = '1';
+        if (sequence.isEmpty() || sequence.length() > TIE_DIGITS) {
+            throw LEFT;
+        }
+        for (int at = 0; at < sequence.length(); at++) {
+            char digit = sequence.charAt(at);
+            if (digit < '0' || digit > '9') {
+                throw LEFT;
+            }
+            digits[ORDER_DIGITS - sequence.length() + at] = digit;
+        }
+        return new String(digits);
+    }
+
+    private String recordKey(Object[] row) {
+        StringBuilder text = new StringBuilder("[");
+        for (KeyPart part : key) {
+            text.append(text.length() == 1 ? "" : ",");
+            part.append(text, row[part.at()]);
+        }
+        return text.append(']').toString();
+    }
+
+    /** A column of the key, whose type is of that kind. */
+    private record KeyPart(int at, String kind) {
+        void append(StringBuilder text, Object value) {
+            switch (kind) {
+                case "int", "bigint" -> text.append(value);
+                case "date" -> JsonText.quote(
+                        text, LocalDate.ofEpochDay((Integer) value).toString());
+                case "decimal" -> {
+                    BigDecimal number = ((Decimal) value).toJavaBigDecimal();
+                    JsonText.quote(text, number.signum() == 0 ? "0" : number.stripTrailingZeros().toPlainString());
+                }
+                case "binary" -> JsonText.quote(text, Base64.getEncoder().encodeToString((byte[]) value));
+                case "string" -> JsonText.quote(text, value.toString());
+                default -> throw LEFT;
+            }
+        }
+    }
+
+    /** An attribute of an item, or of a map that columns take members of. */
+    private static final class Attribute {
+        /** Its number among those of its item or map. */
+        private final int number;
+
+        private final boolean isExcluded;
+        /** Its number among those of the partition; -1 for others. */
+        private int partition = -1;
+
+        private final byte[] opening;
+        private final String path;
+        private final boolean inParts;
+        private final int[] at;
+        private final String[] tags;
+        private final Conversion[] conversions;
+        private final Map<String, Attribute> members = new HashMap<>();
+
+        /** One that is excluded. */
+        Attribute(int number) {
+            this.number = number;
+            isExcluded = true;
+            opening = new byte[0];
+            path = "";
+            inParts = false;
+            at = new int[0];
+            tags = new String[0];
+            conversions = new Conversion[0];
+        }
+
+        Attribute(int number, JsonNode plan) {
+            this.number = number;
+            isExcluded = false;
+            opening = plan.get("opening").asText().getBytes(StandardCharsets.UTF_8);
+            path = plan.get("path").asText();
+            inParts = plan.get("in_parts").asBoolean();
+            JsonNode columns = plan.get("columns");
+            at = new int[columns.size()];
+            tags = new String[at.length];
+            conversions = new Conversion[at.length];
+            for (int column = 0; column < at.length; column++) {
+                at[column] = columns.get(column).get("at").asInt();
+                tags[column] = columns.get(column).get("tag").asText();
+                conversions[column] = Conversion.of(columns.get(column).get("convert"));
+            }
+            plan.get("members")
+                    .fields()
+                    .forEachRemaining(member ->
+                            members.put(member.getKey(), new Attribute(members.size(), member.getValue())));
+        }
+
+        /** Reads the typed value at whose beginning the parser stands, to its end. */
+        void read(JsonParser json, int start, Change change) throws IOException {
+            if (json.nextToken() != JsonToken.FIELD_NAME) {
+                throw LEFT;
+            }
+            String tag = json.currentName();
+            JsonToken token = json.nextToken();
+            if (tag.equals("NULL")) {
+                if (token != JsonToken.VALUE_TRUE || json.nextToken() != JsonToken.END_OBJECT) {
+                    throw LEFT;
+                }
+                change.leave(opening, null, start, endOf(json));
+                return;
+            }
+            if (at.length == 0) {
+                if (!tag.equals("M") || token != JsonToken.START_OBJECT) {
+                    throw LEFT;
+                }
+                readMembers(json, change);
+            }
+            for (int column = 0; column < at.length; column++) {
+                if (!tag.equals(tags[column])) {
+                    throw LEFT;
+                }
+                Leftovers left = inParts ? new Leftovers(path) : null;
+                change.row[at[column]] = conversions[column].read(json, change.data, start, left);
+                if (inParts) {
+                    change.leaveAtEnd(left);
+                }
+            }
+            if (json.nextToken() != JsonToken.END_OBJECT) {
+                throw LEFT;
+            }
+        }
+
+        private void readMembers(JsonParser json, Change change) throws IOException {
+            Once once = new Once();
+            boolean isEmpty = true;
+            while (json.nextToken() != JsonToken.END_OBJECT) {
+                isEmpty = false;
+                String name = json.currentName();
+                if (json.nextToken() != JsonToken.START_OBJECT) {
+                    throw LEFT;
+                }
+                int start = startOf(json);
+                Attribute member = members.get(name);
+                if (member != null) {
+                    once.see(member.number);
+                    member.read(json, start, change);
+                    continue;
+                }
+                once.see(name);
+                if (name.indexOf('.') >= 0 || name.indexOf('"') >= 0) {
+                    throw LEFT;
+                }
+                json.skipChildren();
+                change.leave(null, path + "." + name, start, endOf(json));
+            }
+            if (isEmpty) {
+                throw LEFT;
+            }
+        }
+    }
+
+    /** A column that says where a row is. */
+    private record Place(int at, String attribute, String tag, Conversion conversion, boolean isKey, boolean isPartition) {
+        /** The value of a typed one; {@code absent} where there is none. */
+        Object read(byte[] data, int start, int end, Object absent) throws IOException {
+            if (end == 0) {
+                return absent;
+            }
+            try (JsonParser json = JsonText.READER.createParser(data, start, end - start)) {
+                if (json.nextToken() != JsonToken.START_OBJECT || json.nextToken() != JsonToken.FIELD_NAME) {
+                    throw LEFT;
+                }
+                String its = json.currentName();
+                JsonToken token = json.nextToken();
+                Object value;
+                if (its.equals("NULL") && token == JsonToken.VALUE_TRUE) {
+                    value = absent;
+                } else if (its.equals(tag)) {
+                    value = conversion.read(json, data, start, null);
+                } else {
+                    throw LEFT;
+                }
+                if (json.nextToken() != JsonToken.END_OBJECT) {
+                    throw LEFT;
+                }
+                return value;
+            }
+        }
+
+        void check(Object value) {
+            if (isKey && value == null) {
+                throw LEFT;
+            }
+            if (isPartition && value instanceof UTF8String text) {
+                Scalars.checkPartition(text);
+            }
+        }
+    }
+
+    /** A record while it is read. */
+    private static final class Change {
+        final byte[] data;
+        boolean isOurs;
+        String event;
+        boolean isTimeToLive;
+        long time = -1;
+        String precision = "MILLISECOND";
+        /** Begin and end of each attribute of the key, and of the partition before and after the change. */
+        int[] keys;
+
+        int[] oldImage;
+        int[] partition;
+        Object[] row;
+        private ByteArrayOutputStream rest;
+        private List<Leftovers.Entry> atEnd = List.of();
+
+        Change(byte[] data) {
+            this.data = data;
+        }
+
+        long micros() {
+            long unit;
+            switch (precision) {
+                case "MICROSECOND" -> unit = 1;
+                case "MILLISECOND" -> unit = 1000;
+                default -> throw LEFT;
+            }
+            if (time < 0 || time > LAST_MICROS / unit) {
+                throw LEFT;
+            }
+            return time * unit;
+        }
+
+        /** Takes an attribute's text for the rest, behind an opening, or behind a name. */
+        void leave(byte[] opening, String name, int start, int end) {
+            begin();
+            if (opening == null) {
+                StringBuilder quoted = new StringBuilder();
+                JsonText.quote(quoted, name);
+                rest.writeBytes(quoted.append(':').toString().getBytes(StandardCharsets.UTF_8));
+            } else {
+                rest.writeBytes(opening);
+            }
+            rest.write(data, start, end - start);
+        }
+
+        private void begin() {
+            if (rest == null) {
+                rest = new ByteArrayOutputStream(256);
+                rest.write('{');
+            } else {
+                rest.write(',');
+            }
+        }
+
+        /** Takes what an attribute leaves over for the end of the rest. */
+        void leaveAtEnd(Leftovers left) {
+            if (!left.entries().isEmpty()) {
+                atEnd = atEnd.isEmpty() ? new ArrayList<>() : atEnd;
+                atEnd.addAll(left.entries());
+            }
+        }
+
+        UTF8String rest() {
+            for (Leftovers.Entry entry : atEnd) {
+                leave(null, entry.path(), entry.start(), entry.end());
+            }
+            if (rest == null) {
+                return null;
+            }
+            rest.write('}');
+            return UTF8String.fromBytes(rest.toByteArray());
+        }
+    }
+}

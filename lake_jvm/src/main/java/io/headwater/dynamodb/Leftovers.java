@@ -1,0 +1,121 @@
+package io.headwater.dynamodb;
+
+import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
+
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.HashSet;
+import java.util.List;
+import java.util.Set;
+
+/** What a column's type does not name of an attribute's value, or of a part of it, by its path. */
+final class Leftovers {
+    /** A text, and where its value is in the record. */
+    record Entry(String path, int start, int end) {}
+
+    private final Leftovers above;
+    private final String name;
+    private List<Entry> entries;
+
+    /** Those of the attribute at that path. */
+    Leftovers(String path) {
+        this(null, path);
+    }
+
+    private Leftovers(Leftovers above, String name) {
+        this.above = above;
+        this.name = name;
+    }
+
+    /** Those of a part of this value. */
+    Leftovers of(String part) {
+        return new Leftovers(this, part);
+    }
+
+    /** Others of this value. */
+    Leftovers others() {
+        return new Leftovers(above, name);
+    }
+
+    List<Entry> entries() {
+        return entries == null ? List.of() : entries;
+    }
+
+    void addAll(Leftovers later) {
+        if (later != null && later.entries != null) {
+            if (entries == null) {
+                entries = new ArrayList<>();
+            }
+            entries.addAll(later.entries);
+        }
+    }
+
+    /** Takes the member of that name, at whose value the parser stands, to its end. */
+    void take(String member, JsonParser value, byte[] source) throws IOException {
+        int start = (int) value.currentTokenLocation().getByteOffset();
+        skip(value);
+        take(member, source, start, value);
+    }
+
+    /** Takes the member of that name, whose value begins at {@code start} and at whose end the parser stands. */
+    void take(String member, byte[] source, int start, JsonParser value) throws IOException {
+        int end = (int) value.currentLocation().getByteOffset();
+        checkVerbatim(source, start, end);
+        if (entries == null) {
+            entries = new ArrayList<>();
+        }
+        StringBuilder path = new StringBuilder();
+        append(path, member);
+        entries.add(new Entry(path.toString(), start, end));
+    }
+
+    private void append(StringBuilder path, String member) {
+        if (member.indexOf('.') >= 0 || member.indexOf('"') >= 0) {
+            throw LEFT;
+        }
+        if (above == null) {
+            path.append(name);
+        } else {
+            above.append(path, name);
+        }
+        path.append('.').append(member);
+    }
+
+    /** Reads over an object, in which no name may be twice. */
+    private static void skip(JsonParser value) throws IOException {
+        if (value.currentToken() == JsonToken.START_OBJECT) {
+            Set<String> names = new HashSet<>();
+            while (value.nextToken() != JsonToken.END_OBJECT) {
+                if (!names.add(value.currentName())) {
+                    throw LEFT;
+                }
+                value.nextToken();
+                skip(value);
+            }
+        } else if (value.currentToken() == JsonToken.START_ARRAY) {
+            while (value.nextToken() != JsonToken.END_ARRAY) {
+                skip(value);
+            }
+        } else if (value.currentToken().isNumeric()) {
+            // Python may write it in another way.
+            throw LEFT;
+        } else if (value.currentToken() == JsonToken.VALUE_STRING) {
+            value.finishToken();
+        }
+    }
+
+    /** Leaves a text that Python would write in another way. */
+    private static void checkVerbatim(byte[] source, int start, int end) {
+        boolean isInText = false;
+        for (int at = start; at < end; at++) {
+            byte letter = source[at];
+            if (letter == '"') {
+                isInText = !isInText;
+            } else if (letter == '\\' || !isInText && letter >= 0 && letter <= ' ') {
+                throw LEFT;
+            }
+        }
+    }
+}

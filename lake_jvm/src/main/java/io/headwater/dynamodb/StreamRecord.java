@@ -1,0 +1,94 @@
+package io.headwater.dynamodb;
+
+import io.headwater.decoding.JsonText;
+import java.nio.ByteBuffer;
+import java.nio.charset.CharacterCodingException;
+import java.nio.charset.StandardCharsets;
+import java.util.ArrayList;
+import java.util.Arrays;
+import java.util.Base64;
+import java.util.Iterator;
+import java.util.List;
+
+/** A record of a Kinesis stream; data and sequence number may be null. */
+record StreamRecord(byte[] data, String sequence, String position) {
+    /** Reads what {@code usual_items.py} has written: of each record the lengths of the three, -1 for null, then the three. */
+    static Iterator<StreamRecord> all(byte[] written) {
+        ByteBuffer content = ByteBuffer.wrap(written);
+        return new Iterator<>() {
+            @Override
+            public boolean hasNext() {
+                return content.hasRemaining();
+            }
+
+            @Override
+            public StreamRecord next() {
+                int ofData = content.getInt();
+                int ofSequence = content.getInt();
+                int ofPosition = content.getInt();
+                byte[] data = part(content, ofData);
+                return new StreamRecord(data, text(part(content, ofSequence)), text(part(content, ofPosition)));
+            }
+        };
+    }
+
+    /** The same in so many parts of about the same size. */
+    static List<byte[]> divided(byte[] written, int parts) {
+        ByteBuffer content = ByteBuffer.wrap(written);
+        List<byte[]> divided = new ArrayList<>();
+        int start = 0;
+        while (content.hasRemaining()) {
+            int length = 0;
+            for (int part = 0; part < 3; part++) {
+                length += Math.max(content.getInt(), 0);
+            }
+            int end = content.position() + length;
+            content.position(end);
+            if (end - start >= written.length / parts || end == written.length) {
+                divided.add(Arrays.copyOfRange(written, start, end));
+                start = end;
+            }
+        }
+        return divided;
+    }
+
+    private static byte[] part(ByteBuffer content, int length) {
+        if (length < 0) {
+            return null;
+        }
+        byte[] part = new byte[length];
+        content.get(part);
+        return part;
+    }
+
+    private static String text(byte[] part) {
+        return part == null ? null : new String(part, StandardCharsets.UTF_8);
+    }
+
+    /** As quarantine keeps a record, and {@code kept_decoder} reads it. */
+    String kept() {
+        StringBuilder text = new StringBuilder("{\"sequence\":");
+        append(text, sequence);
+        append(text.append(",\"position\":"), position);
+        try {
+            String content = data == null
+                    ? null
+                    : StandardCharsets.UTF_8
+                            .newDecoder()
+                            .decode(ByteBuffer.wrap(data))
+                            .toString();
+            append(text.append(",\"data\":"), content);
+        } catch (CharacterCodingException broken) {
+            append(text.append(",\"data_base64\":"), Base64.getEncoder().encodeToString(data));
+        }
+        return text.append('}').toString();
+    }
+
+    private static void append(StringBuilder text, String value) {
+        if (value == null) {
+            text.append("null");
+        } else {
+            JsonText.quote(text, value);
+        }
+    }
+}
