@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from decimal import Decimal
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,7 @@ from headwater.samples import accounts
 ORDERS = (0, 30, 80)
 _RECORDS = 1_500
 _ROUNDS = 8
-# Until the JVM has compiled what it runs.
+# Until the JVM has compiled what it runs, some 90,000 records.
 _WARMING = 60
 _SEED = 1996
 _MICROS = 1_700_000_000_000_000
@@ -46,25 +47,30 @@ _ORDERS_TYPE = "array<struct<number:string,at:string,quantity:int,price:decimal(
 # It would be DynamoDB's JSON, which the deserializer has taken apart.
 _LEFT_OUT = "preferences"
 _OPS = {"INSERT": "c", "MODIFY": "u", "REMOVE": "d"}
-_MEMORY = "1g"
+_MEMORY = "3g"
 
 
 @dataclass(frozen=True)
 class DecoderFigures:
     """Records of ``record_bytes`` on average that become rows per second on one core: by the writer's decoder in the
-    driver's JVM, of which ``left`` records came by the careful one in Python, and by the deserializer as Python's rows.
-    ``orders`` is the number of orders per account."""
+    driver's JVM; by the deserializer as Python's rows, of keys and both images; and by it of the one image that the row
+    is made of. ``orders`` is the number of orders per account."""
 
     orders: int
     record_bytes: int
     decoder_per_second: int
     deserializer_per_second: int
-    left: int
+    one_image_per_second: int
 
     @property
     def times_as_fast(self) -> float:
         """The decoder's speed as a multiple of the deserializer's."""
         return self.decoder_per_second / self.deserializer_per_second
+
+    @property
+    def times_one_image(self) -> float:
+        """The same of the deserializer's speed with one image."""
+        return self.decoder_per_second / self.one_image_per_second
 
 
 def run(count: int = _RECORDS, rounds: int = _ROUNDS) -> list[DecoderFigures]:
@@ -83,10 +89,10 @@ def _measure_all(count: int, rounds: int) -> list[DecoderFigures]:
         for name, value in settings.items():
             builder = builder.config(name, value)
         with builder.getOrCreate() as spark:
-            return [_measure(spark, orders, count, rounds) for orders in ORDERS]
+            return [_measure(spark, orders, count, rounds, _WARMING if orders == 0 else 1) for orders in ORDERS]
 
 
-def _measure(spark: SparkSession, orders: int, count: int, rounds: int) -> DecoderFigures:
+def _measure(spark: SparkSession, orders: int, count: int, rounds: int, warming: int) -> DecoderFigures:
     contract = _contract()
     records: list[StreamedRecord] = [
         (data, f"{number}", f"s/{number}") for number, data in enumerate(changes(contract, orders, count, _SEED))
@@ -94,31 +100,31 @@ def _measure(spark: SparkSession, orders: int, count: int, rounds: int) -> Decod
     usual, deserializer = UsualItems(spark, contract, 1, "", accounts.TABLE, None), _Deserializer()
     identity = Identity(contract)
 
-    def decode() -> tuple[HeldBatch, int]:
+    def decode() -> HeldBatch:
         held = HeldBatch(spark, contract)
-        held.add_decoded(usual.held(records), 2**31)
-        left = held.take_left()
-        held.add(usual.careful_rows(left))
-        return held, len(left)
+        usual.hold(records, held)
+        return held
 
-    def deserialize() -> list[tuple[Any, ...]]:
-        return [_deserialized(deserializer, contract, identity, record) for record in records]
+    def deserialize(*, every: bool) -> list[tuple[Any, ...]]:
+        return [_deserialized(deserializer, contract, identity, record, every=every) for record in records]
 
-    held, left = decode()
-    others = HeldBatch(spark, contract)
-    others.add(deserialize())
-    if _comparable(held) != _comparable(others):
-        raise AssertionError("the decoder and the deserializer end in different rows")
-    for _ in range(_WARMING):
+    ours = _comparable(contract, decode())
+    for every in (True, False):
+        others = HeldBatch(spark, contract)
+        others.add(deserialize(every=every))
+        if ours != _comparable(contract, others):
+            raise AssertionError("the decoder and the deserializer end in different rows")
+    for _ in range(warming):
         decode()
-    seconds = [(_seconds(decode), _seconds(deserialize)) for _ in range(rounds)]
-    decoder, deserializer_seconds = (min(times) for times in zip(*seconds, strict=True))
+    ways = (decode, partial(deserialize, every=True), partial(deserialize, every=False))
+    seconds = [[_seconds(way) for way in ways] for _ in range(rounds)]
+    decoder, all_images, one_image = (min(times) for times in zip(*seconds, strict=True))
     return DecoderFigures(
         orders=orders,
         record_bytes=round(sum(len(data or b"") for data, *_ in records) / count),
         decoder_per_second=round(count / decoder),
-        deserializer_per_second=round(count / deserializer_seconds),
-        left=left,
+        deserializer_per_second=round(count / all_images),
+        one_image_per_second=round(count / one_image),
     )
 
 
@@ -194,20 +200,21 @@ class _Deserializer(TypeDeserializer):
 
 
 def _deserialized(
-    deserializer: TypeDeserializer, contract: Contract, identity: Identity, record: StreamedRecord
+    deserializer: TypeDeserializer, contract: Contract, identity: Identity, record: StreamedRecord, *, every: bool
 ) -> tuple[Any, ...]:
-    """The row of a record, as a job makes it of boto3's values."""
+    """The row of a record, as a job makes it of boto3's values: of ``every`` image, or of the one that it needs."""
     data, sequence, position = record
     document = json.loads(data or b"")
     change = document["dynamodb"]
+    op = _OPS[document["eventName"]]
+    is_delete = op == "d"
+    needed = "OldImage" if is_delete else "NewImage"
     images = {
         name: {attribute: deserializer.deserialize(value) for attribute, value in change[name].items()}
         for name in ("Keys", "NewImage", "OldImage")
-        if name in change
+        if name in change and (every or name == needed)
     }
-    op = _OPS[document["eventName"]]
-    is_delete = op == "d"
-    item = images["OldImage"] if is_delete else images["NewImage"]
+    item = images[needed]
     at = set(identity.kept_at) if is_delete else range(len(contract.columns))
     values = [_converted(column, item) if number in at else None for number, column in enumerate(contract.columns)]
     micros = change["ApproximateCreationDateTime"]
@@ -244,18 +251,13 @@ def _of_type(type_: Type, value: Any) -> Any:
     return value.__bytes__() if isinstance(value, Binary) else value
 
 
-def _comparable(held: HeldBatch) -> list[str]:
+def _comparable(contract: Contract, held: HeldBatch) -> list[str]:
     """Rows as texts; what boto3 has as a set has no order."""
-    rows = (row.asDict(recursive=True) for row in held.frame().collect())
-    return sorted(json.dumps(row, default=_text, sort_keys=True) for row in map(_ordered, rows))
-
-
-def _ordered(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _ordered(inner) for name, inner in value.items()}
-    if isinstance(value, list):
-        return sorted(map(_ordered, value), key=lambda each: json.dumps(each, default=_text, sort_keys=True))
-    return value
+    sets = [column.name for column in contract.columns if column.source_type in ("SS", "NS", "BS")]
+    rows = [row.asDict(recursive=True) for row in held.frame().collect()]
+    for row in rows:
+        row |= {name: sorted(row[name]) for name in sets if row[name] is not None}
+    return sorted(json.dumps(row, default=_text, sort_keys=True) for row in rows)
 
 
 def _text(value: Any) -> str:

@@ -130,6 +130,10 @@ class HeldBatch:
         whether they are added."""
         return bool(self.rows.add(decoded, most_bytes))
 
+    def add_all(self, decoded: Any) -> None:
+        """Add Java's ``DecodedRows``, however much they are."""
+        self.rows.add(decoded, 2**63 - 1)
+
     def take_left(self) -> list[str]:
         """What the JVM's decoder has left: it is not in the batch any more."""
         left = bytes(self.rows.takeLeft()).decode()

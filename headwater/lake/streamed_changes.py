@@ -47,15 +47,14 @@ class StreamedChanges:
             (record.data, record.sequence, f"{record.shard}/{record.sequence}") for record in records
         ]
         name = f"{records[0].shard}-{records[0].sequence}"
-        usual, size = self._decoder(), sum(len(record.data) for record in records)
-        if size > _HELD_BYTES:
+        usual = self._decoder()
+        if sum(len(record.data) for record in records) > _HELD_BYTES:
             batch = usual.spread(streamed, settings.parallelism)
             self._writer.commit(batch, name, advance, usual.careful_frame)
         else:
             held = HeldBatch(self._writer.spark, self._writer.contract)
             with undecodable_passes(self._writer.contract):
-                held.add_decoded(usual.held(streamed), size)
-                held.add(usual.careful_rows(held.take_left()))
+                usual.hold(streamed, held)
             self._writer.commit_held(held, name, advance)
         return True
 

@@ -2,12 +2,13 @@
 ``dynamodb_decoder`` does it, which says what is right and decodes what the JVM leaves to it.
 
 The JVM knows a contract by a plan: which attribute goes to which places of a row, by which tag and which conversion, as
-``dynamodb_values`` has them. A conversion that the plan calls ``other`` leaves each record with such a value, and where
-the contract masks values, or excludes what is within one, all records are left.
+``dynamodb_values`` has them. A conversion that the plan calls ``other`` leaves each record with such a value. Where the
+contract masks values, or excludes what is within one, the JVM is not asked.
 """
 
 from __future__ import annotations
 
+import base64
 import json
 import struct
 from collections.abc import Container, Iterable, Iterator, Sequence
@@ -17,13 +18,15 @@ from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import Any
 
+from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.contract.model import DROP, UNKNOWN_MONTH, Column, Contract
 from headwater.contract.types import Type
+from headwater.lake.batches import HeldBatch
 from headwater.lake.changes import Identity, columns_tagged
-from headwater.lake.decoded_frame import decoded_frame, tagged_ddl
-from headwater.lake.dynamodb_decoder import kept_decoder
+from headwater.lake.decoded_frame import decoded_frame, spread, tagged_ddl
+from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.dynamodb_values import DOCUMENTS, TAGS_INSIDE
 from headwater.lake.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
 
@@ -37,8 +40,9 @@ StreamedRecord = tuple[bytes | None, str | None, str]
 
 
 class UsualItems:
-    """The JVM's decoder of a contract's stream, whose DynamoDB table is called ``table``. ``epoch`` is that of the
-    records; what is older than ``purged`` takes along what quarantine keeps of it."""
+    """The decoder of a contract's stream, whose DynamoDB table is called ``table``: the JVM's and, for what that
+    leaves, the careful one; where the JVM is not asked, that one alone. ``epoch`` is that of the records; what is older
+    than ``purged`` takes along what quarantine keeps of it. ``mask_key`` is the key of masks."""
 
     def __init__(
         self,
@@ -51,38 +55,45 @@ class UsualItems:
     ) -> None:
         self._spark = spark
         self._contract = contract
-        self._careful = (contract, table, mask_key, epoch, purged)
+        self._careful: Any = (contract, epoch, table, mask_key, purged)
+        self._is_usual = not contract.masks and all(len(path) == 1 for path in contract.exclude)
         jvm: Any = spark.sparkContext._jvm
         self._decoder = jvm.io.headwater.dynamodb.DynamoDecoder(plan(contract, epoch, purged, table))
         self._type = jvm.org.apache.spark.sql.types.StructType.fromDDL(tagged_ddl(contract))
 
-    def held(self, records: Iterable[StreamedRecord]) -> Any:
-        """Java's ``DecodedRows`` of records; what is left to ``careful_rows`` is among them."""
+    def hold(self, records: Sequence[StreamedRecord], held: HeldBatch) -> None:
+        """Add what records give to a batch that the driver holds."""
+        if not self._is_usual:
+            held.add(_carefully(records, *self._careful))
+            return
         with self._stored(records) as path:
-            return self._decoder.decode(path)
+            held.add_all(self._decoder.decode(path))
+        left = held.take_left()
+        if left:
+            held.add(_carefully(map(_record, left), *self._careful))
 
-    def spread(self, records: Iterable[StreamedRecord], parts: int) -> DataFrame:
+    def spread(self, records: Sequence[StreamedRecord], parts: int) -> DataFrame:
         """Records in the columns of ``columns_tagged``, spread over so many parts; what is left to ``careful_frame`` is
         among them."""
+        if not self._is_usual:
+            return self._carefully_decoded(spread(self._spark, records, parts))
         with self._stored(records) as path:
             return self._frame(self._decoder.decode(self._spark._jsparkSession, path, parts, self._type))
 
     def frame(self, records: DataFrame) -> DataFrame:
         """As ``spread``, of records that Spark has: data as bytes, sequence number and position."""
+        if not self._is_usual:
+            return self._carefully_decoded(records.rdd.map(_of_row))
         return self._frame(self._decoder.decode(self._spark._jsparkSession, records._jdf, self._type))
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
         """What ``dynamodb_decoder`` makes of the rows that are left to it."""
+        return self._carefully_decoded(left.select("_raw").rdd.map(lambda row: _record(row["_raw"])))
+
+    def _carefully_decoded(self, records: RDD[StreamedRecord]) -> DataFrame:
         careful = self._careful
-
-        def decode(rows: Iterable[Any]) -> Iterator[tuple[Any, ...]]:
-            return _carefully((row["_raw"] for row in rows), *careful)
-
-        return decoded_frame(self._spark, self._contract, left.select("_raw").rdd.mapPartitions(decode))
-
-    def careful_rows(self, left: Iterable[str]) -> list[tuple[Any, ...]]:
-        """As ``careful_frame``, in the driver."""
-        return list(_carefully(left, *self._careful))
+        rows = records.mapPartitions(lambda part: _carefully(part, *careful))
+        return decoded_frame(self._spark, self._contract, rows)
 
     def _frame(self, frame: Any) -> DataFrame:
         return DataFrame(frame, self._spark)
@@ -93,34 +104,44 @@ class UsualItems:
         folder: Any = self._spark.sparkContext._temp_dir
         with NamedTemporaryFile(dir=folder, delete=False) as file:
             try:
-                file.write(written(records))
+                file.writelines(written(records))
                 file.close()
                 yield file.name
             finally:
                 Path(file.name).unlink()
 
 
-def written(records: Iterable[StreamedRecord]) -> bytes:
+def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
     """Records as Java's ``StreamRecord`` reads them: of each the lengths of its data, its sequence number and its
     position, -1 for None, then the three."""
-    parts: list[bytes] = []
     for data, sequence, position in records:
         number, where = (sequence or "").encode(), position.encode()
-        parts += (
-            _LENGTHS(-1 if data is None else len(data), -1 if sequence is None else len(number), len(where)),
-            data or b"",
-            number,
-            where,
-        )
-    return b"".join(parts)
+        lengths = (-1 if data is None else len(data), -1 if sequence is None else len(number), len(where))
+        yield b"".join((_LENGTHS(*lengths), data or b"", number, where))
+
+
+def _record(raw: str) -> StreamedRecord:
+    """A record that the JVM has left."""
+    kept = json.loads(raw)
+    text = kept.get("data")
+    data = base64.b64decode(kept["data_base64"]) if "data_base64" in kept else text and text.encode()
+    return data, kept["sequence"], kept["position"]
+
+
+def _of_row(row: Any) -> StreamedRecord:
+    data, sequence, position = row
+    return None if data is None else bytes(data), sequence, position
 
 
 def _carefully(
-    left: Iterable[str], contract: Contract, table: str, mask_key: bytes | None, epoch: int, purged: str
+    records: Iterable[StreamedRecord],
+    contract: Contract,
+    epoch: int,
+    table: str,
+    mask_key: bytes | None,
+    purged: str,
 ) -> Iterator[tuple[Any, ...]]:
-    decode = kept_decoder(contract, table, mask_key, epoch, purged)
-    for raw in left:
-        yield from decode(json.loads(raw), "")
+    return decode_records(iter(records), DynamoDecoder(contract, epoch, table, mask_key), purged)
 
 
 def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
@@ -137,7 +158,6 @@ def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
             "table": table,
             "epoch": epoch,
             "purged": purged,
-            "usual": not contract.masks and all(len(path) == 1 for path in contract.exclude),
             "drops": contract.unnamed == DROP,
             "first_own": names.index("_key"),
             "width": len(columns_tagged(contract)),
@@ -183,7 +203,7 @@ def _attribute(columns: Sequence[tuple[int, Column]], path: tuple[str, ...], pla
     ending = [(at, column) for at, column in columns if column.path == path]
     leading = [(at, column) for at, column in columns if column.path != path]
     converts = [_conversion(column, plain=at in plain) for at, column in ending]
-    if ending and (leading or (len(ending) > 1 and any(_is_read_once(column) for _, column in ending))):
+    if ending and (leading or (len(ending) > 1 and not all(_is_scalar(column) for _, column in ending))):
         # What several columns together take of it, and what they leave, is not easy to tell.
         converts, leading = [_OTHER] * len(ending), []
     members = _by_name(leading, len(path))
@@ -199,8 +219,8 @@ def _attribute(columns: Sequence[tuple[int, Column]], path: tuple[str, ...], pla
     }
 
 
-def _is_read_once(column: Column) -> bool:
-    return (column.source_type or "") not in ("S", "N", "B", "BOOL")
+def _is_scalar(column: Column) -> bool:
+    return column.source_type in ("S", "N", "B", "BOOL")
 
 
 def _conversion(column: Column, *, plain: bool) -> _Plan:

@@ -94,7 +94,9 @@ def test_a_report_tells_each_median_as_a_multiple_of_ours(tmp_path: Path) -> Non
     ours, theirs = measured(commits.OURS[0].system, 0.5, 0.4, 0.6, 2.0), measured("Iceberg", 1.0, 1.2, 1.0, 9.0)
     assert (ours.median, ours.p99) == (0.55, 2.0)
     assert ours.changes_per_second == pytest.approx(4_000 / 4.0)
-    decoder = DecoderFigures(0, record_bytes=1_000, decoder_per_second=40, deserializer_per_second=10, left=0)
+    decoder = DecoderFigures(
+        0, record_bytes=1_000, decoder_per_second=40, deserializer_per_second=10, one_image_per_second=20
+    )
     report.build(tmp_path, report.Run([ours, theirs], [decoder], None))
     document = json.loads((tmp_path / "report.json").read_text())
     assert [each["times_headwater"] for each in document["commits"]] == [1.0, 2.0]

@@ -7,8 +7,8 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.decoding.Scalars;
 import java.io.IOException;
+import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
-import java.util.Arrays;
 import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
@@ -23,16 +23,12 @@ import org.apache.spark.unsafe.types.UTF8String;
  */
 @FunctionalInterface
 interface Conversion {
-    int INT_DIGITS = 9;
     int LONG_DIGITS = 18;
     int DATE_LENGTH = 10;
     int MONTH_LENGTH = 7;
 
-    /**
-     * {@code source} has what the parser reads; the typed value begins at {@code start}. What the type does not name goes to
-     * {@code left}.
-     */
-    Object read(JsonParser beside, byte[] source, int start, Leftovers left) throws IOException;
+    /** {@code source} has what the parser reads. What the type does not name goes to {@code left}. */
+    Object read(JsonParser beside, byte[] source, Leftovers left) throws IOException;
 
     /** The conversion of that plan, which {@code usual_items.py} makes of a column. */
     static Conversion of(JsonNode plan) {
@@ -40,26 +36,26 @@ interface Conversion {
         switch (kind) {
             case "set":
                 Conversion member = of(plan.get("element"));
-                return (beside, source, start, left) -> set(beside, source, member);
+                return (beside, source, left) -> set(beside, source, member);
             case "list":
                 Conversion element = of(plan.get("element"));
                 String tag = plan.get("tag").asText();
                 boolean inParts = isInParts(plan);
-                return (beside, source, start, left) -> list(beside, source, tag, element, inParts ? left : null);
+                return (beside, source, left) -> list(beside, source, tag, element, inParts ? left : null);
             case "struct":
                 return new Struct(plan.get("fields"));
             case "document":
-                JsonToken opening = plan.get("tag").asText().equals("M") ? JsonToken.START_OBJECT : JsonToken.START_ARRAY;
-                return (beside, source, start, left) -> document(beside, source, start, opening);
+                String ofDocument = plan.get("tag").asText();
+                return (beside, source, left) -> document(beside, source, ofDocument);
             case "boolean":
-                return (beside, source, start, left) -> switch (beside.currentToken()) {
+                return (beside, source, left) -> switch (beside.currentToken()) {
                     case VALUE_TRUE -> true;
                     case VALUE_FALSE -> false;
                     default -> throw LEFT;
                 };
             default:
                 OfText scalar = scalar(kind, plan);
-                return (beside, source, start, left) -> scalar.read(text(beside));
+                return (beside, source, left) -> scalar.read(text(beside));
         }
     }
 
@@ -82,8 +78,8 @@ interface Conversion {
         return switch (kind) {
             case "string" -> UTF8String::fromString;
             case "binary" -> Conversion::bytes;
-            case "int" -> text -> (int) integer(text, INT_DIGITS);
-            case "bigint" -> text -> integer(text, LONG_DIGITS);
+            case "int" -> text -> (int) Scalars.within(integer(text), Integer.MIN_VALUE, Integer.MAX_VALUE);
+            case "bigint" -> Conversion::integer;
             case "decimal" -> text -> Scalars.decimal(text, precision, scale);
             case "number text" -> text -> {
                 Scalars.checkDecimal(text);
@@ -113,16 +109,16 @@ interface Conversion {
         };
     }
 
-    private static String text(JsonParser beside) throws IOException {
+    static String text(JsonParser beside) throws IOException {
         if (beside.currentToken() != JsonToken.VALUE_STRING) {
             throw LEFT;
         }
         return beside.getText();
     }
 
-    private static long integer(String text, int mostDigits) {
+    private static long integer(String text) {
         int start = text.startsWith("-") ? 1 : 0;
-        if (text.length() - start > mostDigits || Scalars.checkDecimal(text) < text.length()) {
+        if (text.length() - start > LONG_DIGITS || Scalars.checkDecimal(text) < text.length()) {
             throw LEFT;
         }
         return Long.parseLong(text);
@@ -147,7 +143,7 @@ interface Conversion {
         }
         List<Object> found = new ArrayList<>();
         while (beside.nextToken() != JsonToken.END_ARRAY) {
-            found.add(member.read(beside, source, -1, null));
+            found.add(member.read(beside, source, null));
         }
         return new GenericArrayData(found.toArray());
     }
@@ -160,63 +156,82 @@ interface Conversion {
         }
         List<Object> found = new ArrayList<>();
         while (beside.nextToken() != JsonToken.END_ARRAY) {
-            found.add(typed(beside, source, tag, element, left, left == null ? "" : Integer.toString(found.size())));
+            found.add(element(beside, source, tag, element, left, found.size()));
         }
         return new GenericArrayData(found.toArray());
     }
 
-    /** The part of that name of a value, at whose beginning the parser stands; a null of it goes to {@code left}. */
-    private static Object typed(
-            JsonParser value, byte[] source, String tag, Conversion conversion, Leftovers left, String name)
+    /** An element of a list, at whose beginning the parser stands; a null of one with parts goes to {@code left}. */
+    private static Object element(
+            JsonParser value, byte[] source, String tag, Conversion conversion, Leftovers left, int number)
             throws IOException {
-        int start = left == null ? -1 : (int) value.currentTokenLocation().getByteOffset();
-        if (value.currentToken() != JsonToken.START_OBJECT || value.nextToken() != JsonToken.FIELD_NAME) {
-            throw LEFT;
-        }
-        String its = value.currentName();
-        JsonToken token = value.nextToken();
-        boolean isNull = its.equals("NULL") && token == JsonToken.VALUE_TRUE;
+        int start = startOf(value);
+        String its = tagOf(value);
+        boolean isNull = isNull(its, value);
         Object converted = null;
         if (its.equals(tag)) {
-            Leftovers inside = left == null ? null : left.of(name);
-            converted = conversion.read(value, source, -1, inside);
+            Leftovers inside = left == null ? null : left.of(Integer.toString(number));
+            converted = conversion.read(value, source, inside);
             if (left != null) {
                 left.addAll(inside);
             }
         } else if (!isNull) {
             throw LEFT;
         }
-        if (value.nextToken() != JsonToken.END_OBJECT) {
-            throw LEFT;
-        }
+        end(value);
         if (isNull && left != null) {
-            left.take(name, source, start, value);
+            left.take(Integer.toString(number), source, start, value);
         }
         return converted;
     }
 
     /** The text of a map or a list with its tag, where it has no spaces. */
-    private static Object document(JsonParser beside, byte[] source, int start, JsonToken opening)
-            throws IOException {
-        if (beside.currentToken() != opening) {
+    private static Object document(JsonParser beside, byte[] source, String tag) throws IOException {
+        if (beside.currentToken() != (tag.equals("M") ? JsonToken.START_OBJECT : JsonToken.START_ARRAY)) {
             throw LEFT;
         }
+        int start = startOf(beside);
         beside.skipChildren();
-        int end = (int) beside.currentLocation().getByteOffset();
-        boolean isInText = false;
-        for (int at = start; at < end; at++) {
-            byte letter = source[at];
-            if (letter == '"') {
-                isInText = !isInText;
-            } else if (letter == '\\') {
-                at++;
-            } else if (!isInText && letter <= ' ' && letter >= 0) {
-                throw LEFT;
-            }
-        }
-        byte[] text = Arrays.copyOfRange(source, start, end + 1);
-        text[end - start] = '}';
+        int end = endOf(beside);
+        Leftovers.checkCompact(source, start, end, true);
+        byte[] opening = ("{\"" + tag + "\":").getBytes(StandardCharsets.UTF_8);
+        byte[] text = new byte[opening.length + end - start + 1];
+        System.arraycopy(opening, 0, text, 0, opening.length);
+        System.arraycopy(source, start, text, opening.length, end - start);
+        text[text.length - 1] = '}';
         return UTF8String.fromBytes(text);
+    }
+
+    /** Where the token begins at which the parser stands. */
+    static int startOf(JsonParser json) {
+        return (int) json.currentTokenLocation().getByteOffset();
+    }
+
+    /** Where the token ends at which the parser stands. */
+    static int endOf(JsonParser json) {
+        return (int) json.currentLocation().getByteOffset();
+    }
+
+    /** The tag of the typed value at whose beginning the parser stands, which then stands at what is beside the tag. */
+    static String tagOf(JsonParser value) throws IOException {
+        if (value.currentToken() != JsonToken.START_OBJECT || value.nextToken() != JsonToken.FIELD_NAME) {
+            throw LEFT;
+        }
+        String tag = value.currentName();
+        value.nextToken();
+        return tag;
+    }
+
+    /** Whether that typed value is a null. */
+    static boolean isNull(String tag, JsonParser beside) {
+        return tag.equals("NULL") && beside.currentToken() == JsonToken.VALUE_TRUE;
+    }
+
+    /** Goes on to the end of a typed value, behind what is beside its tag. */
+    static void end(JsonParser value) throws IOException {
+        if (value.nextToken() != JsonToken.END_OBJECT) {
+            throw LEFT;
+        }
     }
 
     /** A map whose members the type names. */
@@ -236,27 +251,19 @@ interface Conversion {
         }
 
         /** Reads a member into {@code found}; returns what it leaves, null for nothing. */
-        private Leftovers typed(
+        private Leftovers member(
                 JsonParser value, byte[] source, int at, Leftovers left, String name, Object[] found) throws IOException {
-            int start = (int) value.currentTokenLocation().getByteOffset();
-            if (value.currentToken() != JsonToken.START_OBJECT || value.nextToken() != JsonToken.FIELD_NAME) {
-                throw LEFT;
-            }
-            String its = value.currentName();
-            JsonToken token = value.nextToken();
+            int start = startOf(value);
+            String its = tagOf(value);
+            boolean isNull = isNull(its, value);
             Leftovers inside = null;
-            boolean isNull = false;
             if (its.equals(tags.get(at))) {
                 inside = inParts.get(at) ? left.of(name) : null;
-                found[at] = conversions.get(at).read(value, source, -1, inside);
-            } else if (its.equals("NULL") && token == JsonToken.VALUE_TRUE) {
-                isNull = true;
-            } else {
+                found[at] = conversions.get(at).read(value, source, inside);
+            } else if (!isNull) {
                 throw LEFT;
             }
-            if (value.nextToken() != JsonToken.END_OBJECT) {
-                throw LEFT;
-            }
+            end(value);
             if (isNull) {
                 inside = left.others();
                 inside.take(name, source, start, value);
@@ -265,7 +272,7 @@ interface Conversion {
         }
 
         @Override
-        public Object read(JsonParser beside, byte[] source, int start, Leftovers left) throws IOException {
+        public Object read(JsonParser beside, byte[] source, Leftovers left) throws IOException {
             if (beside.currentToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
             }
@@ -285,7 +292,7 @@ interface Conversion {
                     continue;
                 }
                 once.see(at);
-                Leftovers ofMember = typed(beside, source, at, left, name, found);
+                Leftovers ofMember = member(beside, source, at, left, name, found);
                 if (ofMember != null) {
                     ofMembers = ofMembers == null ? new Leftovers[found.length] : ofMembers;
                     ofMembers[at] = ofMember;

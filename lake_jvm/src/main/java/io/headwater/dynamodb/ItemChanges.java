@@ -18,6 +18,7 @@ import java.util.Base64;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Objects;
 import org.apache.spark.sql.catalyst.InternalRow;
 import org.apache.spark.sql.catalyst.expressions.GenericInternalRow;
 import org.apache.spark.sql.types.Decimal;
@@ -34,7 +35,6 @@ final class ItemChanges {
     private final String table;
     private final int epoch;
     private final String purged;
-    private final boolean isUsual;
     private final boolean drops;
     private final int firstOwn;
     private final Object[] blank;
@@ -52,7 +52,6 @@ final class ItemChanges {
         table = plan.get("table").asText();
         epoch = plan.get("epoch").asInt();
         purged = plan.get("purged").asText();
-        isUsual = plan.get("usual").asBoolean();
         drops = plan.get("drops").asBoolean();
         firstOwn = plan.get("first_own").asInt();
         blank = new Object[plan.get("width").asInt()];
@@ -99,8 +98,7 @@ final class ItemChanges {
     /** A record to its row. */
     InternalRow decode(StreamRecord record) throws IOException {
         byte[] data = record.data();
-        if (!isUsual
-                || data == null
+        if (data == null
                 || record.sequence() == null
                 || record.position() == null
                 || record.position().isEmpty()) {
@@ -119,14 +117,14 @@ final class ItemChanges {
                 switch (name) {
                     case "tableName" -> {
                         once.see(0);
-                        if (!text(json).equals(table)) {
+                        if (!Conversion.text(json).equals(table)) {
                             throw LEFT;
                         }
                         change.isOurs = true;
                     }
                     case "eventName" -> {
                         once.see(1);
-                        change.event = text(json);
+                        change.event = Conversion.text(json);
                     }
                     case "userIdentity" -> {
                         once.see(2);
@@ -136,6 +134,8 @@ final class ItemChanges {
                         once.see(3);
                         readChange(json, change);
                     }
+                    // Python reads it, too.
+                    case "eventID" -> Conversion.text(json);
                     default -> json.skipChildren();
                 }
             }
@@ -146,29 +146,25 @@ final class ItemChanges {
         return finish(change, record);
     }
 
-    private static String text(JsonParser json) throws IOException {
-        if (json.currentToken() != JsonToken.VALUE_STRING) {
-            throw LEFT;
-        }
-        return json.getText();
-    }
-
+    /** Of who made the change: null, or an object of texts. */
     private static boolean isTimeToLive(JsonParser json) throws IOException {
-        if (json.currentToken() != JsonToken.START_OBJECT) {
-            json.skipChildren();
+        if (json.currentToken() == JsonToken.VALUE_NULL) {
             return false;
+        }
+        if (json.currentToken() != JsonToken.START_OBJECT) {
+            throw LEFT;
         }
         boolean isService = false;
         boolean isDynamo = false;
         while (json.nextToken() != JsonToken.END_OBJECT) {
             String name = json.currentName();
-            boolean isText = json.nextToken() == JsonToken.VALUE_STRING;
+            json.nextToken();
+            String value = Conversion.text(json);
             switch (name) {
-                case "type" -> isService = isText && json.getText().equals("Service");
-                case "principalId" -> isDynamo = isText && json.getText().equals("dynamodb.amazonaws.com");
+                case "type" -> isService = value.equals("Service");
+                case "principalId" -> isDynamo = value.equals("dynamodb.amazonaws.com");
                 default -> {}
             }
-            json.skipChildren();
         }
         return isService && isDynamo;
     }
@@ -195,7 +191,7 @@ final class ItemChanges {
                 case "ApproximateCreationDateTimePrecision" -> {
                     once.see(1);
                     if (token != JsonToken.VALUE_NULL) {
-                        change.precision = text(json);
+                        change.precision = Conversion.text(json);
                     }
                 }
                 case "Keys" -> {
@@ -236,22 +232,19 @@ final class ItemChanges {
             if (slices[2 * number + 1] != 0) {
                 throw LEFT;
             }
-            slices[2 * number] = startOf(json);
+            slices[2 * number] = Conversion.startOf(json);
             json.skipChildren();
             slices[2 * number + 1] = endOf(json);
         }
         return slices;
     }
 
-    private static int startOf(JsonParser json) {
-        return (int) json.currentTokenLocation().getByteOffset();
-    }
-
+    /** Where the object ends at whose end the parser stands. */
     private static int endOf(JsonParser json) {
         if (json.currentToken() != JsonToken.END_OBJECT) {
             throw LEFT;
         }
-        return (int) json.currentLocation().getByteOffset();
+        return Conversion.endOf(json);
     }
 
     private void readImage(JsonParser json, Change change) throws IOException {
@@ -266,7 +259,7 @@ final class ItemChanges {
             if (json.nextToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
             }
-            int start = startOf(json);
+            int start = Conversion.startOf(json);
             Attribute attribute = attributes.get(name);
             if (attribute == null) {
                 once.see(name);
@@ -341,16 +334,24 @@ final class ItemChanges {
         return new GenericInternalRow(row);
     }
 
-    /** Leaves an update that may take the item to another partition. */
-    private static void checkNotMoved(Change change) {
+    /** Leaves an update that takes the item to another place. */
+    private void checkNotMoved(Change change) throws IOException {
+        boolean isSame = true;
         for (int at = 0; at < change.partition.length; at += 2) {
-            if (!Arrays.equals(
+            isSame &= Arrays.equals(
                     change.data,
                     change.partition[at],
                     change.partition[at + 1],
                     change.data,
                     change.oldImage[at],
-                    change.oldImage[at + 1])) {
+                    change.oldImage[at + 1]);
+        }
+        if (isSame) {
+            return;
+        }
+        Object[] before = place(change);
+        for (Place place : places) {
+            if (!Objects.equals(before[place.at()], change.row[place.at()])) {
                 throw LEFT;
             }
         }
@@ -469,20 +470,14 @@ final class ItemChanges {
 
         /** Reads the typed value at whose beginning the parser stands, to its end. */
         void read(JsonParser json, int start, Change change) throws IOException {
-            if (json.nextToken() != JsonToken.FIELD_NAME) {
-                throw LEFT;
-            }
-            String tag = json.currentName();
-            JsonToken token = json.nextToken();
-            if (tag.equals("NULL")) {
-                if (token != JsonToken.VALUE_TRUE || json.nextToken() != JsonToken.END_OBJECT) {
-                    throw LEFT;
-                }
+            String tag = Conversion.tagOf(json);
+            if (Conversion.isNull(tag, json)) {
+                Conversion.end(json);
                 change.leave(opening, null, start, endOf(json));
                 return;
             }
             if (at.length == 0) {
-                if (!tag.equals("M") || token != JsonToken.START_OBJECT) {
+                if (!tag.equals("M") || json.currentToken() != JsonToken.START_OBJECT) {
                     throw LEFT;
                 }
                 readMembers(json, change);
@@ -492,14 +487,12 @@ final class ItemChanges {
                     throw LEFT;
                 }
                 Leftovers left = inParts ? new Leftovers(path) : null;
-                change.row[at[column]] = conversions[column].read(json, change.data, start, left);
+                change.row[at[column]] = conversions[column].read(json, change.data, left);
                 if (inParts) {
                     change.leaveAtEnd(left);
                 }
             }
-            if (json.nextToken() != JsonToken.END_OBJECT) {
-                throw LEFT;
-            }
+            Conversion.end(json);
         }
 
         private void readMembers(JsonParser json, Change change) throws IOException {
@@ -511,7 +504,7 @@ final class ItemChanges {
                 if (json.nextToken() != JsonToken.START_OBJECT) {
                     throw LEFT;
                 }
-                int start = startOf(json);
+                int start = Conversion.startOf(json);
                 Attribute member = members.get(name);
                 if (member != null) {
                     once.see(member.number);
@@ -539,22 +532,15 @@ final class ItemChanges {
                 return absent;
             }
             try (JsonParser json = JsonText.READER.createParser(data, start, end - start)) {
-                if (json.nextToken() != JsonToken.START_OBJECT || json.nextToken() != JsonToken.FIELD_NAME) {
+                json.nextToken();
+                String its = Conversion.tagOf(json);
+                Object value = absent;
+                if (its.equals(tag)) {
+                    value = conversion.read(json, data, null);
+                } else if (!Conversion.isNull(its, json)) {
                     throw LEFT;
                 }
-                String its = json.currentName();
-                JsonToken token = json.nextToken();
-                Object value;
-                if (its.equals("NULL") && token == JsonToken.VALUE_TRUE) {
-                    value = absent;
-                } else if (its.equals(tag)) {
-                    value = conversion.read(json, data, start, null);
-                } else {
-                    throw LEFT;
-                }
-                if (json.nextToken() != JsonToken.END_OBJECT) {
-                    throw LEFT;
-                }
+                Conversion.end(json);
                 return value;
             }
         }

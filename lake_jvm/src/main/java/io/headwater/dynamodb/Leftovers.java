@@ -54,15 +54,15 @@ final class Leftovers {
 
     /** Takes the member of that name, at whose value the parser stands, to its end. */
     void take(String member, JsonParser value, byte[] source) throws IOException {
-        int start = (int) value.currentTokenLocation().getByteOffset();
-        skip(value);
+        int start = Conversion.startOf(value);
+        skipVerbatim(value);
         take(member, source, start, value);
     }
 
     /** Takes the member of that name, whose value begins at {@code start} and at whose end the parser stands. */
     void take(String member, byte[] source, int start, JsonParser value) throws IOException {
-        int end = (int) value.currentLocation().getByteOffset();
-        checkVerbatim(source, start, end);
+        int end = Conversion.endOf(value);
+        checkCompact(source, start, end, false);
         if (entries == null) {
             entries = new ArrayList<>();
         }
@@ -83,8 +83,8 @@ final class Leftovers {
         path.append('.').append(member);
     }
 
-    /** Reads over an object, in which no name may be twice. */
-    private static void skip(JsonParser value) throws IOException {
+    /** Reads over a value that Python would write as it is: no name may be twice, and no number there. */
+    private static void skipVerbatim(JsonParser value) throws IOException {
         if (value.currentToken() == JsonToken.START_OBJECT) {
             Set<String> names = new HashSet<>();
             while (value.nextToken() != JsonToken.END_OBJECT) {
@@ -92,11 +92,11 @@ final class Leftovers {
                     throw LEFT;
                 }
                 value.nextToken();
-                skip(value);
+                skipVerbatim(value);
             }
         } else if (value.currentToken() == JsonToken.START_ARRAY) {
             while (value.nextToken() != JsonToken.END_ARRAY) {
-                skip(value);
+                skipVerbatim(value);
             }
         } else if (value.currentToken().isNumeric()) {
             // Python may write it in another way.
@@ -106,13 +106,15 @@ final class Leftovers {
         }
     }
 
-    /** Leaves a text that Python would write in another way. */
-    private static void checkVerbatim(byte[] source, int start, int end) {
+    /** Leaves a text with spaces outside of its texts and, where they may not be, with escapes in them. */
+    static void checkCompact(byte[] source, int start, int end, boolean mayEscape) {
         boolean isInText = false;
         for (int at = start; at < end; at++) {
             byte letter = source[at];
             if (letter == '"') {
                 isInText = !isInText;
+            } else if (letter == '\\' && mayEscape) {
+                at++;
             } else if (letter == '\\' || !isInText && letter >= 0 && letter <= ' ') {
                 throw LEFT;
             }
