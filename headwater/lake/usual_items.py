@@ -123,8 +123,11 @@ def written(records: Iterable[StreamedRecord]) -> Iterator[bytes]:
 def _record(raw: str) -> StreamedRecord:
     """A record that the JVM has left."""
     kept = json.loads(raw)
-    text = kept.get("data")
-    data = base64.b64decode(kept["data_base64"]) if "data_base64" in kept else text and text.encode()
+    data: bytes | None = None
+    if "data_base64" in kept:
+        data = base64.b64decode(kept["data_base64"])
+    elif kept["data"] is not None:
+        data = kept["data"].encode()
     return data, kept["sequence"], kept["position"]
 
 
