@@ -77,6 +77,17 @@ def test_it_ends_soon_after_it_is_told_to(app: "partial[psycopg.Connection]") ->
     assert 0 < summary.transactions < 6000
 
 
+def test_a_table_that_somebody_holds_on_to_is_left_as_it_is(
+    server: PostgresqlServer, app: "partial[psycopg.Connection]", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(orders_workload, "_ATTEMPTS", 2)
+    monkeypatch.setattr(orders_workload, "choose_kinds", lambda *plan: ["truncate_territories"] * 2)
+    with server.connect("northwind") as holding, holding.transaction():
+        holding.execute("SELECT count(*) FROM northwind.employee_territories")
+        summary = orders_workload.run(app, WorkloadPlan(seconds=1, changes=2, workers=1, seed=3))
+    assert (summary.by_kind, summary.retries) == ({"insert_order": 2}, 2)
+
+
 def test_an_error_that_is_no_collision_ends_it_and_is_raised(server: PostgresqlServer) -> None:
     reader = partial(server.connect, "northwind", "headwater_reader", PASSWORDS["headwater_reader"])
     with pytest.raises(psycopg.errors.InsufficientPrivilege):
