@@ -147,8 +147,7 @@ class Relay(Part):
         without one."""
         checkpoint = Checkpoint.read(self._checkpoint)
         times = [json.loads(record.data)["dynamodb"]["ApproximateCreationDateTime"] for record in checkpoint.outbox]
-        unread = Reader(self._streams, stream_arn(self._tables, self.table), checkpoint).read()
-        times += [micros for _, micros in unread]
+        times += [micros for _, micros in self._unread(checkpoint)]
         return max(0.0, time.time() - min(times) / 1_000_000) if times else 0.0
 
     def newly_dropped(self) -> int:
@@ -162,8 +161,11 @@ class Relay(Part):
         # In the order in which a change passes them, so that a change on its way from one to the next is not missed.
         waiting = len(expired(self._tables, self.table))
         checkpoint = Checkpoint.read(self._checkpoint)
-        arn = stream_arn(self._tables, self.table)
-        return waiting + len(Reader(self._streams, arn, checkpoint).read()) + len(checkpoint.outbox)
+        return waiting + len(self._unread(checkpoint)) + len(checkpoint.outbox)
+
+    def _unread(self, checkpoint: Checkpoint) -> list[tuple[dict[str, Any], int]]:
+        """The next changes after a checkpoint, each with its time."""
+        return Reader(self._streams, stream_arn(self._tables, self.table), checkpoint).read()
 
     def await_caught_up(self, timeout: float = 60) -> None:
         """Wait until every change made so far is in the Kinesis stream, and every item expired so far is deleted.

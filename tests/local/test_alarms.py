@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import pytest
@@ -71,6 +71,23 @@ def state(account: LocalAccount, name: str) -> str:
     return str(found["StateValue"])
 
 
+def states_after(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured], name: str, minutes: Iterable[Measured | None]
+) -> list[str]:
+    """The alarm's state after each of some minutes, in which that was measured."""
+    end, states = Minutes(), []
+    for value in minutes:
+        measured[:] = [] if value is None else [value]
+        alarms.evaluate(end.next())
+        states.append(state(account, name))
+    return states
+
+
+def values(name: str, *numbers: float | None) -> list[Measured | None]:
+    """Values of a metric without dimensions, a minute each."""
+    return [None if number is None else Measured("Tests", name, {}, number) for number in numbers]
+
+
 def test_an_alarm_hears_of_its_own_dimensions_alone_and_tells_its_topic(
     account: LocalAccount, alarms: Alarms, measured: list[Measured]
 ) -> None:
@@ -103,11 +120,7 @@ def test_an_alarm_hears_of_its_own_dimensions_alone_and_tells_its_topic(
 
 def test_enough_of_the_last_periods_ring_it(account: LocalAccount, alarms: Alarms, measured: list[Measured]) -> None:
     alarms.put(alarm("often", MetricName="Often", EvaluationPeriods=3, DatapointsToAlarm=2))
-    minutes, states = Minutes(), []
-    for value in (11, 9, 11, None, 9, 9):
-        measured[:] = [] if value is None else [Measured("Tests", "Often", {}, value)]
-        alarms.evaluate(minutes.next())
-        states.append(state(account, "often"))
+    states = states_after(account, alarms, measured, "often", values("Often", 11, 9, 11, None, 9, 9))
     # A minute without a value is passed over.
     assert states == ["OK", "OK", "ALARM", "ALARM", "OK", "OK"]
 
@@ -116,11 +129,7 @@ def test_a_period_of_several_minutes_takes_in_all_of_them(
     account: LocalAccount, alarms: Alarms, measured: list[Measured]
 ) -> None:
     alarms.put(alarm("sum", MetricName="Summed", Statistic="Sum", Period=300))
-    minutes, states = Minutes(), []
-    for value in (6, 5, 0, 0, 0, 0):
-        measured[:] = [Measured("Tests", "Summed", {}, value)]
-        alarms.evaluate(minutes.next())
-        states.append(state(account, "sum"))
+    states = states_after(account, alarms, measured, "sum", values("Summed", 6, 5, 0, 0, 0, 0))
     assert states == ["OK", "ALARM", "ALARM", "ALARM", "ALARM", "OK"]
 
 
@@ -140,11 +149,7 @@ def test_the_larger_of_two_metrics_of_which_one_is_never_sent(
         del described[name]
     told = {"Id": "told", "Expression": "MAX([sent, unsent])"}
     alarms.put(Properties({**described, "Metrics": [told, query("Sent"), query("Unsent")]}))
-    minutes, states = Minutes(), []
-    for value in (9, 11, None, None, None):
-        measured[:] = [] if value is None else [Measured("Tests", "Sent", {}, value)]
-        alarms.evaluate(minutes.next())
-        states.append(state(account, "math"))
+    states = states_after(account, alarms, measured, "math", values("Sent", 9, 11, None, None, None))
     assert states == ["OK", "ALARM", "ALARM", "ALARM", "ALARM"]
 
 
@@ -156,15 +161,13 @@ def test_what_a_query_selects_has_its_dimensions_and_the_value(
         del described[name]
     query = "SELECT MAX(Lag) FROM SCHEMA(\"Tests\", Operation, TableName) WHERE TableName = 'accounts'"
     alarms.put(Properties({**described, "Metrics": [{"Id": "told", "Expression": query, "Period": 60}]}))
-    minutes, states = Minutes(), []
-    for dimensions in (
+    every = (
         {"TableName": "accounts"},
         {"Operation": "a", "TableName": "b"},
         {"Operation": "a", "TableName": "accounts"},
-    ):
-        measured[:] = [Measured("Tests", "Lag", dimensions, 11)]
-        alarms.evaluate(minutes.next())
-        states.append(state(account, "selected"))
+    )
+    minutes = [Measured("Tests", "Lag", dimensions, 11) for dimensions in every]
+    states = states_after(account, alarms, measured, "selected", minutes)
     assert states == ["OK", "OK", "ALARM"]
 
 

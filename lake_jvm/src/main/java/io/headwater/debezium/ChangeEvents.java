@@ -141,7 +141,7 @@ final class ChangeEvents {
                 String name = event.currentName();
                 event.nextToken();
                 switch (name) {
-                    case "op" -> change.op = once(change.op, Converter.text(event));
+                    case "op" -> change.op = once(change.op, Scalars.text(event));
                     case "source" -> readSource(event, change);
                     case "before" -> readBefore(event, change);
                     case "after" -> readAfter(event, change);
@@ -176,10 +176,10 @@ final class ChangeEvents {
             JsonToken token = event.nextToken();
             switch (name) {
                 // Of a name that is there twice the last one counts, as in Python.
-                case "schema" -> itsSchema = Converter.text(event);
-                case "table" -> itsTable = Converter.text(event);
-                case "snapshot" -> change.snapshot = token == JsonToken.VALUE_NULL ? null : Converter.text(event);
-                case "sequence" -> change.sequence = token == JsonToken.VALUE_NULL ? null : Converter.text(event);
+                case "schema" -> itsSchema = Scalars.text(event);
+                case "table" -> itsTable = Scalars.text(event);
+                case "snapshot" -> change.snapshot = token == JsonToken.VALUE_NULL ? null : Scalars.text(event);
+                case "sequence" -> change.sequence = token == JsonToken.VALUE_NULL ? null : Scalars.text(event);
                 case "lsn" -> change.lsn = token == JsonToken.VALUE_NULL ? -1 : Converter.integer(event);
                 case "ts_us" -> change.micros = Converter.integer(event);
                 case "ts_ms" -> change.millis = Converter.integer(event);
@@ -224,7 +224,7 @@ final class ChangeEvents {
             if (!seen[place.number()]) {
                 throw LEFT;
             }
-            checkPlace(place, before[place.number()]);
+            Scalars.checkPlace(before[place.number()], place.isKey(), place.isPartition());
         }
         change.placeBefore = before;
     }
@@ -307,19 +307,9 @@ final class ChangeEvents {
             if (!seen[place.source().number]) {
                 throw LEFT;
             }
-            checkPlace(place, row[place.at()]);
+            Scalars.checkPlace(row[place.at()], place.isKey(), place.isPartition());
         }
         change.row = row;
-    }
-
-    /** Refuses null in a key, and what the careful decoder looks at more closely before it makes a partition of it. */
-    private static void checkPlace(Place place, Object value) {
-        if (value == null && place.isKey()) {
-            throw LEFT;
-        }
-        if (place.isPartition() && value instanceof UTF8String text) {
-            Scalars.checkPartition(text);
-        }
     }
 
     /** Refuses a value in clear of a column that the contract masks. */
@@ -328,7 +318,7 @@ final class ChangeEvents {
         if (isHmac == null || value.currentToken() == JsonToken.VALUE_NULL) {
             return;
         }
-        String text = Converter.text(value);
+        String text = Scalars.text(value);
         boolean isMask = isHmac && text.length() == 64;
         for (int at = 0; isMask && at < text.length(); at++) {
             char letter = text.charAt(at);
@@ -455,7 +445,7 @@ final class ChangeEvents {
                 if (list.nextToken() == JsonToken.VALUE_NULL) {
                     lsns[at] = -1;
                 } else {
-                    lsns[at] = lsn(Converter.text(list));
+                    lsns[at] = lsn(Scalars.text(list));
                 }
             }
             if (list.nextToken() != JsonToken.END_ARRAY) {

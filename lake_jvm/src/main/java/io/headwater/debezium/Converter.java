@@ -89,9 +89,9 @@ interface Converter {
                     default -> throw LEFT;
                 };
             case "string":
-                return value -> UTF8String.fromString(text(value));
+                return value -> UTF8String.fromString(Scalars.text(value));
             case "binary":
-                return value -> bytes(text(value));
+                return value -> bytes(Scalars.text(value));
             case "decimal":
                 int precision = plan.get("precision").asInt();
                 int scale = plan.get("scale").asInt();
@@ -99,7 +99,7 @@ interface Converter {
                 return value -> decimal(value, precision, scale, numbers);
             case "numeric text":
                 return value -> {
-                    String digits = text(value);
+                    String digits = Scalars.text(value);
                     Scalars.checkDecimal(digits);
                     return UTF8String.fromString(digits);
                 };
@@ -109,7 +109,7 @@ interface Converter {
                 return value -> UTF8String.fromString(
                         LocalDate.ofEpochDay(Scalars.within(integer(value), lowest, highest)).toString());
             case "date":
-                return value -> (int) Scalars.day(text(value));
+                return value -> (int) Scalars.day(Scalars.text(value));
             case "moment":
                 return value -> Scalars.within(integer(value), lowest, highest) * unit;
             case "moment text":
@@ -119,10 +119,10 @@ interface Converter {
                     return UTF8String.fromString(day + " " + time(Math.floorMod(micros, Scalars.DAY_MICROS)));
                 };
             case "instant":
-                return value -> Scalars.within(Scalars.micros(text(value)), lowest, highest);
+                return value -> Scalars.within(Scalars.micros(Scalars.text(value)), lowest, highest);
             case "instant text":
                 return value -> {
-                    String instant = text(value);
+                    String instant = Scalars.text(value);
                     Scalars.within(Scalars.micros(instant), lowest, highest);
                     return UTF8String.fromString(instant);
                 };
@@ -186,13 +186,6 @@ interface Converter {
             }
             return new GenericInternalRow(found);
         }
-    }
-
-    static String text(JsonParser value) throws IOException {
-        if (value.currentToken() != JsonToken.VALUE_STRING) {
-            throw LEFT;
-        }
-        return value.getText();
     }
 
     static long integer(JsonParser value) throws IOException {

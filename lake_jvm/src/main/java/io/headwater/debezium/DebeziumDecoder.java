@@ -1,8 +1,7 @@
 package io.headwater.debezium;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import io.headwater.decoding.DecodedRows;
+import io.headwater.decoding.JsonText;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -35,7 +34,7 @@ public final class DebeziumDecoder implements Serializable {
     /** The plan is that of {@code usual_changes.py}, as JSON. */
     public DebeziumDecoder(String plan) {
         this.plan = plan;
-        events = new ChangeEvents(parsed(plan));
+        events = new ChangeEvents(JsonText.parsed(plan));
     }
 
     /** Landing objects, each its {@code topic/partition}, a line feed and its content, to their rows of that type. */
@@ -55,20 +54,12 @@ public final class DebeziumDecoder implements Serializable {
     /** A landing object of a {@code topic/partition} to its rows, which are decoded as they are asked for. */
     public Lines decode(String source, byte[] body) {
         if (events == null) {
-            events = new ChangeEvents(parsed(plan));
+            events = new ChangeEvents(JsonText.parsed(plan));
         }
         try {
             return new Lines(events, source, new GZIPInputStream(new ByteArrayInputStream(body), 1 << 16));
         } catch (IOException broken) {
             throw new IllegalStateException(source + ": " + broken, broken);
-        }
-    }
-
-    private static JsonNode parsed(String plan) {
-        try {
-            return new ObjectMapper().readTree(plan);
-        } catch (IOException broken) {
-            throw new IllegalArgumentException(broken);
         }
     }
 

@@ -6,6 +6,8 @@ import com.fasterxml.jackson.core.JsonFactory;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.core.StreamReadConstraints;
+import com.fasterxml.jackson.databind.JsonNode;
+import com.fasterxml.jackson.databind.ObjectMapper;
 import java.io.IOException;
 import java.lang.invoke.MethodHandles;
 import java.lang.invoke.VarHandle;
@@ -33,6 +35,15 @@ public final class JsonText {
     private static final String HEX = "0123456789abcdef";
 
     private JsonText() {}
+
+    /** A plan of Python's. */
+    public static JsonNode parsed(String plan) {
+        try {
+            return new ObjectMapper().readTree(plan);
+        } catch (IOException broken) {
+            throw new IllegalArgumentException(broken);
+        }
+    }
 
     /** Whether eight letters are ASCII and none is a backslash: a byte that is zero, less one, borrows its highest bit. */
     private static boolean isPlain(long letters) {

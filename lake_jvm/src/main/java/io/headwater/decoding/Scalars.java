@@ -2,6 +2,9 @@ package io.headwater.decoding;
 
 import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 
+import com.fasterxml.jackson.core.JsonParser;
+import com.fasterxml.jackson.core.JsonToken;
+import java.io.IOException;
 import java.math.BigDecimal;
 import java.time.DateTimeException;
 import java.time.LocalDate;
@@ -15,6 +18,14 @@ public final class Scalars {
     private static final int MOST_PARTITION_BYTES = 200;
 
     private Scalars() {}
+
+    /** The text at which a parser stands. */
+    public static String text(JsonParser value) throws IOException {
+        if (value.currentToken() != JsonToken.VALUE_STRING) {
+            throw LEFT;
+        }
+        return value.getText();
+    }
 
     public static long within(long number, long lowest, long highest) {
         if (number < lowest || number > highest) {
@@ -128,8 +139,14 @@ public final class Scalars {
         return seconds * 1_000_000 + fraction;
     }
 
-    /** Refuses what the careful decoders look at more closely before they make a partition of it. */
-    public static void checkPartition(UTF8String text) {
+    /** Refuses null in a key, and what the careful decoders look at more closely before they make a partition of it. */
+    public static void checkPlace(Object value, boolean isKey, boolean isPartition) {
+        if (value == null && isKey) {
+            throw LEFT;
+        }
+        if (!isPartition || !(value instanceof UTF8String text)) {
+            return;
+        }
         byte[] bytes = text.getBytes();
         boolean isUsual = bytes.length > 0 && bytes.length <= MOST_PARTITION_BYTES && bytes[0] != '_';
         for (int letter = 0; isUsual && letter < bytes.length; letter++) {

@@ -55,7 +55,7 @@ interface Conversion {
                 };
             default:
                 OfText scalar = scalar(kind, plan);
-                return (beside, source, left) -> scalar.read(text(beside));
+                return (beside, source, left) -> scalar.read(Scalars.text(beside));
         }
     }
 
@@ -107,13 +107,6 @@ interface Conversion {
                 throw LEFT;
             };
         };
-    }
-
-    static String text(JsonParser beside) throws IOException {
-        if (beside.currentToken() != JsonToken.VALUE_STRING) {
-            throw LEFT;
-        }
-        return beside.getText();
     }
 
     private static long integer(String text) {

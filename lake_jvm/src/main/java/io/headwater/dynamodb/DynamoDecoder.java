@@ -1,11 +1,9 @@
 package io.headwater.dynamodb;
 
-import com.fasterxml.jackson.databind.JsonNode;
-import com.fasterxml.jackson.databind.ObjectMapper;
 import io.headwater.decoding.DecodedRows;
+import io.headwater.decoding.JsonText;
 import java.io.IOException;
 import java.io.Serializable;
-import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.Iterator;
@@ -32,7 +30,7 @@ public final class DynamoDecoder implements Serializable {
     /** The plan is that of {@code usual_items.py}, as JSON. */
     public DynamoDecoder(String plan) {
         this.plan = plan;
-        changes = new ItemChanges(parsed(plan));
+        changes = new ItemChanges(JsonText.parsed(plan));
     }
 
     /** Records that Python has stored in a file, spread over so many parts, to their rows of that type. */
@@ -77,17 +75,9 @@ public final class DynamoDecoder implements Serializable {
 
     private ItemChanges changes() {
         if (changes == null) {
-            changes = new ItemChanges(parsed(plan));
+            changes = new ItemChanges(JsonText.parsed(plan));
         }
         return changes;
-    }
-
-    private static JsonNode parsed(String plan) {
-        try {
-            return new ObjectMapper().readTree(plan.getBytes(StandardCharsets.UTF_8));
-        } catch (IOException broken) {
-            throw new IllegalArgumentException(broken);
-        }
     }
 
     private final class Decoded implements DecodedRows {

@@ -117,14 +117,14 @@ final class ItemChanges {
                 switch (name) {
                     case "tableName" -> {
                         once.see(0);
-                        if (!Conversion.text(json).equals(table)) {
+                        if (!Scalars.text(json).equals(table)) {
                             throw LEFT;
                         }
                         change.isOurs = true;
                     }
                     case "eventName" -> {
                         once.see(1);
-                        change.event = Conversion.text(json);
+                        change.event = Scalars.text(json);
                     }
                     case "userIdentity" -> {
                         once.see(2);
@@ -135,7 +135,7 @@ final class ItemChanges {
                         readChange(json, change);
                     }
                     // Python reads it, too.
-                    case "eventID" -> Conversion.text(json);
+                    case "eventID" -> Scalars.text(json);
                     default -> json.skipChildren();
                 }
             }
@@ -159,7 +159,7 @@ final class ItemChanges {
         while (json.nextToken() != JsonToken.END_OBJECT) {
             String name = json.currentName();
             json.nextToken();
-            String value = Conversion.text(json);
+            String value = Scalars.text(json);
             switch (name) {
                 case "type" -> isService = value.equals("Service");
                 case "principalId" -> isDynamo = value.equals("dynamodb.amazonaws.com");
@@ -191,7 +191,7 @@ final class ItemChanges {
                 case "ApproximateCreationDateTimePrecision" -> {
                     once.see(1);
                     if (token != JsonToken.VALUE_NULL) {
-                        change.precision = Conversion.text(json);
+                        change.precision = Scalars.text(json);
                     }
                 }
                 case "Keys" -> {
@@ -546,12 +546,7 @@ final class ItemChanges {
         }
 
         void check(Object value) {
-            if (isKey && value == null) {
-                throw LEFT;
-            }
-            if (isPartition && value instanceof UTF8String text) {
-                Scalars.checkPartition(text);
-            }
+            Scalars.checkPlace(value, isKey, isPartition);
         }
     }
 
