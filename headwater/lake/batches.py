@@ -17,6 +17,7 @@ from pyspark.sql.types import StructType
 
 from headwater.contract.model import Contract
 from headwater.lake.decoded_frame import tagged_ddl
+from headwater.lake.jvm_classes import java_class
 from headwater.lake.late_changes import is_late
 
 IS_ROW = "_order IS NOT NULL"
@@ -114,8 +115,7 @@ class HeldBatch:
 
     def __init__(self, spark: SparkSession, contract: Contract) -> None:
         self._spark = spark
-        jvm: Any = spark.sparkContext._jvm
-        self.rows = jvm.io.headwater.lake.HeldRows(tagged_ddl(contract), list(contract.place))
+        self.rows = java_class(spark, "io.headwater.lake.HeldRows")(tagged_ddl(contract), list(contract.place))
         """Java's ``HeldRows``."""
 
     def add(self, tagged: Iterable[tuple[Any, ...]]) -> None:

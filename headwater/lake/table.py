@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import functools
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,7 @@ from pyspark.sql import functions as F
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
 from headwater.contract.types import parse_type
+from headwater.lake.jvm_classes import java_class
 from headwater.lake.late_changes import kept_by_floor
 from headwater.lake.progress import NOTED_AS, Progress
 
@@ -235,16 +237,20 @@ class HudiTable:
         (``most_ended`` rows at most)."""
         if not self._has_contracts_columns:
             return None
-        jvm: Any = self.spark.sparkContext._jvm
-        schema = jvm.org.apache.spark.sql.types.StructType.fromDDL(
-            ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in self.contract.lake_columns())
-        )
         floor = None
         if progress.floor:
-            # As py4j names an inner class.
-            made = getattr(jvm.io.headwater.hudi, "SmallUpserts$Floor")
+            made = self._java("io.headwater.hudi.SmallUpserts$Floor")
             floor = made(progress.floor, sorted(kept_by_floor(self.contract)), is_raised, most_ended)
-        return self._upsert_small(schema, lambda small, noted: small.commit(held, floor, noted), progress)
+        return self._upsert_small(self._lake_type, lambda small, noted: small.commit(held, floor, noted), progress)
+
+    @functools.cached_property
+    def _lake_type(self) -> Any:
+        """Spark's type of the contract's lake columns."""
+        columns = ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in self.contract.lake_columns())
+        return self._java("org.apache.spark.sql.types.StructType").fromDDL(columns)
+
+    def _java(self, name: str) -> Any:
+        return java_class(self.spark, name)
 
     def _upsert_small(
         self, schema: Any, commit: Callable[[Any, dict[str, str]], Any], progress: Progress
@@ -254,7 +260,7 @@ class HudiTable:
         if self._small_upserts is None:
             options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
             spark: Any = self.spark.sparkContext
-            made = spark._jvm.io.headwater.hudi.SmallUpserts
+            made = self._java("io.headwater.hudi.SmallUpserts")
             self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place), _FEW_MEGABYTES)
         small = self._small_upserts
         try:
@@ -297,8 +303,7 @@ class HudiTable:
     def delete(self, rows: DataFrame, progress: Progress) -> Commit:
         """Remove the rows that are at these places, whatever their order, and commit the progress, as one atomic
         step."""
-        jvm: Any = self.spark.sparkContext._jvm
-        resolver = jvm.org.apache.hudi.common.table.TableSchemaResolver(self._meta_client())
+        resolver = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
         # Hudi knows no schema for it where the last commit was a table's first.
         schema = resolver.getTableAvroSchema(False).toString()
         options = {"hoodie.datasource.write.operation": "delete", "hoodie.write.schema": schema}
@@ -336,19 +341,17 @@ class HudiTable:
 
     def _instant(self, seconds: float) -> str:
         """A time, in seconds since 1970, as Hudi writes it in an instant."""
-        jvm: Any = self.spark.sparkContext._jvm
-        moment = jvm.java.util.Date(int(seconds * 1000))
-        return str(jvm.org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator.formatDate(moment))
+        moment = self._java("java.util.Date")(int(seconds * 1000))
+        return str(self._java("org.apache.hudi.common.table.timeline.HoodieInstantTimeGenerator").formatDate(moment))
 
     def _declare_ordering(self, client: Any) -> None:
         """Name the ordering field as Hudi 0.15 looks for it: 1.1.1 writes only its own newer name, and Athena would
         then take the order of log files for the order of changes."""
-        jvm: Any = self.spark.sparkContext._jvm
         if client.getTableConfig().getProps().getProperty(_ORDERING_IN_015) == "_order":
             return
-        properties = jvm.java.util.Properties()
+        properties = self._java("java.util.Properties")()
         properties.setProperty(_ORDERING_IN_015, "_order")
-        config = jvm.org.apache.hudi.common.table.HoodieTableConfig
+        config = self._java("org.apache.hudi.common.table.HoodieTableConfig")
         config.update(client.getStorage(), client.getMetaPath(), properties)
 
     def _with_ordered_compactions(self, client: Any) -> Any:
@@ -370,13 +373,12 @@ class HudiTable:
             client = client.reload(client)
 
     def _write_again(self, client: Any, instant: Any) -> None:
-        jvm: Any = self.spark.sparkContext._jvm
-        path = jvm.org.apache.hadoop.fs.Path(
+        path = self._java("org.apache.hadoop.fs.Path")(
             f"{self.uri}/.hoodie/{client.getInstantFileNameGenerator().getFileName(instant)}"
         )
         files = path.getFileSystem(self.spark.sparkContext._jsc.hadoopConfiguration())
         stored = files.open(path)
-        content = jvm.org.apache.commons.io.IOUtils.toByteArray(stored)
+        content = self._java("org.apache.commons.io.IOUtils").toByteArray(stored)
         stored.close()
         again = files.create(path, True)
         again.write(content)
@@ -384,21 +386,22 @@ class HudiTable:
 
     def _meta_client(self) -> Any:
         """Hudi's view of the table, or None where there is none yet. Raises ProgressMissing."""
-        jvm: Any = self.spark.sparkContext._jvm
         configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
-        folder = jvm.org.apache.hadoop.fs.Path(f"{self.uri}/.hoodie")
+        path = self._java("org.apache.hadoop.fs.Path")
+        folder = path(f"{self.uri}/.hoodie")
         files = folder.getFileSystem(configuration)
-        has_properties = files.exists(jvm.org.apache.hadoop.fs.Path(folder, "hoodie.properties"))
+        has_properties = files.exists(path(folder, "hoodie.properties"))
         # Hudi replaces its properties by way of a backup.
-        if not has_properties and not files.exists(jvm.org.apache.hadoop.fs.Path(folder, "hoodie.properties.backup")):
+        if not has_properties and not files.exists(path(folder, "hoodie.properties.backup")):
             self._clear(files, folder)
             return None
-        storage = jvm.org.apache.hudi.storage.hadoop.HadoopStorageConfiguration(configuration)
-        builder = jvm.org.apache.hudi.common.table.HoodieTableMetaClient.builder()
+        storage = self._java("org.apache.hudi.storage.hadoop.HadoopStorageConfiguration")(configuration)
+        builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").builder()
         client = builder.setConf(storage).setBasePath(self.uri).setLoadActiveTimelineOnLoad(True).build()
         if not has_properties:
             # Readers such as Athena do not look for the backup.
-            jvm.org.apache.hudi.common.table.HoodieTableConfig.recover(client.getStorage(), client.getMetaPath())
+            config = self._java("org.apache.hudi.common.table.HoodieTableConfig")
+            config.recover(client.getStorage(), client.getMetaPath())
         return client
 
     def _clear(self, files: Any, folder: Any) -> None:

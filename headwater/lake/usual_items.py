@@ -29,6 +29,7 @@ from headwater.lake.decoded_frame import decoded_frame, spread, tagged_ddl
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.dynamodb_values import DOCUMENTS, TAGS_INSIDE
 from headwater.lake.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
+from headwater.lake.jvm_classes import java_class
 
 _Plan = dict[str, Any]
 
@@ -57,9 +58,8 @@ class UsualItems:
         self._contract = contract
         self._careful: Any = (contract, epoch, table, mask_key, purged)
         self._is_usual = not contract.masks and all(len(path) == 1 for path in contract.exclude)
-        jvm: Any = spark.sparkContext._jvm
-        self._decoder = jvm.io.headwater.dynamodb.DynamoDecoder(plan(contract, epoch, purged, table))
-        self._type = jvm.org.apache.spark.sql.types.StructType.fromDDL(tagged_ddl(contract))
+        self._decoder = java_class(spark, "io.headwater.dynamodb.DynamoDecoder")(plan(contract, epoch, purged, table))
+        self._type = java_class(spark, "org.apache.spark.sql.types.StructType").fromDDL(tagged_ddl(contract))
 
     def hold(self, records: Sequence[StreamedRecord], held: HeldBatch) -> None:
         """Add what records give to a batch that the driver holds."""

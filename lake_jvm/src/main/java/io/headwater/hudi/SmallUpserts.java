@@ -2,7 +2,6 @@ package io.headwater.hudi;
 
 import io.headwater.lake.HeldRows;
 import java.io.IOException;
-import java.io.OutputStream;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.Collections;
@@ -28,7 +27,6 @@ import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
 import org.apache.avro.generic.GenericRecord;
 import org.apache.avro.generic.IndexedRecord;
-import org.apache.hadoop.fs.FileSystem;
 import org.apache.hudi.AvroConversionUtils;
 import org.apache.hudi.DataSourceUtils;
 import org.apache.hudi.avro.HoodieAvroUtils;
@@ -81,7 +79,6 @@ import org.apache.hudi.keygen.factory.HoodieSparkKeyGeneratorFactory;
 import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.StoragePathInfo;
 import org.apache.hudi.storage.hadoop.HadoopStorageConfiguration;
-import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 import org.apache.hudi.table.HoodieSparkTable;
 import org.apache.hudi.table.HoodieTable;
 import org.apache.hudi.table.action.HoodieWriteMetadata;
@@ -151,6 +148,7 @@ public final class SmallUpserts implements AutoCloseable {
     private final BaseKeyGenerator keys;
     private final List<String> place;
     private final HoodieTableMetaClient metaClient;
+    private final LogFileStorage storage;
     private final Schema schema;
     private final Schema schemaWithMeta;
     private final StructType type;
@@ -185,6 +183,8 @@ public final class SmallUpserts implements AutoCloseable {
                 .setBasePath(basePath)
                 .setLoadActiveTimelineOnLoad(true)
                 .build();
+        storage = new LogFileStorage(metaClient.getStorage());
+        metaClient.setStorage(storage);
         schema = new TableSchemaResolver(metaClient).getTableAvroSchema(false);
         schemaWithMeta = HoodieAvroUtils.addMetadataFields(schema, false);
         type = AvroConversionUtils.convertAvroSchemaToStructType(schema);
@@ -623,7 +623,7 @@ public final class SmallUpserts implements AutoCloseable {
                 .withFileExtension(HoodieLogFile.DELTA_EXTENSION)
                 .withLogVersion(group.logVersion() + 1)
                 .withLogWriteToken(FileGroup.writeToken(instant))
-                .withStorage(new NewFiles(metaClient))
+                .withStorage(storage.forNewFiles())
                 .withTableVersion(metaClient.getTableConfig().getTableVersion())
                 .build()) {
             AppendResult appended =
@@ -889,25 +889,6 @@ public final class SmallUpserts implements AutoCloseable {
         @Override
         public Supplier<Integer> getStageAttemptNumberSupplier() {
             return () -> 0;
-        }
-    }
-
-    /** Storage for files whose names nobody else uses: it does not ask whether they are there. */
-    private static final class NewFiles extends HoodieHadoopStorage {
-        NewFiles(HoodieTableMetaClient metaClient) {
-            super((FileSystem) metaClient.getStorage().getFileSystem());
-        }
-
-        @Override
-        public boolean exists(StoragePath path) {
-            return false;
-        }
-
-        @Override
-        public OutputStream create(
-                StoragePath path, boolean overwrite, Integer bufferSize, Short replication, Long sizeThreshold)
-                throws IOException {
-            return super.create(path, true, bufferSize, replication, sizeThreshold);
         }
     }
 
