@@ -13,6 +13,7 @@ import org.apache.hadoop.fs.FileSystem;
 import org.apache.hudi.hadoop.fs.HadoopFSUtils;
 import org.apache.hudi.io.SeekableDataInputStream;
 import org.apache.hudi.storage.HoodieStorage;
+import org.apache.hudi.storage.StorageConfiguration;
 import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 
@@ -27,11 +28,21 @@ class LogFileStorage extends HoodieHadoopStorage {
         super((FileSystem) storage.getFileSystem());
     }
 
+    private LogFileStorage(StoragePath path, StorageConfiguration<?> configuration) {
+        super(path, configuration);
+    }
+
     @Override
     public SeekableDataInputStream openSeekable(StoragePath path, int bufferSize, boolean wrapStream)
             throws IOException {
         byte[] content = RECENT.get(path);
         return content == null ? super.openSeekable(path, bufferSize, wrapStream) : new Read(new Place(content));
+    }
+
+    /** Hudi's readers make one of their own of what they are given, with a configuration that they change. */
+    @Override
+    public HoodieStorage newInstance(StoragePath path, StorageConfiguration<?> configuration) {
+        return new LogFileStorage(path, configuration);
     }
 
     /** For log files that nobody else names so: they are written without a look whether they are there. */
@@ -49,16 +60,19 @@ class LogFileStorage extends HoodieHadoopStorage {
             return false;
         }
 
-        /** What this is told of {@code overwrite} is that no file may be there, for which S3A would look. */
+        /** Whatever {@code overwrite} says. Where Hadoop's S3A knows the option, it does not look for a folder either. */
         @Override
         public OutputStream create(
                 StoragePath path, boolean overwrite, Integer bufferSize, Short replication, Long sizeThreshold)
                 throws IOException {
-            FileSystem files = (FileSystem) getFileSystem();
+            FileSystem files = (FileSystem) getRawStorage().getFileSystem();
             return new Kept(
                     path,
-                    files.create(
-                            HadoopFSUtils.convertToHadoopPath(path), true, bufferSize, replication, sizeThreshold, null));
+                    files.createFile(HadoopFSUtils.convertToHadoopPath(path))
+                            .overwrite(true)
+                            .recursive()
+                            .opt("fs.s3a.create.performance", true)
+                            .build());
         }
     }
 

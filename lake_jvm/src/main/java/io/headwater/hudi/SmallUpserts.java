@@ -709,6 +709,7 @@ public final class SmallUpserts implements AutoCloseable {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
         // The commits have the other ones.
         HoodieTableMetaClient ofCompaction = HoodieTableMetaClient.reload(metaClient);
+        ofCompaction.setStorage(storage);
         // Hudi would count the commits once more.
         TypedProperties always = TypedProperties.copy(config.getProps());
         always.setProperty(HoodieCompactionConfig.INLINE_COMPACT_NUM_DELTA_COMMITS.key(), "1");
