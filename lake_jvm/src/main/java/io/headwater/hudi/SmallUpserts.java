@@ -148,7 +148,7 @@ public final class SmallUpserts implements AutoCloseable {
     private final BaseKeyGenerator keys;
     private final List<String> place;
     private final HoodieTableMetaClient metaClient;
-    private final LogFileStorage storage;
+    private final TableStorage storage;
     private final Schema schema;
     private final Schema schemaWithMeta;
     private final StructType type;
@@ -183,7 +183,7 @@ public final class SmallUpserts implements AutoCloseable {
                 .setBasePath(basePath)
                 .setLoadActiveTimelineOnLoad(true)
                 .build();
-        storage = new LogFileStorage(metaClient.getStorage());
+        storage = new TableStorage(metaClient.getStorage());
         metaClient.setStorage(storage);
         schema = new TableSchemaResolver(metaClient).getTableAvroSchema(false);
         schemaWithMeta = HoodieAvroUtils.addMetadataFields(schema, false);
@@ -623,7 +623,7 @@ public final class SmallUpserts implements AutoCloseable {
                 .withFileExtension(HoodieLogFile.DELTA_EXTENSION)
                 .withLogVersion(group.logVersion() + 1)
                 .withLogWriteToken(FileGroup.writeToken(instant))
-                .withStorage(storage.forNewFiles())
+                .withStorage(storage.forLogFiles())
                 .withTableVersion(metaClient.getTableConfig().getTableVersion())
                 .build()) {
             AppendResult appended =

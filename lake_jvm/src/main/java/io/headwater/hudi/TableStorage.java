@@ -9,7 +9,9 @@ import java.io.OutputStream;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import org.apache.hadoop.fs.FSDataOutputStreamBuilder;
 import org.apache.hadoop.fs.FileSystem;
+import org.apache.hudi.common.table.timeline.HoodieTimeline;
 import org.apache.hudi.hadoop.fs.HadoopFSUtils;
 import org.apache.hudi.io.SeekableDataInputStream;
 import org.apache.hudi.storage.HoodieStorage;
@@ -18,17 +20,18 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 
 /**
- * A table's storage, which reads the log files that this driver has written lately from memory: a compaction merges them
- * soon after, and would ask S3 four times for each.
+ * A table's storage for its one writer. It looks less whether a file is there before it writes it, and reads the log files
+ * that this driver has written lately from memory: a compaction merges them soon after, and would ask S3 four times for
+ * each.
  */
-class LogFileStorage extends HoodieHadoopStorage {
+class TableStorage extends HoodieHadoopStorage {
     private static final Recent RECENT = new Recent(64L << 20);
 
-    LogFileStorage(HoodieStorage storage) {
+    TableStorage(HoodieStorage storage) {
         super((FileSystem) storage.getFileSystem());
     }
 
-    private LogFileStorage(StoragePath path, StorageConfiguration<?> configuration) {
+    private TableStorage(StoragePath path, StorageConfiguration<?> configuration) {
         super(path, configuration);
     }
 
@@ -42,16 +45,33 @@ class LogFileStorage extends HoodieHadoopStorage {
     /** Hudi's readers make one of their own of what they are given, with a configuration that they change. */
     @Override
     public HoodieStorage newInstance(StoragePath path, StorageConfiguration<?> configuration) {
-        return new LogFileStorage(path, configuration);
+        return new TableStorage(path, configuration);
     }
 
-    /** For log files that nobody else names so: they are written without a look whether they are there. */
-    LogFileStorage forNewFiles() {
-        return new NewFiles(this);
+    /** Only of a requested instant can there be another writer's: what follows has its name, or one of its own. */
+    @Override
+    public OutputStream create(StoragePath path, boolean overwrite) throws IOException {
+        return path.getName().endsWith(HoodieTimeline.REQUESTED_EXTENSION)
+                ? super.create(path, overwrite)
+                : createUnseen(path);
     }
 
-    private static final class NewFiles extends LogFileStorage {
-        NewFiles(HoodieStorage storage) {
+    /** S3A would look for a file, and for a folder; where it knows the option, it looks for neither. */
+    private OutputStream createUnseen(StoragePath path) throws IOException {
+        FileSystem files = (FileSystem) getRawStorage().getFileSystem();
+        FSDataOutputStreamBuilder<?, ?> file = files.createFile(HadoopFSUtils.convertToHadoopPath(path));
+        file.overwrite(true).recursive();
+        file.opt("fs.s3a.create.performance", true);
+        return file.build();
+    }
+
+    /** For log files. */
+    TableStorage forLogFiles() {
+        return new LogFiles(this);
+    }
+
+    private static final class LogFiles extends TableStorage {
+        LogFiles(HoodieStorage storage) {
             super(storage);
         }
 
@@ -60,19 +80,11 @@ class LogFileStorage extends HoodieHadoopStorage {
             return false;
         }
 
-        /** Whatever {@code overwrite} says. Where Hadoop's S3A knows the option, it does not look for a folder either. */
         @Override
         public OutputStream create(
                 StoragePath path, boolean overwrite, Integer bufferSize, Short replication, Long sizeThreshold)
                 throws IOException {
-            FileSystem files = (FileSystem) getRawStorage().getFileSystem();
-            return new Kept(
-                    path,
-                    files.createFile(HadoopFSUtils.convertToHadoopPath(path))
-                            .overwrite(true)
-                            .recursive()
-                            .opt("fs.s3a.create.performance", true)
-                            .build());
+            return new Kept(path, create(path, overwrite));
         }
     }
 
