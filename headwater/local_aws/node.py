@@ -158,8 +158,6 @@ class Node(ExitStack):
         place |= {
             "spark.master": self._master,
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EC2ContainerCredentialsProviderWrapper",
-            # The store knows no credentials of roles, and would want to check those of each chunk of an object.
-            "spark.hadoop.fs.s3a.s3.signing-algorithm": "AWS4UnsignedPayloadSignerType",
             "spark.driver.extraClassPath": path,
             "spark.executor.extraClassPath": path,
             "spark.executor.extraJavaOptions": place["spark.driver.extraJavaOptions"],

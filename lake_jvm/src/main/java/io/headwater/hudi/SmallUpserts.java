@@ -178,13 +178,13 @@ public final class SmallUpserts implements AutoCloseable {
         this.spark = spark;
         this.place = new ArrayList<>(place);
         this.mostCompacted = mostCompacted;
+        storage = new TableStorage(
+                new StoragePath(basePath), new HadoopStorageConfiguration(spark.hadoopConfiguration()));
         metaClient = HoodieTableMetaClient.builder()
-                .setConf(new HadoopStorageConfiguration(spark.hadoopConfiguration()))
+                .setStorage(storage)
                 .setBasePath(basePath)
                 .setLoadActiveTimelineOnLoad(true)
                 .build();
-        storage = new TableStorage(metaClient.getStorage());
-        metaClient.setStorage(storage);
         schema = new TableSchemaResolver(metaClient).getTableAvroSchema(false);
         schemaWithMeta = HoodieAvroUtils.addMetadataFields(schema, false);
         type = AvroConversionUtils.convertAvroSchemaToStructType(schema);
@@ -709,7 +709,6 @@ public final class SmallUpserts implements AutoCloseable {
         HoodieLocalEngineContext here = new HoodieLocalEngineContext(metaClient.getStorageConf());
         // The commits have the other ones.
         HoodieTableMetaClient ofCompaction = HoodieTableMetaClient.reload(metaClient);
-        ofCompaction.setStorage(storage);
         // Hudi would count the commits once more.
         TypedProperties always = TypedProperties.copy(config.getProps());
         always.setProperty(HoodieCompactionConfig.INLINE_COMPACT_NUM_DELTA_COMMITS.key(), "1");

@@ -20,18 +20,16 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 
 /**
- * A table's storage for its one writer. It looks less whether a file is there before it writes it, and reads the log files
+ * A table's storage for its one writer. It does not look whether a delta commit's files are there before it writes them, and reads the log files
  * that this driver has written lately from memory: a compaction merges them soon after, and would ask S3 four times for
  * each.
  */
 class TableStorage extends HoodieHadoopStorage {
-    private static final Recent RECENT = new Recent(64L << 20);
+    private static final Recent RECENT = new Recent(64 << 20);
+    /** A larger file is read from S3: it would take the place of many, each of which costs as many requests. */
+    private static final int MOST_OF_ONE = 4 << 20;
 
-    TableStorage(HoodieStorage storage) {
-        super((FileSystem) storage.getFileSystem());
-    }
-
-    private TableStorage(StoragePath path, StorageConfiguration<?> configuration) {
+    TableStorage(StoragePath path, StorageConfiguration<?> configuration) {
         super(path, configuration);
     }
 
@@ -48,31 +46,41 @@ class TableStorage extends HoodieHadoopStorage {
         return new TableStorage(path, configuration);
     }
 
-    /** Only of a requested instant can there be another writer's: what follows has its name, or one of its own. */
+    /**
+     * What a delta commit's requested instant goes on to has its name, which is its writer's alone. A compaction's is also
+     * that of who takes the table over, and runs it again.
+     */
     @Override
     public OutputStream create(StoragePath path, boolean overwrite) throws IOException {
-        return path.getName().endsWith(HoodieTimeline.REQUESTED_EXTENSION)
-                ? super.create(path, overwrite)
-                : createUnseen(path);
+        String name = path.getName();
+        boolean isOwn = name.endsWith(HoodieTimeline.DELTA_COMMIT_EXTENSION)
+                || name.endsWith(HoodieTimeline.INFLIGHT_DELTA_COMMIT_EXTENSION);
+        return isOwn ? createUnseen(path) : super.create(path, overwrite);
     }
 
     /** S3A would look for a file, and for a folder; where it knows the option, it looks for neither. */
-    private OutputStream createUnseen(StoragePath path) throws IOException {
-        FileSystem files = (FileSystem) getRawStorage().getFileSystem();
+    OutputStream createUnseen(StoragePath path) throws IOException {
+        FileSystem files = (FileSystem) getFileSystem();
         FSDataOutputStreamBuilder<?, ?> file = files.createFile(HadoopFSUtils.convertToHadoopPath(path));
         file.overwrite(true).recursive();
         file.opt("fs.s3a.create.performance", true);
         return file.build();
     }
 
-    /** For log files. */
+    @Override
+    public boolean deleteFile(StoragePath path) throws IOException {
+        RECENT.forget(path);
+        return super.deleteFile(path);
+    }
+
+    /** For log files, of which none is there yet. */
     TableStorage forLogFiles() {
-        return new LogFiles(this);
+        return new LogFiles(new StoragePath(getUri()), getConf());
     }
 
     private static final class LogFiles extends TableStorage {
-        LogFiles(HoodieStorage storage) {
-            super(storage);
+        LogFiles(StoragePath path, StorageConfiguration<?> configuration) {
+            super(path, configuration);
         }
 
         @Override
@@ -84,15 +92,15 @@ class TableStorage extends HoodieHadoopStorage {
         public OutputStream create(
                 StoragePath path, boolean overwrite, Integer bufferSize, Short replication, Long sizeThreshold)
                 throws IOException {
-            return new Kept(path, create(path, overwrite));
+            return new Kept(path, createUnseen(path));
         }
     }
 
-    /** Writes a file, and keeps what it is made of once it is whole. */
+    /** Writes a file, and keeps what it is made of once all of it is written, unless that is much. */
     private static final class Kept extends FilterOutputStream {
         private final StoragePath path;
-        private final ByteArrayOutputStream content = new ByteArrayOutputStream();
-        private boolean isClosed;
+        /** None where not all of the file is known. */
+        private ByteArrayOutputStream content = new ByteArrayOutputStream();
 
         Kept(StoragePath path, OutputStream file) {
             super(file);
@@ -101,22 +109,27 @@ class TableStorage extends HoodieHadoopStorage {
 
         @Override
         public void write(int one) throws IOException {
-            out.write(one);
-            content.write(one);
+            write(new byte[] {(byte) one}, 0, 1);
         }
 
         @Override
         public void write(byte[] bytes, int from, int length) throws IOException {
+            ByteArrayOutputStream before = content;
+            content = null;
             out.write(bytes, from, length);
-            content.write(bytes, from, length);
+            if (before != null && before.size() + length <= MOST_OF_ONE) {
+                before.write(bytes, from, length);
+                content = before;
+            }
         }
 
         @Override
         public void close() throws IOException {
-            if (!isClosed) {
-                isClosed = true;
-                out.close();
-                RECENT.put(path, content.toByteArray());
+            ByteArrayOutputStream whole = content;
+            content = null;
+            out.close();
+            if (whole != null) {
+                RECENT.put(path, whole.toByteArray());
             }
         }
     }
@@ -173,9 +186,15 @@ class TableStorage extends HoodieHadoopStorage {
             return contents.get(path);
         }
 
+        synchronized void forget(StoragePath path) {
+            byte[] content = contents.remove(path);
+            bytes -= content == null ? 0 : content.length;
+        }
+
         synchronized void put(StoragePath path, byte[] content) {
-            byte[] before = contents.put(path, content);
-            bytes += content.length - (before == null ? 0 : before.length);
+            forget(path);
+            contents.put(path, content);
+            bytes += content.length;
             for (Iterator<byte[]> oldest = contents.values().iterator(); bytes > most; oldest.remove()) {
                 bytes -= oldest.next().length;
             }
