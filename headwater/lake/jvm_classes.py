@@ -11,3 +11,8 @@ def java_class(spark: SparkSession, name: str) -> Any:
     whether ``org`` is a class, and then ``org.apache``, each time."""
     gateway: Any = spark.sparkContext._gateway
     return JavaClass(name, gateway._gateway_client)
+
+
+def struct_type(spark: SparkSession, ddl: str) -> Any:
+    """Java's ``StructType`` of columns in Spark's DDL."""
+    return java_class(spark, "org.apache.spark.sql.types.StructType").fromDDL(ddl)

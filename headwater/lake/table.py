@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
 from headwater.contract.types import parse_type
-from headwater.lake.jvm_classes import java_class
+from headwater.lake.jvm_classes import java_class, struct_type
 from headwater.lake.late_changes import kept_by_floor
 from headwater.lake.progress import NOTED_AS, Progress
 
@@ -247,7 +247,7 @@ class HudiTable:
     def _lake_type(self) -> Any:
         """Spark's type of the contract's lake columns."""
         columns = ", ".join(f"`{name}` {type_.ddl()}" for name, type_ in self.contract.lake_columns())
-        return self._java("org.apache.spark.sql.types.StructType").fromDDL(columns)
+        return struct_type(self.spark, columns)
 
     def _java(self, name: str) -> Any:
         return java_class(self.spark, name)

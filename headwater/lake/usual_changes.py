@@ -21,7 +21,7 @@ from headwater.lake.changes import Identity, columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, is_inside
 from headwater.lake.decoded_frame import decoded_frame, tagged_ddl
 from headwater.lake.exact_values import DAY_MICROS, EPOCH_DAY, FIRST_DAY, FIRST_UNSHIFTED, LAST_DAY, MILLI_DIGITS
-from headwater.lake.jvm_classes import java_class
+from headwater.lake.jvm_classes import java_class, struct_type
 
 _Plan = dict[str, Any]
 
@@ -44,7 +44,7 @@ class UsualChanges:
     def frame(self, objects: RDD[tuple[str, bytes]]) -> DataFrame:
         """Landing objects, each its ``topic/partition`` and its content, in the columns of ``columns_tagged``; what is
         left to ``careful_frame`` is among them."""
-        type_ = java_class(self._spark, "org.apache.spark.sql.types.StructType").fromDDL(tagged_ddl(self._contract))
+        type_ = struct_type(self._spark, tagged_ddl(self._contract))
         # Pickled, small objects and the large ones that follow them would come as one.
         plain: Any = objects.map(lambda landed: landed[0].encode() + b"\n" + landed[1])
         arrays = plain._reserialize(NoOpSerializer())._jrdd

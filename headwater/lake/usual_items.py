@@ -29,7 +29,7 @@ from headwater.lake.decoded_frame import decoded_frame, spread, tagged_ddl
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.dynamodb_values import DOCUMENTS, TAGS_INSIDE
 from headwater.lake.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
-from headwater.lake.jvm_classes import java_class
+from headwater.lake.jvm_classes import java_class, struct_type
 
 _Plan = dict[str, Any]
 
@@ -59,7 +59,7 @@ class UsualItems:
         self._careful: Any = (contract, epoch, table, mask_key, purged)
         self._is_usual = not contract.masks and all(len(path) == 1 for path in contract.exclude)
         self._decoder = java_class(spark, "io.headwater.dynamodb.DynamoDecoder")(plan(contract, epoch, purged, table))
-        self._type = java_class(spark, "org.apache.spark.sql.types.StructType").fromDDL(tagged_ddl(contract))
+        self._type = struct_type(spark, tagged_ddl(contract))
 
     def hold(self, records: Sequence[StreamedRecord], held: HeldBatch) -> None:
         """Add what records give to a batch that the driver holds."""

@@ -387,7 +387,7 @@ def test_a_compaction_has_what_the_driver_has_just_written(pipeline: Pipeline) -
     folder = f"{pipeline.prefix}/lake/accounts/"
     files = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=folder)["Contents"]
     (log_file,) = (file for file in files if ".log." in file["Key"])
-    # Of this, Hudi would read no row, and say nothing.
+    # Whoever reads it from there fails.
     pipeline.s3.put_object(Bucket=BUCKET, Key=log_file["Key"], Body=bytes(log_file["Size"]))
     commit_until_compacting(changes, updates(pipeline, changes))
     changes.writer.table.settle(wait=True)

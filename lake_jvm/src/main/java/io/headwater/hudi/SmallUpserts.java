@@ -148,7 +148,7 @@ public final class SmallUpserts implements AutoCloseable {
     private final BaseKeyGenerator keys;
     private final List<String> place;
     private final HoodieTableMetaClient metaClient;
-    private final TableStorage storage;
+    private final TableStorage logFiles;
     private final Schema schema;
     private final Schema schemaWithMeta;
     private final StructType type;
@@ -178,8 +178,9 @@ public final class SmallUpserts implements AutoCloseable {
         this.spark = spark;
         this.place = new ArrayList<>(place);
         this.mostCompacted = mostCompacted;
-        storage = new TableStorage(
+        TableStorage storage = new TableStorage(
                 new StoragePath(basePath), new HadoopStorageConfiguration(spark.hadoopConfiguration()));
+        logFiles = storage.forLogFiles();
         metaClient = HoodieTableMetaClient.builder()
                 .setStorage(storage)
                 .setBasePath(basePath)
@@ -623,7 +624,7 @@ public final class SmallUpserts implements AutoCloseable {
                 .withFileExtension(HoodieLogFile.DELTA_EXTENSION)
                 .withLogVersion(group.logVersion() + 1)
                 .withLogWriteToken(FileGroup.writeToken(instant))
-                .withStorage(storage.forLogFiles())
+                .withStorage(logFiles)
                 .withTableVersion(metaClient.getTableConfig().getTableVersion())
                 .build()) {
             AppendResult appended =

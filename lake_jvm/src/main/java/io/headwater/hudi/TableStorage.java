@@ -20,9 +20,9 @@ import org.apache.hudi.storage.StoragePath;
 import org.apache.hudi.storage.hadoop.HoodieHadoopStorage;
 
 /**
- * A table's storage for its one writer. It does not look whether a delta commit's files are there before it writes them, and reads the log files
- * that this driver has written lately from memory: a compaction merges them soon after, and would ask S3 four times for
- * each.
+ * A table's storage for its one writer. It does not look whether a delta commit's files are there before it writes them,
+ * and reads the log files that this driver has written lately from memory: a compaction merges them soon after, and would
+ * ask S3 four times for each.
  */
 class TableStorage extends HoodieHadoopStorage {
     private static final Recent RECENT = new Recent(64 << 20);
