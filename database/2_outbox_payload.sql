@@ -6,11 +6,24 @@
 
 CREATE SCHEMA IF NOT EXISTS outbox;
 
+-- The month is in the primary key, so that Debezium tells of an order that leaves it without the whole row before each
+-- change.
 CREATE TABLE IF NOT EXISTS northwind.order_events (
-    order_id integer PRIMARY KEY,
-    order_month text NOT NULL,
-    payload jsonb NOT NULL
+    order_id integer UNIQUE,
+    order_month text,
+    payload jsonb NOT NULL,
+    PRIMARY KEY (order_id, order_month)
 );
+
+-- The table of a release whose primary key had no month.
+DO $$
+BEGIN
+    IF (SELECT indnatts FROM pg_index WHERE indrelid = 'northwind.order_events'::regclass AND indisprimary) = 1 THEN
+        ALTER TABLE northwind.order_events
+            DROP CONSTRAINT order_events_pkey, ADD UNIQUE (order_id), ADD PRIMARY KEY (order_id, order_month);
+    END IF;
+END
+$$;
 
 COMMENT ON COLUMN northwind.order_events.order_month IS 'YYYY-MM of order_date, unknown where there is none';
 

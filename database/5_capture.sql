@@ -25,6 +25,9 @@ CREATE TABLE IF NOT EXISTS capture.published (
 -- A table that came to a publication which was read already: its rows are not in the lake until a signal asks for them.
 ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS awaits_rows boolean NOT NULL DEFAULT false;
 
+-- What PostgreSQL is to log of their rows before a change: FULL or DEFAULT.
+ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS replica_identity text NOT NULL DEFAULT 'FULL';
+
 -- Has all rows of tables read again, beside their changes, and gives the signal's id. In it stands how far the log had
 -- come before: rows of the lake that are older than that and are not read are no longer in the source. With a condition
 -- of SQL, only the rows for which it is true are read, and no others end.
@@ -56,52 +59,58 @@ WITH asked AS (
 SELECT capture.read_again(array_agg(name ORDER BY name)) FROM asked HAVING count(*) > 0
 $$;
 
--- REPLICA IDENTITY FULL for published tables and their partitions. A partition does not take it over from its table, and
--- PostgreSQL writes the row before a change by the identity of the partition that holds it.
-CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[]) RETURNS void
+-- The replica identity (FULL or DEFAULT) of published tables and their partitions. A partition does not take it over
+-- from its table, and PostgreSQL writes the row before a change by the identity of the partition that holds it.
+CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[], identities text[]) RETURNS void
 LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     partition regclass;
+    identity text;
 BEGIN
     -- Each ALTER TABLE below fires the event trigger.
     PERFORM set_config('headwater.identifying', 'yes', true);
-    FOR partition IN
-        SELECT c.oid
-        FROM unnest(published) AS p (root)
+    FOR partition, identity IN
+        SELECT c.oid, p.identity
+        FROM unnest(published, identities) AS p (root, identity)
         -- Of a table without partitions, pg_partition_tree has no row.
         CROSS JOIN LATERAL (SELECT p.root UNION SELECT relid FROM pg_partition_tree(p.root)) AS tree (relid)
-        JOIN pg_class AS c ON c.oid = tree.relid AND c.relreplident <> 'f' AND c.relkind IN ('r', 'p')
+        JOIN pg_class AS c
+            ON c.oid = tree.relid AND c.relreplident <> lower(left(p.identity, 1)) AND c.relkind IN ('r', 'p')
         ORDER BY c.oid
     LOOP
         BEGIN
-            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY FULL', partition);
+            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', partition, identity);
         EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'The published table or partition % lacks REPLICA IDENTITY FULL: %', partition, SQLERRM;
+            RAISE WARNING 'The published table or partition % lacks REPLICA IDENTITY %: %', partition, identity, SQLERRM;
         END;
     END LOOP;
     PERFORM set_config('headwater.identifying', '', true);
 END
 $$;
 
--- The same for a partition that is created or attached later, and for a table that loses FULL, in the transaction that
--- does it. It fails nobody's statement: whoever may not alter the table gets a warning.
+-- The same for a partition that is created or attached later, and for a table that loses its identity, in the transaction
+-- that does it. It fails nobody's statement: whoever may not alter the table gets a warning.
 CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
 BEGIN
     IF current_setting('headwater.identifying', true) = 'yes' THEN
         RETURN;
     END IF;
-    PERFORM capture.identify_partitions(array_agg(prrelid::regclass))
+    PERFORM capture.identify_partitions(array_agg(prrelid::regclass), array_agg(coalesce(replica_identity, 'FULL')))
     FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
+    LEFT JOIN capture.published ON relation = prrelid
     WHERE p.pubname = 'headwater'
     HAVING count(*) > 0;
 EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING 'A published table or a partition may lack REPLICA IDENTITY FULL: %', SQLERRM;
+    RAISE WARNING 'A published table or a partition may lack its replica identity: %', SQLERRM;
 END
 $$;
 
+-- That of earlier releases.
+DROP FUNCTION IF EXISTS capture.identify_partitions(regclass[]);
+
 -- Event triggers belong to superusers, and on RDS and Aurora to the owner too. Without it, deploy after adding a
--- partition, or give it REPLICA IDENTITY FULL.
+-- partition, or give it the replica identity of its table.
 DO $$
 BEGIN
     IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'headwater_new_partitions') THEN
@@ -109,7 +118,7 @@ BEGIN
         EXECUTE FUNCTION capture.identify_new_partitions();
     END IF;
 EXCEPTION WHEN insufficient_privilege THEN
-    RAISE WARNING 'New partitions of published tables need REPLICA IDENTITY FULL by hand: %', SQLERRM;
+    RAISE WARNING 'New partitions of published tables need their replica identity by hand: %', SQLERRM;
 END
 $$;
 

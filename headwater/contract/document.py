@@ -35,6 +35,17 @@ class PostgresqlSource(_Written, frozen=True, kw_only=True):
             extra={"expected": "schema.table"},
         ),
     ]
+    replica_identity: (
+        Annotated[
+            Literal["full", "default"],
+            Meta(
+                description="What PostgreSQL logs of a row before its change: full, where nothing is said, or default, "
+                "the primary key. That is for tables whose primary key has key and partition, and whose rows are "
+                "written whole.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class DynamodbSource(_Written, frozen=True, kw_only=True):

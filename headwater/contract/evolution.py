@@ -126,6 +126,14 @@ def _source_changes(old: Contract, new: Contract) -> Iterator[Change]:
             f"{before.time_to_live or 'none'} becomes {after.time_to_live or 'none'}",
             "DynamoDB expires items by it from the deployment on; expired items become tombstones",
         )
+    if before.replica_identity != after.replica_identity:
+        yield Change(
+            new.table,
+            "source.replica_identity",
+            SAFE,
+            f"{before.replica_identity or 'full'} becomes {after.replica_identity or 'full'}",
+            "the deployment sets it, and changes of either kind are read",
+        )
 
 
 def _layout_changes(old: Contract, new: Contract) -> Iterator[Change]:

@@ -23,6 +23,8 @@ QUARANTINE = "quarantine"
 """A record with a value that does not fit is put aside."""
 DROP = "drop"
 """What no column names is stored nowhere."""
+DEFAULT = "default"
+"""PostgreSQL logs the primary key alone of a row before its change, and only where that changes."""
 HMAC = "hmac"
 """A text is replaced by its HMAC-SHA-256 under the environment's key."""
 
@@ -30,11 +32,13 @@ HMAC = "hmac"
 @dataclass(frozen=True)
 class Source:
     """Where a table's changes come from: the kind of database and the table's full name in it. ``time_to_live`` is the
-    attribute by which a DynamoDB table's items expire; None where they do not."""
+    attribute by which a DynamoDB table's items expire; None where they do not. ``replica_identity`` is ``DEFAULT``, or
+    None where PostgreSQL logs the whole row before a change."""
 
     database: str
     table: str
     time_to_live: str | None = None
+    replica_identity: str | None = None
 
     @property
     def schema(self) -> str:

@@ -20,6 +20,7 @@ from headwater.contract.document import (
     PostgresqlContract,
 )
 from headwater.contract.model import (
+    DEFAULT,
     DYNAMODB,
     HMAC,
     KEEP,
@@ -100,19 +101,22 @@ def from_document(document: Any, where: str) -> Contract:
     if _database(document) == DYNAMODB:
         written = convert(document, DynamodbContract, where)
         columns = tuple(_dynamodb_column(column, where, at) for at, column in _placed(written.columns))
-        verify_with, time_to_live = None, _given(written.source.time_to_live)
+        source = Source(DYNAMODB, written.source.table, time_to_live=_given(written.source.time_to_live))
+        verify_with = None
         exclude = tuple(
             _attribute_path(entry, where, f"exclude[{at}]") for at, entry in enumerate(written.exclude or ())
         )
     else:
         written = convert(document, PostgresqlContract, where)
         columns = tuple(_postgresql_column(column, where, at) for at, column in _placed(written.columns))
-        verify_with, time_to_live = _given(written.verify_with), None
+        identity = DEFAULT if written.source.replica_identity == DEFAULT else None
+        source = Source(POSTGRESQL, written.source.table, replica_identity=identity)
+        verify_with = _given(written.verify_with)
         exclude = tuple((name,) for name in written.exclude or ())
     contract = Contract(
         table=written.table,
         description=written.description,
-        source=Source(written.source.database, written.source.table, time_to_live),
+        source=source,
         key=tuple(written.key),
         partition_by=tuple(written.partition_by),
         buckets=written.buckets,
@@ -121,7 +125,7 @@ def from_document(document: Any, where: str) -> Contract:
         on_unfit=_given(written.on_unfit) or KEEP,
         exclude=exclude,
         unnamed=_given(written.unnamed) or KEEP,
-        masks=masks_of(written.source.database, written.mask or {}),
+        masks=masks_of(source.database, written.mask or {}),
     )
     _check_names(contract, where)
     _check_exclude(contract, where)

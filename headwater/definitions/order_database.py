@@ -12,7 +12,7 @@ from sqlparse import lexer, tokens
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE, SLOT
-from headwater.definitions.source_checks import UNFIT, refusals
+from headwater.definitions.source_checks import UNFIT, refusals, replica_identity, text_array
 from headwater.paths import ROOT
 
 SQL_FOLDER = ROOT / "database"
@@ -92,15 +92,22 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     tables = published_tables(contracts)
     # Contracts allow only lower-case letters, digits and _ in these names, so they need no quotes.
     listed = ", ".join(tables)
+    identities = dict.fromkeys(tables, "FULL") | {
+        contract.source.table: replica_identity(contract) for contract in of_database(contracts, POSTGRESQL)
+    }
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
     captured = [table for table in tables if table not in (HEARTBEAT_TABLE, SIGNAL_TABLE)]
     return [
         *refusals(contracts, CDC_ROLE, [UNFIT]),
-        # Each event then carries the whole row before the change: the writer needs it to bury a row in the partition
-        # that it leaves.
-        *(f"ALTER TABLE {table} REPLICA IDENTITY FULL" for table in tables),
+        # By what stands there the event trigger sets right a table that loses its identity.
+        "UPDATE capture.published SET replica_identity = identity FROM (VALUES "
+        + ", ".join(f"('{table}', '{identity}')" for table, identity in identities.items())
+        + ") AS wanted (name, identity) WHERE relation = to_regclass(wanted.name)",
+        # With FULL each event carries the whole row before the change: where the primary key does not say it, the
+        # writer needs it to bury a row in the partition that it leaves.
+        *(f"ALTER TABLE {table} REPLICA IDENTITY {identity}" for table, identity in identities.items()),
         # PostgreSQL writes the row before a change by the identity of the partition that holds it.
-        "SELECT capture.identify_partitions(ARRAY[" + ", ".join(f"'{table}'" for table in tables) + "]::regclass[])",
+        f"SELECT capture.identify_partitions({text_array(identities)}::regclass[], {text_array(identities.values())})",
         f"REVOKE ALL ON ALL TABLES IN SCHEMA northwind FROM {CDC_ROLE}",
         f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
         *(f"GRANT SELECT ON {table} TO {CDC_ROLE}" for table in captured),
@@ -123,13 +130,15 @@ BEGIN
         WHERE pubname = '{PUBLICATION}'
     );
     -- By these names the event trigger sees that one is renamed.
-    INSERT INTO capture.published AS known (relation, name, awaits_rows)
-    SELECT c.oid, format('%I.%I', nspname, relname), is_read AND c.oid <> ALL (before)
+    INSERT INTO capture.published AS known (relation, name, awaits_rows, replica_identity)
+    SELECT c.oid, format('%I.%I', nspname, relname), is_read AND c.oid <> ALL (before),
+        CASE relreplident WHEN 'd' THEN 'DEFAULT' ELSE 'FULL' END
     FROM pg_publication JOIN pg_publication_rel ON prpubid = pg_publication.oid
     JOIN pg_class AS c ON c.oid = prrelid JOIN pg_namespace AS n ON n.oid = relnamespace
     WHERE pubname = '{PUBLICATION}'
     ON CONFLICT (relation) DO UPDATE
-    SET name = excluded.name, awaits_rows = known.awaits_rows OR excluded.awaits_rows;
+    SET name = excluded.name, awaits_rows = known.awaits_rows OR excluded.awaits_rows,
+        replica_identity = excluded.replica_identity;
 END
 $$""",
         # Everything is set by now: what is still wrong, nobody here could mend.

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headwater.contract.model import HMAC, POSTGRESQL, Contract, of_database
+from headwater.contract.model import DEFAULT, HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.types import SourceType
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
 
@@ -94,17 +94,19 @@ def findings_query(contracts: Iterable[Contract], role: str) -> str:
     """
     described = of_database(contracts, POSTGRESQL)
     listed = [
-        f"({_literal(contract.table)}, {_literal(contract.source.table)}, {_array(_sources(contract, contract.key))},"
-        f" {_array(_sources(contract, contract.partition_by))}, {_array(names)}, {_array(types)},"
-        f" {_array([name for (name,) in contract.exclude])}, {_literal(contract.unnamed)},"
-        f" {_array([name for mask in contract.masks for name in mask.path])},"
-        f" {_array([name for mask in contract.masks if mask.how == HMAC for name in mask.path])})"
+        f"({_literal(contract.table)}, {_literal(contract.source.table)},"
+        f" {text_array(_sources(contract, contract.key))},"
+        f" {text_array(_sources(contract, contract.partition_by))}, {text_array(names)}, {text_array(types)},"
+        f" {text_array([name for (name,) in contract.exclude])}, {_literal(contract.unnamed)},"
+        f" {text_array([name for mask in contract.masks for name in mask.path])},"
+        f" {text_array([name for mask in contract.masks if mask.how == HMAC for name in mask.path])},"
+        f" {_literal(replica_identity(contract))})"
         for contract in described
         for names, types in [_expected_columns(contract)]
     ]
     nothing = (
         "(NULL, NULL, ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], ARRAY[]::text[], NULL,"
-        " ARRAY[]::text[], ARRAY[]::text[])"
+        " ARRAY[]::text[], ARRAY[]::text[], NULL)"
     )
     query = re.sub(r"\n\s+", "\n", _QUERY)
     return (
@@ -114,6 +116,11 @@ def findings_query(contracts: Iterable[Contract], role: str) -> str:
         .replace("{heartbeat}", _literal(HEARTBEAT_TABLE))
         .replace("{signal}", _literal(SIGNAL_TABLE))
     )
+
+
+def replica_identity(contract: Contract) -> str:
+    """The replica identity of a contract's table, as ALTER TABLE names it."""
+    return "DEFAULT" if contract.source.replica_identity == DEFAULT else "FULL"
 
 
 def _sources(contract: Contract, names: Sequence[str]) -> list[str]:
@@ -144,7 +151,8 @@ def _spelled(source: SourceType) -> str:
     return f"{word}{argued}{space}{rest}{'[]' if source.array else ''}"
 
 
-def _array(texts: Sequence[str]) -> str:
+def text_array(texts: Iterable[str]) -> str:
+    """Texts as an array of SQL."""
     return f"ARRAY[{', '.join(map(_literal, texts))}]::text[]"
 
 
@@ -154,20 +162,20 @@ def _literal(text: str) -> str:
 
 # Each SELECT of ``checked`` is one rule.
 _QUERY = """WITH RECURSIVE
-    listed (contract, name, key, partition_by, columns, types, exclude, unnamed, masked, by_hmac) AS (VALUES
+    listed (contract, name, key, partition_by, columns, types, exclude, unnamed, masked, by_hmac, identity) AS (VALUES
         {listed}
     ),
     role AS (SELECT * FROM pg_roles WHERE rolname = {role}),
     publication AS (SELECT * FROM pg_publication WHERE pubname = {publication}),
     source AS (SELECT listed.*, pg_class.* FROM listed JOIN pg_class ON pg_class.oid = to_regclass(listed.name)),
-    captured (contract, name, id) AS (
-        SELECT contract, name, oid FROM source WHERE relkind IN ('r', 'p')
+    captured (contract, name, id, identity) AS (
+        SELECT contract, name, oid, identity FROM source WHERE relkind IN ('r', 'p')
         UNION ALL
-        SELECT '', capture, to_regclass(capture)::oid FROM (VALUES ({heartbeat}), ({signal})) AS own (capture)
+        SELECT '', capture, to_regclass(capture)::oid, 'FULL' FROM (VALUES ({heartbeat}), ({signal})) AS own (capture)
         WHERE to_regclass(capture) IS NOT NULL
     ),
     attribute AS (
-        SELECT contract, name, key, partition_by, columns, exclude, unnamed, masked, by_hmac, pg_attribute.*
+        SELECT contract, name, key, partition_by, columns, exclude, unnamed, masked, by_hmac, identity, pg_attribute.*
         FROM source JOIN pg_attribute ON attrelid = source.oid AND attnum > 0 AND NOT attisdropped
     ),
     named (contract, name, column_name, expected, needed) AS (
@@ -224,6 +232,17 @@ _QUERY = """WITH RECURSIVE
                 WHERE attname IS NULL OR attname <> ALL (key)
             )
         )
+
+        UNION ALL
+        SELECT contract, name, 'unfit',
+            'a primary key without ' || string_agg(attname, ', ' ORDER BY attnum),
+            'the columns of the contract''s key and partition in it, as source.replica_identity is default',
+            'take them into the primary key, or remove replica_identity from the contract'
+        FROM attribute
+        WHERE identity = 'DEFAULT' AND attname = ANY (key || partition_by) AND NOT EXISTS (
+            SELECT FROM pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY (indkey)
+        )
+        GROUP BY contract, name
 
         UNION ALL
         SELECT contract, name, 'unfit',
@@ -315,13 +334,14 @@ _QUERY = """WITH RECURSIVE
 
         UNION ALL
         SELECT contract, relation::regclass::text, 'unprepared',
-            'REPLICA IDENTITY ' || CASE relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX'
-                END,
-            'FULL, also of each partition',
-            'run headwater db create or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY FULL'
+            'REPLICA IDENTITY ' || CASE relreplident
+                WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX' END,
+            identity || ', also of each partition',
+            'run headwater db create or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY ' || identity
         FROM captured
         CROSS JOIN LATERAL (SELECT id UNION SELECT relid::oid FROM pg_partition_tree(id)) AS tree (relation)
-        JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p') AND relreplident <> 'f'
+        JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p')
+            AND relreplident <> lower(left(identity, 1))
 
         UNION ALL
         SELECT '', {publication}, 'unprepared', 'no such publication', 'one of the contracts'' tables',

@@ -223,7 +223,7 @@ class PostgresDecoder:
         tail = (op, order_, _source_time(source), origin.position)
         before, after = event.get("before"), event.get("after")
         if op == "d":
-            return self._delete(before, tail)
+            return self._delete(before, origin.key, tail)
         old = self._place_before(before, after, origin.key) if op == "u" else None
         try:
             if not isinstance(after, dict):
@@ -241,14 +241,19 @@ class PostgresDecoder:
         rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
         return Decoded(rows=rows, floor=_snapshot_floor(event, origin.epoch))
 
-    def _delete(self, before: Any, tail: tuple[Any, ...]) -> Decoded:
+    def _delete(self, before: Any, primary_key: bytes | None, tail: tuple[Any, ...]) -> Decoded:
         if not isinstance(before, dict):
             raise BadRecord("a delete without its before image: REPLICA IDENTITY FULL expected")
         old = self._place(before)
         tombstone = self._tombstone(old, tail)
         others = before.keys() - self._key_sources
-        if self._partition_sources and others > self._partition_sources and not any(before[name] for name in others):
-            # Without FULL, Debezium writes null, or what stands for it, in all columns but the key's.
+        if (
+            self._partition_sources
+            and others > self._partition_sources
+            and not any(before[name] for name in others)
+            and self._partition_sources - _names(primary_key)
+        ):
+            # Without FULL, Debezium writes null, or what stands for it, in all columns but the primary key's.
             raise BadRecord(
                 "a delete in a partitioned table whose before image has its key alone: REPLICA IDENTITY FULL expected",
                 buried=(tombstone,),
@@ -258,18 +263,18 @@ class PostgresDecoder:
     def _place_before(self, before: Any, after: Any, primary_key: bytes | None) -> list[Any] | None:
         """Key and partition values of an update's row as it stood before, all else None; None where its key could not
         be used, so that there is no row. Raises BadRecord where they cannot be known."""
-        names = _names(primary_key) if primary_key is not None else set()
+        names = _names(primary_key)
         if isinstance(before, dict):
             old = self._place(before)
             if all(old[at] is not None for at in self._identity_of.key_at):
                 return old
             if all(before.get(name) is not None for name in names):
                 return None
-        if self._identity_of.partition_at:
+        # The primary key is as it was: Debezium makes a delete and an insert of an update that changes it.
+        if self._partition_sources - names:
             raise BadRecord("an update of a partitioned table without its before image: REPLICA IDENTITY FULL expected")
         if not isinstance(after, dict):
             raise BadRecord("op u without its images")
-        # The primary key is as it was: Debezium makes a delete and an insert of an update that changes it.
         changeable = self._key_sources - names if names else set()
         if changeable:
             raise BadRecord(
@@ -424,9 +429,9 @@ class _Reading:
         self.unfit.update((name, reason) for name in columns)
 
 
-def _names(key: bytes) -> set[str]:
-    """The columns of a record's key. Raises ValueError."""
-    document = json.loads(key)
+def _names(key: bytes | None) -> set[str]:
+    """The columns of a record's key, none where there is no key. Raises ValueError."""
+    document = None if key is None else json.loads(key)
     return set(document) if isinstance(document, dict) else set()
 
 

@@ -106,7 +106,7 @@ steps = st.builds(
 histories = st.tuples(*[st.lists(steps, max_size=4)] * PHASES)
 """What happens to two rows in each phase."""
 turns = st.lists(
-    st.sampled_from(("none", "truncate", "lost slot", "lost changes", "add note", "drop note", "widen")),
+    st.sampled_from(("none", "truncate", "lost slot", "lost changes", "add note", "drop note", "widen", "identity")),
     min_size=PHASES - 1,
     max_size=PHASES - 1,
 )
@@ -119,11 +119,13 @@ _Transaction = dict[int, list[list[Landed]]]
 
 class Source:
     """The table and its log. ``events`` are the records of its topic since they were last taken; ``epoch`` is that
-    of the source connector."""
+    of the source connector. ``logs_all`` of a row before its change; else id and month are the primary key, and logged
+    where they change, and whoever writes a row writes all of it."""
 
     def __init__(self, random: Random) -> None:
         self.epoch = 1
         self.images: dict[int, Row] = {}
+        self.logs_all = random.random() < 0.5
         self.columns = [name for name in VALUES if name != "note"]
         self._random = random
         self._lsn = 1_000
@@ -204,7 +206,7 @@ class Source:
             self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
             read = event("r", 0, after=self._image(id_), snapshot="incremental")
             read["source"] |= {"lsn": None, "sequence": sequence}
-            self._events.append(_landed(id_, read))
+            self._events.append(self._landed(id_, self._image(id_), read))
         self._last_commit = self._next_lsn()
 
     def _next_lsn(self) -> int:
@@ -218,18 +220,36 @@ class Source:
         before = self._image(id_) if id_ in self.images else None
         old = self.images.get(id_, {})
         row = {name: values.get(name, old.get(name, VALUES[name][0])) for name in self.columns}
+        if not self.logs_all:
+            if row["month"] is NOTHING:
+                row["month"] = VALUES["month"][0]
+            if before is not None and row["month"] is not old["month"]:
+                lsn = lsn or self._next_lsn()
+                gone = self._delete(id_, [("__debezium.newkey", "")], lsn)
+                return [*gone, *self._write(id_, row, [*headers, ("__debezium.oldkey", "")], lsn)]
         self.images[id_] = row
         after = self._image(id_)
+        if not self.logs_all:
+            change = event("c" if before is None else "u", lsn or self._next_lsn(), after=after)
+            return [self._landed(id_, after, change, headers)]
         if before is not None and before.get("payload") is not None and before["payload"] == after["payload"]:
             after["payload"] = self._random.choice([TOAST, after["payload"]])
         change = event("c" if before is None else "u", lsn or self._next_lsn(), before=before, after=after)
-        return [_landed(id_, change, headers)]
+        return [self._landed(id_, after, change, headers)]
 
     def _delete(self, id_: int, headers: list[tuple[str, str]], lsn: int | None = None) -> list[Landed]:
-        before = self._image(id_)
+        before = image = self._image(id_)
         del self.images[id_]
-        deleted = _landed(id_, event("d", lsn or self._next_lsn(), before=before), headers)
+        if not self.logs_all:
+            before = {**dict.fromkeys(image), "id": id_, "month": image["month"]}
+        deleted = self._landed(id_, image, event("d", lsn or self._next_lsn(), before=before), headers)
         return [deleted, Landed(None, deleted.key, partition=deleted.partition)]
+
+    def _landed(
+        self, id_: int, image: Mapping[str, Any], change: dict[str, Any], headers: Sequence[tuple[str, str]] = ()
+    ) -> Landed:
+        key = {"id": id_} if self.logs_all else {"id": id_, "month": image["month"]}
+        return Landed(change, json.dumps(key).encode(), tuple(headers), id_ % 2)
 
     # --- The table ----------------------------------------------------------------------------------------------------
 
@@ -246,7 +266,11 @@ class Source:
         for id_ in ids:
             self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
         marks = {ids[0]: "first", ids[-1]: "last" if self._random.random() < 0.5 else "last_in_data_collection"}
-        read = [_landed(id_, event("r", lsn, after=self._image(id_), snapshot=marks.get(id_, "true"))) for id_ in ids]
+        images = {id_: self._image(id_) for id_ in ids}
+        read = [
+            self._landed(id_, image, event("r", lsn, after=image, snapshot=marks.get(id_, "true")))
+            for id_, image in images.items()
+        ]
         self._events += read[: self._random.randrange(len(read))] if interrupted else read
         self._last_commit = None
 
@@ -258,14 +282,17 @@ class Source:
         self._read(ids)
         self._events.append(Landed(event("t", began, snapshot="incremental")))
 
+    def change_identity(self) -> None:
+        """Give the table the other primary key, which takes no null, and the other replica identity."""
+        for id_, row in list(self.images.items()):
+            if row["month"] is NOTHING:
+                self._commit({0: [self._write(id_, {"month": VALUES["month"][0]}, [])]})
+        self.logs_all = not self.logs_all
+
     def lose_slot(self) -> None:
         """The log is gone, and another one begins lower; the epoch is raised."""
         self._lsn = self._random.randint(1, 1_000)
         self.epoch += 1
-
-
-def _landed(id_: int, change: dict[str, Any], headers: Sequence[tuple[str, str]] = ()) -> Landed:
-    return Landed(change, json.dumps({"id": id_}).encode(), tuple(headers), id_ % 2)
 
 
 def differences(image: Row, row: Mapping[str, Any]) -> list[str]:

@@ -148,6 +148,11 @@ class Writers(Generic[Writer]):
             self._writer = None
             self.deaths += 1
 
+    def end(self, do: Callable[[Writer], object]) -> None:
+        """Let the last writer do it, if it lives, without any danger."""
+        if self._writer is not None:
+            do(self._writer)
+
     @contextmanager
     def _danger(self) -> Iterator[None]:
         danger = self._random.random()
@@ -282,6 +287,8 @@ def test_rows_equal_their_source(
         taken.clear()
         if turn == "truncate":
             source.truncate()
+        elif turn == "identity":
+            source.change_identity()
         elif turn == "lost slot":
             source.lose_slot()
             snapshot(phase)
@@ -295,8 +302,12 @@ def test_rows_equal_their_source(
             source.run([history[phase] for history in histories])
         deliver(topic.land([*taken, *source.take()]))
     deliver(topic.land_again())
+    # To hudi-rs a table cannot be read whose last commit has begun a compaction.
+    writers.end(lambda changes: changes.writer.settle(wait=True))
     uri = f"{pipeline.lake}/accounts"
-    say(f"seed {seed}: {keys} rows, {turns}, {commits(pipeline.events, aws_api, uri)}, {writers.deaths} deaths")
+    logged = "whole rows logged at the end" if source.logs_all else "keys logged at the end"
+    made = commits(pipeline.events, aws_api, uri)
+    say(f"seed {seed}: {keys} rows, {turns}, {logged}, {made}, {writers.deaths} deaths")
     rows = rows_as_in(pipeline, source.images, row_histories.differences)
     assert read_by_writer(spark, uri) == rows
     written["rows"][uri] = rows

@@ -200,7 +200,21 @@ PLACEHOLDERS = [
 ]
 # Some are other ones when their escapes are read.
 ODD_NAMES = ["we.ird", 'quo\\"ted', "😀", "\\u0069d", "\\u0075nnamed", "\\u006donth", "MAIL", ""]
-KEYS = ['{"id":1}', '{"id":1,"code":"a"}', "{}", "{", "[1]", '"x"', '{"id":NaN}', None]
+USUAL_KEYS = [
+    '{"id":1,"code":"a","amount":1,"day":1,"small":1}',
+    '{"id":1,"code":"a","amount":1,"day":1,"small":1,"month":"2024-01"}',
+]
+KEYS = [
+    '{"id":1,"code":"a","month":"2024-01"}',
+    '{"id":1}',
+    '{"id":1,"code":"a"}',
+    "{}",
+    "{",
+    "[1]",
+    '"x"',
+    '{"id":NaN}',
+    None,
+]
 ODD_HEADERS: list[list[str | None]] = [
     ["__debezium.newkey", "bnVsbA=="],
     ["headwater.epoch", "eA=="],
@@ -233,7 +247,7 @@ class Records:
         return self._rng.random() < self._odd * share
 
     def _key(self) -> str | None:
-        return self._rng.choice(KEYS) if self._is_odd(0.3) else '{"id":1,"code":"a","amount":1,"day":1,"small":1}'
+        return self._rng.choice(KEYS if self._is_odd(0.3) else USUAL_KEYS)
 
     def _headers(self) -> list[list[str | None]]:
         headers: list[list[str | None]] = []

@@ -20,7 +20,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
-from headwater.contract.model import HMAC, POSTGRESQL, Contract, Mask, of_database
+from headwater.contract.model import DEFAULT, HMAC, POSTGRESQL, Contract, Mask, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
@@ -728,17 +728,19 @@ def test_creating_again_keeps_rows_and_repairs_the_outbox(northwind_db: psycopg.
     assert administration.status(northwind_db).rows["orders"] == 6
 
 
-def test_what_the_contracts_name_is_published_in_full(northwind_db: psycopg.Connection) -> None:
+def test_what_the_contracts_name_is_published(northwind_db: psycopg.Connection) -> None:
     contracts = of_database(read_contracts(CONTRACTS), POSTGRESQL)
     tables = {described.source.table for described in contracts} | {"capture.heartbeat", "capture.signal"}
     content = administration.status(northwind_db)
     assert set(content.published or ()) == tables
     assert content.missing_roles == []
     assert content.slot is None
-    identities = northwind_db.execute(
-        "SELECT DISTINCT relreplident::text FROM pg_class WHERE oid = ANY(%s::text[]::regclass[])", (list(tables),)
+    others = northwind_db.execute(
+        "SELECT oid::regclass::text, relreplident::text FROM pg_class"
+        " WHERE oid = ANY(%s::text[]::regclass[]) AND relreplident <> 'f'",
+        (list(tables),),
     ).fetchall()
-    assert identities == [("f",)]
+    assert others == [(f"northwind.{order_database.OUTBOX}", "d")]
     publishes = northwind_db.execute(
         "SELECT pubinsert, pubupdate, pubdelete, pubtruncate, pubviaroot FROM pg_publication"
         " WHERE pubname = 'headwater'"
@@ -806,16 +808,52 @@ def test_each_new_partition_is_altered_once_also_where_many_come_in_one_transact
     assert northwind_db.execute(lacking).fetchall() == []
 
 
-@pytest.mark.parametrize("identity", ["DEFAULT", "NOTHING"])
-def test_a_published_table_without_partitions_keeps_its_full_identity(
+IDENTITIES = """SELECT relname::text, relreplident::text FROM pg_class
+WHERE relname IN ('order_events', 'products', 'shippers', 'visits', 'visits_1') ORDER BY 1"""
+
+
+@pytest.mark.parametrize("identity", ["FULL", "DEFAULT", "NOTHING"])
+def test_a_published_table_without_partitions_keeps_its_identity(
     northwind_db: psycopg.Connection, identity: str
 ) -> None:
-    northwind_db.execute(f"ALTER TABLE northwind.products REPLICA IDENTITY {identity}".encode())
-    northwind_db.execute(f"ALTER TABLE northwind.shippers REPLICA IDENTITY {identity}".encode())  # not published
-    identities = northwind_db.execute(
-        "SELECT relname::text, relreplident::text FROM pg_class WHERE relname IN ('products', 'shippers') ORDER BY 1"
+    for table in ("order_events", "products", "shippers"):
+        northwind_db.execute(f"ALTER TABLE northwind.{table} REPLICA IDENTITY {identity}".encode())
+    identities = northwind_db.execute(IDENTITIES.encode()).fetchall()
+    # Shippers are not published.
+    assert identities == [("order_events", "d"), ("products", "f"), ("shippers", identity[0].lower())]
+
+
+def test_a_table_and_its_partitions_get_the_identity_of_the_contract_of_the_time(
+    northwind_db: psycopg.Connection,
+) -> None:
+    northwind_db.execute(VISITS_BY_ID)
+    northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
+    by_key = replace(VISITS, source=replace(VISITS.source, replica_identity=DEFAULT))
+    for contract, identity in ((VISITS, "f"), (by_key, "d"), (by_key, "d"), (VISITS, "f")):
+        administration.create(northwind_db, PASSWORDS, [contract])
+        northwind_db.execute("ALTER TABLE northwind.visits_1 REPLICA IDENTITY NOTHING")
+        identities = northwind_db.execute(IDENTITIES.encode()).fetchall()
+        assert identities[-2:] == [("visits", identity), ("visits_1", identity)]
+
+
+def test_the_outbox_of_a_release_whose_primary_key_had_no_month_gets_it(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute("ALTER EVENT TRIGGER headwater_new_partitions DISABLE")
+    northwind_db.execute(
+        "ALTER TABLE northwind.order_events REPLICA IDENTITY FULL, DROP CONSTRAINT order_events_pkey,"
+        " DROP CONSTRAINT order_events_order_id_key, ADD PRIMARY KEY (order_id)"
+    )
+    northwind_db.execute("ALTER EVENT TRIGGER headwater_new_partitions ENABLE")
+    for _ in range(2):
+        administration.create(northwind_db, PASSWORDS, read_contracts(CONTRACTS))
+    assert northwind_db.execute(IDENTITIES.encode()).fetchall()[0] == ("order_events", "d")
+    keys = northwind_db.execute(
+        "SELECT pg_get_constraintdef(oid) FROM pg_constraint"
+        " WHERE conrelid = 'northwind.order_events'::regclass AND contype IN ('p', 'u') ORDER BY contype"
     ).fetchall()
-    assert identities == [("products", "f"), ("shippers", identity[0].lower())]
+    assert keys == [("PRIMARY KEY (order_id, order_month)",), ("UNIQUE (order_id)",)]
+    northwind_db.execute("UPDATE northwind.orders SET order_date = '1999-01-01' WHERE order_id = 1")
+    moved = northwind_db.execute("SELECT order_month FROM northwind.order_events WHERE order_id = 1").fetchall()
+    assert moved == [("1999-01",)]
 
 
 @pytest.mark.parametrize(
@@ -864,7 +902,8 @@ def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: 
     northwind_db.execute(VISITS_BY_ID)
     administration.create(northwind_db, PASSWORDS, [VISITS])
     northwind_db.execute(
-        f"ALTER FUNCTION capture.identify_new_partitions() OWNER TO {order_database.CDC_ROLE}".encode()
+        f"ALTER FUNCTION capture.identify_new_partitions() OWNER TO {order_database.CDC_ROLE};"
+        f"GRANT SELECT ON capture.published TO {order_database.CDC_ROLE}".encode()
     )
     warnings: list[str] = []
     northwind_db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
@@ -1076,6 +1115,25 @@ def test_the_check_names_what_does_not_fit_and_where(visited_db: psycopg.Connect
     assert _findings(visited_db) == []
 
 
+def test_the_check_finds_a_primary_key_that_cannot_stand_for_the_row_before(visited_db: psycopg.Connection) -> None:
+    by_key = replace(VISITS_ABOUT, source=replace(VISITS_ABOUT.source, replica_identity=DEFAULT))
+    (unset,) = _findings(visited_db, by_key)
+    assert (unset.level, unset.found, unset.expected) == (
+        "unprepared",
+        "REPLICA IDENTITY FULL",
+        "DEFAULT, also of each partition",
+    )
+    (unkeyed,) = [
+        finding
+        for finding in _findings(visited_db, replace(by_key, partition_by=("place",)))
+        if finding.level == source_checks.UNFIT
+    ]
+    assert unkeyed.found == "a primary key without place"
+    visited_db.execute("ALTER TABLE northwind.visits DROP CONSTRAINT visits_pkey, ADD UNIQUE (id)")
+    unkeyed, _ = _findings(visited_db, by_key)
+    assert (unkeyed.level, unkeyed.found) == ("unfit", "a primary key without id")
+
+
 def test_the_check_finds_what_cannot_be_left_out(visited_db: psycopg.Connection) -> None:
     closed = replace(VISITS_ABOUT, exclude=(("pin",),), unnamed="drop")
     (missing,) = _findings(visited_db, closed)
@@ -1183,7 +1241,8 @@ def test_contract_types_are_the_databases(northwind_db: psycopg.Connection) -> N
             (described.source.table,),
         )
         sources = {column.name: column.path[0] for column in described.columns}
-        assert [sources[name] for name in described.key] == [name for (name,) in primary], described.table
+        beside = described.partition_by if described.source.replica_identity == DEFAULT else ()
+        assert [sources[name] for name in (*described.key, *beside)] == [name for (name,) in primary], described.table
 
 
 def test_the_application_changes_base_tables_and_the_outbox_follows(connect: Connect) -> None:

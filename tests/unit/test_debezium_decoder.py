@@ -574,6 +574,10 @@ def test_an_update_without_what_it_needs_is_refused_by_what_is_missing() -> None
         with pytest.raises(BadRecord) as bad:
             decode(event, contract, key=key)
         assert str(bad.value) == reason
+    # The primary key is as it was, and with it whatever it has.
+    placed = b'{"id":1,"month":"2024-01"}'
+    assert places(decode(envelope("u", after=ROW), key=placed).rows) == [("[1]", "2024-01", False)]
+    assert len(decode(envelope("u", after=ROW), keyed, key=placed).rows) == 1
     # A table without a primary key has no key to change.
     assert places(decode(envelope("u", after=ROW), flat).rows) == [("[1]", "2024-01", False)]
 
@@ -658,6 +662,14 @@ def test_a_delete_whose_key_tells_the_partition_is_good_whatever_else_the_row_he
     contract = replace(CONTRACT, key=("id", *CONTRACT.partition_by))
     before = {name: value if name in ("id", "month") else None for name, value in ROW.items()}
     assert len(decode(envelope("d", before=before), contract).rows) == 1
+
+
+def test_a_delete_needs_no_more_of_the_row_than_a_primary_key_that_has_its_partition() -> None:
+    before = {**dict.fromkeys(ROW), "id": 1, "month": ""}
+    deleted = envelope("d", before=before)
+    assert places(decode(deleted, key=b'{"id":1,"month":""}').rows) == [("[1]", None, True)]
+    with pytest.raises(BadRecord, match="whose before image has its key alone"):
+        decode(deleted, key=b'{"id":1}')
 
 
 def test_a_delete_that_tells_its_key_alone_is_taken_and_put_aside() -> None:

@@ -80,6 +80,8 @@ def verdicts(old: str, new: str) -> list[tuple[str, str]]:
         ("partition_by: [month]", "partition_by: []", [("partition_by", REFUSED)]),
         ("buckets: 2", "buckets: 4", [("buckets", REFUSED)]),
         ("shop.parcels", "shop.shipments", [("source.table", REFUSED)]),
+        ("shop.parcels", "shop.parcels, replica_identity: full", []),
+        ("shop.parcels", "shop.parcels, replica_identity: default", [("source.replica_identity", SAFE)]),
         ("buckets: 2", "buckets: 2\non_unfit: quarantine", [("on_unfit", SAFE)]),
         ("buckets: 2", "buckets: 2\nverify_with: parcels.sql", [("verify_with", SAFE)]),
         ("description: x", "description: y", [("description", SAFE)]),

@@ -43,8 +43,7 @@ final class ChangeEvents {
 
     private final List<Place> places = new ArrayList<>();
     private final List<Place> key = new ArrayList<>();
-    private final Set<String> keySources = new HashSet<>();
-    private final boolean isPartitioned;
+    private final Set<String> placeSources = new HashSet<>();
 
     /** The plan is that of {@code usual_changes.py}. */
     ChangeEvents(JsonNode plan) {
@@ -84,14 +83,11 @@ final class ChangeEvents {
                     column.get("partition").asBoolean(),
                     isDate);
             places.add(source.place);
-            if (source.place.isKey()) {
-                keySources.add(source.path.name());
-            }
+            placeSources.add(source.path.name());
         }
         for (JsonNode at : plan.get("key")) {
             places.stream().filter(place -> place.at() == at.asInt()).forEach(key::add);
         }
-        isPartitioned = places.stream().anyMatch(Place::isPartition);
     }
 
     private SourceColumn source(String name) {
@@ -398,7 +394,7 @@ final class ChangeEvents {
     private void checkNotMoved(Change change, byte[] key) throws IOException {
         Set<String> primaryKey = names(key);
         if (change.placeBefore == null) {
-            if (isPartitioned || !primaryKey.containsAll(keySources)) {
+            if (!primaryKey.containsAll(placeSources)) {
                 throw LEFT;
             }
             return;
