@@ -20,6 +20,9 @@ import org.slf4j.LoggerFactory;
 final class PartitionWriter {
     private static final Logger LOG = LoggerFactory.getLogger(PartitionWriter.class);
     private static final long UNKNOWN = -1;
+    private static final long NEVER = Long.MIN_VALUE / 2;
+    /** What comes first after a silence waits this part of the interval for what belongs to it. */
+    private static final int GATHERING_PART = 10;
 
     private final TopicPartition partition;
     private final LandingFolder folder;
@@ -37,6 +40,7 @@ final class PartitionWriter {
     private boolean seeking;
     private long stored = UNKNOWN;
     private long next = UNKNOWN;
+    private long sealedAt = NEVER;
 
     PartitionWriter(
             TopicPartition partition,
@@ -88,20 +92,28 @@ final class PartitionWriter {
         open.add(record);
         next = offset + 1;
         if (open.records() >= flushRecords || open.bytes() >= flushBytes) {
-            seal();
+            seal(now);
         }
     }
 
-    /** Closes the open object when its first record has waited long enough. */
+    /** Closes the open object when it is due. */
     void sealIfAged(long now) {
         if (open != null && untilAged(now) <= 0) {
-            seal();
+            seal(now);
         }
     }
 
-    /** Milliseconds until the open object is due, or {@link Long#MAX_VALUE} when nothing is buffered. */
+    /**
+     * Milliseconds until the open object is due, or {@link Long#MAX_VALUE} when nothing is buffered. It is due an interval
+     * after the one before, so that there is one an interval, or after a silence as soon as what belongs together has come;
+     * and in any case when its first record has waited for the interval.
+     */
     long untilAged(long now) {
-        return open == null ? Long.MAX_VALUE : open.openedAt() + flushInterval - now;
+        if (open == null) {
+            return Long.MAX_VALUE;
+        }
+        long gathered = Math.max(open.openedAt() + flushInterval / GATHERING_PART, sealedAt + flushInterval);
+        return Math.min(gathered, open.openedAt() + flushInterval) - now;
     }
 
     /** Is something to be done in the bucket: finding the position, or writing an object? */
@@ -175,8 +187,9 @@ final class PartitionWriter {
         seeking = true;
     }
 
-    private void seal() {
+    private void seal(long now) {
         sealed.add(open.build());
+        sealedAt = now;
         open = null;
     }
 

@@ -46,7 +46,8 @@ final class S3SinkConfig extends AbstractConfig {
             .define(FLUSH_BYTES, Type.INT, 16 << 20, Range.between(1, MAX_FLUSH_BYTES), Importance.MEDIUM,
                     "An object is written when its uncompressed lines reach this many bytes.")
             .define(FLUSH_INTERVAL_MS, Type.LONG, 10_000L, Range.atLeast(1), Importance.MEDIUM,
-                    "An object is written when its first record has waited this long, also when the topic is silent.")
+                    "An object is written this long after the one before; after a silence, when its first record has waited"
+                            + " a tenth of this.")
             .define(RETRY_BACKOFF_MS, Type.LONG, 200L, Range.atLeast(1), Importance.LOW,
                     "Wait after the first failed S3 request; it doubles with each further failure, with jitter.")
             .define(RETRY_MAX_BACKOFF_MS, Type.LONG, 10_000L, Range.atLeast(1), Importance.LOW,

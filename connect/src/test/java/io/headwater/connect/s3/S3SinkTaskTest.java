@@ -94,17 +94,33 @@ class S3SinkTaskTest {
     }
 
     @Test
-    void flushesByAgeWhenTheTopicFallsSilent() {
+    void flushesByAgeAndSoonWhatComesAfterASilence() {
         topic.produce(3);
         FakeWorker worker = assignedWorker();
         worker.poll(ALL);
         assertThat(firsts(s3, topic)).isEmpty();
-        assertThat(worker.requestedTimeout()).isEqualTo(5000);
-        clock.now += 4000;
+        assertThat(worker.requestedTimeout()).isEqualTo(500);
+        clock.now += 400;
+        topic.produce(1); // belongs to what has just begun
         worker.poll(ALL);
         assertThat(firsts(s3, topic)).isEmpty();
         worker.pollAfterTimeout();
-        assertEveryOffsetOnce(s3, topic, 3);
+        assertEveryOffsetOnce(s3, topic, 4);
+        clock.now += 1000;
+        topic.produce(2);
+        worker.poll(ALL);
+        assertThat(worker.requestedTimeout()).isEqualTo(4000); // there is one object in five seconds
+        clock.now += 3900;
+        worker.poll(ALL);
+        assertThat(firsts(s3, topic)).containsExactly(0L);
+        worker.pollAfterTimeout();
+        assertThat(firsts(s3, topic)).containsExactly(0L, 4L);
+        clock.now += 4900;
+        topic.produce(1);
+        worker.poll(ALL);
+        assertThat(worker.requestedTimeout()).isEqualTo(500);
+        worker.pollAfterTimeout();
+        assertEveryOffsetOnce(s3, topic, 7);
     }
 
     @Test
