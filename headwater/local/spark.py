@@ -18,7 +18,8 @@ from headwater.paths import BUILD
 
 CORES = 2
 DRIVER_MEMORY = "2g"
-# Warnings only, since Spark and Hudi log much; a job's events go to standard output.
+# Warnings only, since Spark and Hudi log much; a job's events go to standard output. S3A of Hadoop 3.3.6 warns of each
+# object that it writes.
 LOG4J = """rootLogger.level = warn
 rootLogger.appenderRef.console.ref = console
 appender.console.type = Console
@@ -26,6 +27,8 @@ appender.console.name = console
 appender.console.target = SYSTEM_ERR
 appender.console.layout.type = PatternLayout
 appender.console.layout.pattern = %d{ISO8601} %p %c{2}: %m%n
+logger.statistics.name = org.apache.hadoop.fs.s3a.S3AInstrumentation
+logger.statistics.level = error
 """
 
 

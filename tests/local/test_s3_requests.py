@@ -30,7 +30,7 @@ BUCKET = "requests"
 # With a compaction and what it leaves to clean.
 COMMITS = 40
 # Limits: two above what was counted, and what is promised of an idle table.
-PLAIN_COMMIT, IDLE_MINUTE = 24, 6
+PLAIN_COMMIT, IDLE_MINUTE = 18, 6
 # How far `headwater cost` may be from the mean that is counted here, as a share.
 OFF = 0.1
 # As in dev.
