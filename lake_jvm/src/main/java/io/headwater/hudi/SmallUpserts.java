@@ -120,11 +120,10 @@ public final class SmallUpserts implements AutoCloseable {
     private static final long CLOCK_NANOS = 30_000_000_000L;
     private static final int META_FIELDS = HoodieRecord.HOODIE_META_COLUMNS.size();
     /** Writes wait for S3 more than they compute. The tables of a driver share it. */
-    private static final ExecutorService REQUESTS = Executors.newFixedThreadPool(16, task -> {
-        Thread thread = new Thread(task, "small-upserts");
-        thread.setDaemon(true);
-        return thread;
-    });
+    private static final ExecutorService REQUESTS = requests("small-upserts", 16);
+
+    /** Of one table that looks at many file groups, the commits of others should not wait. */
+    private static final ExecutorService READS = requests("small-upserts-reads", 8);
 
     /**
      * So do compactions, whose parallel streams belong to the pool that runs them. The common one does not see our jars. How
@@ -204,6 +203,14 @@ public final class SmallUpserts implements AutoCloseable {
             client.close();
             throw failed;
         }
+    }
+
+    private static ExecutorService requests(String name, int threads) {
+        return Executors.newFixedThreadPool(threads, task -> {
+            Thread thread = new Thread(task, name);
+            thread.setDaemon(true);
+            return thread;
+        });
     }
 
     private static ForkJoinPool pool(int threads) {
@@ -479,17 +486,17 @@ public final class SmallUpserts implements AutoCloseable {
         Schema read = HoodieAvroUtils.projectSchema(schemaWithMeta, columns);
         AtomicInteger left = new AtomicInteger(floor.mostRows());
         List<List<GenericRecord>> ended = awaited(slices.stream()
-                .map(slice -> REQUESTS.submit(() -> ended(slice, read, floor, here, left)))
+                .map(slice -> READS.submit(() -> ended(slice, read, floor, left)))
                 .collect(Collectors.toList()));
         return left.get() < 0 ? null : ended.stream().flatMap(List::stream).collect(Collectors.toList());
     }
 
     private List<GenericRecord> ended(
-            FileSlice slice, Schema read, Floor floor, HoodieLocalEngineContext here, AtomicInteger left)
+            FileSlice slice, Schema read, Floor floor, AtomicInteger left)
             throws IOException {
         List<GenericRecord> found = new ArrayList<>();
         try (HoodieFileGroupReader<IndexedRecord> reader = HoodieFileGroupReader.<IndexedRecord>newBuilder()
-                        .withReaderContext(here.getReaderContextFactory(metaClient).getContext())
+                        .withReaderContext(new SmallBaseFiles(metaClient))
                         .withHoodieTableMetaClient(metaClient)
                         .withLatestCommitTime(latest)
                         .withPartitionPath(slice.getPartitionPath())

@@ -135,7 +135,7 @@ class TableStorage extends HoodieHadoopStorage {
     }
 
     /** A place in a content. */
-    private static final class Place extends ByteArrayInputStream {
+    static final class Place extends ByteArrayInputStream {
         Place(byte[] content) {
             super(content);
         }
