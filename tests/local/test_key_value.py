@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import threading
 import time
 import uuid
@@ -73,9 +75,21 @@ def open_commits(pipeline: KeyValuePipeline) -> set[str]:
 
 
 def kill_in_mid_batch(pipeline: KeyValuePipeline) -> None:
-    wait_until("a commit in flight", lambda: bool(open_commits(pipeline)), timeout=120, poll=0.02)
+    """Kill the writer while a commit is open. It is halted first: a commit may take no longer than a look for it."""
+
+    def is_caught() -> bool:
+        if not open_commits(pipeline):
+            return False
+        os.killpg(pipeline.writer.pid, signal.SIGSTOP)
+        time.sleep(0.2)  # for what it has sent already
+        caught = bool(open_commits(pipeline))
+        if not caught:
+            os.killpg(pipeline.writer.pid, signal.SIGCONT)
+        return caught
+
+    wait_until("a commit in flight", is_caught, timeout=120, poll=0.02)
     pipeline.writer.kill()
-    assert open_commits(pipeline), "the commit was over before the kill"
+    assert open_commits(pipeline)
     pipeline.start_writer()
 
 
