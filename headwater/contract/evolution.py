@@ -25,6 +25,15 @@ _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c)
 _AGAIN = "have the table's rows read again: headwater resync"
 _UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
+# Fields of a contract's source, what they are where nothing is said, and what follows from another value.
+_SOURCE_SETTINGS = (
+    (
+        "time_to_live",
+        "none",
+        "DynamoDB expires items by it from the deployment on; expired items become tombstones",
+    ),
+    ("replica_identity", "full", "the deployment sets it, and changes of either kind are read"),
+)
 
 
 @dataclass(frozen=True)
@@ -118,22 +127,12 @@ def _source_changes(old: Contract, new: Contract) -> Iterator[Change]:
             "with a raised epoch",
             resources=True,
         )
-    if before.time_to_live != after.time_to_live:
-        yield Change(
-            new.table,
-            "source.time_to_live",
-            SAFE,
-            f"{before.time_to_live or 'none'} becomes {after.time_to_live or 'none'}",
-            "DynamoDB expires items by it from the deployment on; expired items become tombstones",
-        )
-    if before.replica_identity != after.replica_identity:
-        yield Change(
-            new.table,
-            "source.replica_identity",
-            SAFE,
-            f"{before.replica_identity or 'full'} becomes {after.replica_identity or 'full'}",
-            "the deployment sets it, and changes of either kind are read",
-        )
+    for name, unset, what_follows in _SOURCE_SETTINGS:
+        former, present = getattr(before, name), getattr(after, name)
+        if former != present:
+            yield Change(
+                new.table, f"source.{name}", SAFE, f"{former or unset} becomes {present or unset}", what_follows
+            )
 
 
 def _layout_changes(old: Contract, new: Contract) -> Iterator[Change]:

@@ -95,19 +95,19 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
     identities = dict.fromkeys(tables, "FULL") | {
         contract.source.table: replica_identity(contract) for contract in of_database(contracts, POSTGRESQL)
     }
+    published, wanted = f"{text_array(identities)}::regclass[]", text_array(identities.values())
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
     captured = [table for table in tables if table not in (HEARTBEAT_TABLE, SIGNAL_TABLE)]
     return [
         *refusals(contracts, CDC_ROLE, [UNFIT]),
         # By what stands there the event trigger sets right a table that loses its identity.
-        "UPDATE capture.published SET replica_identity = identity FROM (VALUES "
-        + ", ".join(f"('{table}', '{identity}')" for table, identity in identities.items())
-        + ") AS wanted (name, identity) WHERE relation = to_regclass(wanted.name)",
+        "UPDATE capture.published SET replica_identity = identity"
+        f" FROM unnest({published}, {wanted}) AS wanted (id, identity) WHERE relation = id",
         # With FULL each event carries the whole row before the change: where the primary key does not say it, the
         # writer needs it to bury a row in the partition that it leaves.
         *(f"ALTER TABLE {table} REPLICA IDENTITY {identity}" for table, identity in identities.items()),
         # PostgreSQL writes the row before a change by the identity of the partition that holds it.
-        f"SELECT capture.identify_partitions({text_array(identities)}::regclass[], {text_array(identities.values())})",
+        f"SELECT capture.identify_partitions({published}, {wanted})",
         f"REVOKE ALL ON ALL TABLES IN SCHEMA northwind FROM {CDC_ROLE}",
         f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
         *(f"GRANT SELECT ON {table} TO {CDC_ROLE}" for table in captured),

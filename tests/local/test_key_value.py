@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
 import threading
 import time
 import uuid
@@ -21,12 +19,12 @@ from headwater.contract.reading import parse_contract, read_contract
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import LAKE, LAKE_BUCKET, create_lake
-from headwater.local.processes import wait_until
 from headwater.local.relay import Misbehaviour
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
 from headwater.samples.items_workload import ItemsSummary
 from headwater.samples.paced_workers import WorkloadPlan
+from tests.commits_in_flight import kill_within_commit
 
 ITEMS = 200
 CHANGES = 3_000
@@ -66,33 +64,6 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipel
             yield pipeline
 
 
-def open_commits(pipeline: KeyValuePipeline) -> set[str]:
-    """Instants of the accounts' timeline that are in flight."""
-    listed = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/accounts/.hoodie/")
-    names = [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
-    done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(".deltacommit")}
-    return {name.partition(".")[0] for name in names if name.endswith(".deltacommit.inflight")} - done
-
-
-def kill_in_mid_batch(pipeline: KeyValuePipeline) -> None:
-    """Kill the writer while a commit is open. It is halted first: a commit may take no longer than a look for it."""
-
-    def is_caught() -> bool:
-        if not open_commits(pipeline):
-            return False
-        os.killpg(pipeline.writer.pid, signal.SIGSTOP)
-        time.sleep(0.2)  # for what it has sent already
-        caught = bool(open_commits(pipeline))
-        if not caught:
-            os.killpg(pipeline.writer.pid, signal.SIGCONT)
-        return caught
-
-    wait_until("a commit in flight", is_caught, timeout=120, poll=0.02)
-    pipeline.writer.kill()
-    assert open_commits(pipeline)
-    pipeline.start_writer()
-
-
 def split(pipeline: KeyValuePipeline) -> None:
     """Split the stream's first open shard in the middle."""
     kinesis = pipeline.aws.client("kinesis")
@@ -120,10 +91,10 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
     workload.start()
     try:
         time.sleep(3)
-        kill_in_mid_batch(pipeline)
+        kill_within_commit(pipeline, "accounts")
         split(pipeline)
         time.sleep(3)
-        kill_in_mid_batch(pipeline)
+        kill_within_commit(pipeline, "accounts")
     finally:
         stop.set()
         workload.join()

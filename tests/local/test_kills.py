@@ -26,6 +26,7 @@ from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan
+from tests.commits_in_flight import kill_within_commit, stop_within_commit
 
 # Longer than any kill takes: the workload is stopped once the kills are over.
 SECONDS_PER_KILL = 150
@@ -91,14 +92,6 @@ def landed(pipeline: Pipeline) -> int:
     """How many landing objects there are."""
     pages = pipeline.aws.client("s3").get_paginator("list_objects_v2").paginate(Bucket=LANDING_BUCKET)
     return sum(len(page.get("Contents", ())) for page in pages)
-
-
-def open_commits(pipeline: Pipeline) -> set[str]:
-    """Instants of the orders' timeline that are in flight."""
-    listed = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix="lake/orders/.hoodie/")
-    names = [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
-    done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(".deltacommit")}
-    return {name.partition(".")[0] for name in names if name.endswith(".deltacommit.inflight")} - done
 
 
 def while_landing(pipeline: Pipeline, timeout: float = 60) -> None:
@@ -258,28 +251,8 @@ def drops_slot(owner: psycopg.Connection) -> bool:
     return True
 
 
-def stop_within_commit(pipeline: Pipeline) -> None:
-    """Have the writer stand still while a commit of it is in flight, however short its commits are."""
-
-    def stands() -> bool:
-        if not open_commits(pipeline):
-            return False
-        os.killpg(pipeline.writer.pid, signal.SIGSTOP)
-        # What was sent before it stood still is stored first.
-        time.sleep(0.2)
-        if open_commits(pipeline):
-            return True
-        os.killpg(pipeline.writer.pid, signal.SIGCONT)
-        return False
-
-    wait_until("a commit in flight", stands, timeout=120, poll=0.01)
-
-
 def kill_writer(pipeline: Pipeline) -> None:
-    stop_within_commit(pipeline)
-    pipeline.writer.kill()
-    assert open_commits(pipeline)
-    pipeline.start_writer()
+    kill_within_commit(pipeline, "orders")
 
 
 def pause_writer(pipeline: Pipeline) -> None:
@@ -287,7 +260,7 @@ def pause_writer(pipeline: Pipeline) -> None:
     paused, before = pipeline.writer, len(pipeline.commits())
     log = pipeline.folder / "spark" / "events.jsonl"
     losses = occurrences(log, b"LeaseLost")
-    stop_within_commit(pipeline)
+    stop_within_commit(pipeline, "orders")
     try:
         pipeline.start_writer()
         wait_until("the next writer's commits", lambda: len(pipeline.commits()) > before + 2, timeout=120)

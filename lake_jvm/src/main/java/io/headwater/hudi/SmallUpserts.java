@@ -491,8 +491,7 @@ public final class SmallUpserts implements AutoCloseable {
         return left.get() < 0 ? null : ended.stream().flatMap(List::stream).collect(Collectors.toList());
     }
 
-    private List<GenericRecord> ended(
-            FileSlice slice, Schema read, Floor floor, AtomicInteger left)
+    private List<GenericRecord> ended(FileSlice slice, Schema read, Floor floor, AtomicInteger left)
             throws IOException {
         List<GenericRecord> found = new ArrayList<>();
         try (HoodieFileGroupReader<IndexedRecord> reader = HoodieFileGroupReader.<IndexedRecord>newBuilder()
