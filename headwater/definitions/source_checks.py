@@ -240,7 +240,8 @@ _QUERY = """WITH RECURSIVE
             'take them into the primary key, or remove replica_identity from the contract'
         FROM attribute
         WHERE identity = 'DEFAULT' AND attname = ANY (key || partition_by) AND NOT EXISTS (
-            SELECT FROM pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY (indkey)
+            SELECT FROM pg_index CROSS JOIN generate_series(0, indnkeyatts - 1) AS place
+            WHERE indrelid = attrelid AND indisprimary AND attnum = indkey[place]
         )
         GROUP BY contract, name
 

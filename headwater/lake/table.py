@@ -257,12 +257,7 @@ class HudiTable:
     ) -> Commit | None:
         """Commit rows of that schema by ``commit``, which is given Java's ``SmallUpserts`` and what to note."""
         self._await_clock()
-        if self._small_upserts is None:
-            options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
-            spark: Any = self.spark.sparkContext
-            made = self._java("io.headwater.hudi.SmallUpserts")
-            self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place), _FEW_MEGABYTES)
-        small = self._small_upserts
+        small = self._opened()
         try:
             written = commit(small, {NOTED_AS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
@@ -276,6 +271,24 @@ class HudiTable:
         if small.compacted():
             self.last_commit()
         return Commit(instant, partitions, progress)
+
+    def _opened(self) -> Any:
+        """Java's ``SmallUpserts`` of the table."""
+        if self._small_upserts is None:
+            options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
+            spark: Any = self.spark.sparkContext
+            made = self._java("io.headwater.hudi.SmallUpserts")
+            self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place), _FEW_MEGABYTES)
+        return self._small_upserts
+
+    def run_open_compaction(self) -> None:
+        """Run the compaction that a killed writer has left, if there is one: hudi-rs does not read such a table, and
+        without it only the next commit would. The caller holds the table's lease."""
+        client = self._meta_client()
+        if client is None or client.getActiveTimeline().filterPendingCompactionTimeline().empty():
+            return
+        if self._opened().runOpenCompaction():
+            self.last_commit()
 
     def is_compacting(self) -> bool:
         """Whether a compaction is under way beside the commits, which ``settle`` completes."""

@@ -147,6 +147,7 @@ class TableWriter:
         )
         self._lease.check()
         self._table.evolve(last.progress)
+        self._table.run_open_compaction()
         return progress
 
     def _begun(self, before: Progress, epoch: int) -> Progress:

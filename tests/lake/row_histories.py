@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -206,7 +207,7 @@ class Source:
             self.images[id_] = {name: self.images[id_].get(name, NOTHING) for name in self.columns}
             read = event("r", 0, after=self._image(id_), snapshot="incremental")
             read["source"] |= {"lsn": None, "sequence": sequence}
-            self._events.append(self._landed(id_, self._image(id_), read))
+            self._events.append(self._landed(self._image(id_), read))
         self._last_commit = self._next_lsn()
 
     def _next_lsn(self) -> int:
@@ -231,25 +232,26 @@ class Source:
         after = self._image(id_)
         if not self.logs_all:
             change = event("c" if before is None else "u", lsn or self._next_lsn(), after=after)
-            return [self._landed(id_, after, change, headers)]
+            return [self._landed(after, change, headers)]
         if before is not None and before.get("payload") is not None and before["payload"] == after["payload"]:
             after["payload"] = self._random.choice([TOAST, after["payload"]])
         change = event("c" if before is None else "u", lsn or self._next_lsn(), before=before, after=after)
-        return [self._landed(id_, after, change, headers)]
+        return [self._landed(after, change, headers)]
 
     def _delete(self, id_: int, headers: list[tuple[str, str]], lsn: int | None = None) -> list[Landed]:
         before = image = self._image(id_)
         del self.images[id_]
         if not self.logs_all:
             before = {**dict.fromkeys(image), "id": id_, "month": image["month"]}
-        deleted = self._landed(id_, image, event("d", lsn or self._next_lsn(), before=before), headers)
+        deleted = self._landed(image, event("d", lsn or self._next_lsn(), before=before), headers)
         return [deleted, Landed(None, deleted.key, partition=deleted.partition)]
 
     def _landed(
-        self, id_: int, image: Mapping[str, Any], change: dict[str, Any], headers: Sequence[tuple[str, str]] = ()
+        self, image: Mapping[str, Any], change: dict[str, Any], headers: Sequence[tuple[str, str]] = ()
     ) -> Landed:
-        key = {"id": id_} if self.logs_all else {"id": id_, "month": image["month"]}
-        return Landed(change, json.dumps(key).encode(), tuple(headers), id_ % 2)
+        columns = ("id",) if self.logs_all else ("id", "month")
+        key = json.dumps({name: image[name] for name in columns}).encode()
+        return Landed(change, key, tuple(headers), zlib.crc32(key) % 2)
 
     # --- The table ----------------------------------------------------------------------------------------------------
 
@@ -268,7 +270,7 @@ class Source:
         marks = {ids[0]: "first", ids[-1]: "last" if self._random.random() < 0.5 else "last_in_data_collection"}
         images = {id_: self._image(id_) for id_ in ids}
         read = [
-            self._landed(id_, image, event("r", lsn, after=image, snapshot=marks.get(id_, "true")))
+            self._landed(image, event("r", lsn, after=image, snapshot=marks.get(id_, "true")))
             for id_, image in images.items()
         ]
         self._events += read[: self._random.randrange(len(read))] if interrupted else read

@@ -275,7 +275,7 @@ def crash(pipeline: Pipeline) -> str:
     return str(left.requestedTime())
 
 
-def test_what_follows_an_open_compaction_is_read_after_it_too(
+def test_a_compaction_that_was_left_is_run_when_a_writer_starts(
     pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool]
 ) -> None:
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
@@ -290,15 +290,16 @@ def test_what_follows_an_open_compaction_is_read_after_it_too(
         spark._jsc, schema.getTableAvroSchema(False).toString(), written.uri, "accounts", options
     )
     assert client.scheduleCompaction(spark._jvm.org.apache.hudi.common.util.Option.empty()).isPresent()
+    pipeline.writer()
+    active = pipeline.table()._meta_client().getActiveTimeline()
+    assert active.filterPendingCompactionTimeline().empty()
+    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
     for number in range(2):
         pipeline.land(event("u", 30 + number, account(1), account(1, f"n{number}")))
         pipeline.drain()
     assert few == [True] * 3
     expected = [account(id_, "n1" if id_ == 1 else "log") for id_ in range(4)]
     assert pipeline.alive() == expected
-    active = pipeline.table()._meta_client().getActiveTimeline()
-    # The first commit after a start runs what is planned.
-    assert active.filterPendingCompactionTimeline().empty()
     assert_same_to_every_reader(pipeline, endpoint, tmp_path)
 
 

@@ -1,8 +1,8 @@
 package io.headwater.hudi;
 
 import java.io.IOException;
-import java.util.ArrayList;
-import java.util.List;
+import java.io.UncheckedIOException;
+import java.util.NoSuchElementException;
 import java.util.Objects;
 import org.apache.avro.Schema;
 import org.apache.avro.generic.GenericData;
@@ -57,10 +57,8 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
             return super.getFileRecordIterator(file, start, length, stored, required, storage);
         }
         Configuration configuration = storage.getConf().unwrapCopyAs(Configuration.class);
-        List<IndexedRecord> records = records(new Whole(read(file, storage)), required, configuration);
-        return records == null
-                ? super.getFileRecordIterator(file, start, length, stored, required, storage)
-                : ClosableIterator.wrap(records.iterator());
+        Rows rows = Rows.of(new Whole(read(file, storage)), required, configuration);
+        return rows == null ? super.getFileRecordIterator(file, start, length, stored, required, storage) : rows;
     }
 
     /** S3A would look how long the file is, and fetch its end, its footer and its rows each by itself. */
@@ -76,39 +74,6 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
         return content;
     }
 
-    /** The records of a file in a schema; null where its columns have other types. */
-    private static List<IndexedRecord> records(InputFile file, Schema required, Configuration configuration)
-            throws IOException {
-        AvroReadSupport.setRequestedProjection(configuration, required);
-        AvroReadSupport.setAvroReadSchema(configuration, required);
-        configuration.setBoolean(AvroReadSupport.AVRO_COMPATIBILITY, false);
-        AvroReadSupport<IndexedRecord> support = new AvroReadSupport<>(GenericData.get());
-        CodecFactory codecs = new CodecFactory(configuration, 0);
-        List<IndexedRecord> found = new ArrayList<>();
-        try (ParquetFileReader reader = ParquetFileReader.open(
-                file, ParquetReadOptions.builder().withCodecFactory(codecs).build())) {
-            FileMetaData meta = reader.getFooter().getFileMetaData();
-            ReadContext context = support.init(configuration, meta.getKeyValueMetaData(), meta.getSchema());
-            if (!context.getRequestedSchema().getFields().stream().allMatch(column -> has(meta.getSchema(), column))) {
-                return null;
-            }
-            RecordMaterializer<IndexedRecord> materializer =
-                    support.prepareForRead(configuration, meta.getKeyValueMetaData(), meta.getSchema(), context);
-            reader.setRequestedSchema(context.getRequestedSchema());
-            MessageColumnIO columns = new ColumnIOFactory(meta.getCreatedBy())
-                    .getColumnIO(context.getRequestedSchema(), meta.getSchema());
-            for (PageReadStore group; (group = reader.readNextRowGroup()) != null; ) {
-                RecordReader<IndexedRecord> rows = columns.getRecordReader(group, materializer);
-                for (long row = 0; row < group.getRowCount(); row++) {
-                    found.add(rows.read());
-                }
-            }
-        } finally {
-            codecs.release();
-        }
-        return found;
-    }
-
     private static boolean has(MessageType file, Type column) {
         if (!column.isPrimitive() || !file.containsField(column.getName())) {
             return false;
@@ -118,6 +83,84 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
                 && Objects.equals(found.getLogicalTypeAnnotation(), column.getLogicalTypeAnnotation())
                 && found.asPrimitiveType().getPrimitiveTypeName() == column.asPrimitiveType().getPrimitiveTypeName()
                 && found.asPrimitiveType().getTypeLength() == column.asPrimitiveType().getTypeLength();
+    }
+
+    /** The rows of a file in a schema, each read when it is asked for. */
+    private static final class Rows implements ClosableIterator<IndexedRecord> {
+        private final ParquetFileReader reader;
+        private final CodecFactory codecs;
+        private final MessageColumnIO columns;
+        private final RecordMaterializer<IndexedRecord> materializer;
+        private RecordReader<IndexedRecord> ofGroup;
+        private long left;
+
+        private Rows(
+                ParquetFileReader reader,
+                CodecFactory codecs,
+                MessageColumnIO columns,
+                RecordMaterializer<IndexedRecord> materializer) {
+            this.reader = reader;
+            this.codecs = codecs;
+            this.columns = columns;
+            this.materializer = materializer;
+        }
+
+        /** Null where the file's columns have other types. */
+        static Rows of(InputFile file, Schema required, Configuration configuration) throws IOException {
+            AvroReadSupport.setRequestedProjection(configuration, required);
+            AvroReadSupport.setAvroReadSchema(configuration, required);
+            configuration.setBoolean(AvroReadSupport.AVRO_COMPATIBILITY, false);
+            AvroReadSupport<IndexedRecord> support = new AvroReadSupport<>(GenericData.get());
+            CodecFactory codecs = new CodecFactory(configuration, 0);
+            ParquetFileReader reader = ParquetFileReader.open(
+                    file, ParquetReadOptions.builder().withCodecFactory(codecs).build());
+            FileMetaData meta = reader.getFooter().getFileMetaData();
+            ReadContext context = support.init(configuration, meta.getKeyValueMetaData(), meta.getSchema());
+            MessageType requested = context.getRequestedSchema();
+            if (!requested.getFields().stream().allMatch(column -> has(meta.getSchema(), column))) {
+                reader.close();
+                codecs.release();
+                return null;
+            }
+            reader.setRequestedSchema(requested);
+            return new Rows(
+                    reader,
+                    codecs,
+                    new ColumnIOFactory(meta.getCreatedBy()).getColumnIO(requested, meta.getSchema()),
+                    support.prepareForRead(configuration, meta.getKeyValueMetaData(), meta.getSchema(), context));
+        }
+
+        @Override
+        public boolean hasNext() {
+            try {
+                for (PageReadStore group; left == 0 && (group = reader.readNextRowGroup()) != null; ) {
+                    ofGroup = columns.getRecordReader(group, materializer);
+                    left = group.getRowCount();
+                }
+            } catch (IOException failed) {
+                throw new UncheckedIOException(failed);
+            }
+            return left > 0;
+        }
+
+        @Override
+        public IndexedRecord next() {
+            if (!hasNext()) {
+                throw new NoSuchElementException();
+            }
+            left--;
+            return ofGroup.read();
+        }
+
+        @Override
+        public void close() {
+            try {
+                reader.close();
+            } catch (IOException failed) {
+                throw new UncheckedIOException(failed);
+            }
+            codecs.release();
+        }
     }
 
     /** A file's content, for Parquet. */

@@ -677,12 +677,7 @@ public final class SmallUpserts implements AutoCloseable {
             }
             return;
         }
-        if (isCompactionOpen) {
-            client.runAnyPendingCompactions();
-            compacted = true;
-            untilCompaction = config.getInlineCompactDeltaCommitMax();
-            readTable();
-        }
+        runOpenCompaction();
         if (commits > archiveAfter && !archived) {
             archive();
         } else if (isMoreToCompact || untilCompaction <= 0) {
@@ -695,6 +690,22 @@ public final class SmallUpserts implements AutoCloseable {
                 untilCompaction = goesOn ? most : Math.max(most / 4, 1);
             }
         }
+    }
+
+    /**
+     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs reads no table while there is one.
+     *
+     * @return whether there was one
+     */
+    public boolean runOpenCompaction() {
+        if (!isCompactionOpen) {
+            return false;
+        }
+        client.runAnyPendingCompactions();
+        compacted = true;
+        untilCompaction = config.getInlineCompactDeltaCommitMax();
+        readTable();
+        return true;
     }
 
     /** Begins to archive the oldest instants of the timeline, which no commit looks at. */

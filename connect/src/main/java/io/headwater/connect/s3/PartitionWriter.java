@@ -112,7 +112,7 @@ final class PartitionWriter {
         if (open == null) {
             return Long.MAX_VALUE;
         }
-        long gathered = Math.max(open.openedAt() + flushInterval / GATHERING_PART, sealedAt + flushInterval);
+        long gathered = Math.max(open.openedAt() + Math.max(1, flushInterval / GATHERING_PART), sealedAt + flushInterval);
         return Math.min(gathered, open.openedAt() + flushInterval) - now;
     }
 
@@ -204,6 +204,7 @@ final class PartitionWriter {
         }
         LOG.info("{} {} is stored up to {} by another task; reading on from there", partition, object.first(), end);
         sealed.clear();
+        sealedAt = NEVER;
         open = null;
         next = end;
         seek(end);

@@ -124,6 +124,23 @@ class S3SinkTaskTest {
     }
 
     @Test
+    void theIntervalCountsFromAnObjectOfItsOwn() {
+        topic.produce(11);
+        FakeWorker worker = assignedWorker();
+        worker.poll(ALL); // stores 0 to 9, as they are ten
+        assertThat(firsts(s3, topic)).containsExactly(0L);
+        assertThat(worker.requestedTimeout()).isEqualTo(5000);
+        s3.store(Landed.key(topic, 10), Map.of("next-offset", "12"));
+        worker.pollAfterTimeout(); // another task's object is there
+        topic.produce(2);
+        worker.poll(ALL);
+        assertThat(worker.position(topic)).isEqualTo(13);
+        assertThat(worker.requestedTimeout()).isEqualTo(500);
+        worker.pollAfterTimeout();
+        assertEveryOffsetOnce(s3, topic, 13);
+    }
+
+    @Test
     void doesNotCommitWhatIsOnlyBuffered() {
         topic.produce(3);
         FakeWorker worker = assignedWorker();
