@@ -229,7 +229,7 @@ def _converted(column: Column, item: Mapping[str, Any]) -> Any:
     value: Any = item
     for name in column.path:
         value = value.get(name) if value is not None else None
-    if column.transform == "month":
+    if column.transform is not None:
         return "unknown" if value is None else value[:7]
     return _of_type(column.type, value)
 

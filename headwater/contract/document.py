@@ -9,6 +9,7 @@ from typing import Annotated, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType, field
 
+from headwater.contract.transforms import EXPECTED, PATTERN
 from headwater.contract.types import NAME
 from headwater.yaml_files import DIFFERENT, END
 
@@ -87,6 +88,20 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
             **_TEXT,
         ),
     ]  # fmt: skip
+    transform: (
+        Annotated[
+            str,
+            Meta(
+                pattern=rf"^({PATTERN}){END}",
+                description="What is made of the value. month, day and hour: a string such as 2024-02, 2024-02-29 or "
+                "2024-02-29-13, of a date, a timestamp, or with a unit of a number since 1970. bucket: an int, the "
+                "CRC-32 of the text modulo the number of buckets.",
+                examples=["month", "day", "hour", "day(seconds)", "hour(milliseconds)", "bucket(16)"],
+                extra={"expected": EXPECTED},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
 
 
 class PostgresqlColumn(_WrittenColumn, frozen=True, kw_only=True):
@@ -147,13 +162,6 @@ class DynamodbColumn(_WrittenColumn, frozen=True, kw_only=True):
         ]
         | UnsetType
     ) = field(name="from", default=UNSET)
-    transform: (
-        Annotated[
-            Literal["month"],
-            Meta(description="month: makes a string of the month of an ISO 8601 date or timestamp: 2024-02."),
-        ]
-        | UnsetType
-    ) = UNSET
 
 
 _HOW = Literal["hmac"] | None

@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from headwater.contract.transforms import Transform, parse_transform
 from headwater.contract.types import Type, parse_type
 from headwater.errors import UserError
 
 POSTGRESQL = "postgresql"
 DYNAMODB = "dynamodb"
-UNKNOWN_MONTH = "unknown"
-"""What ``transform: month`` gives for an item without the attribute."""
+UNKNOWN = "unknown"
+"""The month, day or hour of an item without the attribute."""
 KEEP = "keep"
 """A row with a value that does not fit is written without that value."""
 QUARANTINE = "quarantine"
@@ -54,13 +55,30 @@ class Source:
 @dataclass(frozen=True)
 class Column:
     """A lake column. ``path`` is (source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or
-    (attribute, key of its map, …). ``transform`` is None or ``month``."""
+    (attribute, key of its map, …). ``transform`` is what is made of the value there, None where it stays as it is."""
 
     name: str
     type: Type
     source_type: str | None
     path: tuple[str, ...]
-    transform: str | None = None
+    transform: Transform | None = None
+
+    @property
+    def absent(self) -> str | None:
+        """What the column holds of a DynamoDB item without the attribute."""
+        return UNKNOWN if self.transform is not None and self.transform.type.kind == "string" else None
+
+    def before_transform(self) -> Column:
+        """The column without its transform, of the type that the transform takes: ``bigint`` for a number with a unit,
+        ``date`` or ``timestamp`` for a time of PostgreSQL's, else ``string``."""
+        if self.transform is None:
+            return self
+        kind = "string"
+        if self.transform.unit is not None:
+            kind = "bigint"
+        elif self.transform.buckets == 0 and self.source_type != "S":
+            kind = "date" if self.source_type == "date" else "timestamp"
+        return replace(self, type=Type(kind), transform=None)
 
 
 @dataclass(frozen=True)
@@ -157,7 +175,7 @@ def _column_document(column: Column) -> dict[str, Any]:
     if column.path != (column.name,):
         document["from"] = _path_document(column.path)
     if column.transform is not None:
-        document["transform"] = column.transform
+        document["transform"] = str(column.transform)
     return document
 
 
@@ -216,12 +234,13 @@ def from_json(text: str, where: str) -> Contract:
 
 def _column(document: dict[str, Any]) -> Column:
     origin = document.get("from", [document["name"]])
+    transform = document.get("transform")
     return Column(
         document["name"],
         parse_type(document["type"]),
         document.get("source_type"),
         split_path(origin),
-        document.get("transform"),
+        None if transform is None else parse_transform(transform),
     )
 
 

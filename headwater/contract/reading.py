@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
 from msgspec import UNSET, UnsetType
 
-from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, holds
+from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, check_transform, holds
 from headwater.contract.document import (
     ATTRIBUTE_PATH_EXPECTED,
     DynamodbColumn,
@@ -35,6 +35,7 @@ from headwater.contract.model import (
     same_path,
     split_path,
 )
+from headwater.contract.transforms import Transform, parse_transform
 from headwater.contract.types import SourceType, Type, parse_type
 from headwater.errors import UserError
 from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_paths
@@ -53,11 +54,14 @@ def read_contracts(folder: Path) -> list[Contract]:
     contracts = sorted(_contracts(folder), key=lambda contract: contract.table)
     if not contracts:
         raise UserError(f"{folder}: found no contract, expected at least one .yaml file")
-    for name in ("table", "source"):
-        values = [getattr(contract, name) for contract in contracts]
+    described = {
+        "table": [contract.table for contract in contracts],
+        "source": [f"{contract.source.database}: {contract.source.table}" for contract in contracts],
+    }
+    for name, values in described.items():
         for value in values:
             if values.count(value) > 1:
-                raise UserError(f"{folder}: {name} {value!r} is described by two contracts, expected one")
+                raise UserError(f"{folder}: {name} {value} is described by two contracts, expected one")
     return contracts
 
 
@@ -234,36 +238,49 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
     """The column that stands at ``at`` in the file ``where``."""
     type_ = _column_type(column, where, at)
     path = tuple(column.path.split(".")) if isinstance(column.path, str) else (column.name,)
-    source_type = _given(column.source_type)
+    source_type, transform = _given(column.source_type), _transform(column)
     in_json = len(path) > 1 or (source_type is not None and SourceType.parse(source_type).base in ("json", "jsonb"))
     if in_json and holds(type_, "float"):
         raise UserError(f"{where}: {at}.type: found a float inside JSON in {type_.ddl()}, expected double or decimal")
     if len(path) > 1:
         if source_type is not None:
             raise refusal(where, f"{at}.source_type", source_type, "none beside a path")
+        if transform is not None:
+            raise refusal(where, f"{at}.transform", str(transform), "none beside a path")
         return Column(column.name, type_, None, path)
     if source_type is None:
         raise UserError(
             f"{where}: {at}.source_type: found nothing, expected a text: PostgreSQL's type of the column {path[0]}"
         )
-    problem = check_conversion(source_type, type_)
-    if problem is not None:
-        raise UserError(f"{where}: {at}.type: found {type_.ddl()} from {source_type}, but {problem}")
-    return Column(column.name, type_, source_type, path)
+    _check_type(source_type, type_, transform, check_conversion, f"{where}: {at}")
+    return Column(column.name, type_, source_type, path, transform)
 
 
 def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
     """The column that stands at ``at`` in the file ``where``."""
     type_ = _column_type(column, where, at)
     path = (column.name,) if isinstance(column.path, UnsetType) else _attribute_path(column.path, where, f"{at}.from")
-    problem = check_dynamodb_conversion(column.source_type, type_)
-    if problem is not None:
-        raise UserError(f"{where}: {at}.type: found {type_.ddl()} from {column.source_type}, but {problem}")
-    transform = _given(column.transform)
-    if transform is not None and (column.source_type, type_.kind) != ("S", "string"):
-        expected = f"none on {type_.ddl()} from {column.source_type}: month makes a string of an S"
-        raise refusal(where, f"{at}.transform", transform, expected)
+    transform = _transform(column)
+    _check_type(column.source_type, type_, transform, check_dynamodb_conversion, f"{where}: {at}")
     return Column(column.name, type_, column.source_type, path, transform)
+
+
+def _transform(column: PostgresqlColumn | DynamodbColumn) -> Transform | None:
+    return None if isinstance(column.transform, UnsetType) else parse_transform(column.transform)
+
+
+def _check_type(
+    source_type: str,
+    type_: Type,
+    transform: Transform | None,
+    check: Callable[[str, Type], str | None],
+    where: str,
+) -> None:
+    """Refuse a type that values cannot reach: by their transform, or unchanged. ``where`` names file and column."""
+    problem = check(source_type, type_) if transform is None else check_transform(source_type, type_, transform)
+    if problem is not None:
+        by = "" if transform is None else f" by {transform}"
+        raise UserError(f"{where}.type: found {type_.ddl()} from {source_type}{by}, but {problem}")
 
 
 def _attribute_path(written: str | list[str], where: str, field: str) -> tuple[str, ...]:

@@ -40,6 +40,7 @@ from headwater.lake.exact_values import (
 )
 from headwater.lake.quarantine import batch_of
 from headwater.lake.rest_values import Read, RestForm, RowRest, nested
+from headwater.lake.transforms import transforming
 
 Headers = Iterable[tuple[str, str | None]]
 """A record's headers as they are landed: names, and contents in base64."""
@@ -62,6 +63,10 @@ _PLACEHOLDER_ARRAYS = (
     [ord(letter) for letter in TOAST_PLACEHOLDER],
 )
 _PLACEHOLDER_HSTORE = f'{{"{TOAST_PLACEHOLDER}":'
+
+
+_NO_INSTANT = "1970-01-01T00:00:00Z"
+"""What Debezium writes for a timestamp with time zone that is not known and takes no null."""
 
 
 def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
@@ -91,6 +96,10 @@ def is_inside(column: Column) -> bool:
     return len(column.path) > 1 or (is_nested and not SourceType.parse(column.source_type or "").array)
 
 
+def _whole_converter(column: Column, *, snapshot: bool) -> Converter:
+    return transforming(column_converter(column.before_transform(), snapshot), column.transform)
+
+
 class PostgresDecoder:
     """Decodes the records of one table's topic. ``epoch`` is that of records which do not say theirs."""
 
@@ -109,7 +118,7 @@ class PostgresDecoder:
             if is_inside(column):
                 self._inside.setdefault(source, _Inside((source,))).add(at, column)
             else:
-                streamed, queried = column_converter(column, snapshot=False), column_converter(column, snapshot=True)
+                streamed, queried = _whole_converter(column, snapshot=False), _whole_converter(column, snapshot=True)
                 self._whole.append((at, source, column.name, streamed, queried))
         self._known = {column.path[0] for column in contract.columns}
         self._excluded = {name for (name,) in contract.exclude}
@@ -250,7 +259,7 @@ class PostgresDecoder:
         if (
             self._partition_sources
             and others > self._partition_sources
-            and not any(before[name] for name in others)
+            and not any(before[name] and before[name] != _NO_INSTANT for name in others)
             and self._partition_sources - _names(primary_key)
         ):
             # Without FULL, Debezium writes null, or what stands for it, in all columns but the primary key's.
@@ -430,8 +439,11 @@ class _Reading:
 
 
 def _names(key: bytes | None) -> set[str]:
-    """The columns of a record's key, none where there is no key. Raises ValueError."""
-    document = None if key is None else json.loads(key)
+    """The columns of a record's key, none where there is no key that tells them."""
+    try:
+        document = None if key is None else json.loads(key)
+    except ValueError:
+        return set()
     return set(document) if isinstance(document, dict) else set()
 
 

@@ -22,7 +22,7 @@ from typing import Any
 import msgspec
 from msgspec import Raw
 
-from headwater.contract.model import DROP, QUARANTINE, UNKNOWN_MONTH, Column, Contract
+from headwater.contract.model import DROP, QUARANTINE, Column, Contract
 from headwater.lake.changes import (
     ROW_TAGS,
     BadRecord,
@@ -527,9 +527,11 @@ def rest_form(contract: Contract) -> RestForm:
 
     def read(columns: tuple[Column, ...], entries: Mapping[tuple[str, ...], Any], row: RowRest) -> Read:
         values, rest, unfit_columns = reader(columns).read(nested(entries, _map_of))
-        absent = {column.name: UNKNOWN_MONTH for column in columns if column.transform == "month"}
-        named = {column.name: value for column, value in zip(columns, values, strict=True)}
-        given = {name: value for name, value in named.items() if value is not None and value != absent.get(name)}
+        given = {
+            column.name: value
+            for column, value in zip(columns, values, strict=True)
+            if value is not None and value != column.absent
+        }
         return Read(given, {} if rest is None else _split(rest), unfit_columns)
 
     return RestForm(_split, _join, read)

@@ -19,11 +19,13 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec import Raw
 
-from headwater.contract.model import UNKNOWN_MONTH, Column
+from headwater.contract.model import Column
+from headwater.contract.transforms import HOUR, Transform
 from headwater.contract.types import Type
 from headwater.lake import exact_values
 from headwater.lake.changes import plain_digits
 from headwater.lake.exact_values import Converter, Unfit, dotted, scalar_converter, unfit
+from headwater.lake.transforms import part_of, transforming
 
 # What a defect of a record raises while it is taken apart.
 DEFECTS = (msgspec.MsgspecError, *exact_values.DEFECTS)
@@ -32,7 +34,8 @@ NULL_TEXT = Raw(b'{"NULL":true}')
 
 _NULL = {"NULL": True}
 _NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d{1,3})?\Z", re.ASCII)
-_DATE_LENGTH, _MONTH_LENGTH = len("2024-02-29"), len("2024-02")
+_DATE_LENGTH = len("2024-02-29")
+_HOUR_OF_DAY = re.compile(r"(?:[01]\d|2[0-3])(?!\d)", re.ASCII)
 DOCUMENTS: dict[str, type] = {"M": dict, "L": list}
 """What a map and a list are in JSON."""
 TAGS_INSIDE = {
@@ -73,7 +76,7 @@ class AttributeColumn:
         self.path = column.path
         self.name = column.path[0]
         self.member = f"name_{self.name.encode().hex()}"
-        self.absent = UNKNOWN_MONTH if column.transform == "month" else None
+        self.absent = column.absent
         self.column = column.name
         self.type = column.type
         self._tag = column.source_type or ""
@@ -196,8 +199,8 @@ class _Conversion(NamedTuple):
 
 
 def _column_conversion(tag: str, column: Column, plain: bool) -> _Conversion:
-    if column.transform == "month":
-        return _Conversion(str, _month, _month)
+    if column.transform is not None:
+        return _transforming(tag, column, column.transform)
     if column.type.kind == "string" and tag in DOCUMENTS:
         return _Conversion(Raw, functools.partial(_document_of_text, tag), functools.partial(_document, tag))
     return _conversion(tag, column.type, plain)
@@ -426,9 +429,26 @@ def _document(tag: str, inside: Any) -> str:
     return dump(value)
 
 
-def _month(raw: Any) -> str:
-    """The month of a date or a timestamp in ISO 8601."""
+# --- Transforms -------------------------------------------------------------------------------------------------------
+
+
+def _transforming(tag: str, column: Column, transform: Transform) -> _Conversion:
+    if tag == "S" and not transform.buckets:
+        part = functools.partial(_part_of_written, transform=transform)
+        return _Conversion(str, part, part)
+    # A number is written in one way, so that it has one bucket.
+    whole: Any = _conversion(tag, column.before_transform().type, plain=True).whole
+    convert = transforming(whole, transform)
+    return _Conversion(str, convert, convert)
+
+
+def _part_of_written(raw: Any, transform: Transform) -> str:
+    """The month, the day or the hour of a date or a timestamp in ISO 8601, as it is written, whatever its offset."""
     _date(raw[:_DATE_LENGTH])
-    if raw[_DATE_LENGTH : _DATE_LENGTH + 1] not in ("", "T", " "):
+    behind = raw[_DATE_LENGTH : _DATE_LENGTH + 1]
+    if transform.part == HOUR:
+        if behind not in ("T", " ") or _HOUR_OF_DAY.match(raw, _DATE_LENGTH + 1) is None:
+            raise unfit(raw, "a timestamp")
+    elif behind not in ("", "T", " "):
         raise unfit(raw, "a date or a timestamp")
-    return str.__str__(raw)[:_MONTH_LENGTH]
+    return part_of(str.__str__(raw), transform)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import Column as SparkColumn
 from pyspark.sql import functions as F
 
-from headwater.contract.model import UNKNOWN_MONTH, Contract
+from headwater.contract.model import Contract
 from headwater.lake.changes import columns_tagged
 from headwater.lake.exact_values import DEFECTS
 from headwater.lake.requests import DONE, RUNNING, Status
@@ -110,5 +110,5 @@ def filled(rows: DataFrame, contract: Contract, form: Callable[[Contract], RestF
 
 def _is_absent(contract: Contract, name: str) -> SparkColumn:
     is_null = F.col(name).isNull()
-    is_month = contract.column(name).transform == "month"
-    return is_null | (F.col(name) == UNKNOWN_MONTH) if is_month else is_null
+    absent = contract.column(name).absent
+    return is_null if absent is None else is_null | (F.col(name) == absent)

@@ -22,6 +22,7 @@ from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, is_in
 from headwater.lake.decoded_frame import decoded_frame, tagged_ddl
 from headwater.lake.exact_values import DAY_MICROS, EPOCH_DAY, FIRST_DAY, FIRST_UNSHIFTED, LAST_DAY, MILLI_DIGITS
 from headwater.lake.jvm_classes import java_class, struct_type
+from headwater.lake.transforms import transforming_plan
 
 _Plan = dict[str, Any]
 
@@ -80,7 +81,6 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
     for at, column in enumerate(contract.columns):
         if is_inside(column):
             documents.setdefault(column.path[0], []).append((at, column))
-    places = _places(contract)
     return json.dumps(
         {
             "schema": contract.source.schema,
@@ -90,24 +90,20 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
             "drops": contract.unnamed == DROP,
             "first_own": names.index("_key"),
             "width": len(columns_tagged(contract)),
-            "usual": places is not None,
             "masked": {name.lower(): mask.how is not None for mask in contract.masks for name in mask.path},
             "excluded": [name for (name,) in contract.exclude],
             "columns": [{"at": at, "source": column.path[0], "convert": _whole(column)} for at, column in whole],
             "documents": {source: _document(inside, 1) for source, inside in documents.items()},
-            "places": places or [],
+            "places": _places(contract),
             "key": Identity(contract).key_at,
         }
     )
 
 
-def _places(contract: Contract) -> list[_Plan] | None:
-    """The columns that say where a row is; None where two of them come from one of the source, which the JVM does not
-    know."""
+def _places(contract: Contract) -> list[_Plan]:
+    """The columns that say where a row is."""
     identity = Identity(contract)
     columns = [(at, contract.columns[at]) for at in identity.kept_at]
-    if len({column.path for _, column in columns}) < len(columns):
-        return None
     return [
         {
             "at": at,
@@ -123,6 +119,8 @@ def _places(contract: Contract) -> list[_Plan] | None:
 def _whole(column: Column) -> _Plan:
     """The conversion of a source column, as ``column_converter`` has it. Where rows of a snapshot may not have a date
     that a streamed change may have, no change has it here."""
+    if column.transform is not None:
+        return transforming_plan(_whole(column.before_transform()), column.transform)
     source = SourceType.parse(column.source_type or "")
     if source.array:
         element = column.type.element

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.contract.model import DROP, UNKNOWN_MONTH, Column, Contract
+from headwater.contract.model import DROP, Column, Contract
 from headwater.contract.types import Type
 from headwater.lake.batches import HeldBatch
 from headwater.lake.changes import Identity, columns_tagged
@@ -30,6 +30,7 @@ from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.dynamodb_values import DOCUMENTS, TAGS_INSIDE
 from headwater.lake.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
 from headwater.lake.jvm_classes import java_class, struct_type
+from headwater.lake.transforms import transforming_plan
 
 _Plan = dict[str, Any]
 
@@ -164,7 +165,7 @@ def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
             "drops": contract.unnamed == DROP,
             "first_own": names.index("_key"),
             "width": len(columns_tagged(contract)),
-            "absent": [{"at": at, "text": UNKNOWN_MONTH} for at, column in columns if column.transform == "month"],
+            "absent": [{"at": at, "text": column.absent} for at, column in columns if column.absent is not None],
             "excluded": [path[0] for path in contract.exclude],
             "attributes": {name: _attribute(inside, (name,), plain) for name, inside in attributes.items()},
             "reserved": [f"{name}." for name, inside in attributes.items() if _has_parts(inside)],
@@ -229,8 +230,10 @@ def _is_scalar(column: Column) -> bool:
 def _conversion(column: Column, *, plain: bool) -> _Plan:
     """As ``AttributeColumn`` has it."""
     tag = column.source_type or ""
-    if column.transform == "month":
-        return {"kind": "month"}
+    if column.transform is not None:
+        # A number is written in one way, so that it has one bucket.
+        before = _typed(tag, column.before_transform().type, plain=True)
+        return transforming_plan(before, column.transform)
     if column.type.kind == "string" and tag in DOCUMENTS:
         return {"kind": "document", "tag": tag}
     return _typed(tag, column.type, plain=plain)

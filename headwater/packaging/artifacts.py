@@ -25,6 +25,7 @@ LAKE_PACKAGE = (
     "contract/evolution.py",
     "contract/masks.py",
     "contract/model.py",
+    "contract/transforms.py",
     "contract/types.py",
     "lake/**/*.py",
 )

@@ -12,6 +12,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
 from headwater.contract.model import Column, Contract
+from headwater.contract.transforms import HOUR
 from headwater.contract.types import Type
 
 Key = dict[str, Any]
@@ -154,7 +155,7 @@ class ItemMaker:
         names = {column.path[0] for column in self._keys}
         self._attributes = {name: made for name, made in attributes.members.items() if name not in names}
         self._free_form = [name for name in FREE_FORM if name not in attributes.members]
-        # Every item has its partition attribute, unless a month transform makes the partition: those without share one.
+        # Every item has its partition attribute, unless a transform makes the partition: those without share one.
         self._partitioned = {
             contract.column(name).path[0] for name in contract.partition_by if not contract.column(name).transform
         }
@@ -219,7 +220,7 @@ class ItemMaker:
         if column.path == (self._time_to_live,):
             future = _LAST_INT if column.type.kind == "int" else FAR_FUTURE + self._rng.randrange(10**6)
             return {"N": str(future)}
-        value = self._typed(column.type, str(column.source_type), dated=column.transform is not None)
+        value = self._transformed(column) if column.transform else self._typed(column.type, str(column.source_type))
         if "M" in value:
             value["M"] |= self._members(attribute)
         return value
@@ -228,12 +229,21 @@ class ItemMaker:
         members = {name: self._value(member) for name, member in attribute.members.items()}
         return {"an unnamed one": self._values.any(depth=1), **members} if self._rng.random() < 0.3 else members
 
-    def _typed(self, type_: Type, source_type: str, *, dated: bool = False) -> dict[str, Any]:
+    def _transformed(self, column: Column) -> dict[str, Any]:
+        """Return a value that a column's transform takes."""
+        transform, source_type = column.transform, str(column.source_type)
+        if transform is None or transform.buckets:
+            return self._typed(Type("string"), source_type)
+        if source_type == "N":
+            return {"N": str(self._rng.randrange(-(10**9), 2 * 10**9))}
+        return {"S": self._values.moment() if transform.part == HOUR else self._values.day()}
+
+    def _typed(self, type_: Type, source_type: str) -> dict[str, Any]:
         """Return a value of DynamoDB's ``source_type`` that the lake's type can hold."""
         rng, values = self._rng, self._values
         match source_type:
             case "S":
-                return {"S": values.day() if dated or type_.kind == "date" else self._text(type_)}
+                return {"S": values.day() if type_.kind == "date" else self._text(type_)}
             case "N":
                 return {"N": self._number(type_)}
             case "B":

@@ -5,7 +5,6 @@ what the contract leaves out. What the contract masks is masked first.
 """
 
 import json
-import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -18,13 +17,25 @@ from boto3.dynamodb.types import Binary
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.contract.masks import masked, needed_key
-from headwater.contract.model import DROP, HMAC, UNKNOWN_MONTH, Column, Contract, Mask
+from headwater.contract.model import DROP, HMAC, Column, Contract, Mask
 from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
 from headwater.verify.arrow_forms import arrow_forms
 from headwater.verify.compare import Field
-from headwater.verify.forms import Form, Row, ToForm, days, guarded, integer, micros, plain_text, unreadable, unscaled
+from headwater.verify.forms import (
+    Form,
+    Row,
+    ToForm,
+    days,
+    guarded,
+    integer,
+    micros,
+    part_form,
+    plain_text,
+    unreadable,
+    unscaled,
+)
 from headwater.verify.spelling import spelled
 
 _SETS = ("SS", "NS", "BS")
@@ -247,7 +258,7 @@ def _field(column: Column) -> Field:
         return Field(column.name, partial(_set_forms, type_=type_, text=element), spell)
     if type_.kind == "string" and source_type in _DOCUMENTS:
         return Field(column.name, partial(arrow_forms, type_=type_, text=_document_form), _spelled_document)
-    text = dynamodb_forms.number if source_type == "N" else plain_text
+    text = dynamodb_forms.number if source_type == "N" and column.transform is None else plain_text
     return Field(column.name, partial(arrow_forms, type_=type_, text=text), spell)
 
 
@@ -272,11 +283,14 @@ def _spelled_document(form: Form) -> str:
 
 def _column_form(column: Column) -> ToForm:
     """The function that turns a column's attribute, or ``_ABSENT``, into its form."""
-    if column.transform == "month":
-        month = guarded(_month)
-        return lambda value: UNKNOWN_MONTH if value is _ABSENT or value is None else month(value)
-    to_form = _value_form(column.type, column.source_type or "")
-    return lambda value: None if value is _ABSENT or value is None else to_form(value)
+    source_type = column.source_type or ""
+    if column.transform is None:
+        to_form = _value_form(column.type, source_type)
+    else:
+        part = part_form(column.transform)
+        is_text = source_type == "N" and column.transform.unit is None
+        to_form = _of_type(source_type, (lambda value: part(dynamodb_forms.number(value))) if is_text else part)
+    return lambda value: column.absent if value is _ABSENT or value is None else to_form(value)
 
 
 # The Python type that boto3 makes of each DynamoDB type, and the DynamoDB type that each lake type inside a map or a
@@ -292,7 +306,11 @@ _INNER_TYPES = {
 
 def _value_form(type_: Type, source_type: str) -> ToForm:
     """The function that turns a value into its form; a value that is not of ``source_type`` is unreadable."""
-    expected, to_form = _PYTHON_TYPES[source_type], _typed_form(type_, source_type)
+    return _of_type(source_type, _typed_form(type_, source_type))
+
+
+def _of_type(source_type: str, to_form: ToForm) -> ToForm:
+    expected = _PYTHON_TYPES[source_type]
     return guarded(lambda value: to_form(value) if isinstance(value, expected) else unreadable(value))
 
 
@@ -322,14 +340,3 @@ def _typed_form(type_: Type, source_type: str) -> ToForm:
         "timestamp": micros,
     }
     return scalars[type_.kind]
-
-
-_MONTH = re.compile(r"(\d{4}-\d\d)-\d\d")
-
-
-def _month(value: Any) -> str:
-    """The month of an ISO date or timestamp. Raises ValueError."""
-    date = _MONTH.match(value)
-    if date is None:
-        raise ValueError(value)
-    return date[1]

@@ -3,16 +3,42 @@
 ``1.50`` and ``1.5`` are one decimal, ``12:00+02`` and ``10:00Z`` one instant. A row of either side is a tuple of forms.
 """
 
+import datetime as dt
 import math
 import re
 import struct
+import zlib
 from collections.abc import Callable
 from decimal import Decimal, InvalidOperation
 from typing import Any
 
+from headwater.contract.transforms import DAY, HOUR, MONTH, Transform
+
 Form = Any  # None, bool, int, str, or a tuple of forms: hashable, compared by ==
 Row = tuple[Form, ...]
 ToForm = Callable[[Any], Form]
+
+
+_EPOCH = dt.datetime(1970, 1, 1)
+_PARTS = (MONTH, DAY, HOUR)
+_WRITTEN = re.compile(r"(\d{4}-\d\d)-(\d\d)(?:[T ](\d\d).*)?(?<! BC)\Z")
+
+
+def part_form(transform: Transform) -> ToForm:
+    """The form of what a transform makes of a date or a timestamp in ISO 8601 as it is written, of a number with its
+    unit, or for buckets of a text. Raises ValueError."""
+    if transform.buckets:
+        return lambda value: zlib.crc32(plain_text(value).encode()) % transform.buckets
+    unit = transform.micros
+
+    def form(value: Any) -> str:
+        text = value if unit is None else str(_EPOCH + dt.timedelta(microseconds=integer(Decimal(value)) * unit))
+        found = _WRITTEN.match(text)
+        if found is None:
+            raise ValueError(value)
+        return "-".join(found.groups()[: _PARTS.index(transform.part) + 1])
+
+    return form
 
 
 def unreadable(value: Any) -> Form:

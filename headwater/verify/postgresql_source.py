@@ -28,6 +28,7 @@ from headwater.verify.forms import (
     integer,
     interval,
     micros,
+    part_form,
     plain_text,
     unreadable,
     unscaled,
@@ -119,6 +120,8 @@ class PostgresqlTable:
                 self._selected.append(wanted)
             is_json = len(column.path) > 1 or column.type.kind in ("array", "struct")
             to_form = _source_form(column.type, source_type.base)
+            if column.transform is not None:
+                to_form = guarded(part_form(column.transform))
             mask = masks.get(column.path[0].lower())
             if mask is not None:
                 to_form = _masked_form(mask, key)
@@ -185,7 +188,8 @@ def _json_integer(text: str) -> int | Decimal:
 
 
 def _field(column: Column) -> Field:
-    text = _text_form(SourceType.parse(column.source_type or "").base)
+    base = "" if column.transform is not None else SourceType.parse(column.source_type or "").base
+    text = _text_form(base)
     return Field(
         column.name,
         # A number that the lake holds as text is compared as that text.

@@ -41,6 +41,11 @@ columns:
   - {name: day, type: date, source_type: S, from: since}
   - {name: month, type: string, source_type: S, from: since, transform: month}
   - {name: seen, type: timestamp, source_type: S}
+  - {name: seen_day, type: string, source_type: S, from: seen, transform: day}
+  - {name: seen_hour, type: string, source_type: S, from: seen, transform: hour}
+  - {name: count_day, type: string, source_type: N, from: count, transform: day(seconds)}
+  - {name: id_bucket, type: int, source_type: S, from: id, transform: bucket(5)}
+  - {name: number_bucket, type: int, source_type: N, from: number, transform: bucket(16)}
   - {name: count, type: int, source_type: N}
   - {name: big, type: bigint, source_type: N}
   - {name: amount, type: "decimal(12,2)", source_type: N}
@@ -95,6 +100,9 @@ CONTRACTS = {
     "by a text": replace(WIDE, partition_by=("region",)),
     "by a date": replace(WIDE, key=("day",), partition_by=("day",)),
     "by numbers": replace(WIDE, key=("big", "wide"), partition_by=("count",)),
+    "by a bucket of the key": replace(WIDE, partition_by=("number_bucket",)),
+    "by an hour": replace(WIDE, partition_by=("seen_hour",)),
+    "by a day of a number": replace(WIDE, partition_by=("count_day",)),
     "narrow": NARROW,
     "overlapping": OVERLAPPING,
     "masked": replace(WIDE, masks=(Mask(("region",), None),)),
@@ -150,7 +158,9 @@ ODD: dict[str, list[str]] = {
                f'{{"S":"{"x" * 201}"}}'],
     "since": ['{"S":"2023-02-29"}', '{"S":"2024-02-29T10:00:00Z"}', '{"S":"2024-02-29 x"}', '{"S":"2024-02"}',
               '{"S":"2024-02-29x"}', '{"NULL":true}', '{"S":"10000-01-01"}'],
-    "seen": ['{"S":"2024-02-29T12:30:45+01:00"}', '{"S":"2024-02-29 12:30:45Z"}', '{"S":"x"}', '{"S":""}'],
+    "seen": ['{"S":"2024-02-29T12:30:45+01:00"}', '{"S":"2024-02-29 12:30:45Z"}', '{"S":"2024-02-29T12"}',
+             '{"S":"2024-02-29T24:00:00Z"}', '{"S":"2024-02-29T123"}', '{"S":"2024-02-29T1"}',
+             '{"S":"2024-02-29"}', '{"S":"x"}', '{"S":""}'],
     "count": ['{"N":"2147483648"}', '{"N":"1.0"}', '{"N":"1.5"}', '{"N":"1e2"}', '{"N":""}', '{"N":"0012"}',
               '{"S":"1"}'],
     "big": ['{"N":"9223372036854775807"}', '{"N":"9223372036854775808"}', '{"N":"1E3"}', '{"N":"-0"}'],

@@ -46,6 +46,8 @@ columns:
   - {name: readings, type: "array<decimal(12,4)>", source_type: NS}
   - {name: seen_at, type: timestamp, source_type: S, from: seenAt}
   - {name: seen_month, type: string, source_type: S, from: seenAt, transform: month}
+  - {name: seen_hour, type: string, source_type: S, from: seenAt, transform: hour}
+  - {name: shelf, type: int, source_type: N, from: number, transform: bucket(3)}
 """
 
 

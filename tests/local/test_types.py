@@ -31,6 +31,7 @@ CREATE TABLE shop.things (
     c_numerics numeric(10,2)[], c_texts text[], c_doubles double precision[], c_booleans boolean[], c_uuids uuid[],
     c_dates date[], c_timestamptzs timestamptz[], c_enum shop.mood, c_int4range int4range, c_int8range int8range,
     c_numrange numrange, c_tsrange tsrange, c_tstzrange tstzrange, c_daterange daterange,
+    t_month date, t_day timestamp, t_hour timestamptz, t_seconds integer, t_millis bigint, t_text uuid,
     c_masked text NOT NULL DEFAULT 'swordfish', c_nulled integer NOT NULL DEFAULT 271828182,
     password_hash text DEFAULT 'hunter2', pin text DEFAULT 'hunter2'
 );
@@ -77,6 +78,12 @@ EXACT: dict[str, list[str]] = {
     "c_tsrange": ["[2024-01-01,2024-01-02)", "empty"],
     "c_tstzrange": ["[2024-01-01 00:00:00+02,)"],
     "c_daterange": ["[2024-01-01,2024-01-05)"],
+    "t_month": ["2024-02-29", "1582-10-26", "9999-12-31"],
+    "t_day": ["2024-02-29 23:59:59.999999", "1969-12-31 23:59:59.999999", "9999-12-31 23:59:59.999999"],
+    "t_hour": ["2024-03-31 02:30:00+02", "1969-12-31 23:59:59.999999+00"],
+    "t_seconds": ["-1", "1709251199", "-2147483648"],
+    "t_millis": ["1709251199999", "-62135596800000", "253402300799999"],
+    "t_text": [UUID],
 }
 # Values that the lake's type cannot hold, or that Debezium does not carry: null, and kept as they came, never changed.
 UNFIT: dict[str, list[str]] = {
@@ -87,6 +94,10 @@ UNFIT: dict[str, list[str]] = {
     "c_timestamp3": ["infinity", "10000-01-01"],
     "c_timestamp_text": ["-infinity"],
     "c_timestamptz": ["infinity", "-infinity", "0044-03-15 BC", "294276-12-31"],
+    "t_month": ["infinity", "0044-03-15 BC", "10000-01-01"],
+    "t_day": ["-infinity", "0044-03-15 10:00:00 BC", "294276-12-31 23:59:59.999999"],
+    "t_hour": ["infinity", "0044-03-15 10:00:00 BC", "294276-12-31"],
+    "t_millis": ["253402300800000", "-62135596800001", "9223372036854775807"],
     "c_jsonb": ['{"a": 1.00001}', "[1]", '{"b": [5]}'],
     "c_dates": ["{infinity}", "{0044-03-15 BC}"],
     "c_ints": ["{{1,2},{3,4}}", "[2:3][0:1]={{1,2},{3,4}}"],
@@ -97,6 +108,7 @@ UNFIT: dict[str, list[str]] = {
 EARLY: dict[str, list[str]] = {
     "c_date": ["1582-10-10", "1582-10-15", "0001-01-01"],
     "c_timestamp": ["1500-02-28 12:00:00"],
+    "t_month": ["1582-10-15", "0001-01-01"],
     "c_timestamptz": ["1500-02-28 12:00:00+00"],
 }
 

@@ -47,7 +47,23 @@ columns:
 """
 
 
-@pytest.mark.parametrize("text", [GOOD, KEY_VALUE, (CONTRACTS / "accounts.yaml").read_text()])
+PARTED = """
+table: visits
+description: Partitioned by a part of a time.
+source: {database: postgresql, table: shop.visits}
+key: [id]
+partition_by: [day]
+buckets: 4
+columns:
+  - {name: id, type: int, source_type: integer}
+  - {name: day, type: string, source_type: bigint, from: at, transform: day(milliseconds)}
+  - {name: month, type: string, source_type: date, from: since, transform: month}
+  - {name: hour, type: string, source_type: timestamptz, from: seen, transform: hour}
+  - {name: part, type: int, source_type: integer, from: id, transform: bucket(16)}
+"""
+
+
+@pytest.mark.parametrize("text", [GOOD, KEY_VALUE, PARTED, (CONTRACTS / "accounts.yaml").read_text()])
 def test_a_contract_survives_the_way_to_the_cluster(text: str) -> None:
     loaded = parse_contract(text, "orders.yaml")
     assert parse_contract(loaded.to_json(), "orders.json") == loaded
@@ -60,7 +76,7 @@ def test_a_path_is_text_with_dots_or_a_list_of_names_that_hold_them() -> None:
     assert paths["city"] == ("address", "city")
     assert paths["nick"] == ("nick.name",)
     assert paths["street"] == ("address", "street.1")
-    assert [column.transform for column in people.columns].count("month") == 1
+    assert [str(column.transform) for column in people.columns].count("month") == 1
 
 
 def test_a_table_of_dynamodb_has_a_column_that_says_who_deleted() -> None:
@@ -104,8 +120,23 @@ def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
         (
             "source_type: text",
             "source_type: text, transform: month",
-            "columns[1].transform: found an unknown field, expected name, type, source_type, from",
+            "columns[1].type: found string from text by month, but month needs date, timestamp with time zone, ",
         ),
+        (
+            "source_type: text",
+            "source_type: bigint, transform: day",
+            "timestamp without time zone, or a unit as in day(seconds)",
+        ),
+        ("source_type: text", "source_type: text, transform: day(seconds)", "day(seconds) needs integer, bigint"),
+        ("source_type: text", "source_type: date, transform: hour", "hour needs timestamp with time zone, "),
+        ("source_type: text", "source_type: 'date[]', transform: day", "day needs date, "),
+        ("source_type: text", "source_type: text, transform: bucket(8)", "bucket(8) makes int, not string"),
+        (
+            "source_type: text",
+            "source_type: text, transform: bucket(0)",
+            "transform: found 'bucket(0)', expected month",
+        ),
+        ("from: payload.items", "from: payload.items, transform: day", "transform: found 'day', expected none beside"),
         ("from: payload.items", "from: [payload, items]", "from: found ['payload', 'items'], expected a text"),
         ("shop.orders", "orders", "source.table: found 'orders', expected schema.table"),
         ("type: int, source_type: integer", "type: int, source_type: bigint", "bigint needs bigint or string"),
@@ -164,7 +195,9 @@ def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
         ("key: [id, nr]", "key: [id, month]", "key: month has a transform, expected the attribute as it is"),
         ("partition_by: [month]", "partition_by: [nr]", "partition_by: nr is decimal, expected int, bigint"),
         ("transform: month", "transform: year", "transform: found 'year', expected month"),
-        ("type: date, source_type: S", "type: date, source_type: S, transform: month", "found 'month', expected none"),
+        ("type: date, source_type: S", "type: date, source_type: S, transform: month", "month makes string, not date"),
+        ("type: date, source_type: S", "type: int, source_type: B, transform: bucket(2)", "bucket(2) needs S, N"),
+        ("type: date, source_type: S", "type: string, source_type: N, transform: day", "needs S, or a unit as in day("),
         ("from: address.city", "from: address..city", "from: found 'address..city', expected an attribute"),
         ("from: [nick.name]", "from: []", "from: found [], expected an attribute"),
         ("from: [nick.name]", "from: [nick, 1]", "columns[5].from[1]: found 1, expected a name"),
@@ -287,9 +320,11 @@ def test_source_types_are_read_as_postgresql_prints_them() -> None:
 
 def test_two_contracts_of_one_source_are_refused(tmp_path: Path) -> None:
     (tmp_path / "orders.yaml").write_text(GOOD)
-    (tmp_path / "copies.yaml").write_text(GOOD.replace("table: orders", "table: copies", 1))
-    with pytest.raises(UserError, match="described by two contracts"):
-        read_contracts(tmp_path)
+    copy = GOOD.replace("table: orders", "table: copies", 1)
+    for other in (copy, copy.replace("source: {", "source: {replica_identity: default, ")):
+        (tmp_path / "copies.yaml").write_text(other)
+        with pytest.raises(UserError, match="described by two contracts"):
+            read_contracts(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -668,14 +668,75 @@ def test_a_delete_needs_no_more_of_the_row_than_a_primary_key_that_has_its_parti
     before = {**dict.fromkeys(ROW), "id": 1, "month": ""}
     deleted = envelope("d", before=before)
     assert places(decode(deleted, key=b'{"id":1,"month":""}').rows) == [("[1]", None, True)]
-    with pytest.raises(BadRecord, match="whose before image has its key alone"):
-        decode(deleted, key=b'{"id":1}')
+    for key in (b'{"id":1}', b"Struct{id=1}"):
+        with pytest.raises(BadRecord, match="whose before image has its key alone") as bad:
+            decode(deleted, key=key)
+        assert places(bad.value.buried) == [("[1]", None, True)]
+
+
+@pytest.mark.parametrize(
+    ("transform", "source_type", "value", "part"),
+    [
+        ("month", "date", 19782, "2024-02"),
+        ("day", "timestamp without time zone", -1, "1969-12-31"),
+        ("hour", "timestamp(3) without time zone", 1_709_211_599_999, "2024-02-29-12"),
+        ("hour", "timestamp with time zone", "2024-02-29T23:59:59.5Z", "2024-02-29-23"),
+        ("day(seconds)", "integer", -62_135_596_800, "0001-01-01"),
+        ("hour(microseconds)", "bigint", 253_402_300_799_999_999, "9999-12-31-23"),
+        ("bucket(16)", "integer", 1, 7),
+        ("bucket(16)", "text", "späß", 15),
+        ("bucket(16)", "text", None, None),
+        ("day", "date", None, None),
+    ],
+)
+def test_a_transform_makes_the_partition_before_and_after_a_change(
+    transform: str, source_type: str, value: object, part: str | int | None
+) -> None:
+    contract = partitioned(transform, source_type)
+    change = decode(envelope("u", before={"id": 1, "at": value}, after={"id": 1, "at": value}), contract)
+    assert [row[1] for row in change.rows] == [part]
+    deleted = decode(envelope("d", before={"id": 1, "at": value, "more": 1}), contract)
+    assert [row[1] for row in deleted.rows] == [part]
+
+
+@pytest.mark.parametrize(
+    ("transform", "source_type", "value", "expected"),
+    [
+        ("month", "date", 2_147_483_647, "the days from 1970-01-01"),
+        ("day", "timestamp with time zone", "infinity", "a timestamp"),
+        ("day(seconds)", "bigint", 253_402_300_800, "seconds from 1970-01-01 to a time from 0001-01-01 to 9999-12-31"),
+        ("day(seconds)", "bigint", -(2**63), "seconds from 1970-01-01"),
+        ("bucket(16)", "text", 5, "a text"),
+    ],
+)
+def test_what_has_no_part_lies_where_null_does_and_is_kept(
+    transform: str, source_type: str, value: object, expected: str
+) -> None:
+    contract = partitioned(transform, source_type)
+    (row,) = decode(envelope("c", after={"id": 1, "at": value}), contract).rows
+    assert row[1] is None
+    assert (json.loads(row[-2]), row[-1]) == ({"at": value}, ["part"])
+    with pytest.raises(BadRecord, match=expected):
+        decode(envelope("c", after={"id": 1, "at": value}), replace(contract, on_unfit=QUARANTINE))
+
+
+def partitioned(transform: str, source_type: str) -> Contract:
+    type_ = "int" if transform.startswith("bucket") else "string"
+    return parse_contract(
+        "{table: things, description: A table of the tests., source: {database: postgresql, table: shop.things},"
+        f" key: [id], partition_by: [part], buckets: 1, columns: [{{name: id, type: int, source_type: integer}},"
+        f" {{name: part, type: {type_}, source_type: {source_type}, from: at, transform: {transform}}}]}}",
+        "things.yaml",
+    )
 
 
 def test_a_delete_that_tells_its_key_alone_is_taken_and_put_aside() -> None:
     with pytest.raises(BadRecord, match="has its key alone") as bad:
         decode(envelope("d", before={**dict.fromkeys(ROW), "id": 1}))
     assert places(bad.value.buried) == [("[1]", None, True)]
+    by_hour = partitioned("hour", "timestamp with time zone")
+    with pytest.raises(BadRecord, match="has its key alone"):
+        decode(envelope("d", before={"id": 1, "at": "1970-01-01T00:00:00Z", "note": ""}), by_hour)
 
 
 def test_a_column_that_the_source_lacks_is_null_but_for_key_and_partition() -> None:

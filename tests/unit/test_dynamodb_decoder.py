@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headwater.contract.model import QUARANTINE, UNKNOWN_MONTH, Contract
+from headwater.contract.model import QUARANTINE, UNKNOWN, Contract
 from headwater.contract.reading import from_document, parse_contract
 from headwater.lake import dynamodb_values
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged, order_version
@@ -257,7 +257,7 @@ def test_a_value_of_another_type_or_without_an_exact_counterpart_costs_itself_or
     unfit = ["month", "since"] if column == "since" else [column]
     assert (kept["_unfit"], kept["_rest"]) == (unfit, compact({column: value}))
     assert kept[column] is None
-    assert kept["month"] == (UNKNOWN_MONTH if column == "since" else "2024-02")
+    assert kept["month"] == (UNKNOWN if column == "since" else "2024-02")
     assert {name for name in NAMES if kept[name] != sound[name]} <= {*unfit, "_rest", "_unfit"}
 
 
@@ -461,26 +461,48 @@ def test_the_month_of_a_date_is_the_partition_and_its_absence_is_one_too(since: 
     assert only(decode(remove(item)))["month"] == month
 
 
-def test_the_month_of_a_timestamp_is_taken_as_it_is_written() -> None:
+WRONG_DATES = [{"S": text} for text in ("", "2024", "2024-03", "2024-13-01", "03/01/2024", "2024-03-01x")]
+
+
+@pytest.mark.parametrize(
+    ("transform", "fitting", "wrong"),
+    [
+        ("month", {"2024-03": {"S": "2024-03-01T00:30:00+02:00"}}, WRONG_DATES),
+        ("day", {"2024-03-01": {"S": "2024-03-01T00:30:00+02:00"}, "2024-02-29": {"S": "2024-02-29"}}, WRONG_DATES),
+        (
+            "hour",
+            {"2024-03-01-00": {"S": "2024-03-01T00:30:00+02:00"}, "2024-02-29-23": {"S": "2024-02-29 23"}},
+            [*WRONG_DATES, {"S": "2024-02-29"}, {"S": "2024-02-29T24:00"}, {"S": "2024-02-29T1"}],
+        ),
+        ("day(seconds)", {"2024-02-29": {"N": "1709251199"}, "1969-12-31": {"N": "-1"}}, [{"N": "1.5"}, {"N": "1e30"}]),
+        ("hour(milliseconds)", {"2024-02-29-23": {"N": "1709251199999"}}, [{"N": "253402300800000"}, {"S": "1"}]),
+        ("bucket(16)", {3: {"S": "a"}, None: {"NULL": True}}, [{"N": "1"}]),
+        ("bucket(16)", {9: {"N": "12.50"}}, [{"S": "1"}]),
+    ],
+)
+def test_a_transform_makes_the_partition(
+    transform: str, fitting: dict[str | int | None, Item], wrong: list[Item]
+) -> None:
+    is_bucket = transform.startswith("bucket")
+    (source_type,) = next(iter(fitting.values()))
+    part = {"name": "part", "type": "int" if is_bucket else "string", "source_type": source_type}
     contract = from_document(
         {
             **json.loads(one_key("string", "S").to_json()),
-            "partition_by": ["month"],
+            "partition_by": ["part"],
             "columns": [
                 {"name": "k", "type": "string", "source_type": "S"},
-                {"name": "month", "type": "string", "source_type": "S", "from": "at", "transform": "month"},
+                {**part, "from": "at", "transform": transform},
             ],
         },
         "keyed.yaml",
     )
-
-    def month(at: str) -> Any:
-        item = {"k": {"S": "a"}, "at": {"S": at}}
-        return only(decode(record("INSERT", item, None, item), contract), contract)["month"]
-
-    assert month("2024-03-01T00:30:00+02:00") == "2024-03"
-    for wrong in ("", "2024", "2024-03", "2024-13-01", "03/01/2024", "2024-03-01x"):
-        assert month(wrong) == UNKNOWN_MONTH
+    absent = None if is_bucket else UNKNOWN
+    expected = [*fitting.items(), *((absent, value) for value in wrong)]
+    for found, value in expected:
+        item = {"k": {"S": "a"}, "at": value}
+        assert places(decode(record("INSERT", item, None, item), contract).rows, contract) == [('["a"]', found, False)]
+        assert places(decode(record("REMOVE", None, item, item), contract).rows, contract) == [('["a"]', found, True)]
 
 
 # --- Changes ----------------------------------------------------------------------------------------------------------
@@ -540,10 +562,10 @@ def test_an_item_whose_month_does_not_fit_stands_where_one_without_it_does() -> 
     key = '["7","Grace"]'
     for since in ({"S": "garbage"}, {"N": "1"}, {"S": ""}):
         garbage = {**KEYS, "since": since}
-        assert places(decode(insert(garbage)).rows) == [(key, UNKNOWN_MONTH, False)]
-        assert places(decode(remove(garbage)).rows) == [(key, UNKNOWN_MONTH, True)]
-        assert places(decode(record(old=garbage)).rows) == [(key, "2024-02", False), (key, UNKNOWN_MONTH, True)]
-        assert places(decode(record(new=garbage)).rows) == [(key, UNKNOWN_MONTH, False), (key, "2024-02", True)]
+        assert places(decode(insert(garbage)).rows) == [(key, UNKNOWN, False)]
+        assert places(decode(remove(garbage)).rows) == [(key, UNKNOWN, True)]
+        assert places(decode(record(old=garbage)).rows) == [(key, "2024-02", False), (key, UNKNOWN, True)]
+        assert places(decode(record(new=garbage)).rows) == [(key, UNKNOWN, False), (key, "2024-02", True)]
 
 
 def test_a_row_from_before_what_is_purged_takes_its_record_along() -> None:

@@ -48,8 +48,8 @@ def contract_of(*columns: dict[str, str], key: str = "id", **fields: Any) -> Con
     return from_document(document, "things.yaml")
 
 
-def one_column(type_: str, source_type: str) -> Contract:
-    return contract_of({"name": "value", "type": type_, "source_type": source_type})
+def one_column(type_: str, source_type: str, **fields: Any) -> Contract:
+    return contract_of({"name": "value", "type": type_, "source_type": source_type, **fields})
 
 
 class Given(PostgresqlTable):
@@ -270,6 +270,36 @@ class TestValues:
     def test_another_value_is_different(self, type_: str, source_type: str, text: str, lake: pa.Array) -> None:
         table = pa.table({"id": pa.array([1], pa.int32()), "value": lake})
         assert compared(one_column(type_, source_type), [("1", text)], table).different == 1
+
+    @pytest.mark.parametrize(
+        ("transform", "source_type", "text", "part"),
+        [
+            ("month", "date", "1996-07-04", "1996-07"),
+            ("day", "timestamp without time zone", "1996-07-04 23:59:59.9", "1996-07-04"),
+            ("hour", "timestamp with time zone", "1996-07-04 09:00:00.12+00", "1996-07-04-09"),
+            ("hour(seconds)", "bigint", "-1", "1969-12-31-23"),
+            ("day(milliseconds)", "bigint", "1709251199999", "2024-02-29"),
+            ("bucket(16)", "integer", "1", 7),
+            ("bucket(16)", "text", "späß", 15),
+        ],
+    )
+    def test_a_part_of_a_value_is_equal_to_that_of_the_source(
+        self, transform: str, source_type: str, text: str, part: str | int
+    ) -> None:
+        contract = one_column("int" if transform[0] == "b" else "string", source_type, transform=transform)
+        assert compared(contract, [("1", text)], pa.table({"id": [1], "value": [part]})).equal
+        other = f"{part}0" if isinstance(part, str) else part + 1
+        assert compared(contract, [("1", text)], pa.table({"id": [1], "value": [other]})).different == 1
+
+    @pytest.mark.parametrize("text", ["0044-03-15 BC", "infinity", "10000-01-01", "0044-03-15 10:00:00 BC"])
+    def test_a_time_without_a_part_that_the_lake_could_have_is_different(self, text: str) -> None:
+        lake = pa.table({"id": [1], "value": [text[:7]]})
+        assert (
+            compared(
+                one_column("string", "timestamp without time zone", transform="month"), [("1", text)], lake
+            ).different
+            == 1
+        )
 
     @given(st.dates())
     def test_dates_are_counted_as_python_counts_them(self, day: dt.date) -> None:

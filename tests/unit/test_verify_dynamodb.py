@@ -219,6 +219,26 @@ class TestColumns:
         assert compared(MONTHS, [item], lake(month)).equal
         assert compared(MONTHS, [item], lake("2024-03")).different == 1
 
+    @pytest.mark.parametrize(
+        ("transform", "value", "part"),
+        [
+            ("day", {"S": "2024-02-29T23:30:00-05:00"}, "2024-02-29"),
+            ("hour", {"S": "2024-02-29T23:30:00-05:00"}, "2024-02-29-23"),
+            ("hour(seconds)", {"N": "1709251199"}, "2024-02-29-23"),
+            ("bucket(16)", {"S": "a"}, 3),
+            ("bucket(16)", {"N": "12.50"}, 9),
+        ],
+    )
+    def test_a_part_of_a_value_is_equal_to_that_of_the_source(
+        self, transform: str, value: dict[str, str], part: str | int
+    ) -> None:
+        (source_type,) = value
+        contract = one_column("int" if transform[0] == "b" else "string", source_type, transform=transform)
+        item = {"id": {"S": "a"}, "value": value}
+        assert compared(contract, [item], {"id": ["a"], "value": [part]}).equal
+        other = f"{part}0" if isinstance(part, str) else part + 1
+        assert compared(contract, [item], {"id": ["a"], "value": [other]}).different == 1
+
     def test_a_path_leads_into_maps_by_names_that_may_hold_dots(self) -> None:
         contract = one_column("string", "S", **{"from": ["a.b", "c.d"]})
         item = {"id": {"S": "a"}, "a.b": {"M": {"c.d": {"S": "deep"}}}}

@@ -26,14 +26,13 @@ import org.apache.spark.unsafe.types.UTF8String;
 
 /** Reads the change events of a table, by what a plan says of its columns, into rows as Spark holds them inside. */
 final class ChangeEvents {
-    private static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * Scalars.DAY_MICROS;
-    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * Scalars.DAY_MICROS - 1;
+    /** What Debezium writes for a timestamp with time zone that is not known and takes no null. */
+    private static final String NO_INSTANT = "1970-01-01T00:00:00Z";
 
     private final String schema;
     private final String table;
     private final int epoch;
     private final String purged;
-    private final boolean isUsual;
     private final boolean drops;
     private final int width;
     private final int firstOwn;
@@ -51,7 +50,6 @@ final class ChangeEvents {
         table = plan.get("table").asText();
         epoch = plan.get("epoch").asInt();
         purged = plan.get("purged").asText();
-        isUsual = plan.get("usual").asBoolean();
         drops = plan.get("drops").asBoolean();
         firstOwn = plan.get("first_own").asInt();
         width = plan.get("width").asInt();
@@ -74,7 +72,7 @@ final class ChangeEvents {
             SourceColumn source = source(column.get("source").asText());
             JsonNode convert = column.get("convert");
             boolean isDate = convert.get("kind").asText().equals("days");
-            source.place = new Place(
+            Place place = new Place(
                     places.size(),
                     column.get("at").asInt(),
                     source,
@@ -82,7 +80,9 @@ final class ChangeEvents {
                     column.get("key").asBoolean(),
                     column.get("partition").asBoolean(),
                     isDate);
-            places.add(source.place);
+            places.add(place);
+            source.places.add(place);
+            source.isKey |= place.isKey();
             placeSources.add(source.path.name());
         }
         for (JsonNode at : plan.get("key")) {
@@ -103,9 +103,6 @@ final class ChangeEvents {
 
     /** A landed line to its row; null where it is that of a tombstone of Kafka's. */
     InternalRow decode(String where, byte[] buffer, int start, int length) throws IOException {
-        if (!isUsual) {
-            throw LEFT;
-        }
         LandedLine line = LandedLine.of(buffer, start, length, epoch);
         if (line.rekeyed()) {
             throw LEFT;
@@ -202,19 +199,21 @@ final class ChangeEvents {
             String name = event.currentName();
             JsonToken token = event.nextToken();
             SourceColumn source = sources.get(name);
-            Place place = source == null ? null : source.place;
-            if (place == null) {
+            if (source == null || source.places.isEmpty()) {
                 event.skipChildren();
                 continue;
             }
-            if (seen[place.number()]) {
-                throw LEFT;
-            }
-            seen[place.number()] = true;
             checkMask(name, event);
-            if (token != JsonToken.VALUE_NULL) {
-                before[place.number()] = place.converter().read(event, null, source.path);
+            for (Place place : source.places) {
+                if (seen[place.number()]) {
+                    throw LEFT;
+                }
+                seen[place.number()] = true;
+                if (token != JsonToken.VALUE_NULL) {
+                    before[place.number()] = place.converter().read(event, null, source.path);
+                }
             }
+            change.mayLackPlace |= !source.isKey && isNothing(event);
         }
         for (Place place : places) {
             if (!seen[place.number()]) {
@@ -223,6 +222,16 @@ final class ChangeEvents {
             Scalars.checkPlace(before[place.number()], place.isKey(), place.isPartition());
         }
         change.placeBefore = before;
+    }
+
+    /** Whether a value is what Debezium writes for one that is not known. */
+    private static boolean isNothing(JsonParser value) throws IOException {
+        return switch (value.currentToken()) {
+            case VALUE_NULL -> true;
+            case VALUE_NUMBER_INT -> value.getText().equals("0");
+            case VALUE_STRING -> value.getTextLength() == 0 || value.getText().equals(NO_INSTANT);
+            default -> false;
+        };
     }
 
     private void readAfter(JsonParser event, Change change) throws IOException {
@@ -351,16 +360,12 @@ final class ChangeEvents {
         Object[] row = isDelete ? new Object[width] : change.row;
         switch (change.op) {
             case "d" -> {
-                if (change.placeBefore == null) {
+                // Whether the image has more than its key, the careful decoder looks up.
+                if (change.placeBefore == null || change.mayLackPlace) {
                     throw LEFT;
                 }
                 for (Place place : places) {
-                    Object before = change.placeBefore[place.number()];
-                    // Whether the image has more than its key, the careful decoder looks up.
-                    if (before == null || !place.isKey() && before instanceof Number day && day.longValue() == 0) {
-                        throw LEFT;
-                    }
-                    row[place.at()] = before;
+                    row[place.at()] = change.placeBefore[place.number()];
                 }
             }
             case "c", "r", "u" -> {
@@ -480,12 +485,12 @@ final class ChangeEvents {
     private static long micros(Change change) {
         long micros = change.micros;
         if (micros == Long.MIN_VALUE) {
-            if (change.millis < FIRST_MICROS / 1000 || change.millis > LAST_MICROS / 1000) {
+            if (change.millis < Scalars.FIRST_MICROS / 1000 || change.millis > Scalars.LAST_MICROS / 1000) {
                 throw LEFT;
             }
             micros = change.millis * 1000;
         }
-        if (micros < FIRST_MICROS || micros > LAST_MICROS) {
+        if (micros < Scalars.FIRST_MICROS || micros > Scalars.LAST_MICROS) {
             throw LEFT;
         }
         return micros;
@@ -515,7 +520,8 @@ final class ChangeEvents {
         int[] at = {};
         Converter[] converters = {};
         Inside inside;
-        Place place;
+        final List<Place> places = new ArrayList<>();
+        boolean isKey;
 
         SourceColumn(String name, int number) {
             path = new Path(name);
@@ -585,6 +591,8 @@ final class ChangeEvents {
         boolean isAfterRead;
         /** The values of key and partition before the change; null where there is no image. */
         Object[] placeBefore;
+        /** Whether a place outside the key is without a value in that image. */
+        boolean mayLackPlace;
 
         Object[] row;
         Rest rest;

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
 import io.headwater.decoding.Scalars;
+import io.headwater.decoding.Transform;
 import java.io.IOException;
 import java.time.LocalDate;
 import java.util.ArrayList;
@@ -60,6 +61,10 @@ interface Converter {
                 };
             case "bigint":
                 return Converter::integer;
+            case "transform":
+                OfScalar before = scalar(plan.get("before").get("kind").asText(), plan.get("before"));
+                Transform transform = new Transform(plan);
+                return value -> transform.of(before.read(value));
             case "integer text":
                 return value -> UTF8String.fromString(Long.toString(integer(value)));
             case "float":

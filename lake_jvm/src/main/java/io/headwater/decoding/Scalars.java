@@ -14,6 +14,10 @@ import org.apache.spark.unsafe.types.UTF8String;
 /** Texts of single values to what Spark holds inside of a row, and the digits of an order. What is odd is left. */
 public final class Scalars {
     public static final long DAY_MICROS = 86_400_000_000L;
+    /** The first and the last moment of the years 1 to 9999. */
+    public static final long FIRST_MICROS = LocalDate.of(1, 1, 1).toEpochDay() * DAY_MICROS;
+
+    public static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * DAY_MICROS - 1;
 
     private static final int MOST_PARTITION_BYTES = 200;
 
@@ -102,7 +106,8 @@ public final class Scalars {
         }
     }
 
-    private static int digits(String text, int from, int to) {
+    /** The number that digits are. */
+    static int digits(String text, int from, int to) {
         int number = 0;
         for (int at = from; at < to; at++) {
             if (!isDigit(text.charAt(at))) {

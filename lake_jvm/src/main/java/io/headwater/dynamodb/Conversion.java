@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.decoding.Scalars;
+import io.headwater.decoding.Transform;
 import java.io.IOException;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
@@ -24,8 +25,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 @FunctionalInterface
 interface Conversion {
     int LONG_DIGITS = 18;
-    int DATE_LENGTH = 10;
-    int MONTH_LENGTH = 7;
 
     /** {@code source} has what the parser reads. What the type does not name goes to {@code left}. */
     Object read(JsonParser beside, byte[] source, Leftovers left) throws IOException;
@@ -94,15 +93,11 @@ interface Conversion {
             };
             case "date" -> text -> (int) Scalars.day(text);
             case "instant" -> text -> Scalars.within(Scalars.micros(text), lowest, highest);
-            case "month" -> text -> {
-                boolean isMoment = text.length() > DATE_LENGTH;
-                if (text.length() < DATE_LENGTH
-                        || isMoment && text.charAt(DATE_LENGTH) != 'T' && text.charAt(DATE_LENGTH) != ' ') {
-                    throw LEFT;
-                }
-                Scalars.day(text.substring(0, DATE_LENGTH));
-                return UTF8String.fromString(text.substring(0, MONTH_LENGTH));
-            };
+            case "transform" -> {
+                OfText before = scalar(plan.get("before").get("kind").asText(), plan.get("before"));
+                Transform transform = new Transform(plan);
+                yield text -> transform.of(before.read(text));
+            }
             default -> text -> {
                 throw LEFT;
             };

@@ -28,7 +28,6 @@ import org.apache.spark.unsafe.types.UTF8String;
 final class ItemChanges {
     private static final int ORDER_DIGITS = 81;
     private static final int TIE_DIGITS = 56;
-    private static final long LAST_MICROS = LocalDate.of(10_000, 1, 1).toEpochDay() * Scalars.DAY_MICROS - 1;
     private static final UTF8String BY_CLIENT = UTF8String.fromString("client");
     private static final UTF8String BY_TIME_TO_LIVE = UTF8String.fromString("ttl");
 
@@ -578,7 +577,7 @@ final class ItemChanges {
                 case "MILLISECOND" -> unit = 1000;
                 default -> throw LEFT;
             }
-            if (time < 0 || time > LAST_MICROS / unit) {
+            if (time < 0 || time > Scalars.LAST_MICROS / unit) {
                 throw LEFT;
             }
             return time * unit;
