@@ -31,8 +31,9 @@ class Counts:
     """What a batch holds. ``rows`` are those of all changes, ``live_rows`` those without tombstones; ``records`` came
     from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor``
     is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
-    without one. ``late`` rows are from before a purged tombstone; of those alive, ``late_untold`` do not bring along
-    what quarantine would keep of them. ``careful`` records are those that the JVM has left to the careful decoder."""
+    without one. ``late`` rows are from before a purged tombstone; of those alive and above the floor, ``late_untold`` do
+    not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
+    careful decoder."""
 
     rows: int = 0
     live_rows: int = 0
@@ -81,7 +82,7 @@ class SpreadBatch:
         """As ``Batch.counts``, by one action."""
         is_row, is_bad = F.expr(IS_ROW), F.expr(_IS_BAD)
         is_live = is_row & ~F.col("_deleted")
-        late = is_late(purged, floor)
+        late = is_late(purged)
         counted = {
             "rows": F.count(F.when(is_row, 1)),
             "live_rows": F.count(F.when(is_live, 1)),
@@ -93,7 +94,9 @@ class SpreadBatch:
             "floor": F.coalesce(F.max("_floor"), F.lit("")),
             "oldest": F.min("_source_ts").cast("double"),
             "late": F.count(F.when(late, 1)),
-            "late_untold": F.count(F.when(late & ~F.col("_deleted") & F.col("_raw").isNull(), 1)),
+            "late_untold": F.count(
+                F.when(late & (F.col("_order") >= floor) & ~F.col("_deleted") & F.col("_raw").isNull(), 1)
+            ),
             "careful": F.count(F.when(F.expr(IS_LEFT), 1)),
         }
         (row,) = self._frame.agg(*(counted[field.name].alias(field.name) for field in fields(Counts))).collect()

@@ -54,24 +54,24 @@ def latest(rows: DataFrame, contract: Contract) -> DataFrame:
     return grouped.select("latest.*")
 
 
-def is_late(purged: str, floor: str) -> Column:
+def is_late(purged: str) -> Column:
     """Whether a tagged row, alive or not, is from before a tombstone that is purged."""
-    order = F.col("_order")
-    return order.isNotNull() & (order < purged) & (order >= floor)
+    return F.col("_order").isNotNull() & (F.col("_order") < purged)
 
 
 def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, purged: str, floor: str) -> DataFrame:
     """A batch in the columns of ``columns_tagged``, without the late rows of places of which ``table`` knows nothing,
-    and the batch nothing later. Those that live are bad. A tombstone there would say nothing that is not so, but would
-    let pass what comes after it and was deleted since."""
-    late = F.coalesce(is_late(purged, floor), F.lit(False))
+    and the batch nothing later. Those that live, above the floor, are bad. A tombstone there, also the floor's, would
+    say nothing that is not so, but would let pass what comes after it and was deleted since."""
+    late = F.coalesce(is_late(purged), F.lit(False))
+    ended_ = F.col("_deleted") | (F.col("_order") < floor)
     here = Window.partitionBy(*contract.place)
-    ends = F.max_by(F.struct(late.alias("late"), F.col("_deleted").alias("deleted")), F.col("_order")).over(here)
+    ends = F.max_by(F.struct(late.alias("late"), ended_.alias("ended")), F.col("_order")).over(here)
     marked = batch.withColumn("_ends", ends).withColumn("_late", late & F.col("_ends.late"))
     there = table.select([F.col(name).alias(f"_there{name}") for name in contract.place])
     same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in contract.place]
     settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)
-    questioned = marked.where("_late AND NOT _deleted AND NOT _ends.deleted").join(there, same, "left_anti")
+    questioned = marked.where(F.expr("_late AND NOT _ends.ended") & ~ended_).join(there, same, "left_anti")
     reason = F.concat(
         F.lit("_order: found "),
         F.col("_order"),

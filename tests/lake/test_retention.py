@@ -16,7 +16,7 @@ from headwater.lake.purge import Purge
 from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE, REFUSED, Status
 from headwater.lake.s3_uri import split_uri
-from headwater.lake.writer import TableWriter
+from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
@@ -66,6 +66,22 @@ def test_a_purged_row_is_not_brought_back_by_what_arrives_late(
     assert pipeline.alive() == [account(1, "New"), *kept]
     assert len(aside.reasons()) == 3
     assert read_by_writer(pipeline.spark, pipeline.table().uri) == [comparable(row) for row in pipeline.stored()]
+
+
+@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
+def test_what_a_floor_has_ended_vouches_for_nothing_that_was_deleted_since(pipeline: Pipeline, held_bytes: int) -> None:
+    ended, deleted = event("c", 10, after=account(1)), event("c", 30, after=account(1))
+    pipeline.land(ended, event("t", 20), event("c", 21, after=account(2)))
+    pipeline.land(deleted, event("d", 40, before=account(1)), event("c", 41, after=account(3)))
+    pipeline.drain(held_bytes=held_bytes)
+    purge = Purge(pipeline.writer().writer, dt.timedelta(0))
+    while purge.do_next():
+        pass
+    for again in (ended, deleted):
+        pipeline.land(again)
+        pipeline.drain(held_bytes=held_bytes, max_bad_share=1.0)
+    assert [row["id"] for row in pipeline.stored()] == [2, 3]
+    assert [event["records"] for event in pipeline.events if event["event"] == "quarantine"] == [1]
 
 
 def test_a_row_that_is_back_stays_when_the_tombstone_of_before_is_purged(pipeline: Pipeline) -> None:

@@ -214,9 +214,9 @@ public final class HeldRows {
         UTF8String until = UTF8String.fromString(purged);
         for (InternalRow row : rows()) {
             UTF8String its = row.getUTF8String(order);
-            if (its.compareTo(until) < 0 && its.compareTo(from) >= 0) {
+            if (its.compareTo(until) < 0) {
                 late++;
-                lateUntold += isLiving(row) && row.isNullAt(raw) ? 1 : 0;
+                lateUntold += its.compareTo(from) >= 0 && isLiving(row) && row.isNullAt(raw) ? 1 : 0;
             }
         }
         int bad = 0;
