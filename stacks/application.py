@@ -152,6 +152,7 @@ def capture_settings(environment: Environment, lake: LakeStack, database: Databa
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.connect.flush_ms,
         topic_partitions=environment.stream.partitions,
+        sink_tasks=environment.connect.sink_tasks,
         missing_offsets=environment.connect.missing_offsets,
         epoch=environment.connect.epoch,
         mask_secret=lake.mask_secret,

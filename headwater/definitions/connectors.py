@@ -41,10 +41,11 @@ class CaptureSettings:
 
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
     do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
-    authority that signed the database's. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. ``missing_offsets`` says
-    what the sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the
-    source's history was cut; the connector then begins with a snapshot. ``mask_secret`` is the name of the secret with
-    the key of masks, in the JSON field ``key``; None where no contract needs it.
+    authority that signed the database's. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. Each table's topic has
+    ``topic_partitions``, which are shared out among ``sink_tasks``. ``missing_offsets`` says what the sink does where
+    Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the source's history was cut;
+    the connector then begins with a snapshot. ``mask_secret`` is the name of the secret with the key of masks, in the
+    JSON field ``key``; None where no contract needs it.
     """
 
     environment: str
@@ -61,6 +62,7 @@ class CaptureSettings:
     topic_prefix: str = "headwater"
     flush_ms: int = 1000
     topic_partitions: int = 1
+    sink_tasks: int = 1
     missing_offsets: str = "fail"
     epoch: int = 1
     mask_secret: str | None = None
@@ -222,7 +224,7 @@ def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> 
     """Name and configuration of the S3 sink."""
     config = {
         "connector.class": "io.headwater.connect.s3.S3SinkConnector",
-        "tasks.max": "1",
+        "tasks.max": str(settings.sink_tasks),
         "topics": ",".join(table_topics(contracts, settings)),
         "s3.bucket": settings.landing_bucket,
         "s3.prefix": settings.landing_prefix,

@@ -200,7 +200,15 @@ class Connect(_Part, frozen=True, kw_only=True):
     source_units: Annotated[Literal[1, 2, 4, 8], Meta(description="Units per worker of the source connector.")]
     sink_units: Annotated[Literal[1, 2, 4, 8], Meta(description="Units per worker of the sink connector.")]
     sink_workers: Annotated[
-        Literal[1], Meta(description="Workers of the sink connector: it has one task, which one worker runs.")
+        int, Meta(ge=1, description="Workers of the sink connector, which run its tasks: sink_tasks or fewer.")
+    ]
+    sink_tasks: Annotated[
+        int,
+        Meta(
+            ge=1,
+            description="Tasks of the sink connector, among which each topic's partitions are shared out: "
+            "stream.partitions or fewer.",
+        ),
     ]
     flush_ms: Annotated[
         int, Meta(ge=100, description="The greatest age of a record that has not landed yet, in milliseconds.")

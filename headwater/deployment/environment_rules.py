@@ -49,6 +49,7 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     yield from _data_rules(environment)
     yield from _network_rules(environment)
     yield from _database_rules(environment)
+    yield from _sink_rules(environment)
     yield from _retention_rules(environment)
     yield from allow_lists.rules(environment)
     yield from node_memory.rules(environment)
@@ -103,6 +104,13 @@ def _network_rules(environment: Environment) -> Iterator[Rule]:
 def _database_rules(environment: Environment) -> Iterator[Rule]:
     least, most = environment.database.capacity_min, environment.database.capacity_max
     yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
+
+
+def _sink_rules(environment: Environment) -> Iterator[Rule]:
+    partitions, tasks = environment.stream.partitions, environment.connect.sink_tasks
+    # Kafka's range assignor gives a task partitions of each topic, and none of a topic that has fewer than tasks.
+    yield Rule("connect.sink_tasks", tasks <= partitions, f"at most stream.partitions ({partitions})")
+    yield Rule("connect.sink_workers", environment.connect.sink_workers <= tasks, f"at most sink_tasks ({tasks})")
 
 
 def _retention_rules(environment: Environment) -> Iterator[Rule]:

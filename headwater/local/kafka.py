@@ -62,6 +62,11 @@ class Broker(Part):
         with self._admin() as admin, suppress(UnknownTopicOrPartitionError):
             admin.delete_topics([topic])
 
+    def add_partitions(self, topic: str, partitions: int) -> None:
+        """Give a topic as many partitions, which are more than it has. Keys move: the old ones' records stay."""
+        with self._admin() as admin:
+            admin.create_partitions({topic: partitions})
+
     def delete_before(self, topic: str, partition: int, offset: int) -> None:
         """Delete a partition's records before an offset, as retention does."""
         with self._admin() as admin:
@@ -78,6 +83,19 @@ class Broker(Part):
             }
             found = admin.list_partition_offsets(asked)
         return {(at.topic, at.partition): end.offset for at, end in found.items()}
+
+    def assignments(self, group: str) -> list[set[tuple[str, int]]]:
+        """Return the partitions that each member of a consumer group has, as topic and number."""
+        with self._admin() as admin:
+            members = admin.describe_groups([group])[group]["members"]
+        return [
+            {
+                (assigned["topic"], number)
+                for assigned in member["member_assignment"]["assigned_partitions"]
+                for number in assigned["partitions"]
+            }
+            for member in members
+        ]
 
     def lags(self) -> dict[tuple[str, str], int]:
         """Return the records that each consumer group has still to read of each topic where it has committed an

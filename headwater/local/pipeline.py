@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,14 @@ MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
 
 
+@dataclass(frozen=True)
+class Spread:
+    """Over how many ``partitions`` each table's topic is spread, and over how many ``sink_tasks`` these are."""
+
+    partitions: int = 1
+    sink_tasks: int = 1
+
+
 class Pipeline(ExitStack):
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
@@ -49,7 +58,12 @@ class Pipeline(ExitStack):
     """
 
     def __init__(
-        self, folder: Path, contracts: Sequence[Contract], contract_folder: Path = CONTRACTS, sql: str = ""
+        self,
+        folder: Path,
+        contracts: Sequence[Contract],
+        contract_folder: Path = CONTRACTS,
+        sql: str = "",
+        spread: Spread = Spread(),
     ) -> None:
         super().__init__()
         self.folder = folder.resolve()
@@ -67,6 +81,7 @@ class Pipeline(ExitStack):
         self.writer: Process
         self.events = EventLog(self.folder / "spark" / "events.jsonl")
         self._sql = sql
+        self._spread = spread
 
     def start_source(self) -> None:
         """Start PostgreSQL and create the order database, empty."""
@@ -101,6 +116,8 @@ class Pipeline(ExitStack):
             aws_endpoint=self.aws.endpoint,
             s3_endpoint=self.aws.s3_endpoint,
             mask_secret=MASK_SECRET,
+            topic_partitions=self._spread.partitions,
+            sink_tasks=self._spread.sink_tasks,
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 

@@ -163,10 +163,19 @@ class _Topic:
         return Made(arn, {"TopicArn": arn})
 
     def update(self, physical_id: str, former: Properties, properties: Properties) -> Made:
-        if dict(former) != dict(properties):
-            raise UserError(f"{TOPIC}: a topic cannot be changed here")
+        differ = changed(TOPIC, former, properties)
+        # MSK changes the number of partitions or the configuration in one call, not both.
+        if differ not in ([], ["PartitionCount"]):
+            raise UserError(f"{TOPIC}: {', '.join(differ)} cannot be changed here")
+        if differ:
+            cluster, topic = self._of(physical_id)
+            self._clusters.broker(cluster).add_partitions(topic, int(properties["PartitionCount"]))
         return Made(physical_id, {"TopicArn": physical_id})
 
     def delete(self, physical_id: str, properties: Properties) -> None:
+        self._clusters.delete_topic(*self._of(physical_id))
+
+    def _of(self, physical_id: str) -> tuple[str, str]:
+        """The ARN of a topic's cluster, and the topic's name."""
         cluster, _, topic = physical_id.replace(":topic/", ":cluster/").rpartition("/")
-        self._clusters.delete_topic(cluster, topic)
+        return cluster, topic

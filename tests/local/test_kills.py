@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.local.connect import ConnectWorker
-from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, Spread
 from headwater.local.processes import occurrences, wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
@@ -34,13 +34,14 @@ TRANSACTIONS_PER_SECOND = 30
 LEAST_TRANSACTIONS = 100
 FULL_SECONDS = 30
 AWAKE_SECONDS = 20
+SPREAD = Spread(partitions=3, sink_tasks=2)
 
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
     folder = tmp_path_factory.mktemp("pipeline")
     orders.generate(0.1, 1, folder / "data")
-    with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
+    with Pipeline(folder, read_contracts(CONTRACTS), spread=SPREAD) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: _load(owner, folder / "data"))
         pipeline.drain()
         yield pipeline
@@ -150,6 +151,12 @@ def working(pipeline: Pipeline) -> set[str]:
     """The workers that run the connectors' tasks, by their addresses."""
     tasks = [task for name in pipeline.connector_names for task in pipeline.connect.status(name)["tasks"]]
     return {f"http://{task['worker_id']}" for task in tasks if task["state"] == "RUNNING"}
+
+
+def add_partitions(pipeline: Pipeline) -> None:
+    """Each topic gets a partition more, to which a part of its keys moves once producer and sink have seen it."""
+    for topic in connectors.table_topics(pipeline.contracts, pipeline.settings):
+        pipeline.broker.add_partitions(topic, SPREAD.partitions + 1)
 
 
 def kill_broker(pipeline: Pipeline) -> None:
@@ -272,8 +279,10 @@ def pause_writer(pipeline: Pipeline) -> None:
     paused.stop()
 
 
-def test_kills_in_mid_run_lose_and_double_nothing(pipeline: Pipeline) -> None:
-    run_with(pipeline, [kill_writer, kill_connect, kill_broker], seed=1)
+def test_kills_in_mid_run_lose_and_double_nothing_while_partitions_are_added(pipeline: Pipeline) -> None:
+    run_with(pipeline, [kill_writer, add_partitions, kill_connect, kill_broker], seed=1)
+    orders_topic = f"{pipeline.settings.topic_prefix}.northwind.order_events"
+    assert f"{orders_topic}/{SPREAD.partitions}" in pipeline.events.cursor()
 
 
 @pytest.mark.drill
@@ -308,6 +317,16 @@ def run_with(pipeline: Pipeline, kills: Sequence[Callable[[Pipeline], None]], se
         pipeline.connect.await_running(name, timeout=120)
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
+
+
+def test_each_sink_task_has_partitions_of_each_topic_and_changes_land_in_all(pipeline: Pipeline) -> None:
+    topics = connectors.table_topics(pipeline.contracts, pipeline.settings)
+    partitions = {(topic, number) for topic in topics for number in range(SPREAD.partitions)}
+    assigned = pipeline.broker.assignments(connectors.sink_group(pipeline.settings))
+    assert [{topic for topic, _ in task} for task in assigned] == [set(topics)] * SPREAD.sink_tasks
+    assert set.union(*assigned) >= partitions
+    # The cursor has the partitions of which something has landed.
+    assert pipeline.events.cursor().keys() >= {f"{topic}/{number}" for topic, number in partitions}
 
 
 def test_the_last_to_commit_wins_though_it_was_logged_first(pipeline: Pipeline) -> None:

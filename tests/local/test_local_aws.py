@@ -273,6 +273,12 @@ class Deployment:
         with self.kafka() as kafka:
             return sorted(kafka.list_topics())
 
+    def partitions(self, topic: str) -> int:
+        """The number of a topic's partitions."""
+        with self.kafka() as kafka:
+            (described,) = kafka.describe_topics([topic])
+        return len(described["partitions"])
+
     def worker(self, connector: str) -> Path:
         """The folder of the worker that a connector has now."""
         (folder,) = [
@@ -452,12 +458,14 @@ def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deplo
 def test_a_changed_setting_of_a_connector_is_updated_in_place(deployment: Deployment) -> None:
     before = deployment.running()
     deployment.checkout.change("config/local.yaml", "flush_ms: 1000", "flush_ms: 500")
+    deployment.checkout.change("config/local.yaml", "partitions: 3", "partitions: 4")
     succeeded(deployment.checkout.deploy())
     assert deployment.running() == before
     (sink,) = [arn for arn, _ in before["connectors"] if "headwater-local-landing" in arn]
     described = deployment.client("kafkaconnect").describe_connector(connectorArn=sink)
     assert described["connectorConfiguration"]["flush.interval.ms"] == "500"
     assert "flush.interval.ms = 500" in deployment.log("connect/sink")
+    assert deployment.partitions("headwater.northwind.customers") == 4
 
 
 def test_a_contract_that_is_added_brings_its_tables_history(deployment: Deployment) -> None:
@@ -475,10 +483,9 @@ def test_a_contract_that_is_added_brings_its_tables_history(deployment: Deployme
     assert "shippers" in deployment.captured()
     (topic,) = [name for name in deployment.topics() if name.endswith(".shippers")]
     with deployment.kafka() as kafka:
-        (described,) = kafka.describe_topics([topic])
         configured = kafka.describe_configs([ConfigResource(ConfigResourceType.TOPIC, topic)])["topic"][topic]
     # What the template gives the topic, and what the cluster's configuration gives the broker.
-    assert len(described["partitions"]) == 1
+    assert deployment.partitions(topic) == deployment.partitions("headwater.northwind.customers") > 1
     assert configured["max.message.bytes"]["value"] == topic_config()["max.message.bytes"]
     (server,) = (deployment.checkout.account / "msk").glob("*/server.properties")
     assert f"message.max.bytes={broker_config()['message.max.bytes']}\n" in server.read_text()

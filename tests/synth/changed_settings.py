@@ -42,8 +42,6 @@ _OTHER = {
     "stream.broker_type": "kafka.m7g.xlarge",
     "stream.kafka_version": "3.8.x.kraft",
 }
-# Settings with one allowed value.
-_SINGLE = ("connect.sink_workers",)
 
 
 def changed_environment(name: str) -> Environment:
@@ -51,7 +49,7 @@ def changed_environment(name: str) -> Environment:
     before = msgspec.to_builtins(read_environment(name, CONFIG))
     after = copy.deepcopy(before)
     for path, type_ in _settings(Environment):
-        if path in (*_IDENTITY, *_FOR_GOOD, *_SINGLE):
+        if path in (*_IDENTITY, *_FOR_GOOD):
             continue
         *parents, last = path.split(".")
         old, new = before, after

@@ -233,7 +233,7 @@ UPDATES: dict[str, tuple[Any, str]] = {
     database.PARAMETER_GROUP: (database.Clusters(Path("rds"), SURROUNDINGS, NO_STORE), "Parameters"),
     dynamodb.TABLE: (dynamodb.Tables(Path("dynamodb"), SURROUNDINGS), "KeySchema"),
     stream.CLUSTER: (Clusters(Path("msk"), SURROUNDINGS), "ClusterName"),
-    stream.TOPIC: (Clusters(Path("msk"), SURROUNDINGS), "PartitionCount"),
+    stream.TOPIC: (Clusters(Path("msk"), SURROUNDINGS), "Configs"),
 }
 
 

@@ -95,7 +95,7 @@ def changed(document: Any, field: str, value: Any) -> Any:
         ("database.capacity_min", 0),
         ("database.capacity_max", 8.3),
         ("connect.source_units", 3),
-        ("connect.sink_workers", 2),
+        ("connect.sink_workers", 0),
         ("key_value.stream_shards", 0),
         ("glue.maintenance_window", "Sun:24"),
         ("monitoring.emails", ["me"]),
