@@ -18,9 +18,10 @@ import pyarrow as pa
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo import report
+from headwater.demo.cores import taken_beside
 from headwater.demo.freshness import PublishedInstants, changed_rows
 from headwater.demo.memory import MemoryWatch
-from headwater.demo.waterfall import passed, profile
+from headwater.demo.waterfall import arrivals, passed, profile
 from headwater.folder_lock import claimed_empty
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
@@ -116,7 +117,11 @@ def run(
             say(f"The lake holds {before.num_rows:,} orders and {loaded:,} DynamoDB items.")
             say(f"The customers with the most revenue are {', '.join(leaders)}.")
             workload_began = time.time()
-            with phases.measure("workload"), announce(_workload_text(key_value, plan)):
+            with (
+                phases.measure("workload"),
+                announce(_workload_text(key_value, plan)),
+                taken_beside(relational.writer.pid) as cores,
+            ):
                 orders_summary, items_summary = _run_workloads(relational, key_value, plan, say)
             say(f"  {orders_summary.transactions:,} transactions, {items_summary.changes:,} item changes")
             with phases.measure("drain"), announce("Waiting for the last change to reach the lake"):
@@ -125,11 +130,19 @@ def run(
             compared, compared_items = relational.verify(), key_value.verify()
         with phases.measure("report"), announce("Writing the report"):
             changes = passed(s3, relational.settings, relational.contracts, instants, workload_began)
-            fresh = report.Freshness.of([change.seconds for change in changes])
+            every = [change for of_table in changes.values() for change in of_table]
+            fresh = report.Freshness.of([change.seconds for change in every])
             items = changed_rows(key_value.lake(), key_value.contracts, instants.seen.__getitem__, workload_began)
             fresh_items = report.Freshness.of([readable - at for at, readable in items])
             both = (
-                report.PipelineRun("relational", compared, fresh, orders_summary, profile(changes)),
+                report.PipelineRun(
+                    "relational",
+                    compared,
+                    fresh,
+                    orders_summary,
+                    profile(every),
+                    {table: arrivals(of_table, workload_began) for table, of_table in changes.items()},
+                ),
                 report.PipelineRun("key_value", compared_items, fresh_items, items_summary),
             )
             runs = [each for each in both if each.tables]
@@ -141,6 +154,7 @@ def run(
                     lake_orders=_orders(relational),
                     memory_bytes=memory.peak,
                     top_customers_before=leaders,
+                    cores=cores,
                 ),
             )
         if keep is not None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gzip
 from base64 import b64decode
 from bisect import bisect_right
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
 from statistics import fmean
@@ -66,15 +67,23 @@ _event = msgspec.json.Decoder(_Event).decode
 
 def passed(
     s3: Any, settings: CaptureSettings, contracts: Sequence[Contract], instants: PublishedInstants, since: float
-) -> list[Passed]:
-    """All changes of the contracts' tables that were committed after ``since``, in epoch seconds, and are in the lake.
-    ``s3`` is boto3's client."""
-    return [
-        change
+) -> dict[str, list[Passed]]:
+    """All changes of the contracts' tables that were committed after ``since``, in epoch seconds, and are in the lake,
+    by table. ``s3`` is boto3's client."""
+    return {
+        contract.table: [
+            change
+            for change in _of_topic(s3, settings, topic(contract, settings), _Readable(instants, contract.table))
+            if change.source >= since
+        ]
         for contract in contracts
-        for change in _of_topic(s3, settings, topic(contract, settings), _Readable(instants, contract.table))
-        if change.source >= since
-    ]
+    }
+
+
+def arrivals(changes: Sequence[Passed], since: float) -> dict[float, int]:
+    """How many of the changes were committed in the source in each tenth of a second after ``since`` in which there
+    were any, by the seconds since then."""
+    return dict(sorted(Counter(round(change.source - since, 1) for change in changes).items()))
 
 
 class _Readable:

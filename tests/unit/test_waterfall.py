@@ -13,7 +13,7 @@ import pytest
 from headwater.contract.reading import parse_contract
 from headwater.definitions.connectors import CaptureSettings
 from headwater.demo.freshness import PublishedInstants
-from headwater.demo.waterfall import STAGES, Passed, passed, profile
+from headwater.demo.waterfall import STAGES, Passed, arrivals, passed, profile
 from tests.unit.conftest import BUCKET
 
 THINGS = parse_contract(
@@ -64,11 +64,14 @@ def test_every_change_is_told_with_the_first_commit_that_holds_it(s3: Any) -> No
     # The third is a compaction's, which carries no cursor; the last change is in no commit that has been seen.
     instants.cursors = {"things": {"2": {f"{TOPIC}/0": 5, f"{TOPIC}/1": 9, f"{TOPIC}/2": 9}, "1": {f"{TOPIC}/0": 4}}}
     found = passed(s3, settings, [THINGS], instants, since=1000)
-    assert found == [
-        Passed(1000, 1000.25, 1000.501, landed, 2e9),
-        Passed(1001, 1001.25, 1000.504, later, 3e9),
-        Passed(1000, 1000.25, 1000.501, other, 3e9),
-    ]
+    assert found == {
+        "things": [
+            Passed(1000, 1000.25, 1000.501, landed, 2e9),
+            Passed(1001, 1001.25, 1000.504, later, 3e9),
+            Passed(1000, 1000.25, 1000.501, other, 3e9),
+        ]
+    }
+    assert arrivals(found["things"], since=999.96) == {0.0: 2, 1.0: 1}
 
 
 def test_a_clock_that_tells_less_makes_no_stage_negative() -> None:
