@@ -15,6 +15,7 @@ VERBS = (
     "resync",
     "db",
     "bench",
+    "simulate",
     "assets",
     "jars",
     "review",

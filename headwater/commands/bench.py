@@ -1,12 +1,13 @@
 """``headwater bench``: measure on this machine."""
 
+from dataclasses import asdict
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.benchmark import commits, decoding, pipeline, report
+from headwater.benchmark import bursts, commits, decoding, pipeline, report
 from headwater.console import announce, say
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
@@ -18,10 +19,17 @@ def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes in place of hours: a small table, one peer.")] = False,
     scale: Annotated[float, typer.Option(min=0.1, help="Size of the drained data; 1 is Northwind's.")] = 60,
     idle: Annotated[int, typer.Option(min=5, help="How many transactions, one per second, measure freshness.")] = 40,
+    units: Annotated[
+        bool, typer.Option("--units", help="Measure unit costs, for `headwater simulate`, instead.")
+    ] = False,
 ) -> None:
     """Measure how long the writer's commits take, beside those of Iceberg, Delta and Hudi's own; how fast it drains and
     decodes; and how fresh the lake is when little happens."""
     artifacts.build(announce)
+    if units:
+        for name, seconds in asdict(bursts.run(announce)).items():
+            say(f"{name}: {seconds:.6f} s")
+        return
     scales, peers = (commits.QUICK, QUICK_PEERS) if quick else (commits.FULL, tuple(commits.PEERS))
     measured = [each for scale_ in scales for each in commits.run(scale_, announce, peers)]
     with announce("Decoding DynamoDB's changes on one core, and with boto3's deserializer"):
