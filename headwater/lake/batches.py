@@ -31,7 +31,7 @@ class Counts:
     """What a batch holds. ``rows`` are those of all changes, ``live_rows`` those without tombstones; ``records`` came
     from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor``
     is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
-    without one. ``late`` rows are from before a purged tombstone; of those alive and above the floor, ``late_untold`` do
+    without one. ``late`` rows are from before a purged tombstone; of those alive above the floor, ``late_untold`` do
     not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
     careful decoder."""
 
