@@ -31,9 +31,9 @@ _START = dt.datetime(2026, 1, 1, tzinfo=dt.UTC)
 _STATES = ("new", "held", "paid", "settled", "refunded")
 
 _CONTRACT = """
-table: payments
+table: {table}
 description: What the benchmark writes.
-source: {{database: postgresql, table: shop.payments}}
+source: {{database: postgresql, table: shop.{table}}}
 key: [id]
 partition_by: {partition_by}
 buckets: {buckets}
@@ -50,10 +50,10 @@ columns:
 """
 
 
-def contract(buckets: int, *, partitioned: bool = False) -> Contract:
+def contract(buckets: int, *, partitioned: bool = False, table: str = TABLE) -> Contract:
     """The table's contract; ``partitioned`` by one of ``REGIONS`` regions."""
-    text = _CONTRACT.format(buckets=buckets, partition_by="[region]" if partitioned else "[]")
-    return parse_contract(text, f"{TABLE}.yaml")
+    text = _CONTRACT.format(table=table, buckets=buckets, partition_by="[region]" if partitioned else "[]")
+    return parse_contract(text, f"{table}.yaml")
 
 
 @dataclass(frozen=True)
@@ -73,7 +73,8 @@ class LandingBody:
 class ChangeLog:
     """A table of ``rows`` rows and its changes. The same ``seed`` gives the same log."""
 
-    def __init__(self, rows: int, seed: int = 1996) -> None:
+    def __init__(self, rows: int, seed: int = 1996, table: str = TABLE) -> None:
+        self._table = table
         self._rng = random.Random(seed)  # noqa: S311 - can be repeated, not secret
         self._notes = ["".join(self._rng.choices(string.ascii_lowercase + " ", k=180)) for _ in range(_NOTES)]
         self._rows = rows
@@ -122,7 +123,7 @@ class ChangeLog:
         source = (
             f'{{"version":"3.3.2.Final","connector":"postgresql","name":"headwater","ts_ms":{micros // 1000},'
             f'"snapshot":"false","db":"orders","sequence":"[\\"{lsn - 500}\\",\\"{lsn}\\"]","ts_us":{micros},'
-            f'"ts_ns":{micros * 1000},"schema":"shop","table":"{TABLE}","txId":{self._changes},"lsn":{lsn},'
+            f'"ts_ns":{micros * 1000},"schema":"shop","table":"{self._table}","txId":{self._changes},"lsn":{lsn},'
             '"xmin":null}'
         )
         event = (

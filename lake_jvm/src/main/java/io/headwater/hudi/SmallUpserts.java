@@ -11,6 +11,7 @@ import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutionException;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -119,11 +120,11 @@ public final class SmallUpserts implements AutoCloseable {
     /** How long the clock may be behind the table's latest instant. */
     private static final long CLOCK_NANOS = 30_000_000_000L;
     private static final int META_FIELDS = HoodieRecord.HOODIE_META_COLUMNS.size();
-    /** Writes wait for S3 more than they compute. The tables of a driver share it. */
-    private static final ExecutorService REQUESTS = requests("small-upserts", 16);
+    /** Writes wait for S3 more than they compute. The tables of a driver share it, each no more than its {@link Share}. */
+    private static final ExecutorService REQUESTS = requests("small-upserts", 64);
 
     /** Of one table that looks at many file groups, the commits of others should not wait. */
-    private static final ExecutorService READS = requests("small-upserts-reads", 8);
+    private static final ExecutorService READS = requests("small-upserts-reads", 32);
 
     /**
      * So do compactions, whose parallel streams belong to the pool that runs them. The common one does not see our jars. How
@@ -140,6 +141,8 @@ public final class SmallUpserts implements AutoCloseable {
     /** From so many on, a commit waits for the one that is under way. */
     private static final int MOST_LOG_FILES = 90;
 
+    private final Share requests = new Share(REQUESTS, new Semaphore(16));
+    private final Share reads = new Share(READS, new Semaphore(8));
     private final JavaSparkContext spark;
     private final SparkRDDWriteClient<?> client;
     private final long mostCompacted;
@@ -471,7 +474,7 @@ public final class SmallUpserts implements AutoCloseable {
                 .submit(() -> FSUtils.getAllPartitionPaths(here, metaClient, false))
                 .get();
         List<FileSlice> slices = awaited(partitions.stream()
-                        .map(partition -> REQUESTS.submit(
+                        .map(partition -> requests.submit(
                                 () -> now.getLatestMergedFileSlicesBeforeOrOn(partition, latest)))
                         .collect(Collectors.toList()))
                 .stream()
@@ -486,7 +489,7 @@ public final class SmallUpserts implements AutoCloseable {
         Schema read = HoodieAvroUtils.projectSchema(schemaWithMeta, columns);
         AtomicInteger left = new AtomicInteger(floor.mostRows());
         List<List<GenericRecord>> ended = awaited(slices.stream()
-                .map(slice -> READS.submit(() -> ended(slice, read, floor, left)))
+                .map(slice -> reads.submit(() -> ended(slice, read, floor, left)))
                 .collect(Collectors.toList()));
         return left.get() < 0 ? null : ended.stream().flatMap(List::stream).collect(Collectors.toList());
     }
@@ -542,7 +545,7 @@ public final class SmallUpserts implements AutoCloseable {
             if (!fileGroups.containsKey(partition)) {
                 fileGroups.put(partition, new HashMap<>());
                 // With those whose compaction is planned: what comes after the plan goes to log files of their new slice.
-                listed.add(REQUESTS.submit(() -> table.getSliceView().getLatestFileSlices(partition)));
+                listed.add(requests.submit(() -> table.getSliceView().getLatestFileSlices(partition)));
             }
         }
         awaited(listed).forEach(slices -> slices.forEach(slice -> put(FileGroup.of(slice))));
@@ -592,7 +595,7 @@ public final class SmallUpserts implements AutoCloseable {
         List<Future<HoodieWriteStat>> writes = new ArrayList<>();
         records.forEach((group, rows) -> {
             int number = writes.size();
-            writes.add(REQUESTS.submit(() -> group.isNew()
+            writes.add(requests.submit(() -> group.isNew()
                     ? writeBaseFile(group, rows, instant, number)
                     : writeLogFile(group, rows, instant, number)));
         });
@@ -822,6 +825,23 @@ public final class SmallUpserts implements AutoCloseable {
         compacted = true;
         readTable();
         return true;
+    }
+
+    /**
+     * A table's share of a pool: no more of its tasks are there at once than what is {@code free} at first. Where S3 answers
+     * nothing of one table, whose prefix it throttles, the others have threads.
+     */
+    private record Share(ExecutorService pool, Semaphore free) {
+        <T> Future<T> submit(Callable<T> task) {
+            free.acquireUninterruptibly();
+            return pool.submit(() -> {
+                try {
+                    return task.call();
+                } finally {
+                    free.release();
+                }
+            });
+        }
     }
 
     /** A file group and its latest slice; {@code logVersion} is 0 where the slice has no log file. */
