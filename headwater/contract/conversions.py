@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from headwater.contract.transforms import BUCKET, HOUR, Transform
+from headwater.contract.model import DYNAMODB
+from headwater.contract.transforms import HOUR, Transform
 from headwater.contract.types import SourceType, Type
 
 _TIME_TYPES = re.compile(r"(time|timestamp)( ?\(\d\))?( (with|without) time zone)?\Z|timestamptz\Z|timetz\Z")
@@ -128,20 +129,19 @@ _NUMBERS_SINCE_1970 = ("integer", "bigint", "N")
 _BUCKETED = ("smallint", "integer", "bigint", "text", "character varying", "uuid", "enum", "S", "N")
 
 
-def check_transform(source_type: str, target: Type, transform: Transform) -> str | None:
-    """Why a column of that type cannot hold what a transform makes of values of ``source_type``, PostgreSQL's or
-    DynamoDB's, or None where it can."""
+def check_transform(database: str, source_type: str, target: Type, transform: Transform) -> str | None:
+    """Why a column of that type cannot hold what a transform makes of values of the database's ``source_type``, or None
+    where it can."""
     sources: tuple[str, ...]
-    if transform.part == BUCKET:
+    if transform.is_bucket:
         sources = _BUCKETED
     elif transform.unit is not None:
         sources = _NUMBERS_SINCE_1970
     else:
         sources = _TIMES[1:] if transform.part == HOUR else _TIMES
-    is_attribute = source_type in _DYNAMODB_TARGETS
-    source = SourceType(source_type) if is_attribute else SourceType.parse(source_type)
-    if source.array or source.base not in sources:
-        named = [name for name in sources if (name in _DYNAMODB_TARGETS) == is_attribute]
+    named = [name for name in sources if (name in _DYNAMODB_TARGETS) == (database == DYNAMODB)]
+    source = SourceType(source_type) if database == DYNAMODB else SourceType.parse(source_type)
+    if source.array or source.base not in named:
         way_out = f", or a unit as in {transform.part}(seconds)" if source.base in _NUMBERS_SINCE_1970 else ""
         return f"{transform} needs {', '.join(named)}{way_out}"
     return None if target == transform.type else f"{transform} makes {transform.type.ddl()}, not {target.ddl()}"

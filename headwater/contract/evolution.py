@@ -8,9 +8,10 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 from headwater.contract.model import DROP, DYNAMODB, POSTGRESQL, Column, Contract
-from headwater.contract.types import Type
+from headwater.contract.types import SourceType, Type
 
 SAFE = "safe"
 """Nothing is to be done."""
@@ -59,7 +60,23 @@ class Change:
 
 def layout(contract: Contract) -> str:
     """The part of a contract that cannot change once rows are stored: it decides which file holds a row."""
-    return json.dumps({name: getattr(contract, name) for name in _LAYOUT}, sort_keys=True)
+    return json.dumps({**_named_layout(contract), **_transforms(contract)}, sort_keys=True)
+
+
+def is_layout(stored: str, contract: Contract) -> bool:
+    """Whether rows that were stored under that layout lie where the contract looks for them. Releases before 0.2.0 told
+    no transform."""
+    return stored in (layout(contract), json.dumps(_named_layout(contract), sort_keys=True))
+
+
+def _named_layout(contract: Contract) -> dict[str, Any]:
+    return {name: getattr(contract, name) for name in _LAYOUT}
+
+
+def _transforms(contract: Contract) -> dict[str, list[str]]:
+    """The transforms of the columns that partition, where there are any."""
+    transforms = [contract.column(name).transform for name in contract.partition_by]
+    return {"transforms": [str(transform) for transform in transforms]} if any(transforms) else {}
 
 
 def type_change(before: Type, after: Type) -> str:
@@ -220,18 +237,36 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
             contract.table, subject, REFUSED, retyped, f"the writer refuses. {TYPE_RULE}", _way_out(after, contract)
         )
     if before.path != after.path:
+        meaning = (
+            "rows that were written before keep their values; what came under the new name until the deployment is in "
+            "_rest, or, where this is a column of the key, in quarantine"
+        )
+        if after.name in contract.partition_by:
+            meaning += (
+                "; it is right only where the source has renamed the column: of other values, rows that change leave "
+                "their old copies in the partitions of before"
+            )
         yield Change(
             contract.table,
             subject,
             FILL,
             f"from {'.'.join(before.path)} becomes from {'.'.join(after.path)}",
-            "rows that were written before keep their values; what came under the new name until the deployment is in "
-            "_rest, or, where this is a column of the key, in quarantine",
+            meaning,
             _fill(contract),
         )
     if before.transform != after.transform:
         yield _transformed(before, after, contract)
     if before.source_type != after.source_type and before.path == after.path:
+        if after.name in contract.partition_by and _is_part_of_another_time(before, after):
+            yield Change(
+                contract.table,
+                subject,
+                REFUSED,
+                f"source_type {before.source_type} becomes {after.source_type}",
+                f"the {after.transform} of a row may be another one, and its old copy would stay",
+                "describe a new table",
+            )
+            return
         yield Change(
             contract.table,
             subject,
@@ -240,6 +275,14 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
             "records that were captured before the source changed are read by the new type",
             "let the writer drain between the source's change and the deployment",
         )
+
+
+def _is_part_of_another_time(before: Column, after: Column) -> bool:
+    """Whether a part of a time is taken from another type of time: a change of a column's type brings no events, and
+    may shift times by the session's zone."""
+    bases = {SourceType.parse(column.source_type or "").base for column in (before, after)}
+    is_part = after.transform is not None and not after.transform.is_bucket and after.transform.unit is None
+    return is_part and len(bases) > 1
 
 
 def _way_out(column: Column, contract: Contract) -> str:
@@ -278,7 +321,7 @@ def _transformed(before: Column, after: Column, contract: Contract) -> Change:
         FILL,
         change,
         "rows that were written before keep their values",
-        _fill(contract),
+        _FROM_SOURCE,
     )
 
 

@@ -66,7 +66,7 @@ class Column:
     @property
     def absent(self) -> str | None:
         """What the column holds of a DynamoDB item without the attribute."""
-        return UNKNOWN if self.transform is not None and self.transform.type.kind == "string" else None
+        return UNKNOWN if self.transform is not None and not self.transform.is_bucket else None
 
     def before_transform(self) -> Column:
         """The column without its transform, of the type that the transform takes: ``bigint`` for a number with a unit,
@@ -76,7 +76,7 @@ class Column:
         kind = "string"
         if self.transform.unit is not None:
             kind = "bigint"
-        elif self.transform.buckets == 0 and self.source_type != "S":
+        elif not self.transform.is_bucket and self.source_type != "S":
             kind = "date" if self.source_type == "date" else "timestamp"
         return replace(self, type=Type(kind), transform=None)
 

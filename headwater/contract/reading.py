@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -170,7 +170,7 @@ def _check_names(contract: Contract, where: str) -> None:
             _check_identity(contract.column(name), kinds, database, f"{where}: {field_name}: {name}")
     for name in contract.key:
         if contract.column(name).transform is not None:
-            raise UserError(f"{where}: key: {name} has a transform, expected the attribute as it is")
+            raise UserError(f"{where}: key: {name} has a transform, expected the value as it is")
 
 
 def _check_exclude(contract: Contract, where: str) -> None:
@@ -252,7 +252,7 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
         raise UserError(
             f"{where}: {at}.source_type: found nothing, expected a text: PostgreSQL's type of the column {path[0]}"
         )
-    _check_type(source_type, type_, transform, check_conversion, f"{where}: {at}")
+    _check_type(POSTGRESQL, source_type, type_, transform, f"{where}: {at}")
     return Column(column.name, type_, source_type, path, transform)
 
 
@@ -261,7 +261,7 @@ def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
     type_ = _column_type(column, where, at)
     path = (column.name,) if isinstance(column.path, UnsetType) else _attribute_path(column.path, where, f"{at}.from")
     transform = _transform(column)
-    _check_type(column.source_type, type_, transform, check_dynamodb_conversion, f"{where}: {at}")
+    _check_type(DYNAMODB, column.source_type, type_, transform, f"{where}: {at}")
     return Column(column.name, type_, column.source_type, path, transform)
 
 
@@ -269,15 +269,13 @@ def _transform(column: PostgresqlColumn | DynamodbColumn) -> Transform | None:
     return None if isinstance(column.transform, UnsetType) else parse_transform(column.transform)
 
 
-def _check_type(
-    source_type: str,
-    type_: Type,
-    transform: Transform | None,
-    check: Callable[[str, Type], str | None],
-    where: str,
-) -> None:
+def _check_type(database: str, source_type: str, type_: Type, transform: Transform | None, where: str) -> None:
     """Refuse a type that values cannot reach: by their transform, or unchanged. ``where`` names file and column."""
-    problem = check(source_type, type_) if transform is None else check_transform(source_type, type_, transform)
+    if transform is not None:
+        problem = check_transform(database, source_type, type_, transform)
+    else:
+        check = check_dynamodb_conversion if database == DYNAMODB else check_conversion
+        problem = check(source_type, type_)
     if problem is not None:
         by = "" if transform is None else f" by {transform}"
         raise UserError(f"{where}.type: found {type_.ddl()} from {source_type}{by}, but {problem}")

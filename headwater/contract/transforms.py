@@ -31,13 +31,18 @@ class Transform:
     buckets: int = 0
 
     def __str__(self) -> str:
-        argument = self.unit or (str(self.buckets) if self.buckets else None)
+        argument = str(self.buckets) if self.is_bucket else self.unit
         return self.part if argument is None else f"{self.part}({argument})"
+
+    @property
+    def is_bucket(self) -> bool:
+        """Whether it makes a bucket, else it makes a part of a time."""
+        return self.part == BUCKET
 
     @property
     def type(self) -> Type:
         """The type of what it makes."""
-        return Type("int" if self.part == BUCKET else "string")
+        return Type("int" if self.is_bucket else "string")
 
     @property
     def micros(self) -> int | None:

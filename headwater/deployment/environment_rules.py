@@ -108,7 +108,7 @@ def _database_rules(environment: Environment) -> Iterator[Rule]:
 
 def _sink_rules(environment: Environment) -> Iterator[Rule]:
     partitions, tasks = environment.stream.partitions, environment.connect.sink_tasks
-    # Kafka's range assignor gives a task partitions of each topic, and none of a topic that has fewer than tasks.
+    # Kafka's range assignor gives the first tasks a topic's partitions, and the others none where there are fewer.
     yield Rule("connect.sink_tasks", tasks <= partitions, f"at most stream.partitions ({partitions})")
     yield Rule("connect.sink_workers", environment.connect.sink_workers <= tasks, f"at most sink_tasks ({tasks})")
 

@@ -40,7 +40,7 @@ from headwater.lake.exact_values import (
 )
 from headwater.lake.quarantine import batch_of
 from headwater.lake.rest_values import Read, RestForm, RowRest, nested
-from headwater.lake.transforms import transforming
+from headwater.lake.transformed_values import transforming
 
 Headers = Iterable[tuple[str, str | None]]
 """A record's headers as they are landed: names, and contents in base64."""
@@ -119,6 +119,9 @@ class PostgresDecoder:
                 self._inside.setdefault(source, _Inside((source,))).add(at, column)
             else:
                 streamed, queried = _whole_converter(column, snapshot=False), _whole_converter(column, snapshot=True)
+                if at in self._identity_of.partition_at and at not in self._identity_of.key_at:
+                    # A row stays where its snapshot has put it.
+                    streamed = queried
                 self._whole.append((at, source, column.name, streamed, queried))
         self._known = {column.path[0] for column in contract.columns}
         self._excluded = {name for (name,) in contract.exclude}
@@ -256,11 +259,15 @@ class PostgresDecoder:
         old = self._place(before)
         tombstone = self._tombstone(old, tail)
         others = before.keys() - self._key_sources
+        try:
+            names = _names(primary_key)
+        except ValueError:
+            names = set()
         if (
             self._partition_sources
             and others > self._partition_sources
             and not any(before[name] and before[name] != _NO_INSTANT for name in others)
-            and self._partition_sources - _names(primary_key)
+            and self._partition_sources - names
         ):
             # Without FULL, Debezium writes null, or what stands for it, in all columns but the primary key's.
             raise BadRecord(
@@ -439,11 +446,8 @@ class _Reading:
 
 
 def _names(key: bytes | None) -> set[str]:
-    """The columns of a record's key, none where there is no key that tells them."""
-    try:
-        document = None if key is None else json.loads(key)
-    except ValueError:
-        return set()
+    """The columns of a record's key, none where there is no key. Raises ValueError."""
+    document = None if key is None else json.loads(key)
     return set(document) if isinstance(document, dict) else set()
 
 

@@ -25,7 +25,7 @@ from headwater.contract.types import Type
 from headwater.lake import exact_values
 from headwater.lake.changes import plain_digits
 from headwater.lake.exact_values import Converter, Unfit, dotted, scalar_converter, unfit
-from headwater.lake.transforms import part_of, transforming
+from headwater.lake.transformed_values import part_of, transforming
 
 # What a defect of a record raises while it is taken apart.
 DEFECTS = (msgspec.MsgspecError, *exact_values.DEFECTS)
@@ -433,7 +433,7 @@ def _document(tag: str, inside: Any) -> str:
 
 
 def _transforming(tag: str, column: Column, transform: Transform) -> _Conversion:
-    if tag == "S" and not transform.buckets:
+    if tag == "S" and not transform.is_bucket:
         part = functools.partial(_part_of_written, transform=transform)
         return _Conversion(str, part, part)
     # A number is written in one way, so that it has one bucket.

@@ -63,15 +63,15 @@ def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, pu
     """A batch in the columns of ``columns_tagged``, without the late rows of places of which ``table`` knows nothing,
     and the batch nothing later. Those that live, above the floor, are bad. A tombstone there, also the floor's, would
     say nothing that is not so, but would let pass what comes after it and was deleted since."""
-    late = F.coalesce(is_late(purged), F.lit(False))
-    ended_ = F.col("_deleted") | (F.col("_order") < floor)
+    late = is_late(purged)
+    is_ended = F.col("_deleted") | (F.col("_order") < floor)
     here = Window.partitionBy(*contract.place)
-    ends = F.max_by(F.struct(late.alias("late"), ended_.alias("ended")), F.col("_order")).over(here)
+    ends = F.max_by(F.struct(late.alias("late"), is_ended.alias("ended")), F.col("_order")).over(here)
     marked = batch.withColumn("_ends", ends).withColumn("_late", late & F.col("_ends.late"))
     there = table.select([F.col(name).alias(f"_there{name}") for name in contract.place])
     same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in contract.place]
     settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)
-    questioned = marked.where(F.expr("_late AND NOT _ends.ended") & ~ended_).join(there, same, "left_anti")
+    questioned = marked.where(F.expr("_late AND NOT _ends.ended") & ~is_ended).join(there, same, "left_anti")
     reason = F.concat(
         F.lit("_order: found "),
         F.col("_order"),

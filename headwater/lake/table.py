@@ -282,13 +282,18 @@ class HudiTable:
         return self._small_upserts
 
     def run_open_compaction(self) -> None:
-        """Run the compaction that a killed writer has left, if there is one: hudi-rs does not read such a table, and
-        without it only the next commit would. The caller holds the table's lease."""
+        """Run the compaction that a killed writer has left, if there is one: hudi-rs leaves out what was committed
+        behind it, and only the next commit would run it. The caller holds the table's lease."""
         client = self._meta_client()
         if client is None or client.getActiveTimeline().filterPendingCompactionTimeline().empty():
             return
-        if self._opened().runOpenCompaction():
-            self.last_commit()
+        self._await_clock()
+        try:
+            if self._opened().runOpenCompaction():
+                self.last_commit()
+        except BaseException:
+            self.close()
+            raise
 
     def is_compacting(self) -> bool:
         """Whether a compaction is under way beside the commits, which ``settle`` completes."""

@@ -22,7 +22,7 @@ from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, is_in
 from headwater.lake.decoded_frame import decoded_frame, tagged_ddl
 from headwater.lake.exact_values import DAY_MICROS, EPOCH_DAY, FIRST_DAY, FIRST_UNSHIFTED, LAST_DAY, MILLI_DIGITS
 from headwater.lake.jvm_classes import java_class, struct_type
-from headwater.lake.transforms import transforming_plan
+from headwater.lake.transformed_values import transforming_plan
 
 _Plan = dict[str, Any]
 

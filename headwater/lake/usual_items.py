@@ -30,7 +30,7 @@ from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
 from headwater.lake.dynamodb_values import DOCUMENTS, TAGS_INSIDE
 from headwater.lake.exact_values import DAY_MICROS, FIRST_DAY, LAST_DAY, dotted
 from headwater.lake.jvm_classes import java_class, struct_type
-from headwater.lake.transforms import transforming_plan
+from headwater.lake.transformed_values import transforming_plan
 
 _Plan = dict[str, Any]
 

@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import threading
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -15,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
-from headwater.contract.evolution import layout
+from headwater.contract.evolution import is_layout, layout
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
 from headwater.lake import quarantine
 from headwater.lake.batches import IS_LEFT, IS_ROW, Batch, Counts, HeldBatch, SpreadBatch
@@ -121,12 +122,13 @@ class TableWriter:
                 f"{self.contract.table}: epoch: found {epoch}, expected at least "
                 f"{last.progress.epoch}, which the table was written with. An epoch is never lowered."
             )
-        if last.progress.layout != layout(self.contract):
+        if not is_layout(last.progress.layout, self.contract):
             raise ValueError(
-                f"{self.contract.table}: key, partition_by, buckets: found {layout(self.contract)}, expected "
-                f"{last.progress.layout}, which the table was written with. To change them, describe a new table."
+                f"{self.contract.table}: key, partition_by with its transform, buckets: found {layout(self.contract)}, "
+                f"expected {last.progress.layout}, which the table was written with. To change them, describe a new "
+                "table."
             )
-        progress = last.progress
+        progress = replace(last.progress, layout=layout(self.contract))
         if progress.epoch < epoch:
             progress = self._begun(progress, epoch)
         if progress.order_version != order_version(self.contract):
@@ -147,7 +149,11 @@ class TableWriter:
         )
         self._lease.check()
         self._table.evolve(last.progress)
-        self._table.run_open_compaction()
+        try:
+            self._table.run_open_compaction()
+        except Exception:
+            # The next commit tries it again, and ends with its error.
+            traceback.print_exc()
         return progress
 
     def _begun(self, before: Progress, epoch: int) -> Progress:
@@ -272,6 +278,7 @@ class TableWriter:
                 return SpreadBatch(frame).counts(self.progress.purged, self.progress.floor)
 
             counts = hold(frame)
+            records = counts.records
             others = replace(beside or Counts(), careful=max(counts.careful, beside.careful if beside else 0))
             if counts.careful and careful is not None:
                 former, frame = frame, frame.filter(f"NOT ({IS_LEFT})").unionByName(careful(frame.filter(IS_LEFT)))
@@ -281,7 +288,8 @@ class TableWriter:
                 former, frame = frame, self._without_forgotten(frame, counts)
                 counts = hold(frame)
                 former.unpersist()
-            counted = counts.with_those(others)
+            # Also of what is forgotten, bad records are a share.
+            counted = replace(counts, records=max(counts.records, records)).with_those(others)
             review(SpreadBatch(frame), counted)
             oldest = counted.oldest if timed else None
             self._commit(started, counted, advance, lambda progress: self._write(frame, counts, progress), oldest)

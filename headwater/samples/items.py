@@ -232,7 +232,7 @@ class ItemMaker:
     def _transformed(self, column: Column) -> dict[str, Any]:
         """Return a value that a column's transform takes."""
         transform, source_type = column.transform, str(column.source_type)
-        if transform is None or transform.buckets:
+        if transform is None or transform.is_bucket:
             return self._typed(Type("string"), source_type)
         if source_type == "N":
             return {"N": str(self._rng.randrange(-(10**9), 2 * 10**9))}

@@ -21,13 +21,13 @@ ToForm = Callable[[Any], Form]
 
 _EPOCH = dt.datetime(1970, 1, 1)
 _PARTS = (MONTH, DAY, HOUR)
-_WRITTEN = re.compile(r"(\d{4}-\d\d)-(\d\d)(?:[T ](\d\d).*)?(?<! BC)\Z")
+_WRITTEN = re.compile(r"(\d{4}-\d\d)-(\d\d)(?:\Z|[T ](?:(\d\d)(?!\d))?)")
 
 
 def part_form(transform: Transform) -> ToForm:
     """The form of what a transform makes of a date or a timestamp in ISO 8601 as it is written, of a number with its
     unit, or for buckets of a text. Raises ValueError."""
-    if transform.buckets:
+    if transform.is_bucket:
         return lambda value: zlib.crc32(plain_text(value).encode()) % transform.buckets
     unit = transform.micros
 

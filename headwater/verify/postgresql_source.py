@@ -13,6 +13,7 @@ from psycopg import sql
 
 from headwater.contract.masks import masked, needed_key
 from headwater.contract.model import HMAC, Column, Contract, Mask
+from headwater.contract.transforms import Transform
 from headwater.contract.types import SourceType, Type
 from headwater.errors import UserError
 from headwater.verify.arrow_forms import arrow_forms
@@ -121,7 +122,7 @@ class PostgresqlTable:
             is_json = len(column.path) > 1 or column.type.kind in ("array", "struct")
             to_form = _source_form(column.type, source_type.base)
             if column.transform is not None:
-                to_form = guarded(part_form(column.transform))
+                to_form = _part_form(column.transform, source_type.base)
             mask = masks.get(column.path[0].lower())
             if mask is not None:
                 to_form = _masked_form(mask, key)
@@ -196,6 +197,12 @@ def _field(column: Column) -> Field:
         partial(arrow_forms, type_=column.type, text=plain_text if text is _number_text else text),
         partial(spelled, type_=column.type),
     )
+
+
+def _part_form(transform: Transform, base: str) -> ToForm:
+    part = part_form(transform)
+    is_time = base == "date" or base.startswith("timestamp")
+    return guarded(lambda value: unreadable(value) if is_time and value.endswith(" BC") else part(value))
 
 
 def _masked_form(mask: Mask, key: bytes) -> ToForm:

@@ -129,6 +129,7 @@ def test_the_lake_has_the_contracts_columns_and_headwaters_own() -> None:
         ),
         ("source_type: text", "source_type: text, transform: day(seconds)", "day(seconds) needs integer, bigint"),
         ("source_type: text", "source_type: date, transform: hour", "hour needs timestamp with time zone, "),
+        ("source_type: text", "source_type: N, transform: bucket(4)", "bucket(4) needs smallint, "),
         ("source_type: text", "source_type: 'date[]', transform: day", "day needs date, "),
         ("source_type: text", "source_type: text, transform: bucket(8)", "bucket(8) makes int, not string"),
         (
@@ -192,7 +193,7 @@ def test_a_wrong_contract_is_refused_with_file_field_found_and_expected(
         ("from: custNr", "from: nr.nr", "key: nr comes from inside a map, expected an attribute of the source"),
         ("type: binary, source_type: B", "type: string, source_type: M", "key: id has source_type M, expected S, N, B"),
         ("type: binary, source_type: B", "type: boolean, source_type: BOOL", "key: id is boolean, expected int"),
-        ("key: [id, nr]", "key: [id, month]", "key: month has a transform, expected the attribute as it is"),
+        ("key: [id, nr]", "key: [id, month]", "key: month has a transform, expected the value as it is"),
         ("partition_by: [month]", "partition_by: [nr]", "partition_by: nr is decimal, expected int, bigint"),
         ("transform: month", "transform: year", "transform: found 'year', expected month"),
         ("type: date, source_type: S", "type: date, source_type: S, transform: month", "month makes string, not date"),

@@ -681,7 +681,7 @@ def test_a_delete_needs_no_more_of_the_row_than_a_primary_key_that_has_its_parti
         ("day", "timestamp without time zone", -1, "1969-12-31"),
         ("hour", "timestamp(3) without time zone", 1_709_211_599_999, "2024-02-29-12"),
         ("hour", "timestamp with time zone", "2024-02-29T23:59:59.5Z", "2024-02-29-23"),
-        ("day(seconds)", "integer", -62_135_596_800, "0001-01-01"),
+        ("day(seconds)", "bigint", -62_135_596_800, "0001-01-01"),
         ("hour(microseconds)", "bigint", 253_402_300_799_999_999, "9999-12-31-23"),
         ("bucket(16)", "integer", 1, 7),
         ("bucket(16)", "text", "späß", 15),
@@ -720,6 +720,18 @@ def test_what_has_no_part_lies_where_null_does_and_is_kept(
         decode(envelope("c", after={"id": 1, "at": value}), replace(contract, on_unfit=QUARANTINE))
 
 
+def test_a_row_stays_where_its_snapshot_has_put_it() -> None:
+    contract = partitioned("month", "timestamp without time zone")
+    early, note = {"id": 1, "at": -62_135_596_800_000_000}, {"note": "new"}
+    read = decode(envelope("r", after=early), contract)
+    changed = decode(envelope("u", before=early, after={**early, **note}), contract)
+    moved = decode(envelope("u", before=early, after={"id": 1, "at": 0}), contract)
+    deleted = decode(envelope("d", before={**early, **note}), contract)
+    at = [name for name, _ in contract.lake_columns()].index("_deleted")
+    rows = [[(row[1], row[at]) for row in change.rows] for change in (read, changed, moved, deleted)]
+    assert rows == [[(None, False)], [(None, False)], [("1970-01", False), (None, True)], [(None, True)]]
+
+
 def partitioned(transform: str, source_type: str) -> Contract:
     type_ = "int" if transform.startswith("bucket") else "string"
     return parse_contract(
@@ -728,6 +740,11 @@ def partitioned(transform: str, source_type: str) -> Contract:
         f" {{name: part, type: {type_}, source_type: {source_type}, from: at, transform: {transform}}}]}}",
         "things.yaml",
     )
+
+
+def test_an_update_whose_key_is_unreadable_is_put_aside() -> None:
+    with pytest.raises(BadRecord):
+        decode(envelope("u", before=None, after=ROW), replace(CONTRACT, partition_by=()), key=b"Struct{id=1}")
 
 
 def test_a_delete_that_tells_its_key_alone_is_taken_and_put_aside() -> None:

@@ -196,6 +196,30 @@ def test_a_revision_is_compared_with_the_files(tmp_path: Path, monkeypatch: pyte
 def test_what_the_writer_calls_the_layout_is_what_cannot_change() -> None:
     contract = parse_contract(TEXT, "parcels.yaml")
     assert evolution.layout(contract) == '{"buckets": 2, "key": ["id"], "partition_by": ["month"]}'
+    items = parse_contract(ITEMS, "parcels.yaml")
+    by_day = parse_contract(ITEMS.replace("transform: month", "transform: day"), "parcels.yaml")
+    assert evolution.is_layout(evolution.layout(items), items)
+    assert not evolution.is_layout(evolution.layout(items), by_day)
+    assert not evolution.is_layout(evolution.layout(items), contract)
+    # A table of before this release says nothing of its transform.
+    assert evolution.is_layout('{"buckets": 2, "key": ["id"], "partition_by": ["month"]}', items)
+
+
+PARTED = TEXT.replace("source_type: text}", "source_type: timestamp, from: at, transform: day}", 1)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "verdict"),
+    [
+        ("source_type: timestamp,", "source_type: timestamptz,", REFUSED),
+        ("source_type: timestamp,", "source_type: timestamp(3),", SAFE),
+        ("transform: day", "transform: hour", REFUSED),
+        ("from: at,", "from: seen,", FILL),
+    ],
+)
+def test_a_change_of_what_partitions_by_a_part_of_a_time(before: str, after: str, verdict: str) -> None:
+    assert before in PARTED
+    assert verdicts(PARTED, PARTED.replace(before, after)) == [("columns.month", verdict)]
 
 
 def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from headwater.benchmark import planning
+from headwater.benchmark import planning, simulation
 from headwater.benchmark.planning import Plan
 from headwater.benchmark.simulation import Change, Costs, Outcome, Setting, Table, evenly, simulate
 from headwater.lake.idle_pause import IdlePause
@@ -109,6 +109,18 @@ def test_nothing_is_lost_or_made_up() -> None:
         assert sum(changes for _, changes in found.freshness) + found.backlog == made
     assert found.backlog == 0
     assert made == pytest.approx(250 * 30, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("source", "name", "value"),
+    [
+        ("connect/src/main/java/io/headwater/connect/s3/PartitionWriter", "GATHERING_PART", simulation._GATHERING_PART),
+        ("lake_jvm/src/main/java/io/headwater/hudi/SmallUpserts", "MANY_LOG_FILES", simulation._LOG_FILES_BEHIND),
+        ("lake_jvm/src/main/java/io/headwater/hudi/SmallUpserts", "MOST_LOG_FILES", simulation._LOG_FILES_TO_WAIT),
+    ],
+)
+def test_the_rules_are_those_of_the_parts(source: str, name: str, value: int) -> None:
+    assert f" {name} = {value};" in (ROOT / f"{source}.java").read_text()
 
 
 def test_the_page_on_scaling_has_what_the_simulation_gives() -> None:

@@ -18,7 +18,7 @@ public final class Transform {
     private final long unit;
     private final int buckets;
 
-    /** The plan is that of {@code transforms.py}. */
+    /** The plan is that of {@code transformed_values.py}. */
     public Transform(JsonNode plan) {
         part = plan.get("part").asText();
         unit = plan.get("unit").asLong();

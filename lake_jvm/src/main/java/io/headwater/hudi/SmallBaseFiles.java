@@ -114,6 +114,21 @@ final class SmallBaseFiles extends HoodieAvroReaderContext {
             CodecFactory codecs = new CodecFactory(configuration, 0);
             ParquetFileReader reader = ParquetFileReader.open(
                     file, ParquetReadOptions.builder().withCodecFactory(codecs).build());
+            try {
+                return of(reader, codecs, support, configuration);
+            } catch (RuntimeException failed) {
+                reader.close();
+                codecs.release();
+                throw failed;
+            }
+        }
+
+        private static Rows of(
+                ParquetFileReader reader,
+                CodecFactory codecs,
+                AvroReadSupport<IndexedRecord> support,
+                Configuration configuration)
+                throws IOException {
             FileMetaData meta = reader.getFooter().getFileMetaData();
             ReadContext context = support.init(configuration, meta.getKeyValueMetaData(), meta.getSchema());
             MessageType requested = context.getRequestedSchema();

@@ -696,7 +696,7 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     /**
-     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs reads no table while there is one.
+     * Runs the compaction that a killed writer, or a failure, has left open: hudi-rs leaves out what was committed behind it.
      *
      * @return whether there was one
      */

@@ -112,7 +112,7 @@ final class PartitionWriter {
         if (open == null) {
             return Long.MAX_VALUE;
         }
-        long gathered = Math.max(open.openedAt() + Math.max(1, flushInterval / GATHERING_PART), sealedAt + flushInterval);
+        long gathered = Math.max(open.openedAt() + flushInterval / GATHERING_PART, sealedAt + flushInterval);
         return Math.min(gathered, open.openedAt() + flushInterval) - now;
     }
 

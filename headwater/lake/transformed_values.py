@@ -18,7 +18,7 @@ def transforming(convert: Converter, transform: Transform | None) -> Converter:
     buckets a text. Raises Unfit."""
     if transform is None:
         return convert
-    if transform.buckets:
+    if transform.is_bucket:
         return lambda value: zlib.crc32(convert(value).encode()) % transform.buckets
     unit = transform.micros
     if unit is None:
