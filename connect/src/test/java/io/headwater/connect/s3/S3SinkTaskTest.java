@@ -137,7 +137,7 @@ class S3SinkTaskTest {
         assertThat(worker.position(topic)).isEqualTo(13);
         assertThat(worker.requestedTimeout()).isEqualTo(500);
         worker.pollAfterTimeout();
-        assertEveryOffsetOnce(s3, topic, 13);
+        assertThat(firsts(s3, topic)).containsExactly(0L, 10L, 12L);
     }
 
     @Test
