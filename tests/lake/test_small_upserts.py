@@ -623,7 +623,7 @@ def test_a_batch_is_counted_alike_wherever_it_is(pipeline: Pipeline) -> None:
         unfit_values=3,
         floor="20",
         oldest=moment.timestamp() + 15e-6,
-        late=2,
+        late=4,
         late_untold=1,
     )
     held = HeldBatch(pipeline.spark, contract)
