@@ -380,7 +380,8 @@ def _race(connect: Connect, pairs: int) -> int:
 
 def test_a_deferred_trigger_alone_loses_concurrent_items(connect: Connect) -> None:
     connect().execute("CREATE OR REPLACE FUNCTION outbox.take_locks() RETURNS void LANGUAGE plpgsql AS $$ BEGIN END $$")
-    assert _race(connect, 60) > 0
+    # On busy cores, sixty pairs of transactions may all commit one after the other.
+    assert _race(connect, 600) > 0
 
 
 def test_locking_first_keeps_concurrent_items(connect: Connect) -> None:
