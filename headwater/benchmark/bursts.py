@@ -6,7 +6,6 @@ are documents of 4.5 KiB, in a file group a month; payments are rows of 1.1 KiB.
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,9 +15,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import psycopg
-
 from headwater.benchmark import change_log
+from headwater.benchmark.pipeline import landed_end, load_orders
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
@@ -27,15 +25,12 @@ from headwater.demo.waterfall import Passed, passed
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
-from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, RUN
-from headwater.samples import orders
 
 _ORDERS = "orders"
 _ONE = "order_id = (SELECT min(order_id) FROM northwind.orders WHERE order_date IS NOT NULL)"
 _MONTHS = "order_id IN (SELECT min(order_id) FROM northwind.orders GROUP BY date_trunc('month', order_date))"
 _ALL = "true"
-_SEED = 1996
 _WARMING, _ROUNDS = 8, 12
 _PAYMENTS = 100_000
 _PAYMENTS_TABLE = f"""
@@ -72,7 +67,7 @@ def run(announce: Announce, folder: Path = RUN / "bursts") -> UnitCosts:
 
 def _of_orders(announce: Announce, folder: Path) -> dict[str, float]:
     with Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
-        pipeline.start(announce, _load)
+        pipeline.start(announce, partial(load_orders, scale=1))
         pipeline.drain()
         s3 = pipeline.aws.client("s3")
         watch = PublishedInstants(s3, pipeline.lake().uri, pipeline.contracts)
@@ -141,12 +136,6 @@ def _of_payments(announce: Announce, folder: Path) -> dict[str, float]:
     return {"payment_capture": capture / _PAYMENTS, "payment_landing": landing}
 
 
-def _load(owner: psycopg.Connection) -> None:
-    with tempfile.TemporaryDirectory() as data:
-        orders.generate(1, _SEED, Path(data))
-        load_folder(owner, Path(data))
-
-
 def _change_each_way(pipeline: Pipeline) -> None:
     with pipeline.postgres.connect(DATABASE) as owner:
         for which in (_ONE, _MONTHS, _ALL):
@@ -171,8 +160,5 @@ def _committed(pipeline: Pipeline, records: int) -> bool:
 
 def _landed(pipeline: Pipeline) -> int:
     """The offset up to which the only topic's only partition has landed."""
-    s3, settings = pipeline.aws.client("s3"), pipeline.settings
-    (topic,) = connectors.table_topics(pipeline.contracts, settings)
-    listed = s3.list_objects_v2(Bucket=settings.landing_bucket, Prefix=f"{settings.landing_prefix}/{topic}/0/")
-    newest = listed["Contents"][-1]["Key"]
-    return int(s3.head_object(Bucket=settings.landing_bucket, Key=newest)["Metadata"]["next-offset"])
+    (topic,) = connectors.table_topics(pipeline.contracts, pipeline.settings)
+    return landed_end(pipeline, f"{topic}/0")

@@ -8,6 +8,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg
+
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo.freshness import changed_rows
@@ -54,9 +56,8 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
     with claimed_empty(folder, "the benchmark"), Pipeline(folder, read_contracts(CONTRACTS)) as pipeline:
         with announce(f"Creating and loading a database of {scale:g} times Northwind's size"):
             pipeline.start_source()
-            with pipeline.postgres.connect(DATABASE) as owner, tempfile.TemporaryDirectory() as data:
-                orders.generate(scale, SEED, Path(data))
-                load_folder(owner, Path(data))
+            with pipeline.postgres.connect(DATABASE) as owner:
+                load_orders(owner, scale)
         with announce("Landing a snapshot and an update of every order"):
             pipeline.start_stream()
             pipeline.start_connect()
@@ -103,6 +104,25 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
     )
 
 
+def load_orders(owner: psycopg.Connection, scale: float) -> None:
+    """Load an order database of ``scale`` times Northwind's size."""
+    with tempfile.TemporaryDirectory() as data:
+        orders.generate(scale, SEED, Path(data))
+        load_folder(owner, Path(data))
+
+
+def landed_end(pipeline: Pipeline, source: str) -> int:
+    """The offset up to which a ``topic/partition`` has landed; 0 where nothing has."""
+    s3, settings = pipeline.aws.client("s3"), pipeline.settings
+    pages = s3.get_paginator("list_objects_v2").paginate(
+        Bucket=settings.landing_bucket, Prefix=f"{settings.landing_prefix}/{source}/"
+    )
+    keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+    if not keys:
+        return 0
+    return int(s3.head_object(Bucket=settings.landing_bucket, Key=keys[-1])["Metadata"]["next-offset"])
+
+
 def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
     """Change one order per transaction, and make one transaction per second."""
     with pipeline.application() as application:
@@ -117,17 +137,9 @@ def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
 def _await_landed(pipeline: Pipeline) -> None:
     """Wait until every change that the source has committed so far is in the landing bucket."""
     ends = pipeline.await_captured(timeout=600)
-    s3 = pipeline.aws.client("s3")
-    bucket = pipeline.settings.landing_bucket
 
     def landed() -> bool:
         pipeline.connect.check()
-        for source, end in ends.items():
-            prefix = f"{pipeline.settings.landing_prefix}/{source}/"
-            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-            keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
-            if not keys or int(s3.head_object(Bucket=bucket, Key=keys[-1])["Metadata"]["next-offset"]) < end:
-                return False
-        return True
+        return all(landed_end(pipeline, source) >= end for source, end in ends.items())
 
     wait_until("the changes to land", landed, timeout=600, poll=0.5)

@@ -220,7 +220,7 @@ class ItemMaker:
         if column.path == (self._time_to_live,):
             future = _LAST_INT if column.type.kind == "int" else FAR_FUTURE + self._rng.randrange(10**6)
             return {"N": str(future)}
-        value = self._transformed(column) if column.transform else self._typed(column.type, str(column.source_type))
+        value = self._of_column(column)
         if "M" in value:
             value["M"] |= self._members(attribute)
         return value
@@ -229,11 +229,11 @@ class ItemMaker:
         members = {name: self._value(member) for name, member in attribute.members.items()}
         return {"an unnamed one": self._values.any(depth=1), **members} if self._rng.random() < 0.3 else members
 
-    def _transformed(self, column: Column) -> dict[str, Any]:
-        """Return a value that a column's transform takes."""
+    def _of_column(self, column: Column) -> dict[str, Any]:
+        """Return a value that fits a column, or that its transform takes."""
         transform, source_type = column.transform, str(column.source_type)
         if transform is None or transform.is_bucket:
-            return self._typed(Type("string"), source_type)
+            return self._typed(column.before_transform().type, source_type)
         if source_type == "N":
             return {"N": str(self._rng.randrange(-(10**9), 2 * 10**9))}
         return {"S": self._values.moment() if transform.part == HOUR else self._values.day()}
