@@ -21,6 +21,7 @@ STEP = 0.01
 """Seconds."""
 
 # The sink's (PartitionWriter), the writer's (WriterSettings) and SmallUpserts' own, by docs/decisions/hudi-settings.md.
+# That one table at a time decodes ahead, and holds more, is left out.
 _GATHERING_PART = 10
 _HELD_BYTES = 16 * 2**20
 _COMMITS_TO_COMPACTION = 20

@@ -33,7 +33,7 @@ class Counts:
     is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
     without one. ``late`` rows are from before a purged tombstone; of those alive above the floor, ``late_untold`` do
     not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
-    careful decoder."""
+    careful decoder. ``lowest`` is the lowest order of the rows to be written, "" without one."""
 
     rows: int = 0
     live_rows: int = 0
@@ -46,6 +46,7 @@ class Counts:
     late: int = 0
     late_untold: int = 0
     careful: int = 0
+    lowest: str = ""
 
     def with_those(self, others: Counts) -> Counts:
         """These and what else there is: rows that are not to be written any more, and records by the careful way."""
@@ -98,6 +99,7 @@ class SpreadBatch:
                 F.when(late & (F.col("_order") >= floor) & ~F.col("_deleted") & F.col("_raw").isNull(), 1)
             ),
             "careful": F.count(F.when(F.expr(IS_LEFT), 1)),
+            "lowest": F.coalesce(F.min("_order"), F.lit("")),
         }
         (row,) = self._frame.agg(*(counted[field.name].alias(field.name) for field in fields(Counts))).collect()
         return Counts(**row.asDict())
@@ -136,6 +138,11 @@ class HeldBatch:
     def add_all(self, decoded: Any) -> None:
         """Add Java's ``DecodedRows``, however much they are."""
         self.rows.add(decoded, 2**63 - 1)
+
+    def take(self, other: HeldBatch, most_bytes: int) -> bool:
+        """Add what another batch holds, unless the records of both would have more than so many bytes; say whether it
+        is added. What is added is not looked at in the other one any more."""
+        return bool(self.rows.take(other.rows, most_bytes))
 
     def take_left(self) -> list[str]:
         """What the JVM's decoder has left: it is not in the batch any more."""

@@ -10,15 +10,18 @@ from pyspark import RDD
 
 from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.decoded_frame import spread
+from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
 from headwater.lake.progress import Progress
 from headwater.lake.usual_changes import UsualChanges
 from headwater.lake.writer import TableWriter
 
-# What an outage of a minute leaves, compressed, is committed by the driver in parts: Spark would do it in one go, of
-# which readers see nothing until its end. But the driver reads one object after the other, and Spark several at once.
+# What an outage of a minute leaves, compressed, is committed by the driver in parts. More is done sooner by Spark in
+# one go, of which readers see nothing until its end.
 _BACKLOG_BYTES = 32 * 2**20
 _BACKLOG_OBJECTS = 500
+_SHARE_OF_TURN = 4
+"""How many times as much as others the table holds that decodes ahead."""
 
 
 class LandedChanges:
@@ -30,9 +33,20 @@ class LandedChanges:
         # Listed already, and not committed.
         self._waiting: list[LandingObject] = []
         self._usual: tuple[tuple[int, str], UsualChanges] | None = None
+        self._ahead: DecodingAhead[HeldBatch | None] = DecodingAhead(writer.services.decoding_turn)
 
     def commit_next(self) -> bool:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
+        try:
+            worked = self._commit_next()
+        except BaseException:
+            self._ahead.rest()
+            raise
+        if not self._waiting:
+            self._ahead.rest()
+        return worked
+
+    def _commit_next(self) -> bool:
         objects = self._waiting or self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
             self.writer.settle()
@@ -73,17 +87,28 @@ class LandedChanges:
             seen.add(landed.source)
 
     def _held(self, objects: list[LandingObject]) -> tuple[HeldBatch, list[LandingObject]]:
-        """Those of the objects that the driver decodes, and the batch that they are; none where they, or all that wait,
-        are much. Of a small backlog the driver does one part after the other, sooner than Spark would do all of it."""
+        """Those of the objects that the driver decodes, and the batch that they are; none where the first, or all that
+        wait, are much."""
         held = HeldBatch(self.writer.spark, self.writer.contract)
         if len(objects) > _BACKLOG_OBJECTS or sum(landed.size for landed in objects) > _BACKLOG_BYTES:
             return held, []
+        most = self.writer.settings.held_bytes
+        if len(objects) > 1 and self._ahead.take_turn():
+            most *= _SHARE_OF_TURN
         usual = self._decoder()
         few: list[LandingObject] = []
+
+        def decode(landed: LandingObject) -> HeldBatch | None:
+            one = HeldBatch(self.writer.spark, self.writer.contract)
+            lines = usual.decoder.decode(landed.source, self._landing.body(landed))
+            return one if one.add_decoded(lines, most) else None
+
         with undecodable_passes(self.writer.contract):
-            for landed in objects:
-                decoded = usual.decoder.decode(landed.source, self._landing.body(landed))
-                if not held.add_decoded(decoded, self.writer.settings.held_bytes):
+            for landed, one in zip(objects, self._ahead.decoded(objects, decode), strict=False):
+                if one is None:
+                    break
+                if not held.take(one, most):
+                    self._ahead.give_back(landed, one)
                     break
                 few.append(landed)
             held.add(usual.careful_rows(held.take_left()))
@@ -94,6 +119,7 @@ class LandedChanges:
         progress = self.writer.progress
         goes_by = (progress.epoch, progress.purged)
         if self._usual is None or self._usual[0] != goes_by:
+            self._ahead.forget()
             self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
         return self._usual[1]
 

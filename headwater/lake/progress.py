@@ -17,7 +17,8 @@ class Progress:
     ``since``: when streaming began, in microseconds since 1970; every change since then is read or will be; 0 where
     that moment is not known. ``exports``: how many data files of each export are in the table. ``order_version``: the
     layout of the table's ``_order``, as ``changes.order_version`` counts them. Older commits carry none: theirs is 1.
-    ``purged``: the latest ``_order`` of a tombstone that is purged.
+    ``purged``: the latest ``_order`` of a tombstone that is purged. ``lowest``: no row of the table has had a lower
+    ``_order``, "" where that is not known.
 
     The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
 
@@ -29,6 +30,7 @@ class Progress:
     exports: dict[str, int] = field(default_factory=dict)
     order_version: int = 1
     purged: str = ""
+    lowest: str = ""
 
     def with_streaming_start(self) -> Progress:
         """This progress with ``since`` set to now, unless an earlier moment is known."""

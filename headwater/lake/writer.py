@@ -64,11 +64,13 @@ class WriterSettings:
 
 @dataclass(frozen=True)
 class WriterServices:
-    """What the writers of a job share: an S3 client, the catalog, and what receives their events."""
+    """What the writers of a job share: an S3 client, the catalog, what receives their events, and the turn to decode
+    ahead, which one of them has at a time."""
 
     s3: Any
     catalog: Catalog
     report: Report
+    decoding_turn: threading.Lock = field(default_factory=threading.Lock)
 
 
 class TableWriter:
@@ -182,7 +184,7 @@ class TableWriter:
             held = replace(counts, rows=counts.rows - beside.rows)
 
             def write(progress: Progress) -> Commit:
-                is_raised = progress.floor > self.progress.floor
+                is_raised = self._may_end(progress.floor)
                 most = _FEW_ROWS - held.rows
                 written = self._table.upsert_held(batch.rows, progress, is_raised=is_raised, most_ended=most)
                 return written or self._write(batch.frame(), held, progress)
@@ -313,7 +315,9 @@ class TableWriter:
         oldest: float | None,
     ) -> None:
         """Commit a batch's rows and its progress by ``write``, and report it, unless there is nothing to commit."""
-        progress = replace(advance(self.progress), floor=max(self.progress.floor, counts.floor))
+        progress = replace(
+            advance(self.progress), floor=max(self.progress.floor, counts.floor), lowest=self._lowest_with(counts)
+        )
         if not counts.rows and replace(progress, since=self.progress.since) == self.progress:
             # Nothing is applied and nothing is read on: a commit would only make files, and the table before its time.
             self._progress = progress
@@ -324,12 +328,23 @@ class TableWriter:
         self._has_rows = True
         self._done(commit, started, counts, oldest)
 
+    def _lowest_with(self, counts: Counts) -> str:
+        """``Progress.lowest`` once a batch of these counts is written."""
+        known = self.progress.lowest
+        if not counts.rows:
+            return known
+        return min(known, counts.lowest) if self._has_rows else counts.lowest
+
+    def _may_end(self, floor: str) -> bool:
+        """Whether such a floor is new, and may end rows that are in the table."""
+        return floor > max(self.progress.floor, self.progress.lowest)
+
     def _write(self, frame: DataFrame, counts: Counts, progress: Progress) -> Commit:
         """Commit a batch's rows, and the tombstones of those that a raised floor ends, with the progress."""
         names = [name for name, _ in self.contract.lake_columns()]
         rows = frame.filter(IS_ROW).select(names)
         rows = buried(rows, self.contract, progress.floor)
-        if progress.floor > self.progress.floor and self._has_rows:
+        if self._has_rows and self._may_end(progress.floor):
             rows = rows.unionByName(ended(self._table.read(), self.contract, progress.floor))
         is_few = self._has_rows and counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None

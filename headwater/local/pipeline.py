@@ -138,12 +138,13 @@ class Pipeline(ExitStack):
         for name in self.connector_names:
             self.connect.await_running(name)
 
-    def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY) -> Process:
-        """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit."""
-        self.writer = self.enter_context(self._submit(arguments, memory))
+    def start_writer(self, *arguments: str, memory: str = spark.DRIVER_MEMORY, optimized: bool = False) -> Process:
+        """Start the EMR step's script; ``--once`` among the arguments makes it drain and exit. ``memory`` and
+        ``optimized`` are those of ``SparkJob``."""
+        self.writer = self.enter_context(self._submit(arguments, memory, optimized))
         return self.writer
 
-    def _submit(self, arguments: Sequence[str], memory: str) -> Process:
+    def _submit(self, arguments: Sequence[str], memory: str, optimized: bool) -> Process:
         uris = [f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json" for contract in self.contracts]
         options = {
             "--landing": f"s3://{LANDING_BUCKET}/{self.settings.landing_prefix}",
@@ -157,6 +158,7 @@ class Pipeline(ExitStack):
             [*listed, *(part for pair in options.items() for part in pair), *arguments],
             "the Spark writer",
             memory,
+            optimized,
         )
         return spark.submit(job, self.folder / "spark", self.aws)
 

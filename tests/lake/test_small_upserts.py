@@ -27,7 +27,7 @@ from headwater.lake.decoded_frame import tagged_ddl
 from headwater.lake.job import PASSING_PAUSE
 from headwater.lake.jvm_classes import java_class
 from headwater.lake.landed_changes import LandedChanges
-from headwater.lake.landing import Landing
+from headwater.lake.landing import Landing, LandingObject
 from headwater.lake.late_changes import ended, latest
 from headwater.lake.lease import LeaseLost
 from headwater.lake.progress import Progress
@@ -317,6 +317,36 @@ def test_too_many_bytes_are_left_to_hudis_upsert(
     assert few == [False, True]
 
 
+@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
+def test_rows_that_a_floor_ends_are_looked_for_only_where_one_may_be_older(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, held_bytes: int
+) -> None:
+    looked: list[bool] = []
+    upsert_held = HudiTable.upsert_held
+
+    def noted_held(written: HudiTable, *given: Any, is_raised: bool, **others: Any) -> Any:
+        looked.append(is_raised)
+        return upsert_held(written, *given, is_raised=is_raised, **others)
+
+    def noted(*given: Any) -> Any:
+        looked.append(True)
+        return ended(*given)
+
+    monkeypatch.setattr(HudiTable, "upsert_held", noted_held)
+    monkeypatch.setattr(writer_module, "ended", noted)
+    pipeline.land(event("c", 20, after=account(1)))
+    pipeline.drain()
+    # The end of a first snapshot, whose rows are all as old as it or younger.
+    pipeline.land(event("t", 20), event("c", 30, after=account(2)))
+    pipeline.drain(held_bytes=held_bytes)
+    assert not any(looked)
+    assert [row["id"] for row in pipeline.alive()] == [1, 2]
+    pipeline.land(event("t", 25), event("c", 40, after=account(3)))
+    pipeline.drain(held_bytes=held_bytes)
+    assert any(looked)
+    assert [row["id"] for row in pipeline.alive()] == [2, 3]
+
+
 @pytest.mark.parametrize(
     ("held_bytes", "most_read"), [(0, 64), (WriterSettings.held_bytes, -1), (WriterSettings.held_bytes, 64)]
 )
@@ -554,13 +584,6 @@ def test_what_waits_is_committed_in_parts_that_the_driver_holds(
     pipeline.drain()
     for number in range(3):
         pipeline.land(event("u", 20 + number, account(1), account(1, f"n{number}" * 2000)))
-    changes = pipeline.writer(held_bytes=15_000)
-    while changes.commit_next():
-        assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 1 + len(few)}
-    assert few == [True] * 3
-    assert pipeline.alive() == [account(1, "n2" * 2000)]
-    for number in range(4):
-        pipeline.land(event("c", 30 + number, after=account(10 + number, f"m{number}" * 2500)))
     listed: list[object] = []
     after = Landing.after
 
@@ -569,14 +592,65 @@ def test_what_waits_is_committed_in_parts_that_the_driver_holds(
         return after(landing, *given)
 
     monkeypatch.setattr(Landing, "after", counted)
+    # Another table of the job decodes ahead, so that this one holds no more than each may.
+    changes = pipeline.writer(held_bytes=15_000)
+    turn = changes.writer.services.decoding_turn
+    with turn:
+        while changes.commit_next():
+            assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 1 + len(few)}
+    assert few == [True] * 3
+    assert len(listed) == 2
+    assert pipeline.alive() == [account(1, "n2" * 2000)]
+    for number in range(5):
+        pipeline.land(event("c", 30 + number, after=account(10 + number, f"m{number}" * 2500)))
+    cursors = []
+    while changes.commit_next():
+        cursors.append(changes.writer.progress.cursor["headwater.shop.accounts/0"])
+    assert cursors == [8, 9]
+    assert few == [True] * 5
+    assert not turn.locked()
+    assert [row["id"] for row in pipeline.alive()] == [1, 10, 11, 12, 13, 14]
+
+
+def test_a_long_backlog_is_committed_by_spark_in_one_go(
+    pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    for number in range(4):
+        pipeline.land(event("c", 30 + number, after=account(10 + number, f"m{number}" * 2500)))
+    monkeypatch.setattr(landed_changes, "_BACKLOG_OBJECTS", 3)
+    changes = pipeline.writer(held_bytes=4_000)
     assert changes.commit_next()
-    monkeypatch.setattr(landed_changes, "_BACKLOG_OBJECTS", 2)
-    assert changes.commit_next()
-    # Three objects were many, and are Spark's; they had been listed with the first one.
-    assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 8}
-    assert len(listed) == 1
+    assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 5}
     assert not changes.commit_next()
+    assert len(few) == 1
     assert [row["id"] for row in pipeline.alive()] == [1, 10, 11, 12, 13]
+
+
+def test_a_commit_that_fails_ends_the_turn_and_loses_nothing(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(event("c", 10, after=account(0)))
+    pipeline.drain()
+    for number in range(1, 6):
+        pipeline.land(event("c", 10 + number, after=account(number, f"m{number}" * 3000)))
+    changes = pipeline.writer(held_bytes=15_000)
+    body, fail = Landing.body, [True]
+
+    def failing(landing: Landing, landed: LandingObject) -> bytes:
+        if landed.first == 3 and fail:
+            raise OSError("S3 does not answer")
+        return body(landing, landed)
+
+    monkeypatch.setattr(Landing, "body", failing)
+    with pytest.raises(OSError, match="S3 does not answer"):
+        changes.commit_next()
+    assert not changes.writer.services.decoding_turn.locked()
+    fail.clear()
+    while changes.commit_next():
+        pass
+    assert [row["id"] for row in pipeline.alive()] == [0, 1, 2, 3, 4, 5]
 
 
 def test_a_job_ends_what_a_tables_former_writer_does(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -625,6 +699,7 @@ def test_a_batch_is_counted_alike_wherever_it_is(pipeline: Pipeline) -> None:
         oldest=moment.timestamp() + 15e-6,
         late=4,
         late_untold=1,
+        lowest="15",
     )
     held = HeldBatch(pipeline.spark, contract)
     held.add(rows)

@@ -33,7 +33,7 @@ def test_one_progress_has_one_text() -> None:
     progress = Progress({"t/1": 7, "t/0": 8}, floor="01", epoch=2, layout="{}", since=3, exports={"f": 4, "e": 5})
     assert progress.to_json() == (
         '{"cursor": {"t/0": 8, "t/1": 7}, "epoch": 2, "exports": {"e": 5, "f": 4}, "floor": "01", "layout": "{}", '
-        '"order_version": 1, "purged": "", "since": 3}'
+        '"lowest": "", "order_version": 1, "purged": "", "since": 3}'
     )
     assert progress.to_json() == Progress.from_json(progress.to_json()).to_json()
 

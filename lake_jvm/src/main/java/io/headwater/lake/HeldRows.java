@@ -98,6 +98,24 @@ public final class HeldRows {
     }
 
     /**
+     * Adds all that another one holds, unless the records of both have more than so many bytes.
+     *
+     * @return whether it is added
+     */
+    public boolean take(HeldRows other, long mostBytes) {
+        if (latest.bytes + bytesOfOthers + other.latest.bytes + other.bytesOfOthers > mostBytes) {
+            return false;
+        }
+        latest.addAll(other.latest);
+        carefulRows.addAll(other.carefulRows);
+        rowless.addAll(other.rowless);
+        left.addAll(other.left);
+        bytesOfOthers += other.bytesOfOthers;
+        careful += other.careful;
+        return true;
+    }
+
+    /**
      * The latest row of each place, of those that a decoder in Java makes. Of two of one order, whose content is the same,
      * either is the latest.
      */
@@ -212,8 +230,10 @@ public final class HeldRows {
         int lateUntold = 0;
         UTF8String from = UTF8String.fromString(tablesFloor);
         UTF8String until = UTF8String.fromString(purged);
+        UTF8String lowest = null;
         for (InternalRow row : rows()) {
             UTF8String its = row.getUTF8String(order);
+            lowest = lowest == null || its.compareTo(lowest) < 0 ? its : lowest;
             if (its.compareTo(until) < 0) {
                 late++;
                 lateUntold += its.compareTo(from) >= 0 && isLiving(row) && row.isNullAt(raw) ? 1 : 0;
@@ -238,6 +258,7 @@ public final class HeldRows {
         counts.put("late", late);
         counts.put("late_untold", lateUntold);
         counts.put("careful", careful + left.size());
+        counts.put("lowest", lowest == null ? "" : lowest.toString());
         return json(counts);
     }
 
