@@ -3,6 +3,7 @@
 All run by ``spark-submit`` on this machine's object store, one after another. A system first takes the table's rows,
 then one landing object a commit, back to back, with whatever maintenance it does. A commit's time is that from the end
 of the commit before it to its own, so that nothing is left out. The first ``WARMING`` commits do not count.
+The shipped writer is measured at a steady pace too, where a batch lands every few seconds.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from headwater.folder_lock import claimed_empty
 from headwater.local import spark
 from headwater.local.aws import REGION, AwsApi
 from headwater.local.pipeline import EventLog, bytes_of_part, local_lake
+from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.packaging import jars
 from headwater.paths import ROOT, RUN
@@ -71,6 +73,14 @@ FULL = (
     Scale(rows=200_000, buckets=4, changes=5_000, commits=60),
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=60),
 )
+PACED = (
+    Scale(rows=200_000, buckets=4, changes=5_000, commits=200),
+    Scale(rows=2_000_000, buckets=16, changes=5_000, commits=200),
+)
+PACE_SECONDS = 3.0
+_COMPARED = 20
+# The peers delete old files in their time too.
+_OBJECT_A_COMMIT = ("--batch-bytes", "1", "--file-version-hours", "0.02")
 
 
 @dataclass(frozen=True)
@@ -98,8 +108,7 @@ class Measured:
     @property
     def p99(self) -> float:
         """The smallest time that 99 % of the commits did not exceed."""
-        ranked = sorted(self.commit_seconds)
-        return ranked[math.ceil(0.99 * len(ranked)) - 1]
+        return p99(self.commit_seconds)
 
     @property
     def changes_per_second(self) -> float:
@@ -137,6 +146,29 @@ class Measured:
             "differences": self.differences,
             "commit_seconds": [round(seconds, 3) for seconds in self.commit_seconds],
         }
+
+
+def p99(seconds: Sequence[float]) -> float:
+    """The smallest of these times that 99 % of them do not exceed."""
+    ranked = sorted(seconds)
+    return ranked[math.ceil(0.99 * len(ranked)) - 1]
+
+
+@dataclass(frozen=True)
+class Paced:
+    """The writer while a batch lands every ``PACE_SECONDS``: the seconds of each commit, and those from the landing of
+    its batch to its end. ``differences`` are those of ``Measured``."""
+
+    scale: Scale
+    commit_seconds: tuple[float, ...]
+    fresh_seconds: tuple[float, ...]
+    differences: int
+
+    @property
+    def growth(self) -> float:
+        """The median of the last twenty commits as a multiple of that of the twenty around the twentieth."""
+        first = self.commit_seconds[_COMPARED // 2 : _COMPARED // 2 + _COMPARED]
+        return statistics.median(self.commit_seconds[-_COMPARED:]) / statistics.median(first)
 
 
 def commits_a_month() -> float:
@@ -191,6 +223,18 @@ def run(
             with announce(f"{PEERS[name]}: {scale.rows:,} rows and {bench.commits} commits"):
                 measured.append(bench.peer(name))
     return measured
+
+
+def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Paced:
+    """Measure Headwater at one scale and a steady pace."""
+    with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
+        bench = _Bench(scale, folder, api)
+        with announce(f"Landing {scale.rows:,} rows"):
+            bench.land_snapshot()
+        with announce(f"Headwater: taking {scale.rows:,} rows"):
+            bench.load(OURS[0])
+        with announce(f"Headwater: {bench.commits} commits, one every {PACE_SECONDS:g} s"):
+            return bench.pace(OURS[0])
 
 
 @dataclass(frozen=True)
@@ -256,14 +300,50 @@ class _Bench:
 
     def write(self, variant: Variant, load: _Load) -> Measured:
         """Let the writer commit an object at a time."""
-        # The peers delete old files in their time too.
-        done = self._submit_writer(variant, "--batch-bytes", "1", "--file-version-hours", "0.02")
+        done = self._submit_writer(variant, *_OBJECT_A_COMMIT)
+        return self._measured(variant.system, load, done, self._alive(variant))
+
+    def pace(self, variant: Variant) -> Paced:
+        """Let a writer run while one object after the other lands."""
+        bodies = [self._log.batch(self._scale.changes) for _ in range(self.commits)]
+        folder = self._folder / "paced"
+        log = EventLog(folder / "events.jsonl")
+        landed = []
+        with spark.submit(self._writer_job(variant, *_OBJECT_A_COMMIT), folder, self._api) as writer:
+
+            def reached(offset: int) -> bool:
+                if not writer.running:
+                    writer.check()
+                return max(log.cursor().values(), default=0) >= offset
+
+            # It has resumed from the table's rows.
+            wait_until("the writer to look for changes", lambda: reached(bodies[0].first), 60)
+            began = time.monotonic()
+            for number, body in enumerate(bodies):
+                time.sleep(max(0.0, began + number * PACE_SECONDS - time.monotonic()))
+                self._land(body)
+                landed.append(time.time())
+            wait_until("the writer to commit all that has landed", lambda: reached(bodies[-1].next), 300)
+        commits = log.commits()
+        if len(commits) != self.commits:
+            raise AssertionError(f"{len(commits)} commits, expected {self.commits}")
+        # To some readers, a compaction that is under way when the writer ends closes the table.
+        self._submit_writer(variant)
+        counted = list(zip(commits, landed, strict=True))[WARMING:]
+        return Paced(
+            self._scale,
+            tuple(float(commit["seconds"]) for commit, _ in counted),
+            tuple(float(commit["completed_at"]) - at for commit, at in counted),
+            change_log.differences(self._log.expected(), self._alive(variant)),
+        )
+
+    def _alive(self, variant: Variant) -> pa.Table:
+        """``id`` and ``version`` of the rows that live."""
         storage = local_lake(self._api).storage
         stored = pa.Table.from_batches(
             batch.select(["id", "version", "_deleted"]) for batch in read_lake(f"{_lake(variant)}/{TABLE}", storage)
         )
-        alive = stored.filter(pc.invert(stored["_deleted"])).select(["id", "version"])
-        return self._measured(variant.system, load, done, alive)
+        return stored.filter(pc.invert(stored["_deleted"])).select(["id", "version"])
 
     def peer(self, name: str) -> Measured:
         """Let another system do all of it."""
@@ -315,6 +395,10 @@ class _Bench:
         self._s3.put_object(Bucket=_BUCKET, Key=f"{_database(variant)}.json", Body=contract.to_json().encode())
 
     def _submit_writer(self, variant: Variant, *more: str) -> _Done:
+        job = self._writer_job(variant, "--once", *more)
+        return self._submit(job, self._folder / f"{_database(variant)}-{len(more)}")
+
+    def _writer_job(self, variant: Variant, *more: str) -> SparkJob:
         options = {
             "--contract": f"s3://{_BUCKET}/{_database(variant)}.json",
             "--landing": f"s3://{_BUCKET}/{_LANDING}",
@@ -323,8 +407,7 @@ class _Bench:
         }
         arguments = [part for pair in options.items() for part in pair]
         script = ROOT / "emr_steps" / "write_hudi.py"
-        job = SparkJob(script, [*arguments, "--once", *more], variant.system, _MEMORY, optimized=True)
-        return self._submit(job, self._folder / f"{_database(variant)}-{len(more)}")
+        return SparkJob(script, [*arguments, *more], variant.system, _MEMORY, optimized=True)
 
     def _submit(self, job: SparkJob, folder: Path) -> _Done:
         process = spark.submit(job, folder, self._api)

@@ -1,6 +1,8 @@
 """``headwater bench``: measure on this machine."""
 
+import statistics
 from dataclasses import asdict
+from enum import StrEnum
 from typing import Annotated
 
 import typer
@@ -15,20 +17,37 @@ from headwater.paths import BUILD
 QUICK_PEERS = ("iceberg", "read")
 
 
+class Only(StrEnum):
+    """What is measured alone."""
+
+    PIPELINE = "pipeline"
+    PACED = "paced"
+    UNITS = "units"
+
+
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes in place of hours: a small table, one peer.")] = False,
     scale: Annotated[float, typer.Option(min=0.1, help="Size of the drained data; 1 is Northwind's.")] = 60,
     idle: Annotated[int, typer.Option(min=5, help="How many transactions, one per second, measure freshness.")] = 40,
-    units: Annotated[
-        bool, typer.Option("--units", help="Measure unit costs, for `headwater simulate`, instead.")
-    ] = False,
+    only: Annotated[
+        Only | None,
+        typer.Option(
+            help="Measure one thing alone: the pipeline's drain and freshness; 200 commits, one every three seconds; or"
+            " unit costs for `headwater simulate`. Only so are the last two measured."
+        ),
+    ] = None,
 ) -> None:
     """Measure how long the writer's commits take, beside those of Iceberg, Delta and Hudi's own; how fast it drains and
     decodes; and how fresh the lake is when little happens."""
     artifacts.build(announce)
-    if units:
-        for name, seconds in asdict(bursts.run(announce)).items():
-            say(f"{name}: {seconds:.6f} s")
+    if only is not None:
+        match only:
+            case Only.PIPELINE:
+                _figures(pipeline.run(scale, idle, announce))
+            case Only.PACED:
+                _paced()
+            case Only.UNITS:
+                _figures(bursts.run(announce))
         return
     scales, peers = (commits.QUICK, QUICK_PEERS) if quick else (commits.FULL, tuple(commits.PEERS))
     measured = [each for scale_ in scales for each in commits.run(scale_, announce, peers)]
@@ -51,3 +70,29 @@ def bench(
         )
     Console().print(table)
     say(f"Report: {BUILD / 'bench' / 'report.html'}")
+
+
+def _figures(measured: pipeline.Figures | bursts.UnitCosts) -> None:
+    for name, figure in asdict(measured).items():
+        say(f"{name}: {figure:,.6g}")
+
+
+def _paced() -> None:
+    title = f"Commits with a batch every {commits.PACE_SECONDS:g} s, and from landing to commit, in seconds"
+    table = Table(title=title, title_justify="left")
+    for heading in ("rows", "median", "p99", "max", "growth", "landing p50", "p99", "differ"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    for scale in commits.PACED:
+        each = commits.paced(scale, announce)
+        seconds, fresh = each.commit_seconds, each.fresh_seconds
+        table.add_row(
+            f"{scale.rows:,}",
+            f"{statistics.median(seconds):.2f}",
+            f"{commits.p99(seconds):.2f}",
+            f"{max(seconds):.2f}",
+            f"{each.growth:.2f}",
+            f"{statistics.median(fresh):.2f}",
+            f"{commits.p99(fresh):.2f}",
+            str(each.differences),
+        )
+    Console().print(table)

@@ -33,7 +33,7 @@ class Counts:
     is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
     without one. ``late`` rows are from before a purged tombstone; of those alive above the floor, ``late_untold`` do
     not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
-    careful decoder. ``lowest`` is the lowest order of the rows to be written, "" without one."""
+    careful decoder. ``lowest`` is the lowest order of the rows, "" without one."""
 
     rows: int = 0
     live_rows: int = 0
@@ -57,6 +57,7 @@ class Counts:
             records=self.records + others.records,
             oldest=min((each for each in (self.oldest, others.oldest) if each is not None), default=None),
             careful=max(self.careful, others.careful),
+            lowest=min((each for each in (self.lowest, others.lowest) if each), default=""),
         )
 
 
@@ -139,10 +140,10 @@ class HeldBatch:
         """Add Java's ``DecodedRows``, however much they are."""
         self.rows.add(decoded, 2**63 - 1)
 
-    def take(self, other: HeldBatch, most_bytes: int) -> bool:
-        """Add what another batch holds, unless the records of both would have more than so many bytes; say whether it
-        is added. What is added is not looked at in the other one any more."""
-        return bool(self.rows.take(other.rows, most_bytes))
+    def take(self, other: HeldBatch, most_bytes: int, most_bytes_of_others: int) -> bool:
+        """Add what another batch holds, unless the records of both, or those of them that are no rows, would have more
+        than so many bytes; say whether it is added. The other one is not used any more then."""
+        return bool(self.rows.take(other.rows, most_bytes, most_bytes_of_others))
 
     def take_left(self) -> list[str]:
         """What the JVM's decoder has left: it is not in the batch any more."""

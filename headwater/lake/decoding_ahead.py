@@ -11,52 +11,72 @@ from typing import Generic, TypeVar
 from headwater.lake.landing import LandingObject
 
 _Decoded = TypeVar("_Decoded")
-_AT_ONCE = min(os.cpu_count() or 1, 4)
+_AT_ONCE = max((os.cpu_count() or 1) // 2, 2)
 
 
 class DecodingAhead(Generic[_Decoded]):
-    """Decodes the objects of one table in their order. What is decoded and not asked for yet takes the memory of the
-    driver, which the tables of a job share: only the one that has the ``turn`` does it. It has it until ``rest``."""
+    """What is decoded and not asked for yet takes the memory of the driver, which the tables of a job share: one table
+    at a time decodes ahead, from ``take_turn`` until it rests."""
 
-    def __init__(self, turn: threading.Lock) -> None:
-        self._turn = turn
-        self._has_turn = False
+    def __init__(self) -> None:
         self._threads = ThreadPoolExecutor(_AT_ONCE, "decoding")
+        self._turns = threading.Lock()
+        self._whose: str | None = None
+        self._is_wanted = False
+        self._waits_once: str | None = None
         self._ahead: dict[LandingObject, Future[_Decoded]] = {}
 
-    def take_turn(self) -> bool:
+    def has_turn(self, table: str) -> bool:
+        """Whether it is this table's turn."""
+        return self._whose == table
+
+    def take_turn(self, table: str) -> bool:
         """Whether it is this table's turn from now on, or still."""
-        self._has_turn = self._has_turn or self._turn.acquire(blocking=False)
-        return self._has_turn
+        with self._turns:
+            if self._whose is None and self._waits_once == table:
+                self._waits_once = None
+            elif self._whose is None:
+                self._whose, self._waits_once = table, None
+            self._is_wanted |= self._whose != table
+            return self._whose == table
 
-    def decoded(
-        self, objects: Sequence[LandingObject], decode: Callable[[LandingObject], _Decoded]
-    ) -> Iterator[_Decoded]:
-        """Each object as it is decoded, and those after it decoded meanwhile, if it is the table's turn."""
-        for at, landed in enumerate(objects):
-            if self._has_turn:
-                for coming in objects[at : at + 1 + _AT_ONCE]:
-                    if coming not in self._ahead:
-                        self._ahead[coming] = self._threads.submit(decode, coming)
-            future = self._ahead.pop(landed, None)
-            yield decode(landed) if future is None else future.result()
+    def rest(self, table: str) -> None:
+        """Forget what is decoded of a table, and let another one that has asked meanwhile have the next turn."""
+        with self._turns:
+            if self._whose == table:
+                self._drop()
+                self._waits_once = table if self._is_wanted else None
+                self._whose, self._is_wanted = None, False
 
-    def give_back(self, landed: LandingObject, decoded: _Decoded) -> None:
-        """Keep what has not been used: it is asked for again."""
-        if self._has_turn:
-            kept: Future[_Decoded] = Future()
-            kept.set_result(decoded)
-            self._ahead[landed] = kept
+    def forget(self, table: str) -> None:
+        """Forget what is decoded of a table, which keeps its turn."""
+        if self._whose == table:
+            self._drop()
 
-    def forget(self) -> None:
-        """Forget what is decoded."""
+    def close(self) -> None:
+        """Decode nothing any more that has not been begun."""
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def _drop(self) -> None:
         for future in self._ahead.values():
             future.cancel()
-        self._ahead.clear()
+        self._ahead = {}
 
-    def rest(self) -> None:
-        """Forget what is decoded, and let another table have its turn."""
-        self.forget()
-        if self._has_turn:
-            self._has_turn = False
-            self._turn.release()
+    def decoded(
+        self, table: str, objects: Sequence[LandingObject], decode: Callable[[LandingObject], _Decoded]
+    ) -> Iterator[_Decoded]:
+        """A table's objects in their order, each as it is decoded, and those after it meanwhile, if it is its turn."""
+        for at, landed in enumerate(objects):
+            if not self.has_turn(table):
+                yield decode(landed)
+                continue
+            for coming in objects[at : at + 1 + _AT_ONCE]:
+                if coming not in self._ahead:
+                    self._ahead[coming] = self._threads.submit(decode, coming)
+            yield self._ahead.pop(landed).result()
+
+    def give_back(self, table: str, landed: LandingObject, decoded: _Decoded) -> None:
+        """Keep what has not been used: it is asked for again."""
+        if self.has_turn(table):
+            self._ahead[landed] = Future()
+            self._ahead[landed].set_result(decoded)

@@ -148,6 +148,8 @@ class Job:
                     if self.stop.is_set() and isinstance(error, LeaseLost):
                         return  # nothing is left to do that needs it
                     rest = self._rest(table, error, failures)
+                finally:
+                    self.services.decoding.rest(table)
                 if rest is None:
                     return
                 self.stop.wait(rest)
@@ -158,6 +160,7 @@ class Job:
         for thread in threads:
             thread.join()
         # Before the leases are given back.
+        self.services.decoding.close()
         with ExitStack() as closed:
             for writer in self.writers.values():
                 closed.callback(writer.close)

@@ -10,7 +10,6 @@ from pyspark import RDD
 
 from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.decoded_frame import spread
-from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
 from headwater.lake.progress import Progress
 from headwater.lake.usual_changes import UsualChanges
@@ -20,7 +19,7 @@ from headwater.lake.writer import TableWriter
 # one go, of which readers see nothing until its end.
 _BACKLOG_BYTES = 32 * 2**20
 _BACKLOG_OBJECTS = 500
-_SHARE_OF_TURN = 4
+_TIMES_AS_MUCH = 4
 """How many times as much as others the table holds that decodes ahead."""
 
 
@@ -33,20 +32,11 @@ class LandedChanges:
         # Listed already, and not committed.
         self._waiting: list[LandingObject] = []
         self._usual: tuple[tuple[int, str], UsualChanges] | None = None
-        self._ahead: DecodingAhead[HeldBatch | None] = DecodingAhead(writer.services.decoding_turn)
+        self._table = writer.contract.table
+        self._ahead = writer.services.decoding
 
     def commit_next(self) -> bool:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
-        try:
-            worked = self._commit_next()
-        except BaseException:
-            self._ahead.rest()
-            raise
-        if not self._waiting:
-            self._ahead.rest()
-        return worked
-
-    def _commit_next(self) -> bool:
         objects = self._waiting or self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
             self.writer.settle()
@@ -65,6 +55,8 @@ class LandedChanges:
             usual = self._decoder()
             self.writer.commit(usual.frame(self._bodies(objects)), name, advance, usual.careful_frame)
         self._waiting = objects[len(chosen) :]
+        if not self._waiting:
+            self._ahead.rest(self._table)
         return True
 
     def expire(self, before: dt.datetime) -> int:
@@ -92,10 +84,12 @@ class LandedChanges:
         held = HeldBatch(self.writer.spark, self.writer.contract)
         if len(objects) > _BACKLOG_OBJECTS or sum(landed.size for landed in objects) > _BACKLOG_BYTES:
             return held, []
-        most = self.writer.settings.held_bytes
-        if len(objects) > 1 and self._ahead.take_turn():
-            most *= _SHARE_OF_TURN
         usual = self._decoder()
+        has_turn = self._ahead.has_turn(self._table)
+        if len(objects) > 1 and self.writer.commits_held:
+            has_turn = self._ahead.take_turn(self._table)
+        most_others = self.writer.settings.held_bytes
+        most = most_others * _TIMES_AS_MUCH if has_turn else most_others
         few: list[LandingObject] = []
 
         def decode(landed: LandingObject) -> HeldBatch | None:
@@ -104,11 +98,9 @@ class LandedChanges:
             return one if one.add_decoded(lines, most) else None
 
         with undecodable_passes(self.writer.contract):
-            for landed, one in zip(objects, self._ahead.decoded(objects, decode), strict=False):
-                if one is None:
-                    break
-                if not held.take(one, most):
-                    self._ahead.give_back(landed, one)
+            for landed, one in zip(objects, self._ahead.decoded(self._table, objects, decode), strict=False):
+                if one is None or not held.take(one, most, most_others):
+                    self._ahead.give_back(self._table, landed, one)
                     break
                 few.append(landed)
             held.add(usual.careful_rows(held.take_left()))
@@ -119,7 +111,7 @@ class LandedChanges:
         progress = self.writer.progress
         goes_by = (progress.epoch, progress.purged)
         if self._usual is None or self._usual[0] != goes_by:
-            self._ahead.forget()
+            self._ahead.forget(self._table)
             self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
         return self._usual[1]
 

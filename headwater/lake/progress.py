@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 NOTED_AS = "headwater.progress"
 """What the metadata of a commit calls its progress, which is there as JSON."""
@@ -49,5 +49,12 @@ class Progress:
 
     @staticmethod
     def from_json(text: str) -> Progress:
-        """Read back what ``to_json`` wrote."""
-        return Progress(**json.loads(text))
+        """Read back what ``to_json`` wrote. Raises ValueError where a later release has."""
+        noted = json.loads(text)
+        unknown = sorted(noted.keys() - {known.name for known in fields(Progress)})
+        if unknown:
+            raise ValueError(
+                f"progress of the last commit: found {', '.join(unknown)}, which this release does not know: a later "
+                "one has written the table. Use that one."
+            )
+        return Progress(**noted)

@@ -114,7 +114,7 @@ class HudiTable:
         self.uri = f"{lake.rstrip('/')}/{contract.table}"
         self._options = {**_OPTIONS, **_table_options(contract, parallelism)}
         self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
-        self._has_contracts_columns = True
+        self.has_contracts_columns = True
         self._latest = ""
         self._small_upserts: Any = None
 
@@ -175,7 +175,7 @@ class HudiTable:
                 change = type_change(old, type_)
                 if change == NARROWER:
                     column = column.cast(stored[name])
-                    self._has_contracts_columns = False
+                    self.has_contracts_columns = False
                 elif change == WIDER:
                     grows = True
                 elif change == OTHER:
@@ -189,7 +189,7 @@ class HudiTable:
         lake = {name for name, _ in self.contract.lake_columns()}
         former = [(name, F.lit(None).cast(type_)) for name, type_ in stored.items() if name not in lake]
         self._columns += former
-        self._has_contracts_columns &= not former
+        self.has_contracts_columns &= not former
         if is_added or grows:
             nothing = self.spark.createDataFrame([], schema).select(*stored)
             self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
@@ -229,18 +229,18 @@ class HudiTable:
         )
 
     def upsert_held(
-        self, held: Any, progress: Progress, *, is_raised: bool = False, most_ended: int = 0
+        self, held: Any, progress: Progress, *, may_end: bool = False, most_ended: int = 0
     ) -> Commit | None:
         """Commit the rows of Java's ``HeldRows`` as ``upsert_few`` does, without a job of Spark,
-        those below the floor of the progress as tombstones, and where that ``is_raised`` those in the table too. None,
+        those below the floor of the progress as tombstones, and where it ``may_end`` some those in the table too. None,
         and nothing is written, where the table has not just these columns, or it is much to look for the rows that end
         (``most_ended`` rows at most)."""
-        if not self._has_contracts_columns:
+        if not self.has_contracts_columns:
             return None
         floor = None
         if progress.floor:
             made = self._java("io.headwater.hudi.SmallUpserts$Floor")
-            floor = made(progress.floor, sorted(kept_by_floor(self.contract)), is_raised, most_ended)
+            floor = made(progress.floor, sorted(kept_by_floor(self.contract)), may_end, most_ended)
         return self._upsert_small(self._lake_type, lambda small, noted: small.commit(held, floor, noted), progress)
 
     @functools.cached_property

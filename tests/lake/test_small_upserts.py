@@ -150,7 +150,7 @@ def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: st
         floor = "3" * 10
         if by_driver:
             nothing = java_class(spark, "io.headwater.lake.HeldRows")(tagged_ddl(contract), list(contract.place))
-            commit = written.upsert_held(nothing, Progress(floor=floor), is_raised=True, most_ended=len(values))
+            commit = written.upsert_held(nothing, Progress(floor=floor), may_end=True, most_ended=len(values))
             assert commit is not None
         else:
             commit = written.upsert(latest(ended(written.read(), contract, floor), contract), Progress())
@@ -324,9 +324,9 @@ def test_rows_that_a_floor_ends_are_looked_for_only_where_one_may_be_older(
     looked: list[bool] = []
     upsert_held = HudiTable.upsert_held
 
-    def noted_held(written: HudiTable, *given: Any, is_raised: bool, **others: Any) -> Any:
-        looked.append(is_raised)
-        return upsert_held(written, *given, is_raised=is_raised, **others)
+    def noted_held(written: HudiTable, *given: Any, may_end: bool, **others: Any) -> Any:
+        looked.append(may_end)
+        return upsert_held(written, *given, may_end=may_end, **others)
 
     def noted(*given: Any) -> Any:
         looked.append(True)
@@ -345,6 +345,28 @@ def test_rows_that_a_floor_ends_are_looked_for_only_where_one_may_be_older(
     pipeline.drain(held_bytes=held_bytes)
     assert any(looked)
     assert [row["id"] for row in pipeline.alive()] == [2, 3]
+
+
+@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
+def test_a_floor_ends_a_row_that_came_late_or_before_the_lowest_order_was_noted(
+    pipeline: Pipeline, held_bytes: int
+) -> None:
+    pipeline.land(event("c", 20, after=account(1)))
+    pipeline.drain()
+    pipeline.land(event("c", 10, after=account(2)))
+    pipeline.drain(held_bytes=held_bytes)
+    pipeline.land(event("t", 15), event("c", 40, after=account(3)))
+    pipeline.drain(held_bytes=held_bytes)
+    assert [row["id"] for row in pipeline.alive()] == [1, 3]
+    # As a release before this one has left it.
+    writer = pipeline.writer(held_bytes=held_bytes).writer
+    older = replace(writer.progress, lowest="")
+    writer.table.upsert(writer.read().where("false"), older)
+    pipeline.land(event("c", 50, after=account(4)))
+    pipeline.drain(held_bytes=held_bytes)
+    pipeline.land(event("t", 45), event("c", 60, after=account(5)))
+    pipeline.drain(held_bytes=held_bytes)
+    assert [row["id"] for row in pipeline.alive()] == [4, 5]
 
 
 @pytest.mark.parametrize(
@@ -594,10 +616,11 @@ def test_what_waits_is_committed_in_parts_that_the_driver_holds(
     monkeypatch.setattr(Landing, "after", counted)
     # Another table of the job decodes ahead, so that this one holds no more than each may.
     changes = pipeline.writer(held_bytes=15_000)
-    turn = changes.writer.services.decoding_turn
-    with turn:
-        while changes.commit_next():
-            assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 1 + len(few)}
+    decoding = changes.writer.services.decoding
+    assert decoding.take_turn("another")
+    while changes.commit_next():
+        assert changes.writer.progress.cursor == {"headwater.shop.accounts/0": 1 + len(few)}
+    decoding.rest("another")
     assert few == [True] * 3
     assert len(listed) == 2
     assert pipeline.alive() == [account(1, "n2" * 2000)]
@@ -608,7 +631,7 @@ def test_what_waits_is_committed_in_parts_that_the_driver_holds(
         cursors.append(changes.writer.progress.cursor["headwater.shop.accounts/0"])
     assert cursors == [8, 9]
     assert few == [True] * 5
-    assert not turn.locked()
+    assert decoding.take_turn("another")
     assert [row["id"] for row in pipeline.alive()] == [1, 10, 11, 12, 13, 14]
 
 
@@ -628,29 +651,70 @@ def test_a_long_backlog_is_committed_by_spark_in_one_go(
     assert [row["id"] for row in pipeline.alive()] == [1, 10, 11, 12, 13]
 
 
-def test_a_commit_that_fails_ends_the_turn_and_loses_nothing(
+def test_a_download_or_a_commit_that_fails_loses_nothing_of_a_backlog(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pipeline.land(event("c", 10, after=account(0)))
     pipeline.drain()
     for number in range(1, 6):
-        pipeline.land(event("c", 10 + number, after=account(number, f"m{number}" * 3000)))
+        pipeline.land(event("c", 10 + number, after=account(number, f"m{number}" * 2500)))
     changes = pipeline.writer(held_bytes=15_000)
-    body, fail = Landing.body, [True]
+    body, commit_held = Landing.body, TableWriter.commit_held
+    fails = {"download", "commit"}
 
-    def failing(landing: Landing, landed: LandingObject) -> bytes:
-        if landed.first == 3 and fail:
+    def failing_body(landing: Landing, landed: LandingObject) -> bytes:
+        if landed.first == 3 and "download" in fails:
             raise OSError("S3 does not answer")
         return body(landing, landed)
 
-    monkeypatch.setattr(Landing, "body", failing)
+    def failing_commit(to: TableWriter, *given: Any) -> None:
+        if "commit" in fails:
+            raise OSError("the commit fails")
+        commit_held(to, *given)
+
+    monkeypatch.setattr(Landing, "body", failing_body)
+    monkeypatch.setattr(TableWriter, "commit_held", failing_commit)
     with pytest.raises(OSError, match="S3 does not answer"):
         changes.commit_next()
-    assert not changes.writer.services.decoding_turn.locked()
-    fail.clear()
+    fails.remove("download")
+    with pytest.raises(OSError, match="the commit fails"):
+        changes.commit_next()
+    fails.remove("commit")
     while changes.commit_next():
         pass
     assert [row["id"] for row in pipeline.alive()] == [0, 1, 2, 3, 4, 5]
+
+
+def test_what_is_decoded_ahead_goes_by_the_epoch_of_its_commit(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(0)))
+    pipeline.drain()
+    for number in range(1, 7):
+        pipeline.land(event("c", 10 + number, after=account(number, f"m{number}" * 2500)))
+    changes = pipeline.writer(held_bytes=15_000)
+    assert changes.commit_next()
+    ahead = changes.writer.services.decoding
+    assert ahead._ahead
+    changes.writer._progress = replace(changes.writer.progress, epoch=2)
+    assert changes.commit_next()
+    epochs = {row["id"]: row["_order"][:5] for row in pipeline.stored()}
+    assert len(set(epochs.values())) == 2
+    assert epochs[1] == epochs[0] != epochs[6]
+
+
+def test_a_table_that_fails_gives_its_turn_back(pipeline: Pipeline) -> None:
+    job = pipeline.job(argparse.Namespace(lake=pipeline.lake, once=True))
+
+    def prepare() -> Callable[[], bool]:
+        assert job.services.decoding.take_turn("accounts")
+
+        def fail() -> bool:
+            raise OSError("what follows a commit fails")
+
+        return fail
+
+    with pytest.raises(OSError, match="what follows a commit fails"):
+        job.run({"accounts": prepare}, PASSING_PAUSE)
+    assert job.services.decoding.take_turn("another")
 
 
 def test_a_job_ends_what_a_tables_former_writer_does(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:

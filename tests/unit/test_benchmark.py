@@ -86,6 +86,11 @@ def test_a_row_that_is_missing_twice_or_another_differs(found: list[tuple[int, i
 SCALE = Scale(rows=20_000, buckets=4, changes=1_000, commits=4)
 
 
+def test_commits_at_a_pace_are_held_to_those_around_the_twentieth() -> None:
+    seconds = (9.0,) * 10 + (2.0,) * 20 + (9.0,) * 10 + (3.0,) * 20
+    assert commits.Paced(SCALE, seconds, seconds, 0).growth == 1.5
+
+
 def measured(system: str, *seconds: float, differ: int | None = 0) -> Measured:
     return Measured(system, SCALE, 9.5, seconds, 0.5, 512 * 2**20, reads=20, writes=10, differences=differ)
 

@@ -1,4 +1,4 @@
-"""Landing objects are decoded before their turn, in their order, by one table at a time."""
+"""Landing objects are decoded before their turn, in their order, of one table at a time."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.landing import LandingObject
 
 AHEAD = 2
+ORDERS, OTHERS = "orders", "others"
 
 
-@pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def ahead(monkeypatch: pytest.MonkeyPatch) -> DecodingAhead[int]:
     monkeypatch.setattr(decoding_ahead, "_AT_ONCE", AHEAD)
+    return DecodingAhead[int]()
 
 
-def landed(number: int) -> LandingObject:
-    return LandingObject("bucket", f"key-{number}", "topic/0", number, number + 1, 10)
+def landed(*numbers: int) -> list[LandingObject]:
+    return [LandingObject("bucket", f"key-{number}", "topic/0", number, number + 1, 10) for number in numbers]
 
 
 class Decoder:
@@ -36,67 +38,95 @@ class Decoder:
         return found.first
 
 
-def test_objects_come_in_their_order_and_the_next_ones_are_decoded_meanwhile() -> None:
+def test_objects_come_in_their_order_and_the_next_ones_are_decoded_meanwhile(ahead: DecodingAhead[int]) -> None:
     decoder = Decoder()
-    objects = [landed(number) for number in range(6)]
-    ahead = DecodingAhead[int](threading.Lock())
-    assert ahead.take_turn()
-    coming = ahead.decoded(objects, decoder)
+    assert ahead.take_turn(ORDERS)
+    coming = ahead.decoded(ORDERS, landed(*range(6)), decoder)
     assert next(coming) == 0
     ahead._threads.shutdown()
     assert sorted(decoder.of) == [0, 1, 2]
     assert all(name.startswith("decoding") for names in decoder.of.values() for name in names)
 
 
-def test_each_object_is_decoded_once_also_where_it_is_given_back() -> None:
-    decoder = Decoder()
-    objects = [landed(number) for number in range(5)]
-    ahead = DecodingAhead[int](threading.Lock())
-    ahead.take_turn()
-    taken = []
-    for found, decoded in zip(objects, ahead.decoded(objects, decoder), strict=False):
+def test_several_are_decoded_at_once(ahead: DecodingAhead[int]) -> None:
+    both = threading.Barrier(AHEAD, timeout=10)
+
+    def decode(found: LandingObject) -> int:
+        both.wait()
+        return found.first
+
+    assert ahead.take_turn(ORDERS)
+    assert list(ahead.decoded(ORDERS, landed(*range(2 * AHEAD)), decode)) == list(range(2 * AHEAD))
+
+
+def test_each_object_is_decoded_once_also_where_it_is_given_back(ahead: DecodingAhead[int]) -> None:
+    decoder, objects, taken = Decoder(), landed(*range(5)), []
+    assert ahead.take_turn(ORDERS)
+    for found, decoded in zip(objects, ahead.decoded(ORDERS, objects, decoder), strict=False):
         if found.first == 3:
-            ahead.give_back(found, decoded)
+            ahead.give_back(ORDERS, found, decoded)
             break
         taken.append(decoded)
-    assert [*taken, *ahead.decoded(objects[3:], decoder)] == [0, 1, 2, 3, 4]
+    assert [*taken, *ahead.decoded(ORDERS, objects[3:], decoder)] == [0, 1, 2, 3, 4]
     assert {number: len(names) for number, names in decoder.of.items()} == dict.fromkeys(range(5), 1)
 
 
-def test_without_its_turn_a_table_decodes_what_it_is_asked_for() -> None:
-    turn = threading.Lock()
-    first, second = DecodingAhead[int](turn), DecodingAhead[int](turn)
+def test_without_its_turn_a_table_decodes_what_it_is_asked_for(ahead: DecodingAhead[int]) -> None:
     decoder = Decoder()
-    assert first.take_turn()
-    assert first.take_turn()
-    assert not second.take_turn()
-    coming = second.decoded([landed(0), landed(1)], decoder)
+    assert ahead.take_turn(ORDERS)
+    assert ahead.take_turn(ORDERS)
+    assert not ahead.take_turn(OTHERS)
+    coming = ahead.decoded(OTHERS, landed(0, 1), decoder)
     assert next(coming) == 0
-    second.give_back(landed(0), 0)
+    ahead.give_back(OTHERS, landed(0)[0], 0)
     assert decoder.of == {0: [threading.current_thread().name]}
-    assert next(iter(second.decoded([landed(0)], decoder))) == 0
+    assert next(ahead.decoded(OTHERS, landed(0), decoder)) == 0
     assert len(decoder.of[0]) == 2
-    first.rest()
-    assert second.take_turn()
 
 
-def test_what_failed_is_decoded_again() -> None:
+def test_who_has_had_the_turn_lets_another_one_have_it_that_has_asked(ahead: DecodingAhead[int]) -> None:
+    assert ahead.take_turn(ORDERS)
+    ahead.rest(ORDERS)
+    assert ahead.take_turn(ORDERS)
+    assert not ahead.take_turn(OTHERS)
+    ahead.rest(OTHERS)
+    assert ahead.has_turn(ORDERS)
+    ahead.rest(ORDERS)
+    assert not ahead.take_turn(ORDERS)
+    assert ahead.take_turn(OTHERS)
+    ahead.rest(OTHERS)
+    # The first one has asked in vain.
+    assert not ahead.take_turn(OTHERS)
+    assert ahead.take_turn(ORDERS)
+
+
+def test_a_turn_that_nobody_takes_comes_back(ahead: DecodingAhead[int]) -> None:
+    assert ahead.take_turn(ORDERS)
+    assert not ahead.take_turn(OTHERS)
+    ahead.rest(ORDERS)
+    assert [ahead.take_turn(ORDERS) for _ in range(2)] == [False, True]
+
+
+def test_what_failed_is_decoded_again(ahead: DecodingAhead[int]) -> None:
     decoder = Decoder()
     decoder.failing = {0}
-    ahead = DecodingAhead[int](threading.Lock())
-    ahead.take_turn()
+    assert ahead.take_turn(ORDERS)
     with pytest.raises(OSError, match="key-0"):
-        next(ahead.decoded([landed(0)], decoder))
+        next(ahead.decoded(ORDERS, landed(0), decoder))
     decoder.failing = set()
-    assert next(ahead.decoded([landed(0)], decoder)) == 0
+    assert next(ahead.decoded(ORDERS, landed(0), decoder)) == 0
 
 
-def test_what_is_forgotten_is_decoded_again_and_keeps_no_memory() -> None:
+@pytest.mark.parametrize("keeps_turn", [True, False])
+def test_what_is_forgotten_is_decoded_again_and_keeps_no_memory(ahead: DecodingAhead[int], keeps_turn: bool) -> None:
+    drop = ahead.forget if keeps_turn else ahead.rest
     decoder = Decoder()
-    ahead = DecodingAhead[int](threading.Lock())
-    ahead.take_turn()
-    next(ahead.decoded([landed(0), landed(1)], decoder))
-    ahead.rest()
+    assert ahead.take_turn(ORDERS)
+    next(ahead.decoded(ORDERS, landed(0, 1), decoder))
+    drop(OTHERS)
+    assert ahead._ahead
+    drop(ORDERS)
     assert not ahead._ahead
-    ahead.take_turn()
-    assert next(ahead.decoded([landed(1)], decoder)) == 1
+    assert ahead.has_turn(ORDERS) == keeps_turn
+    assert ahead.take_turn(ORDERS)
+    assert next(ahead.decoded(ORDERS, landed(1), decoder)) == 1

@@ -3,6 +3,8 @@
 import time
 from dataclasses import replace
 
+import pytest
+
 from headwater.lake.progress import Progress
 
 
@@ -27,6 +29,11 @@ def test_progress_goes_through_a_commits_metadata_unchanged() -> None:
 def test_progress_from_before_orders_had_versions_has_the_first() -> None:
     old = '{"cursor": {"t/0": 7}, "epoch": 2, "exports": {}, "floor": "", "layout": "{}", "since": 0}'
     assert Progress.from_json(old) == Progress({"t/0": 7}, epoch=2, layout="{}", order_version=1)
+
+
+def test_progress_of_a_later_release_is_refused_by_name() -> None:
+    with pytest.raises(ValueError, match=r"found further, newer, which this release does not know: .* Use that one\."):
+        Progress.from_json('{"cursor": {}, "newer": 1, "further": 2}')
 
 
 def test_one_progress_has_one_text() -> None:

@@ -268,7 +268,7 @@ public final class SmallUpserts implements AutoCloseable {
      */
     public List<String> commit(HeldRows held, Floor floor, Map<String, String> metadata) throws Exception {
         Map<HoodieKey, GenericRecord> records = latest(held.rows(), floor);
-        if (floor != null && floor.isRaised()) {
+        if (floor != null && floor.mayEnd()) {
             List<GenericRecord> ended = ended(floor);
             if (ended == null) {
                 return null;
@@ -283,10 +283,10 @@ public final class SmallUpserts implements AutoCloseable {
      *
      * @param order the tombstones' order
      * @param kept the columns whose values a tombstone keeps
-     * @param isRaised whether rows in the table may be older: the last commit had a lower one
+     * @param mayEnd whether rows in the table may be older
      * @param mostRows for how many rows of the table it is looked here
      */
-    public record Floor(String order, List<String> kept, boolean isRaised, int mostRows) {
+    public record Floor(String order, List<String> kept, boolean mayEnd, int mostRows) {
         boolean ends(GenericRecord record) {
             return record.get(ORDER).toString().compareTo(order) < 0;
         }

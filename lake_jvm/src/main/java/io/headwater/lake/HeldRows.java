@@ -31,6 +31,9 @@ public final class HeldRows {
     /** Spark takes milliseconds to read a type. */
     private static final Map<String, StructType> TYPES = new ConcurrentHashMap<>();
 
+    /** Spark sends the rows of a task in one message, whose size is limited. */
+    private static final long BYTES_OF_TASK = 16 << 20;
+
     private final StructType type;
     private final int op;
     private final int order;
@@ -98,12 +101,14 @@ public final class HeldRows {
     }
 
     /**
-     * Adds all that another one holds, unless the records of both have more than so many bytes.
+     * Adds all that another one holds, unless the records of both have more than so many bytes, or those of them that are
+     * no rows: left ones are decoded one after the other in Python.
      *
      * @return whether it is added
      */
-    public boolean take(HeldRows other, long mostBytes) {
-        if (latest.bytes + bytesOfOthers + other.latest.bytes + other.bytesOfOthers > mostBytes) {
+    public boolean take(HeldRows other, long mostBytes, long mostOfOthers) {
+        long others = bytesOfOthers + other.bytesOfOthers;
+        if (others > mostOfOthers || latest.bytes + other.latest.bytes + others > mostBytes) {
             return false;
         }
         latest.addAll(other.latest);
@@ -125,6 +130,7 @@ public final class HeldRows {
         private int living;
         private int deletes;
         private long oldest = Long.MAX_VALUE;
+        private UTF8String lowest;
         private long bytes;
 
         void add(InternalRow row, long length) {
@@ -132,6 +138,7 @@ public final class HeldRows {
             living += isLiving(row) ? 1 : 0;
             deletes += isDelete(row) ? 1 : 0;
             oldest = Math.min(oldest, row.getLong(sourceTime));
+            lowest = lower(lowest, row.getUTF8String(order));
             List<Object> key = new ArrayList<>(place.length);
             for (int at : place) {
                 key.add(row.isNullAt(at) ? null : row.get(at, type.fields()[at].dataType()));
@@ -154,7 +161,13 @@ public final class HeldRows {
             living += later.living;
             deletes += later.deletes;
             oldest = Math.min(oldest, later.oldest);
+            lowest = lower(lowest, later.lowest);
         }
+    }
+
+    /** The lower one of two orders, of which each may be null. */
+    private static UTF8String lower(UTF8String one, UTF8String other) {
+        return one == null || other != null && other.compareTo(one) < 0 ? other : one;
     }
 
     private boolean isLiving(InternalRow row) {
@@ -215,12 +228,14 @@ public final class HeldRows {
         int living = latest.living;
         int deletes = latest.deletes;
         long oldest = latest.oldest;
+        UTF8String lowest = latest.lowest;
         int unfitRows = 0;
         int unfitValues = 0;
         for (InternalRow row : carefulRows) {
             living += isLiving(row) ? 1 : 0;
             deletes += isDelete(row) ? 1 : 0;
             oldest = Math.min(oldest, row.getLong(sourceTime));
+            lowest = lower(lowest, row.getUTF8String(order));
             if (!row.isNullAt(unfit)) {
                 unfitRows++;
                 unfitValues += row.getArray(unfit).numElements();
@@ -230,10 +245,8 @@ public final class HeldRows {
         int lateUntold = 0;
         UTF8String from = UTF8String.fromString(tablesFloor);
         UTF8String until = UTF8String.fromString(purged);
-        UTF8String lowest = null;
         for (InternalRow row : rows()) {
             UTF8String its = row.getUTF8String(order);
-            lowest = lowest == null || its.compareTo(lowest) < 0 ? its : lowest;
             if (its.compareTo(until) < 0) {
                 late++;
                 lateUntold += its.compareTo(from) >= 0 && isLiving(row) && row.isNullAt(raw) ? 1 : 0;
@@ -258,7 +271,7 @@ public final class HeldRows {
         counts.put("late", late);
         counts.put("late_untold", lateUntold);
         counts.put("careful", careful + left.size());
-        counts.put("lowest", lowest == null ? "" : lowest.toString());
+        counts.put("lowest", text(lowest));
         return json(counts);
     }
 
@@ -276,7 +289,12 @@ public final class HeldRows {
         counts.put("records", living + deletes);
         counts.put("oldest", moment(latest.oldest));
         counts.put("careful", careful + left.size());
+        counts.put("lowest", text(latest.lowest));
         return json(counts);
+    }
+
+    private static String text(UTF8String order) {
+        return order == null ? "" : order.toString();
     }
 
     /** Microseconds as seconds; null where there are none. */
@@ -315,7 +333,8 @@ public final class HeldRows {
             part.forEach(row -> all.add(toUnsafe.apply(row).copy()));
         }
         JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
-        return session.internalCreateDataFrame(spark.parallelize(all, 1).rdd(), type, false);
+        int tasks = 1 + (int) ((latest.bytes + bytesOfOthers) / BYTES_OF_TASK);
+        return session.internalCreateDataFrame(spark.parallelize(all, tasks).rdd(), type, false);
     }
 
     /** Python reads one text sooner than the parts of an object, each by a call of its own. */
