@@ -11,7 +11,7 @@ from typing import Generic, TypeVar
 from headwater.lake.landing import LandingObject
 
 _Decoded = TypeVar("_Decoded")
-_AT_ONCE = max((os.cpu_count() or 1) // 2, 2)
+_AT_ONCE = min(max((os.cpu_count() or 1) // 2, 2), 4)
 
 
 class DecodingAhead(Generic[_Decoded]):
@@ -22,7 +22,7 @@ class DecodingAhead(Generic[_Decoded]):
         self._threads = ThreadPoolExecutor(_AT_ONCE, "decoding")
         self._turns = threading.Lock()
         self._whose: str | None = None
-        self._is_wanted = False
+        self._asked: set[str] = set()
         self._waits_once: str | None = None
         self._ahead: dict[LandingObject, Future[_Decoded]] = {}
 
@@ -37,16 +37,18 @@ class DecodingAhead(Generic[_Decoded]):
                 self._waits_once = None
             elif self._whose is None:
                 self._whose, self._waits_once = table, None
-            self._is_wanted |= self._whose != table
-            return self._whose == table
+            has_turn = self._whose == table
+            (self._asked.discard if has_turn else self._asked.add)(table)
+            return has_turn
 
     def rest(self, table: str) -> None:
         """Forget what is decoded of a table, and let another one that has asked meanwhile have the next turn."""
         with self._turns:
             if self._whose == table:
                 self._drop()
-                self._waits_once = table if self._is_wanted else None
-                self._whose, self._is_wanted = None, False
+                self._waits_once = table if self._asked else None
+                self._whose = None
+                self._asked.clear()
 
     def forget(self, table: str) -> None:
         """Forget what is decoded of a table, which keeps its turn."""

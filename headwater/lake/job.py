@@ -160,10 +160,10 @@ class Job:
         for thread in threads:
             thread.join()
         # Before the leases are given back.
-        self.services.decoding.close()
         with ExitStack() as closed:
             for writer in self.writers.values():
                 closed.callback(writer.close)
+            closed.callback(self.services.decoding.close)
         failures.raise_first()
 
     def _work(

@@ -135,13 +135,19 @@ class HudiTable:
             progress = metadata.getExtraMetadata().get(NOTED_AS)
             if progress is not None:
                 partitions = [str(path) for path in metadata.getPartitionToWriteStats().keySet()]
-                return Commit(instant.requestedTime(), partitions, Progress.from_json(progress))
+                return Commit(instant.requestedTime(), partitions, self._read_progress(progress))
         if timeline.countInstants():
             raise ProgressMissing(
                 f"{self.uri}: the table has commits but none carries a cursor. Was it written by something else? "
                 "Restore its timeline, or move the table away and start again with a raised epoch."
             )
         return None
+
+    def _read_progress(self, text: str) -> Progress:
+        try:
+            return Progress.from_json(text)
+        except ValueError as error:
+            raise ValueError(f"{self.contract.table}: {error}") from error
 
     def completed(self) -> Callable[[str], bool]:
         """Tells of an instant whether its commit or compaction is complete now; those before the timeline are."""

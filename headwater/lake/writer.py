@@ -330,7 +330,12 @@ class TableWriter:
             self._progress = progress
             return
         self._lease.check()
-        commit = write(progress)
+        try:
+            commit = write(progress)
+        except BaseException:
+            # Its rows may be in the table nevertheless.
+            self._progress = replace(self.progress, lowest="")
+            raise
         self._progress = progress
         self._has_rows = True
         self._done(commit, started, counts, oldest)

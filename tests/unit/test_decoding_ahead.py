@@ -105,6 +105,8 @@ def test_a_turn_that_nobody_takes_comes_back(ahead: DecodingAhead[int]) -> None:
     assert not ahead.take_turn(OTHERS)
     ahead.rest(ORDERS)
     assert [ahead.take_turn(ORDERS) for _ in range(2)] == [False, True]
+    ahead.rest(ORDERS)
+    assert ahead.take_turn(ORDERS)
 
 
 def test_what_failed_is_decoded_again(ahead: DecodingAhead[int]) -> None:

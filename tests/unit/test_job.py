@@ -17,6 +17,7 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.lake import job, lease, metrics
+from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import LASTING_PAUSE, PASSING_PAUSE, CommitNext, Job, parser, running_job
 from headwater.lake.lease import LeaseLost
@@ -220,7 +221,7 @@ def run_for(
 
     java = SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=stopped))
     spark: Any = SimpleNamespace(sparkContext=SimpleNamespace(setLocalProperty=lambda *_: None, _jsc=java))
-    services: Any = SimpleNamespace(report=events.append)
+    services: Any = SimpleNamespace(report=events.append, decoding=DecodingAhead())
     leases: Any = None
     settings: Any = None
     options = argparse.Namespace(once=False)
@@ -345,7 +346,7 @@ def test_a_table_that_cannot_even_begin_is_prepared_again() -> None:
         )
     )
     events: list[dict[str, Any]] = []
-    services: Any = SimpleNamespace(report=events.append)
+    services: Any = SimpleNamespace(report=events.append, decoding=DecodingAhead())
     nothing: Any = None
     options = argparse.Namespace(once=False)
     running = Job([], nothing, spark, services, nothing, options, time, clock=lambda: time.now)
