@@ -19,6 +19,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.errors import UserError
+from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
@@ -110,7 +111,7 @@ class TwoTables:
         work = {
             name: partial(self._work, script["TableWork"], name, accounts) for name, accounts in self.tables.items()
         }
-        services: Any = SimpleNamespace(report=self.events.append)
+        services: Any = SimpleNamespace(report=self.events.append, decoding=DecodingAhead())
         settings: Any = None
         stop = threading.Event()
         leases: Any = None
