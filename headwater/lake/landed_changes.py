@@ -19,6 +19,8 @@ from headwater.lake.writer import TableWriter
 # one go, of which readers see nothing until its end.
 _BACKLOG_BYTES = 32 * 2**20
 _BACKLOG_OBJECTS = 500
+# From so much on, compressed, it is a backlog: of less, small commits are fresher.
+_AHEAD_BYTES = 8 * 2**20
 _TIMES_AS_MUCH = 4
 """How many times as much as others the table holds that decodes ahead."""
 
@@ -82,11 +84,12 @@ class LandedChanges:
         """Those of the objects that the driver decodes, and the batch that they are; none where the first, or all that
         wait, are much."""
         held = HeldBatch(self.writer.spark, self.writer.contract)
-        if len(objects) > _BACKLOG_OBJECTS or sum(landed.size for landed in objects) > _BACKLOG_BYTES:
+        size = sum(landed.size for landed in objects)
+        if len(objects) > _BACKLOG_OBJECTS or size > _BACKLOG_BYTES:
             return held, []
         usual = self._decoder()
         has_turn = self._ahead.has_turn(self._table)
-        if len(objects) > 1 and self.writer.commits_held:
+        if len(objects) > 1 and size > _AHEAD_BYTES and self.writer.commits_held:
             has_turn = self._ahead.take_turn(self._table)
         most_others = self.writer.settings.held_bytes
         most = most_others * _TIMES_AS_MUCH if has_turn else most_others

@@ -602,6 +602,7 @@ def list_instants(written: HudiTable) -> list[str]:
 def test_what_waits_is_committed_in_parts_that_the_driver_holds(
     pipeline: Pipeline, few: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(landed_changes, "_AHEAD_BYTES", 0)
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
     for number in range(3):
@@ -654,6 +655,7 @@ def test_a_long_backlog_is_committed_by_spark_in_one_go(
 def test_a_download_or_a_commit_that_fails_loses_nothing_of_a_backlog(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(landed_changes, "_AHEAD_BYTES", 0)
     pipeline.land(event("c", 10, after=account(0)))
     pipeline.drain()
     for number in range(1, 6):
@@ -685,7 +687,10 @@ def test_a_download_or_a_commit_that_fails_loses_nothing_of_a_backlog(
     assert [row["id"] for row in pipeline.alive()] == [0, 1, 2, 3, 4, 5]
 
 
-def test_what_is_decoded_ahead_goes_by_the_epoch_of_its_commit(pipeline: Pipeline) -> None:
+def test_what_is_decoded_ahead_goes_by_the_epoch_of_its_commit(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(landed_changes, "_AHEAD_BYTES", 0)
     pipeline.land(event("c", 10, after=account(0)))
     pipeline.drain()
     for number in range(1, 7):
