@@ -43,11 +43,13 @@ def bench(
     if only is not None:
         match only:
             case Only.PIPELINE:
-                _figures(pipeline.run(scale, idle, announce))
+                for name, figure in asdict(pipeline.run(scale, idle, announce)).items():
+                    say(f"{name}: {figure:,}")
             case Only.PACED:
                 _paced()
             case Only.UNITS:
-                _figures(bursts.run(announce))
+                for name, seconds in asdict(bursts.run(announce)).items():
+                    say(f"{name}: {seconds:.6f} s")
         return
     scales, peers = (commits.QUICK, QUICK_PEERS) if quick else (commits.FULL, tuple(commits.PEERS))
     measured = [each for scale_ in scales for each in commits.run(scale_, announce, peers)]
@@ -70,11 +72,6 @@ def bench(
         )
     Console().print(table)
     say(f"Report: {BUILD / 'bench' / 'report.html'}")
-
-
-def _figures(measured: pipeline.Figures | bursts.UnitCosts) -> None:
-    for name, figure in asdict(measured).items():
-        say(f"{name}: {figure:,.6g}")
 
 
 def _paced() -> None:

@@ -65,20 +65,17 @@ class DecodingAhead(Generic[_Decoded]):
         self._ahead = {}
 
     def decoded(
-        self, table: str, objects: Sequence[LandingObject], decode: Callable[[LandingObject], _Decoded]
+        self, objects: Sequence[LandingObject], decode: Callable[[LandingObject], _Decoded]
     ) -> Iterator[_Decoded]:
-        """A table's objects in their order, each as it is decoded, and those after it meanwhile, if it is its turn."""
+        """The objects of the table whose turn it is, in their order, each as it is decoded, and those after it
+        meanwhile."""
         for at, landed in enumerate(objects):
-            if not self.has_turn(table):
-                yield decode(landed)
-                continue
             for coming in objects[at : at + 1 + _AT_ONCE]:
                 if coming not in self._ahead:
                     self._ahead[coming] = self._threads.submit(decode, coming)
             yield self._ahead.pop(landed).result()
 
-    def give_back(self, table: str, landed: LandingObject, decoded: _Decoded) -> None:
+    def give_back(self, landed: LandingObject, decoded: _Decoded) -> None:
         """Keep what has not been used: it is asked for again."""
-        if self.has_turn(table):
-            self._ahead[landed] = Future()
-            self._ahead[landed].set_result(decoded)
+        self._ahead[landed] = Future()
+        self._ahead[landed].set_result(decoded)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 from collections.abc import Mapping
 from dataclasses import replace
+from typing import Any
 
 from pyspark import RDD
 
@@ -19,7 +20,7 @@ from headwater.lake.writer import TableWriter
 # one go, of which readers see nothing until its end.
 _BACKLOG_BYTES = 32 * 2**20
 _BACKLOG_OBJECTS = 500
-# From so much on, compressed, it is a backlog: of less, small commits are fresher.
+# From so much on, compressed, objects are decoded ahead; a few are decoded by the table's own thread.
 _AHEAD_BYTES = 8 * 2**20
 _TIMES_AS_MUCH = 4
 """How many times as much as others the table holds that decodes ahead."""
@@ -88,26 +89,44 @@ class LandedChanges:
         if len(objects) > _BACKLOG_OBJECTS or size > _BACKLOG_BYTES:
             return held, []
         usual = self._decoder()
-        has_turn = self._ahead.has_turn(self._table)
-        if len(objects) > 1 and size > _AHEAD_BYTES and self.writer.commits_held:
-            has_turn = self._ahead.take_turn(self._table)
+        is_backlog = len(objects) > 1 and size > _AHEAD_BYTES and self.writer.commits_held
+        with undecodable_passes(self.writer.contract):
+            if self._ahead.has_turn(self._table) or (is_backlog and self._ahead.take_turn(self._table)):
+                few = self._take_ahead(held, objects, usual)
+            else:
+                few = self._take_each(held, objects, usual)
+            held.add(usual.careful_rows(held.take_left()))
+        return held, few
+
+    def _take_each(self, held: HeldBatch, objects: list[LandingObject], usual: UsualChanges) -> list[LandingObject]:
+        """Decode objects into the batch until it is full, and return them."""
+        few: list[LandingObject] = []
+        for landed in objects:
+            if not held.add_decoded(self._lines(landed, usual), self.writer.settings.held_bytes):
+                break
+            few.append(landed)
+        return few
+
+    def _take_ahead(self, held: HeldBatch, objects: list[LandingObject], usual: UsualChanges) -> list[LandingObject]:
+        """As ``_take_each``, of a table whose turn it is: it decodes ahead, and the batch takes more."""
         most_others = self.writer.settings.held_bytes
-        most = most_others * _TIMES_AS_MUCH if has_turn else most_others
+        most = most_others * _TIMES_AS_MUCH
         few: list[LandingObject] = []
 
         def decode(landed: LandingObject) -> HeldBatch | None:
             one = HeldBatch(self.writer.spark, self.writer.contract)
-            lines = usual.decoder.decode(landed.source, self._landing.body(landed))
-            return one if one.add_decoded(lines, most) else None
+            return one if one.add_decoded(self._lines(landed, usual), most) else None
 
-        with undecodable_passes(self.writer.contract):
-            for landed, one in zip(objects, self._ahead.decoded(self._table, objects, decode), strict=False):
-                if one is None or not held.take(one, most, most_others):
-                    self._ahead.give_back(self._table, landed, one)
-                    break
-                few.append(landed)
-            held.add(usual.careful_rows(held.take_left()))
-        return held, few
+        for landed, one in zip(objects, self._ahead.decoded(objects, decode), strict=False):
+            if one is None or not held.take(one, most, most_others):
+                self._ahead.give_back(landed, one)
+                break
+            few.append(landed)
+        return few
+
+    def _lines(self, landed: LandingObject, usual: UsualChanges) -> Any:
+        """Java's ``DecodedRows`` of an object."""
+        return usual.decoder.decode(landed.source, self._landing.body(landed))
 
     def _decoder(self) -> UsualChanges:
         """The decoder, another one where the progress has changed what it goes by."""

@@ -652,15 +652,20 @@ def test_a_long_backlog_is_committed_by_spark_in_one_go(
     assert [row["id"] for row in pipeline.alive()] == [1, 10, 11, 12, 13]
 
 
-def test_a_download_or_a_commit_that_fails_loses_nothing_of_a_backlog(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def with_backlog(pipeline: Pipeline, objects: int, monkeypatch: pytest.MonkeyPatch) -> LandedChanges:
+    """A writer of a table of one row, and so many objects of a row each, of which four go into a batch."""
     monkeypatch.setattr(landed_changes, "_AHEAD_BYTES", 0)
     pipeline.land(event("c", 10, after=account(0)))
     pipeline.drain()
-    for number in range(1, 6):
+    for number in range(1, objects + 1):
         pipeline.land(event("c", 10 + number, after=account(number, f"m{number}" * 2500)))
-    changes = pipeline.writer(held_bytes=15_000)
+    return pipeline.writer(held_bytes=15_000)
+
+
+def test_a_download_or_a_commit_that_fails_loses_nothing_of_a_backlog(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    changes = with_backlog(pipeline, 5, monkeypatch)
     body, commit_held = Landing.body, TableWriter.commit_held
     fails = {"download", "commit"}
 
@@ -690,12 +695,7 @@ def test_a_download_or_a_commit_that_fails_loses_nothing_of_a_backlog(
 def test_what_is_decoded_ahead_goes_by_the_epoch_of_its_commit(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(landed_changes, "_AHEAD_BYTES", 0)
-    pipeline.land(event("c", 10, after=account(0)))
-    pipeline.drain()
-    for number in range(1, 7):
-        pipeline.land(event("c", 10 + number, after=account(number, f"m{number}" * 2500)))
-    changes = pipeline.writer(held_bytes=15_000)
+    changes = with_backlog(pipeline, 6, monkeypatch)
     assert changes.commit_next()
     ahead = changes.writer.services.decoding
     assert ahead._ahead

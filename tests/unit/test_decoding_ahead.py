@@ -41,7 +41,7 @@ class Decoder:
 def test_objects_come_in_their_order_and_the_next_ones_are_decoded_meanwhile(ahead: DecodingAhead[int]) -> None:
     decoder = Decoder()
     assert ahead.take_turn(ORDERS)
-    coming = ahead.decoded(ORDERS, landed(*range(6)), decoder)
+    coming = ahead.decoded(landed(*range(6)), decoder)
     assert next(coming) == 0
     ahead._threads.shutdown()
     assert sorted(decoder.of) == [0, 1, 2]
@@ -56,32 +56,27 @@ def test_several_are_decoded_at_once(ahead: DecodingAhead[int]) -> None:
         return found.first
 
     assert ahead.take_turn(ORDERS)
-    assert list(ahead.decoded(ORDERS, landed(*range(2 * AHEAD)), decode)) == list(range(2 * AHEAD))
+    assert list(ahead.decoded(landed(*range(2 * AHEAD)), decode)) == list(range(2 * AHEAD))
 
 
 def test_each_object_is_decoded_once_also_where_it_is_given_back(ahead: DecodingAhead[int]) -> None:
     decoder, objects, taken = Decoder(), landed(*range(5)), []
     assert ahead.take_turn(ORDERS)
-    for found, decoded in zip(objects, ahead.decoded(ORDERS, objects, decoder), strict=False):
+    for found, decoded in zip(objects, ahead.decoded(objects, decoder), strict=False):
         if found.first == 3:
-            ahead.give_back(ORDERS, found, decoded)
+            ahead.give_back(found, decoded)
             break
         taken.append(decoded)
-    assert [*taken, *ahead.decoded(ORDERS, objects[3:], decoder)] == [0, 1, 2, 3, 4]
+    assert [*taken, *ahead.decoded(objects[3:], decoder)] == [0, 1, 2, 3, 4]
     assert {number: len(names) for number, names in decoder.of.items()} == dict.fromkeys(range(5), 1)
 
 
-def test_without_its_turn_a_table_decodes_what_it_is_asked_for(ahead: DecodingAhead[int]) -> None:
-    decoder = Decoder()
+def test_one_table_at_a_time_has_the_turn(ahead: DecodingAhead[int]) -> None:
     assert ahead.take_turn(ORDERS)
     assert ahead.take_turn(ORDERS)
     assert not ahead.take_turn(OTHERS)
-    coming = ahead.decoded(OTHERS, landed(0, 1), decoder)
-    assert next(coming) == 0
-    ahead.give_back(OTHERS, landed(0)[0], 0)
-    assert decoder.of == {0: [threading.current_thread().name]}
-    assert next(ahead.decoded(OTHERS, landed(0), decoder)) == 0
-    assert len(decoder.of[0]) == 2
+    assert ahead.has_turn(ORDERS)
+    assert not ahead.has_turn(OTHERS)
 
 
 def test_who_has_had_the_turn_lets_another_one_have_it_that_has_asked(ahead: DecodingAhead[int]) -> None:
@@ -114,9 +109,9 @@ def test_what_failed_is_decoded_again(ahead: DecodingAhead[int]) -> None:
     decoder.failing = {0}
     assert ahead.take_turn(ORDERS)
     with pytest.raises(OSError, match="key-0"):
-        next(ahead.decoded(ORDERS, landed(0), decoder))
+        next(ahead.decoded(landed(0), decoder))
     decoder.failing = set()
-    assert next(ahead.decoded(ORDERS, landed(0), decoder)) == 0
+    assert next(ahead.decoded(landed(0), decoder)) == 0
 
 
 @pytest.mark.parametrize("keeps_turn", [True, False])
@@ -124,11 +119,11 @@ def test_what_is_forgotten_is_decoded_again_and_keeps_no_memory(ahead: DecodingA
     drop = ahead.forget if keeps_turn else ahead.rest
     decoder = Decoder()
     assert ahead.take_turn(ORDERS)
-    next(ahead.decoded(ORDERS, landed(0, 1), decoder))
+    next(ahead.decoded(landed(0, 1), decoder))
     drop(OTHERS)
     assert ahead._ahead
     drop(ORDERS)
     assert not ahead._ahead
     assert ahead.has_turn(ORDERS) == keeps_turn
     assert ahead.take_turn(ORDERS)
-    assert next(ahead.decoded(ORDERS, landed(1), decoder)) == 1
+    assert next(ahead.decoded(landed(1), decoder)) == 1
