@@ -98,6 +98,9 @@ class ObjectStore(Part):
             "s3.port.iceberg": "0",
             "s3.port.lance": "0",
             "volume.preStopSeconds": "0",
+            # Each bucket has a file of its own at the least. By itself, SeaweedFS allows as many as there are gigabytes
+            # free on the disk, and fails with "internal error" beyond them.
+            "volume.max": "100000",
             **self._ports,
         }
         program = Program(

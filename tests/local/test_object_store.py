@@ -1,5 +1,6 @@
 """The object store keeps what it acknowledged over a crash, and decides between writers as S3 does."""
 
+import re
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -114,3 +115,8 @@ def test_objects_outlive_a_crash_at_the_same_address(store: ObjectStore) -> None
     for key, body in bodies.items():
         wait_until(f"the store to serve {key}", partial(serves, s3, key))
         assert s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
+
+
+def test_how_many_buckets_there_may_be_does_not_depend_on_the_disk(store: ObjectStore) -> None:
+    (allowed,) = re.findall(r"Topology .* hdd\(volume:\d+/(\d+) ", store.administer("volume.list"))
+    assert int(allowed) > 10_000
