@@ -67,8 +67,15 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
         FILL: Fill(writer, rest_form).work,
     }
     requested = RequestedWork(writer, requests, kinds, options.idle_seconds_max)
+
+    def expire(before: dt.datetime) -> int:
+        of_topic = [other.table for other in running.contracts if other.source == contract.source and other != contract]
+        others = [running.writers.get(table) for table in of_topic]
+        # How far one has read that has not begun is not known.
+        return 0 if None in others else landed.expire(before, [other.progress.cursor for other in others if other])
+
     days = options.landing_days
-    chores = [] if days is None else [expiry("landing objects", dt.timedelta(days=days), landed.expire)]
+    chores = [] if days is None else [expiry("landing objects", dt.timedelta(days=days), expire)]
     upkeep = running.upkeep(writer, *chores)
 
     def commit_next() -> bool:

@@ -15,7 +15,7 @@ from aws_cdk import aws_logs as logs
 from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
-from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import spark_settings
 from headwater.definitions.dynamodb_table import table_name
 from headwater.deployment.environment import Environment
@@ -112,6 +112,7 @@ class GlueJobStack(HeadwaterStack):
         hudi = s3_assets.Asset(self, f"HudiJar-{group}", path=str(self._assets.hudi_jar()))
         writer = s3_assets.Asset(self, f"WriterJar-{group}", path=str(self._assets.writer_jar()))
         shipped = [self._contract_assets[contract.table] for contract in contracts]
+        tables = lake_tables(contracts)
         wheel = NamedFile.publish(self, self._assets.wheel())
         wheel.grant_fetch(role)
         grant_fetch(role, [script, package, hudi, writer, *shipped])
@@ -128,14 +129,12 @@ class GlueJobStack(HeadwaterStack):
             "--conf": _chained(spark_settings.shared()),
             # Glue passes an argument once, so that what differs by table is a list.
             "--contract": ",".join(asset.s3_object_url for asset in shipped),
-            "--stream-arn": _by_table({contract.table: self._key_value.stream_arn(contract) for contract in contracts}),
-            "--source-table": _by_table(
-                {contract.table: table_name(environment.name, contract) for contract in contracts}
-            ),
+            "--stream-arn": _by_table({table.table: self._key_value.stream_arn(table) for table in tables}),
+            "--source-table": _by_table({table.table: table_name(environment.name, table) for table in tables}),
             "--lake": self._lake.lake_uri,
             "--database": self._lake.database,
             "--quarantine": f"{self._lake.lake_uri}/_quarantine",
-            "--checkpoint": _by_table({contract.table: self._lake.checkpoint_uri(contract) for contract in contracts}),
+            "--checkpoint": _by_table({table.table: self._lake.checkpoint_uri(table) for table in tables}),
             "--starting-position": "TRIM_HORIZON",
             "--window-seconds": str(settings.window_seconds),
             "--epoch": str(settings.epoch),
@@ -193,7 +192,8 @@ class GlueJobStack(HeadwaterStack):
         )
         for contract in contracts:
             self._key_value.grant_read_stream(role, contract)
-            self._lake.grant_keep_checkpoint(role, contract)
+        for table in lake_tables(contracts):
+            self._lake.grant_keep_checkpoint(role, table)
         if _needs_mask_key(contracts):
             self._lake.grant_read_mask_key(role)
         self._lake.grant_read_exports(role)

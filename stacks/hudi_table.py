@@ -1,4 +1,4 @@
-"""Glue tables from contracts: the Hudi table and its published view."""
+"""Entries of the Glue Data Catalog: the Hudi table of a contract, and views for Athena."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aws_cdk import aws_glue as glue
 from headwater.contract.model import Contract
 from headwater.contract.types import Type
 from headwater.definitions.glue_table import table_input
-from headwater.definitions.published_view import athena_type, published_columns, published_view_name, published_view_sql
+from headwater.definitions.published_view import View, athena_type
 
 
 def hudi_table(stack: cdk.Stack, database: str, contract: Contract, uri: str) -> cdk.CfnResource:
@@ -25,29 +25,28 @@ def hudi_table(stack: cdk.Stack, database: str, contract: Contract, uri: str) ->
     )
 
 
-def published_view(stack: cdk.Stack, database: str, contract: Contract) -> glue.CfnTable:
-    """The published view as Athena stores it: its SQL and its columns in Presto's types, as JSON in a comment."""
-    columns = published_columns(contract)
+def athena_view(stack: cdk.Stack, logical_id: str, database: str, view: View) -> glue.CfnTable:
+    """A view as Athena stores it: its SQL and its columns in Presto's types, as JSON in a comment."""
     definition = {
-        "originalSql": published_view_sql(contract, database),
+        "originalSql": view.sql,
         "catalog": "awsdatacatalog",
         "schema": database,
-        "columns": [{"name": column, "type": athena_type(type_)} for column, type_ in columns],
+        "columns": [{"name": column, "type": athena_type(type_)} for column, type_ in view.columns],
     }
     encoded = base64.b64encode(json.dumps(definition).encode()).decode()
     return glue.CfnTable(
         stack,
-        f"View-{contract.table}",
+        logical_id,
         catalog_id=stack.account,
         database_name=database,
         table_input=glue.CfnTable.TableInputProperty(
-            name=published_view_name(contract),
-            description=f"{contract.description} Deleted rows are left out.",
+            name=view.name,
+            description=view.description,
             table_type="VIRTUAL_VIEW",
             parameters={"presto_view": "true", "comment": "Presto View"},
             partition_keys=[],
             storage_descriptor=glue.CfnTable.StorageDescriptorProperty(
-                columns=[_column(*column) for column in columns],
+                columns=[_column(*column) for column in view.columns],
                 location="",
                 serde_info=glue.CfnTable.SerdeInfoProperty(),
             ),

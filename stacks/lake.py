@@ -13,12 +13,14 @@ from aws_cdk import aws_secretsmanager as secretsmanager
 from constructs import Construct
 
 from headwater.contract.masks import KEY_FIELD
-from headwater.contract.model import Contract
+from headwater.contract.model import Contract, change_history, lake_tables
 from headwater.definitions.dynamodb_table import EXPORTS
+from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
+from headwater.definitions.published_view import View, published_view
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
-from stacks.hudi_table import hudi_table, published_view
+from stacks.hudi_table import athena_view, hudi_table
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 LANDING_PREFIX = "landing"
@@ -28,6 +30,7 @@ _RESULTS_PREFIX = "results"
 _READ = ("GetObject",)
 _WRITE = ("AbortMultipartUpload", "DeleteObject", "GetObject", "ListMultipartUploadParts", "PutObject")
 _QUERY_ACTIONS = (
+    "GetPreparedStatement",
     "GetQueryExecution",
     "GetQueryResults",
     "GetQueryResultsStream",
@@ -66,12 +69,13 @@ class LakeStack(HeadwaterStack):
                 name=self.database, description=f"Headwater's tables, {environment.name}"
             ),
         )
-        for contract in contracts:
-            table = hudi_table(self, self.database, contract, f"{self.lake_uri}/{contract.table}")
-            table.add_resource_dependency(database)
-            view = published_view(self, self.database, contract)
-            view.add_resource_dependency(table)
         workgroup = self._workgroup()
+        for contract in contracts:
+            table = self._table(contract, database)
+            self._view(f"View-{contract.table}", published_view(contract, self.database), table)
+            history = change_history(contract)
+            if history is not None:
+                self._history(contract, self._table(history, database), workgroup)
         for query in named_queries(contracts, self.database):
             self._named_query(query, workgroup)
 
@@ -124,8 +128,9 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.landing, ("DeleteObject", "GetObject"), *keys)
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
-        """Let a writer write these tables, with their leases and quarantines, register their partitions, and read and
-        answer requests."""
+        """Let a writer write these tables and their histories, with their leases and quarantines, register their
+        partitions, and read and answer requests."""
+        contracts = lake_tables(contracts)
         for contract in contracts:
             self._grant_folder(grantee, f"{LAKE_PREFIX}/{contract.table}")
             lease, quarantine = f"_leases/{contract.table}.json", f"_quarantine/{contract.table}/*"
@@ -302,6 +307,31 @@ class LakeStack(HeadwaterStack):
             removal_policy=self.data_removal,
             auto_delete_objects=self.environment_settings.deletes_data,
         )
+
+    def _table(self, contract: Contract, database: glue.CfnDatabase) -> cdk.CfnResource:
+        table = hudi_table(self, self.database, contract, f"{self.lake_uri}/{contract.table}")
+        table.add_resource_dependency(database)
+        return table
+
+    def _view(self, logical_id: str, view: View, table: cdk.CfnResource) -> glue.CfnTable:
+        made = athena_view(self, logical_id, self.database, view)
+        made.add_resource_dependency(table)
+        return made
+
+    def _history(self, contract: Contract, table: cdk.CfnResource, workgroup: athena.CfnWorkGroup) -> None:
+        """What analysts ask the history of a contract's table."""
+        views = [self._view(f"View-{view.name}", view, table) for view in history_views(contract, self.database)]
+        for statement in history_statements(contract, self.database):
+            prepared = athena.CfnPreparedStatement(
+                self,
+                f"Statement-{statement.name}",
+                statement_name=statement.name,
+                description=statement.description,
+                query_statement=statement.sql,
+                work_group=self.work_group,
+            )
+            for needed in (workgroup, *views):
+                prepared.add_resource_dependency(needed)
 
     def _named_query(self, query: NamedQuery, workgroup: athena.CfnWorkGroup) -> None:
         named = athena.CfnNamedQuery(

@@ -17,7 +17,7 @@ from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
 from constructs import Construct
 
-from headwater.contract.model import Contract
+from headwater.contract.model import Contract, lake_tables
 from headwater.definitions.connectors import (
     LOST_SLOT,
     UNREAD_TABLE,
@@ -130,7 +130,7 @@ class MonitoringStack(HeadwaterStack):
 
     def _watch_tables(self, lake: LakeStack, contracts: Sequence[Contract]) -> None:
         settings = self.environment_settings.monitoring
-        tables = [contract.table for contract in contracts]
+        tables = [contract.table for contract in lake_tables(contracts)]
 
         def of(table: str, name: str, statistic: str, seconds: int = _MINUTE) -> cloudwatch.Metric:
             dimensions = {metrics.DATABASE: lake.database, metrics.TABLE: table}

@@ -8,7 +8,7 @@ import typer
 from headwater.commands import writer_requests
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors
 from headwater.console import say
-from headwater.contract.model import Contract
+from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.lake import backfill_requests
@@ -26,7 +26,7 @@ def backfill(
     region: Annotated[str, REGION] = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
 ) -> None:
-    """Ask the running job to load an export of a DynamoDB table as the oldest state, and watch it.
+    """Ask the running job to load an export of a DynamoDB table as the oldest state, also of its history, and watch it.
 
     Ctrl-C only ends the watching; run the same command again to watch on. A withdrawn backfill goes on at the next data
     file when you run the command again. A finished export is never loaded twice.
@@ -34,13 +34,16 @@ def backfill(
     contract = _contract(contracts, table)
     with s3_errors():
         s3 = s3_client(endpoint, region)
-        requests = Requests(s3, lake, contract.table)
+        of_tables = [Requests(s3, lake, each.table) for each in lake_tables([contract])]
         if withdraw:
-            _withdraw(requests, export_uri)
+            for requests in of_tables:
+                _withdraw(requests, export_uri)
             return
-        export = backfill_requests.ask(s3, requests, export_uri)
+        exports = [backfill_requests.ask(s3, requests, export_uri) for requests in of_tables]
+        export = exports[0]
         say(f"Requested: {export.items:,} items in {len(export.files):,} files of {export.table}, {export.uri}")
-        writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
+        for requests in of_tables:
+            writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
     say(f"Done: the {export.items:,} items of the export are in the lake, or in quarantine where they do not fit")
 
 

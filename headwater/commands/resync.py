@@ -15,7 +15,7 @@ from headwater.commands import sources, writer_requests
 from headwater.commands.db import Host, Name, Port, User, connect
 from headwater.commands.writer_requests import ENDPOINT, REGION, s3_client, s3_errors
 from headwater.console import say
-from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
+from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.dynamodb_table import EXPORTS
 from headwater.errors import UserError
@@ -123,10 +123,12 @@ class ItemReader:
         """Read a contract's table, which is called ``table`` in DynamoDB, or its items that meet a condition of
         PartiQL, and watch the job. Raises UserError."""
         uri = self._export(contract, table, where)
-        requests = Requests(self._s3, self._lake, contract.table)
-        export = backfill_requests.ask(self._s3, requests, uri, whole=not where)
+        of_tables = [Requests(self._s3, self._lake, each.table) for each in lake_tables([contract])]
+        exports = [backfill_requests.ask(self._s3, requests, uri, whole=not where) for requests in of_tables]
+        export = exports[0]
         say(f"Requested: {export.items:,} items of {table}, {export.uri}")
-        writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
+        for requests in of_tables:
+            writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
         scanned_export.delete_export(self._s3, uri)
         say(f"Done: the {export.items:,} items of {table} are in the lake, or in quarantine where they do not fit")
 

@@ -168,6 +168,24 @@ _HOW = Literal["hmac"] | None
 """What is stored in place of a value."""
 
 
+class WrittenHistory(_Written, frozen=True, kw_only=True):
+    """The change history that is kept beside the table, in a table of its own."""
+
+    keep_days: Annotated[
+        int,
+        Meta(
+            ge=1,
+            le=36_500,
+            description="For how many days the table can be seen as it was: older changes go, but the last of each row "
+            "stays.",
+        ),
+    ]
+    buckets: Annotated[
+        int,
+        Meta(ge=1, le=1_000, description="File groups per day: one for some 100,000 changes. Cannot be changed later."),
+    ] = 1
+
+
 class _WrittenContract(_Written, frozen=True, kw_only=True):
     table: Annotated[str, Meta(description="The lake table's name, as the file's.", **_NAME)]
     description: Annotated[str, Meta(description="For readers and the catalog.", **_TEXT)]
@@ -203,6 +221,16 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
             Meta(
                 description="What becomes of a value that its column cannot hold. keep: the column is null, the value "
                 "stands in _rest, and _unfit names the column. quarantine: the whole record is put aside.",
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
+    history: (
+        Annotated[
+            WrittenHistory,
+            Meta(
+                description="Keep all changes of so many days beside the table, for its state as of any instant, and "
+                "for slowly changing dimensions.",
             ),
         ]
         | UnsetType

@@ -337,6 +337,31 @@ def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]
         yield Change(new.table, "mask", FILL, change, meaning, _AGAIN)
 
 
+def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
+    before, after, table = old.history, new.history, new.table
+    if before == after:
+        return
+    if before is None:
+        meaning = "it has the changes that are still landed or in the stream, and is whole once all rows are read again"
+        yield Change(table, "history", FILL, "begun", meaning, f"after the deployment run `headwater resync {table}`")
+    elif after is None:
+        meaning = "its table, views and statements go from the catalog; its files stay, and no more changes are added"
+        yield Change(table, "history", SAFE, "ended", meaning)
+    elif before.buckets != after.buckets:
+        yield Change(
+            table,
+            "history.buckets",
+            REFUSED,
+            f"{before.buckets} becomes {after.buckets}",
+            "it decides which file holds a change, and stored ones stay where they are: the writer refuses",
+            "keep it",
+        )
+    else:
+        change = f"{before.keep_days} becomes {after.keep_days}"
+        meaning = "the history begins so many days ago at the earliest; what has gone already does not come back"
+        yield Change(table, "history.keep_days", SAFE, change, meaning)
+
+
 def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     stored = (
         "rows, landing objects and quarantine that are there already keep what is left out or masked from now on, and "
@@ -358,6 +383,7 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     if old.on_unfit != new.on_unfit:
         meaning = "it holds for what is read from the deployment on; what was put aside stays aside"
         yield Change(new.table, "on_unfit", SAFE, f"{old.on_unfit} becomes {new.on_unfit}", meaning)
+    yield from _history_changes(old, new)
     if old.verify_with != new.verify_with:
         change = f"{old.verify_with or 'none'} becomes {new.verify_with or 'none'}"
         yield Change(new.table, "verify_with", SAFE, change, "only headwater verify reads it")

@@ -28,6 +28,9 @@ DEFAULT = "default"
 """PostgreSQL logs the primary key alone of a row before its change, and only where that changes."""
 HMAC = "hmac"
 """A text is replaced by its HMAC-SHA-256 under the environment's key."""
+CHANGE_DAY = "change_day"
+"""The column that partitions a change history: the day of the change in UTC, as 2024-02-29. Hive and Athena do not see
+folders whose names begin with an underscore."""
 
 
 @dataclass(frozen=True)
@@ -90,11 +93,20 @@ class Mask:
 
 
 @dataclass(frozen=True)
+class History:
+    """The change history that is kept beside a table: for how many days, and in how many file groups a day."""
+
+    keep_days: int
+    buckets: int = 1
+
+
+@dataclass(frozen=True)
 class Contract:
     """One lake table. Fields as in the reference, ``docs/reference/contracts.md``. ``exclude`` are the paths of what is
     stored nowhere: (source column,) for PostgreSQL; for DynamoDB (attribute,) or (attribute, key of its map, …).
     ``unnamed`` says what becomes of what no column names: ``KEEP`` or ``DROP``. ``masks`` are sorted by
-    their paths' texts."""
+    their paths' texts. ``is_history`` where it is that of a table's change history (``change_history``), which has a
+    row for each change, by key and order."""
 
     table: str
     description: str
@@ -108,6 +120,8 @@ class Contract:
     exclude: tuple[tuple[str, ...], ...] = ()
     unnamed: str = KEEP
     masks: tuple[Mask, ...] = ()
+    history: History | None = None
+    is_history: bool = False
 
     @property
     def needs_mask_key(self) -> bool:
@@ -129,6 +143,7 @@ class Contract:
         """Name and type of all columns that the writer stores, in order; Hudi's own ``_hoodie_*`` come before them."""
         own = ("_key", "_op", "_order")
         deleted_by = [("_deleted_by", Type("string"))] if self.source.database == DYNAMODB else []
+        change_day = [(CHANGE_DAY, Type("string"))] if self.is_history else []
         return [
             *((column.name, column.type) for column in self.columns),
             *((name, Type("string")) for name in own),
@@ -138,12 +153,19 @@ class Contract:
             *deleted_by,
             ("_rest", Type("string")),
             ("_unfit", Type("array", element=Type("string"))),
+            *change_day,
         ]
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        """The columns that partition the lake table: those by which the source's rows are partitioned, or a history's
+        day."""
+        return (CHANGE_DAY,) if self.is_history else self.partition_by
 
     @property
     def place(self) -> tuple[str, ...]:
         """The columns of the lake table that say where a row is: its partition and its record key."""
-        return (*self.partition_by, "_key")
+        return (*self.partitions, "_key")
 
     def to_json(self) -> str:
         """The contract as the JSON that ships to the cluster; ``from_json`` reads it back to an equal contract."""
@@ -163,6 +185,8 @@ class Contract:
             document["exclude"] = [_path_document(path) for path in self.exclude]
         if self.unnamed != KEEP:
             document["unnamed"] = self.unnamed
+        if self.history is not None:
+            document["history"] = asdict(self.history)
         if self.masks:
             document["mask"] = {".".join(mask.path): mask.how for mask in self.masks}
         return json.dumps(document, indent=1, sort_keys=True) + "\n"
@@ -225,6 +249,7 @@ def from_json(text: str, where: str) -> Contract:
             exclude=tuple(split_path(entry) for entry in document.get("exclude", ())),
             unnamed=document.get("unnamed", KEEP),
             masks=masks_of(source.database, document.get("mask", {})),
+            history=History(**document["history"]) if "history" in document else None,
         )
     except (LookupError, TypeError, ValueError) as error:
         raise UserError(
@@ -242,6 +267,31 @@ def _column(document: dict[str, Any]) -> Column:
         split_path(origin),
         None if transform is None else parse_transform(transform),
     )
+
+
+def change_history(contract: Contract) -> Contract | None:
+    """The contract of the table that keeps a table's changes; None where none are kept. A row that takes another place
+    in the table stays one row there: the history has no partitions but the days."""
+    if contract.history is None:
+        return None
+    return replace(
+        contract,
+        table=f"{contract.table}_changes",
+        description=f"All changes of {contract.table}, of {contract.history.keep_days} days. {contract.description}",
+        partition_by=(),
+        buckets=contract.history.buckets,
+        verify_with=None,
+        is_history=True,
+    )
+
+
+def lake_tables(contracts: Iterable[Contract]) -> list[Contract]:
+    """The contracts of all tables that the lake has for these, each one's history behind it."""
+    tables: list[Contract] = []
+    for contract in contracts:
+        history = change_history(contract)
+        tables += [contract] if history is None else [contract, history]
+    return tables
 
 
 def of_database(contracts: Iterable[Contract], database: str) -> list[Contract]:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from msgspec import UNSET, UnsetType
+from msgspec import UNSET, UnsetType, structs
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion, check_transform, holds
 from headwater.contract.document import (
@@ -20,6 +20,7 @@ from headwater.contract.document import (
     PostgresqlContract,
 )
 from headwater.contract.model import (
+    CHANGE_DAY,
     DEFAULT,
     DYNAMODB,
     HMAC,
@@ -27,10 +28,12 @@ from headwater.contract.model import (
     POSTGRESQL,
     Column,
     Contract,
+    History,
     Mask,
     Source,
     along,
     from_json,
+    lake_tables,
     masks_of,
     same_path,
     split_path,
@@ -45,6 +48,8 @@ _KEY_KINDS = {POSTGRESQL: _PARTITION_KINDS, DYNAMODB: (*_PARTITION_KINDS, "decim
 _DYNAMODB_KEYS = ("S", "N", "B")
 _TEXTS = {POSTGRESQL: ("text", "character varying", "character"), DYNAMODB: ("S",)}
 """The source types whose values can be masked by HMAC."""
+_OF_HISTORY = (CHANGE_DAY, "changed_at", "valid_from", "valid_to")
+"""The columns that a change history and its views have beside the contract's."""
 _Column = TypeVar("_Column")
 
 
@@ -55,7 +60,7 @@ def read_contracts(folder: Path) -> list[Contract]:
     if not contracts:
         raise UserError(f"{folder}: found no contract, expected at least one .yaml file")
     described = {
-        "table": [contract.table for contract in contracts],
+        "table": [contract.table for contract in lake_tables(contracts)],
         "source": [f"{contract.source.database}: {contract.source.table}" for contract in contracts],
     }
     for name, values in described.items():
@@ -130,6 +135,7 @@ def from_document(document: Any, where: str) -> Contract:
         exclude=exclude,
         unnamed=_given(written.unnamed) or KEEP,
         masks=masks_of(source.database, written.mask or {}),
+        history=None if isinstance(written.history, UnsetType) else History(**structs.asdict(written.history)),
     )
     _check_names(contract, where)
     _check_exclude(contract, where)
@@ -155,6 +161,11 @@ def _given(value: str | UnsetType) -> str | None:
 def _check_names(contract: Contract, where: str) -> None:
     """Check that columns have different names, and that key and partition are columns that can be that."""
     names = [column.name for column in contract.columns]
+    for name in names:
+        if contract.history is not None and name in _OF_HISTORY:
+            raise UserError(
+                f"{where}: columns: found {name}, which a table's history has itself, expected another name"
+            )
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"{where}: columns: {name!r} appears twice, expected once")

@@ -27,8 +27,8 @@ def table_columns(contract: Contract) -> tuple[list[tuple[str, Type]], list[tupl
     """Columns and partition keys of the Glue table, each as name and type, in order."""
     all_columns = [*((name, Type("string")) for name in HUDI_COLUMNS), *contract.lake_columns()]
     types = dict(all_columns)
-    columns = [(name, type_) for name, type_ in all_columns if name not in contract.partition_by]
-    return columns, [(name, types[name]) for name in contract.partition_by]
+    columns = [(name, type_) for name, type_ in all_columns if name not in contract.partitions]
+    return columns, [(name, types[name]) for name in contract.partitions]
 
 
 def table_input(contract: Contract, uri: str) -> dict[str, Any]:

@@ -2,12 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from headwater.contract.model import Contract
 from headwater.contract.types import Type
 
 # A view has these beside the contract's columns: they say how fresh a row is, keep the fields that no contract names,
 # and name the columns whose values did not fit.
 _KEPT = ("_source_ts", "_rest", "_unfit")
+
+
+@dataclass(frozen=True)
+class View:
+    """A view of a Glue database: its SELECT in Athena's SQL, and name and lake type of its columns, in order."""
+
+    name: str
+    description: str
+    sql: str
+    columns: list[tuple[str, Type]]
+
+
+def published_view(contract: Contract, database: str) -> View:
+    """The published view of a lake table."""
+    return View(
+        published_view_name(contract),
+        f"{contract.description} Deleted rows are left out.",
+        published_view_sql(contract, database),
+        published_columns(contract),
+    )
 
 
 def published_view_name(contract: Contract) -> str:
@@ -26,8 +48,8 @@ def published_view_sql(contract: Contract, database: str) -> str:
 
     ``database`` is the Glue database (locally: the schema) that holds the table.
     """
-    columns = ",\n  ".join(_quoted(name) for name, _ in published_columns(contract))
-    table = f"{_quoted(database)}.{_quoted(contract.table)}"
+    columns = ",\n  ".join(quoted(name) for name, _ in published_columns(contract))
+    table = f"{quoted(database)}.{quoted(contract.table)}"
     # A row whose ``_deleted`` is null is shown: only a tombstone is hidden.
     return f'SELECT\n  {columns}\nFROM {table}\nWHERE "_deleted" IS DISTINCT FROM true'
 
@@ -42,5 +64,6 @@ def athena_type(type_: Type) -> str:
     return names.get(type_.kind, type_.ddl())
 
 
-def _quoted(name: str) -> str:
+def quoted(name: str) -> str:
+    """A name in SQL."""
     return '"' + name.replace('"', '""') + '"'

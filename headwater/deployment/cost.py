@@ -24,6 +24,7 @@ HOURS = 730
 # deployment or an event.
 FREE = (
     "AWS::Athena::NamedQuery",
+    "AWS::Athena::PreparedStatement",
     "AWS::Budgets::Budget",
     "AWS::CDK::Metadata",
     "AWS::EC2::FlowLog",

@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UserError
-from headwater.lake.changes import without_row
+from headwater.lake.changes import ROW_TAGS, floor_row, without_row
 from headwater.lake.decoded_frame import decoded_frame, spread
-from headwater.lake.dynamodb_decoder import DynamoDecoder, floor_of_export
+from headwater.lake.dynamodb_decoder import DynamoDecoder, floor_of_export, moment
 from headwater.lake.dynamodb_export import DataFile, Export, decode_items, defect
 from headwater.lake.requests import DONE, RUNNING, Status
 
@@ -137,8 +137,11 @@ class ExportToLoad:
 
         rows = spread(spark, files, settings.parallelism).mapPartitions(decode)
         if completes:
-            floor = without_row(len(contract.lake_columns()), floor_of_export(epoch, time))
-            rows = rows.union(spread(spark, [floor], 1))
+            floor = floor_of_export(epoch, time)
+            ended = without_row(len(contract.lake_columns()), floor)
+            if contract.is_history:
+                ended = floor_row(contract, floor, moment(time), f"export/{export_id}") + ROW_TAGS
+            rows = rows.union(spread(spark, [ended], 1))
         return decoded_frame(spark, contract, rows)
 
 

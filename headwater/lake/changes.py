@@ -7,6 +7,7 @@ One source record gives no row, one, or two (a row that left its place leaves a 
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import re
 from collections.abc import Callable, Sequence
@@ -14,7 +15,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
+from headwater.contract.model import CHANGE_DAY, DYNAMODB, POSTGRESQL, Contract
 
 _MAX_EPOCH = 9999
 _ORDER_VERSIONS = {
@@ -23,6 +24,7 @@ _ORDER_VERSIONS = {
 }
 _PARTITION_OF_NULL = "__HIVE_DEFAULT_PARTITION__"
 _PARTITION_BYTES = 200
+_NO_KEY = "[]"
 _CONTROL = re.compile("[\x00-\x1f\x7f]").search
 
 
@@ -54,6 +56,7 @@ class Identity:
         self.partition_at = [names.index(name) for name in contract.partition_by]
         self.kept_at = sorted({*self.key_at, *self.partition_at})
         self._names = names
+        self._is_history = contract.is_history
 
     def record_key(self, values: Sequence[Any]) -> str:
         """The record key of a row's values, in the order of the columns. Raises BadRecord where a part of the key is
@@ -63,6 +66,15 @@ class Identity:
             names = ", ".join(self._names[at] for at in self.key_at)
             raise BadRecord(f"key: found null in {names}, expected values")
         return record_key(key)
+
+    def row(self, values: Sequence[Any], own: tuple[Any, ...]) -> tuple[Any, ...]:
+        """The row of these values, with the writer's own columns from ``_op`` on. In a history each change is a row of
+        the day it was made."""
+        key = self.record_key(values)
+        if not self._is_history:
+            return (*values, key, *own)
+        order, source_time = own[1], own[2]
+        return (*values, _change_key(key, order), *own, _day(source_time))
 
     def moved(self, old: Sequence[Any], new: Sequence[Any]) -> bool:
         """Whether ``old`` and ``new`` have different places in the table: another key or another partition."""
@@ -122,6 +134,29 @@ def partition_defect(value: Any) -> str | None:
     if len(value) > _PARTITION_BYTES // 4 and len(value.encode("utf-8", "surrogatepass")) > _PARTITION_BYTES:
         return f"found {json.dumps(value)[:80]}... as partition, expected at most {_PARTITION_BYTES} bytes of UTF-8"
     return None
+
+
+def floor_row(contract: Contract, floor: str, source_time: dt.datetime, position: str) -> tuple[Any, ...]:
+    """What a history keeps of a floor: a row of no key, by which its readers know what ended then."""
+    values = {
+        "_key": _change_key(_NO_KEY, floor),
+        "_op": "t",
+        "_order": floor,
+        "_source_ts": source_time,
+        "_position": position,
+        "_deleted": True,
+        CHANGE_DAY: _day(source_time),
+    }
+    return tuple(values.get(name) for name, _ in contract.lake_columns())
+
+
+def _change_key(key: str, order: str) -> str:
+    """The record key of a change of the row with that key."""
+    return f'{key[:-1]}{"" if key == _NO_KEY else ","}"{order}"]'
+
+
+def _day(source_time: dt.datetime) -> str:
+    return source_time.date().isoformat()
 
 
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:

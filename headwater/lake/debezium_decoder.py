@@ -21,6 +21,7 @@ from headwater.lake.changes import (
     Decoded,
     Identity,
     epoch_digits,
+    floor_row,
     order_at,
     partition_defect,
     tagged,
@@ -161,12 +162,26 @@ class PostgresDecoder:
             raise BadRecord(f"not JSON: {error}") from None
         if self._excluded or self._masks:
             self._leave_out(event, self._excluded.__contains__)
+        floor = _snapshot_floor(event, epoch)
+        buried: tuple[tuple[Any, ...], ...] = ()
         try:
-            return self._decode(event, _Origin(epoch, position, key, rekeyed))
+            decoded = self._decode(event, _Origin(epoch, position, key, rekeyed))
+            return self._ended(decoded.rows, floor or decoded.floor, event, position)
         except BadRecord as error:
-            raise BadRecord(str(error), _snapshot_floor(event, epoch), error.buried) from None
+            reason, buried = str(error), error.buried
         except DEFECTS as error:
-            raise BadRecord(reason_of(error), _snapshot_floor(event, epoch)) from None
+            reason = reason_of(error)
+        try:
+            ended = self._ended(buried, floor, event, position)
+        except DEFECTS:
+            ended = Decoded(buried)  # a history cannot place what has no time
+        raise BadRecord(reason, ended.floor, ended.rows)
+
+    def _ended(self, rows: tuple[tuple[Any, ...], ...], floor: str | None, event: Any, position: str) -> Decoded:
+        """Rows and the floor that comes with them, which in a history is a row, too."""
+        if floor is None or not self._contract.is_history:
+            return Decoded(rows, floor)
+        return Decoded((*rows, floor_row(self._contract, floor, _source_time(event["source"]), position)))
 
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
         """Remove columns from an event's images, and make null of those without their masks: what was captured before
@@ -229,7 +244,7 @@ class PostgresDecoder:
         if op == "d" and origin.rekeyed:
             order_ = _floor_below(order_)  # where the contract's key is another one, the insert has the same place
         if op == "t":
-            return Decoded(floor=_snapshot_floor(event, origin.epoch) or _floor_below(order_))
+            return Decoded(floor=_floor_below(order_))
         if op not in ("c", "r", "u", "d"):
             raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
         tail = (op, order_, _source_time(source), origin.position)
@@ -251,7 +266,7 @@ class PostgresDecoder:
             raise BadRecord(reason, buried=(self._tombstone(old, tail),)) from None
         moved = old is not None and self._identity_of.moved(old, row)
         rows = (row, self._tombstone(old, tail)) if moved and old is not None else (row,)
-        return Decoded(rows=rows, floor=_snapshot_floor(event, origin.epoch))
+        return Decoded(rows=rows)
 
     def _delete(self, before: Any, primary_key: bytes | None, tail: tuple[Any, ...]) -> Decoded:
         if not isinstance(before, dict):
@@ -413,10 +428,8 @@ class PostgresDecoder:
         rest: Mapping[str, Any],
         unfit: Mapping[str, str],
     ) -> tuple[Any, ...]:
-        op, order_, source_time, position = tail
-        key = self._identity_of.record_key(values)
         kept = dump_json(rest) if rest else None
-        return (*values, key, op, order_, source_time, position, deleted, kept, sorted(unfit) or None)
+        return self._identity_of.row(values, (*tail, deleted, kept, sorted(unfit) or None))
 
 
 class _Reading:

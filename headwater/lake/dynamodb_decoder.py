@@ -101,7 +101,7 @@ class DynamoDecoder:
         try:
             image = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
             order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
-            tail = ("r", order, _moment(exported_at_micros), position)
+            tail = ("r", order, moment(exported_at_micros), position)
             return Decoded((self._row(image, tail),))
         except DEFECTS as error:
             raise _bad(error) from None
@@ -121,7 +121,7 @@ class DynamoDecoder:
         micros = _micros(change.ApproximateCreationDateTime, change.ApproximateCreationDateTimePrecision)
         tie = _event_digits(record.eventID) if sequence is None else _sequence_digits(sequence)
         order = _order(self._epoch, micros, _CHANGED, tie)
-        tail = (op, order, _moment(micros), position or f"event/{record.eventID}")
+        tail = (op, order, moment(micros), position or f"event/{record.eventID}")
         partition = self._columns.partition
         if partition and op != "c" and change.OldImage is None:
             raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
@@ -151,10 +151,10 @@ class DynamoDecoder:
         if unfit_columns and self._refuses:
             raise BadRecord("; ".join(unfit_columns.values()))
         names = sorted(unfit_columns) if unfit_columns else None
-        return (*values, self._identity.record_key(values), *tail, False, None, rest, names)
+        return self._identity.row(values, (*tail, False, None, rest, names))
 
     def _tombstone(self, values: list[Any], tail: tuple[Any, ...], deleted_by: str | None) -> tuple[Any, ...]:
-        return (*values, self._identity.record_key(values), *tail, True, deleted_by, None, None)
+        return self._identity.row(values, (*tail, True, deleted_by, None, None))
 
 
 # --- Order ------------------------------------------------------------------------------------------------------------
@@ -257,7 +257,8 @@ def _micros(time: Any, precision: Any) -> int:
     return time * unit
 
 
-def _moment(micros: int) -> dt.datetime:
+def moment(micros: int) -> dt.datetime:
+    """A time in microseconds since 1970."""
     return _EPOCH_START + dt.timedelta(microseconds=micros)
 
 

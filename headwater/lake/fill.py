@@ -63,7 +63,7 @@ class TableToFill:
 
     def _with_rest(self) -> list[dict[str, Any]]:
         """The partitions in which rows have something in ``_rest``, by the values of their columns."""
-        names = self._writer.contract.partition_by
+        names = self._writer.contract.partitions
         if not self._writer.has_rows:
             return []
         return [row.asDict() for row in self._live_rows().select(*names).distinct().collect()] if names else [{}]

@@ -23,10 +23,11 @@ from typing import Any
 import boto3
 from pyspark.sql import SparkSession
 
-from headwater.contract.model import Contract, from_json
+from headwater.contract.model import Contract, from_json, lake_tables
 from headwater.lake import jvm_signals, metrics
 from headwater.lake.announcements import EventBridgeReport
 from headwater.lake.catalog import Catalog
+from headwater.lake.expired_history import ExpiredHistory
 from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.lease import LEASE_SECONDS, LeaseLost, Leases
@@ -79,7 +80,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 @dataclass(frozen=True)
 class Job:
-    """A running job: it has a Spark session, and holds the leases of its tables, each from the first writer on.
+    """A running job: it has a Spark session, and holds the leases of its tables, each from the first writer on. Tables
+    and their histories have a contract each.
     ``stop`` tells it to end; ``clock`` gives seconds from any moment."""
 
     contracts: list[Contract]
@@ -115,10 +117,15 @@ class Job:
             return replaced.delete(before) if writer.has_rows else 0
 
         all_chores = [expiry("replaced files", dt.timedelta(hours=self.options.file_version_hours), delete_replaced)]
-        if self.options.tombstone_days is not None:
-            keep = dt.timedelta(days=self.options.tombstone_days)
-            purge = Purge(writer, keep)
-            all_chores.append(Chore("tombstones", a_tenth_of(keep), purge.do_next, commits=True))
+        tombstones = None if self.options.tombstone_days is None else dt.timedelta(days=self.options.tombstone_days)
+        history = writer.contract.history
+        if writer.contract.is_history and history is not None:
+            keep = dt.timedelta(days=history.keep_days)
+            expired = ExpiredHistory(writer, keep, tombstones)
+            all_chores.append(Chore("history", a_tenth_of(keep), expired.do_next, commits=True))
+        elif tombstones is not None:
+            purge = Purge(writer, tombstones)
+            all_chores.append(Chore("tombstones", a_tenth_of(tombstones), purge.do_next, commits=True))
         return Upkeep(writer.contract.table, self.services.report, [*all_chores, *chores], self.failed_chores)
 
     def run(
@@ -239,7 +246,7 @@ def running_job(
         reports.callback(cloudwatch.flush)
         announcements = EventBridgeReport(metrics.impatient_client("events"), options.database)
         s3 = boto3.client("s3")
-        contracts = [_read_contract(s3, uri) for uri in contract_uris]
+        contracts = lake_tables(_read_contract(s3, uri) for uri in contract_uris)
         leases = Leases(
             # Three attempts take a quarter of the default lease at most: a renewal fails before it is half over.
             metrics.impatient_client("s3", attempts=3),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -62,9 +62,13 @@ class LandedChanges:
             self._ahead.rest(self._table)
         return True
 
-    def expire(self, before: dt.datetime) -> int:
-        """Delete what landed before that moment and is committed, as ``Landing.expire`` does."""
-        return self._landing.expire(self.writer.progress.cursor, before)
+    def expire(self, before: dt.datetime, others: Iterable[Mapping[str, int]] = ()) -> int:
+        """Delete what landed before that moment and is committed, as ``Landing.expire`` does; ``others`` are the
+        cursors of the other tables that are made of the topic."""
+        cursor = self.writer.progress.cursor
+        for other in others:
+            cursor = {source: min(next_, other.get(source, 0)) for source, next_ in cursor.items()}
+        return self._landing.expire(cursor, before)
 
     def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> None:
         """Report the partitions that are read for the first time and whose first changes are not there any more."""

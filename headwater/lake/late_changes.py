@@ -36,7 +36,7 @@ def ended(table: DataFrame, contract: Contract, floor: str) -> DataFrame:
 
 def kept_by_floor(contract: Contract) -> set[str]:
     """The columns whose values a row keeps that a floor has ended. ``SmallUpserts`` does so too."""
-    return {*contract.key, *contract.partition_by, "_key", "_op", "_source_ts", "_position"}
+    return {*contract.key, *contract.partitions, "_key", "_op", "_source_ts", "_position"}
 
 
 def _at_floor(contract: Contract, floor: str) -> dict[str, Column]:

@@ -36,7 +36,7 @@ class Purge:
         return bool(self._partitions)
 
     def _with_tombstones(self) -> list[dict[str, Any]]:
-        names = self._writer.contract.partition_by
+        names = self._writer.contract.partitions
         if not self._writer.has_rows:
             return []
         found = self._writer.table.tombstones(self._before).select(*names).distinct()

@@ -453,12 +453,12 @@ def is_in(partition: Mapping[str, Any]) -> Column:
 
 
 def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:
-    partitioned = bool(contract.partition_by)
+    partitioned = bool(contract.partitions)
     generator = "SimpleKeyGenerator" if partitioned else "NonpartitionedKeyGenerator"
     return {
         "hoodie.table.name": contract.table,
         "hoodie.datasource.write.keygenerator.class": f"org.apache.hudi.keygen.{generator}",
-        "hoodie.datasource.write.partitionpath.field": ",".join(contract.partition_by),
+        "hoodie.datasource.write.partitionpath.field": ",".join(contract.partitions),
         "hoodie.bucket.index.num.buckets": str(contract.buckets),
         "hoodie.bulkinsert.shuffle.parallelism": str(parallelism),
         "hoodie.upsert.shuffle.parallelism": str(parallelism),

@@ -15,7 +15,7 @@ from pyspark import RDD
 from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.contract.model import DROP, Column, Contract
+from headwater.contract.model import CHANGE_DAY, DROP, Column, Contract
 from headwater.contract.types import SourceType, Type
 from headwater.lake.changes import Identity, columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, is_inside
@@ -89,6 +89,7 @@ def plan(contract: Contract, epoch: int, purged: str) -> str:
             "purged": purged,
             "drops": contract.unnamed == DROP,
             "first_own": names.index("_key"),
+            "change_day": names.index(CHANGE_DAY) if contract.is_history else None,
             "width": len(columns_tagged(contract)),
             "masked": {name.lower(): mask.how is not None for mask in contract.masks for name in mask.path},
             "excluded": [name for (name,) in contract.exclude],

@@ -21,7 +21,7 @@ from typing import Any
 from pyspark import RDD
 from pyspark.sql import DataFrame, SparkSession
 
-from headwater.contract.model import DROP, Column, Contract
+from headwater.contract.model import CHANGE_DAY, DROP, Column, Contract
 from headwater.contract.types import Type
 from headwater.lake.batches import HeldBatch
 from headwater.lake.changes import Identity, columns_tagged
@@ -164,6 +164,7 @@ def plan(contract: Contract, epoch: int, purged: str, table: str) -> str:
             "purged": purged,
             "drops": contract.unnamed == DROP,
             "first_own": names.index("_key"),
+            "change_day": names.index(CHANGE_DAY) if contract.is_history else None,
             "width": len(columns_tagged(contract)),
             "absent": [{"at": at, "text": column.absent} for at, column in columns if column.absent is not None],
             "excluded": [path[0] for path in contract.exclude],

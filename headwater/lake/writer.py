@@ -248,20 +248,32 @@ class TableWriter:
     def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
         """Remove a partition's tombstones that were committed before that moment, and keep the latest order among them
         in the progress, which stays as it is otherwise."""
+
+        def kept(places: DataFrame) -> Progress:
+            (found,) = places.agg(F.max("_order").alias("latest")).collect()
+            return replace(self.progress, purged=max(self.progress.purged, found["latest"]))
+
+        self._remove(lambda: self._table.tombstones(before).where(is_in(partition)), kept)
+
+    def remove(self, found: Callable[[], DataFrame]) -> None:
+        """Remove the rows at the places that ``found`` gives; the progress stays as it is."""
+        self._remove(found, lambda places: self.progress)
+
+    def _remove(self, found: Callable[[], DataFrame], advance: Callable[[DataFrame], Progress]) -> None:
         with self._committing:
             started = time.time()
             # Read when nobody else commits: the place of a tombstone may have a row again.
-            places = self._table.tombstones(before).where(is_in(partition)).persist(StorageLevel.MEMORY_AND_DISK)
+            places = found().persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                (found,) = places.agg(F.count("*").alias("rows"), F.max("_order").alias("latest")).collect()
-                if not found["rows"]:
+                rows = places.count()
+                if not rows:
                     return
-                # Before the commit: whatever becomes of it, no later one may forget this order.
-                self._progress = replace(self.progress, purged=max(self.progress.purged, found["latest"]))
+                # Before the commit: whatever becomes of it, no later one may forget the order that was purged.
+                self._progress = advance(places)
                 self.settle(wait=True)
                 self._lease.check()
                 commit = self._table.delete(places, self._progress)
-                self._done(commit, started, Counts(rows=found["rows"]))
+                self._done(commit, started, Counts(rows=rows))
             finally:
                 places.unpersist()
 

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.local import spark
 from headwater.local.aws import AwsApi
@@ -86,7 +86,7 @@ class KeyValuePipeline(ExitStack):
             contract.table: TableSource(self.folder / contract.table, contract, aws_api, self.dynamodb, misbehaviour)
             for contract in self.contracts
         }
-        self.events = EventLog(self.folder / "spark" / "events.jsonl")
+        self.events = EventLog(self.folder / "spark" / "events.jsonl", self.contracts)
         self.writer: Process
 
     def start_source(self) -> None:
@@ -98,11 +98,12 @@ class KeyValuePipeline(ExitStack):
 
     def start_writer(self, *arguments: str) -> Process:
         """Start the Glue job's script for all tables; ``--once`` among the arguments makes it drain and exit."""
+        sources = {table.table: source for source in self.tables.values() for table in lake_tables([source.contract])}
         options = {
             "--source": "api",
             "--contract": ",".join(f"s3://{LAKE_BUCKET}/contracts/{table}.json" for table in self.tables),
-            "--stream-arn": ",".join(f"{table}={source.stream_arn()}" for table, source in self.tables.items()),
-            "--source-table": ",".join(f"{table}={source.name}" for table, source in self.tables.items()),
+            "--stream-arn": ",".join(f"{table}={source.stream_arn()}" for table, source in sources.items()),
+            "--source-table": ",".join(f"{table}={source.name}" for table, source in sources.items()),
             "--lake": LAKE,
             "--database": GLUE_DATABASE,
             "--window-seconds": "1",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ import psycopg
 
 from headwater.console import Announce
 from headwater.contract.masks import KEY_FIELD
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import POSTGRESQL, Contract, change_history, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.glue_table import table_input
@@ -79,7 +79,7 @@ class Pipeline(ExitStack):
         self.connect: ConnectWorker
         self.settings: CaptureSettings
         self.writer: Process
-        self.events = EventLog(self.folder / "spark" / "events.jsonl")
+        self.events = EventLog(self.folder / "spark" / "events.jsonl", self.contracts)
         self._sql = sql
         self._spread = spread
 
@@ -269,10 +269,13 @@ class Pipeline(ExitStack):
 
 
 class EventLog:
-    """A writer's events, read while they are written; a restarted writer appends to the same log."""
+    """A writer's events, read while they are written; a restarted writer appends to the same log. ``contracts`` are
+    those of tables whose histories it writes, too."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, contracts: Iterable[Contract] = ()) -> None:
         self._path = path
+        histories = {contract.table: change_history(contract) for contract in contracts}
+        self._histories = {table: history.table for table, history in histories.items() if history is not None}
         self._read = 0
         self.events: list[dict[str, Any]] = []
 
@@ -294,10 +297,14 @@ class EventLog:
         return [event for event in self.update() if event["event"] == "commit"]
 
     def cursor(self) -> dict[str, int]:
-        """The next offset, or the last sequence number, of every source partition of all tables."""
+        """The next offset, or the last sequence number, of every source partition, up to which all tables are that
+        are made of it."""
+        known: dict[str, dict[str, int]] = {event["table"]: event["cursor"] for event in self._known()}
         merged: dict[str, int] = {}
-        for event in self._known():
-            merged.update(event["cursor"])
+        for table in known.keys() - self._histories.values():
+            cursor = known[table]
+            other = known.get(self._histories[table], {}) if table in self._histories else cursor
+            merged |= {source: min(read, other[source], key=int) for source, read in cursor.items() if source in other}
         return merged
 
     def completion(self, table: str) -> dict[str, float]:
@@ -322,7 +329,8 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
     glue.create_database(DatabaseInput={"Name": GLUE_DATABASE})
     for contract in contracts:
         s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=contract.to_json().encode())
-        glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(contract, f"{LAKE}/{contract.table}"))
+    for table in lake_tables(contracts):
+        glue.create_table(DatabaseName=GLUE_DATABASE, TableInput=table_input(table, f"{LAKE}/{table.table}"))
 
 
 def local_lake(aws_api: AwsApi) -> Lake:

@@ -11,7 +11,19 @@ from typing import Any
 from headwater.deployment.environment import LOCAL_ACCOUNT
 from headwater.local import aws
 from headwater.local.object_store import ObjectStore
-from headwater.local_aws import authority, cloudwatch, connect, database, dynamodb, emr, glue, images, noted, stream
+from headwater.local_aws import (
+    athena,
+    authority,
+    cloudwatch,
+    connect,
+    database,
+    dynamodb,
+    emr,
+    glue,
+    images,
+    noted,
+    stream,
+)
 from headwater.local_aws.emulator import Emulator
 from headwater.local_aws.parts import PartsServer
 from headwater.local_aws.surroundings import Surroundings
@@ -56,7 +68,7 @@ class LocalAccount(ExitStack):
         services = (*stores, *programs)
         watched = (self.databases, self.brokers, self.connectors, self.tables)
         alarms = cloudwatch.Alarms(self.surroundings, [service.measured for service in watched])
-        types = noted.types() | alarms.types()
+        types = noted.types() | athena.types(self.surroundings) | alarms.types()
         for service in services:
             types |= service.types()
         apis = [*(service.api for service in services), images.API]

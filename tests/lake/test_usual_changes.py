@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.contract.model import QUARANTINE, Contract
+from headwater.contract.model import QUARANTINE, Contract, History, change_history
 from headwater.contract.reading import parse_contract
 from headwater.lake.batches import IS_LEFT, Counts, HeldBatch, SpreadBatch
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
@@ -98,6 +98,14 @@ columns:
 """,
     "things.yaml",
 )
+
+
+def _history(contract: Contract) -> Contract:
+    history = change_history(replace(contract, history=History(keep_days=1)))
+    assert history is not None
+    return history
+
+
 CONTRACTS = {
     "wide": WIDE,
     "strict": replace(WIDE, on_unfit=QUARANTINE),
@@ -108,6 +116,7 @@ CONTRACTS = {
     "by a bucket of the key": replace(WIDE, partition_by=("id_bucket",)),
     "by an hour": replace(WIDE, partition_by=("instant_hour",)),
     "by a day of a number": replace(WIDE, partition_by=("small_day",)),
+    "history": _history(WIDE),
 }
 _PLACES = ("id", "code", "month", "amount", "day", "small", "instant")
 MASK = "0123456789abcdef" * 4

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from headwater.contract.model import QUARANTINE, Column, Contract, Mask
+from headwater.contract.model import QUARANTINE, Column, Contract, History, Mask, change_history
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.contract.types import Type
 from headwater.lake.batches import IS_LEFT, HeldBatch, SpreadBatch
@@ -93,6 +93,14 @@ columns:
     "things.yaml",
 )
 OVERLAPPING = replace(NARROW, columns=(*NARROW.columns, Column("city", Type("string"), "S", ("address", "city"))))
+
+
+def _history(contract: Contract) -> Contract:
+    history = change_history(replace(contract, history=History(keep_days=1)))
+    assert history is not None
+    return history
+
+
 CONTRACTS = {
     "wide": WIDE,
     "strict": replace(WIDE, on_unfit=QUARANTINE),
@@ -102,6 +110,7 @@ CONTRACTS = {
     "by numbers": replace(WIDE, key=("big", "wide"), partition_by=("count",)),
     "by a bucket of the key": replace(WIDE, partition_by=("number_bucket",)),
     "by an hour": replace(WIDE, partition_by=("seen_hour",)),
+    "history": _history(WIDE),
     "by a day of a number": replace(WIDE, partition_by=("count_day",)),
     "narrow": NARROW,
     "overlapping": OVERLAPPING,

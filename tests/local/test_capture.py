@@ -4,21 +4,25 @@ with the configuration that ships. Landed records are decoded as the writer does
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import gzip
 import json
+import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from typing import Any, Self
 
 import psycopg
+import pyarrow as pa
 import pytest
 import requests
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
-from headwater.contract.model import Contract
+from headwater.contract.model import Contract, History, change_history
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
@@ -31,6 +35,7 @@ from headwater.local.aws import CREDENTIALS, REGION
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import ProcessError, wait_until
 from headwater.order_database.administration import read_again
+from tests.history_analyst import Analyst
 
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
@@ -266,6 +271,74 @@ def test_records_of_sixteen_megabytes_arrive_and_larger_ones_are_refused_by_name
         ("d", 13, 0),
         ("c", 14, 0),
     ]
+
+
+def test_a_history_shows_the_table_as_of_any_instant_as_its_source_was(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    """What real transactions did, two of which are open at a time, at a thousand instants between their commits."""
+    contract = replace(capture.pipeline.contracts[1], history=History(keep_days=1))
+    history = change_history(contract)
+    assert history is not None
+    capture.add(history)
+    for first_day, end in (("2025-01-01", "2025-02-01"), ("2025-02-01", "2025-03-01")):
+        owner.execute(
+            f"CREATE TABLE shop.visits_{first_day[:7].replace('-', '_')} PARTITION OF shop.visits"
+            f" FOR VALUES FROM ('{first_day}') TO ('{end}')".encode()
+        )
+    rng = Random(11)  # can be repeated, not secret
+    known: list[tuple[dt.datetime, dt.datetime, list[tuple[Any, ...]]]] = []
+
+    def now() -> dt.datetime:
+        (moment,) = owner.execute("SELECT clock_timestamp()").fetchone() or (None,)
+        assert isinstance(moment, dt.datetime)
+        return moment
+
+    def held() -> list[tuple[Any, ...]]:
+        return owner.execute("SELECT id, visited_on, place FROM shop.visits ORDER BY 1, 2").fetchall()
+
+    with ExitStack() as sessions:
+        first, other = (sessions.enter_context(capture.pipeline.postgres.connect(DATABASE)) for _ in range(2))
+        first.autocommit = other.autocommit = False
+        since, rows = now(), held()
+        for _ in range(120):
+            # Each has rows of its own, so that none waits for the other.
+            for session, ids in ((first, (1, 2, 3)), (other, (4, 5, 6))):
+                for _ in range(rng.randint(1, 3)):
+                    session.execute(visit(rng, rng.choice(ids)).encode())
+                if rng.random() < 0.6:
+                    known.append((since, now(), rows))
+                    session.commit()
+                    since, rows = now(), held()
+                    time.sleep(rng.random() / 100)
+        first.commit()
+        other.commit()
+    capture.await_all_landed()
+    names = [name for name, _ in history.lake_columns()]
+    changes = [{name: row[name] for name in names} for row in capture.rows("visits_changes") if row["_order"]]
+    analyst = Analyst(contract, pa.Table.from_pylist(changes))
+    begins, _ = analyst.span()
+    rounded = dt.timedelta(milliseconds=1)
+    spans = [(since + rounded, until - rounded, rows) for since, until, rows in known if since >= begins]
+    spans = [span for span in spans if span[0] < span[1]]
+    assert len(spans) > 50
+    for _ in range(1000):
+        since, until, rows = rng.choice(spans)
+        instant = since + rng.random() * (until - since)
+        seen = [(row["id"], row["visited_on"], row["place"]) for row in analyst.as_of(instant)]
+        assert sorted(seen) == rows, instant
+
+
+def visit(rng: Random, id_: int) -> str:
+    """A statement that changes the visits of an id: some take another partition of the source, or of the lake."""
+    day, place = f"2025-0{rng.choice((1, 2))}-05", rng.choice(("Rome", "Oslo", "Bern"))
+    return rng.choice(
+        (
+            f"INSERT INTO shop.visits VALUES ({id_}, '{day}', '{place}') ON CONFLICT DO NOTHING",
+            f"UPDATE shop.visits SET place = '{place}' WHERE id = {id_}",
+            f"DELETE FROM shop.visits WHERE id = {id_} AND visited_on = '{day}'",
+        )
+    )
 
 
 class Interruption:

@@ -7,6 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import compose
+from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.local.key_value import KeyValuePipeline
@@ -54,7 +56,8 @@ columns:
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KeyValuePipeline]:
     folder = tmp_path_factory.mktemp("key_value")
-    contracts = [read_contract(CONTRACTS / "accounts.yaml"), parse_contract(DEVICES, "devices.yaml")]
+    with_history = replace(read_contract(CONTRACTS / "accounts.yaml"), history=History(keep_days=1))
+    contracts = [with_history, parse_contract(DEVICES, "devices.yaml")]
     with AwsApi(folder / "aws") as aws_api:
         create_lake(aws_api, contracts)
         with KeyValuePipeline(folder, contracts, aws_api, Misbehaviour(repeated=0.2, delayed=0.2)) as pipeline:
@@ -107,6 +110,20 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
     assert [table for table in pipeline.verify() if not table.equal] == []
     shards = [source for source in pipeline.events.cursor() if source.startswith(f"{accounts.TABLE}/")]
     assert len(shards) == 4, "the new shards were not read"
+    newest, changes = orders_by_item(pipeline, "accounts"), orders_by_item(pipeline, "accounts_changes")
+    assert {item: max(orders) for item, orders in changes.items()} == {item: max(of) for item, of in newest.items()}
+    assert [item for item, orders in changes.items() if len(set(orders)) < len(orders)] == []
+    assert sum(map(len, changes.values())) > len(changes) + result.changes // 2
+
+
+def orders_by_item(pipeline: KeyValuePipeline, table: str) -> dict[tuple[str, str], list[str]]:
+    """The orders of an item's rows in a table of the lake."""
+    (contract,) = (each for each in lake_tables(pipeline.contracts) if each.table == table)
+    orders: dict[tuple[str, str], list[str]] = {}
+    for batch in pipeline.lake().table(contract):
+        for row in batch.select(["id", "cust_name", "_order"]).to_pylist():
+            orders.setdefault((row["id"], row["cust_name"]), []).append(row["_order"])
+    return orders
 
 
 def test_each_contract_has_a_table_of_its_own_that_changes_reach(pipeline: KeyValuePipeline) -> None:

@@ -21,6 +21,7 @@ from tests.synth.deployed import deployment, resource, templates
 _NAME = re.compile(r"(Name|Identifier|NamePrefix)$")
 # Names within something that carries the environment already: the property that holds the owner.
 _WITHIN = {
+    "AWS::Athena::PreparedStatement": ("WorkGroup",),
     "AWS::Glue::Table": ("DatabaseName", "TableInput/DatabaseName"),
     "AWS::MSK::Topic": ("ClusterArn",),
 }

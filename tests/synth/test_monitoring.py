@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from aws_cdk.assertions import Template
 
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.deployment.environment_rules import read_environment
@@ -75,7 +75,7 @@ class Sent:
 def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized") -> None:
     sent = Sent()
     report = CloudWatchReport(sent, f"headwater_{every.environment.name}")
-    for contract in every.contracts:
+    for contract in lake_tables(every.contracts):
         commit = {"changes": 1, "unfit": 1, "seconds": 1.0, "completed_at": 2.0, "oldest_source_at": 1.0}
         report({"event": "commit", "table": contract.table, **commit})
         report({"event": "quarantine", "table": contract.table, "records": 1})
@@ -86,7 +86,7 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
         for alarm in alarms(every).values()
         if alarm.get("Namespace") == metrics.NAMESPACE and "Dimensions" in alarm
     }
-    assert len(read) == 4 * len(every.contracts)
+    assert len(read) == 4 * len(lake_tables(every.contracts))
     assert read <= emitted
 
 

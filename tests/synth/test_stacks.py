@@ -16,14 +16,15 @@ import pytest
 from aws_cdk import aws_logs as logs
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.contract.types import parse_type
 from headwater.definitions import connectors
 from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.definitions.glue_table import HUDI_COLUMNS
+from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import named_queries
 from headwater.definitions.order_database import ROLES
-from headwater.definitions.published_view import published_view_name, published_view_sql
+from headwater.definitions.published_view import published_view
 from headwater.deployment import environment, node_memory
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
@@ -224,14 +225,14 @@ def test_kafka_takes_iam_over_tls_only(every: "Synthesized") -> None:
 
 def test_glue_columns_are_the_contracts(every: "Synthesized") -> None:
     tables = _glue_tables(every)
-    for contract in every.contracts:
+    for contract in lake_tables(every.contracts):
         table = tables[contract.table]
         columns = [(column["Name"], column["Type"]) for column in table["StorageDescriptor"]["Columns"]]
         partitions = [(column["Name"], column["Type"]) for column in table["PartitionKeys"]]
         expected = {name: type_.ddl() for name, type_ in contract.lake_columns()}
         assert [name for name, _ in columns[: len(HUDI_COLUMNS)]] == list(HUDI_COLUMNS)
         assert dict(columns[len(HUDI_COLUMNS) :] + partitions) == expected
-        assert tuple(name for name, _ in partitions) == contract.partition_by
+        assert tuple(name for name, _ in partitions) == contract.partitions
 
 
 def test_spark_finds_the_same_schema_in_the_tables_properties(dev: "Synthesized") -> None:
@@ -248,15 +249,31 @@ def test_spark_finds_the_same_schema_in_the_tables_properties(dev: "Synthesized"
 
 def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
     tables = _glue_tables(dev)
-    for contract in dev.contracts:
-        view = tables[published_view_name(contract)]
+    database = "headwater_dev"
+    histories = [view for contract in dev.contracts for view in history_views(contract, database)]
+    assert [view.name for view in histories] == ["customers_versions", "customers_history"]
+    for expected in [*(published_view(contract, database) for contract in dev.contracts), *histories]:
+        view = tables[expected.name]
         encoded = re.fullmatch(r"/\* Presto View: (\S+) \*/", view["ViewOriginalText"])
         assert encoded is not None
         definition = json.loads(base64.b64decode(encoded.group(1)))
-        assert definition["originalSql"] == published_view_sql(contract, "headwater_dev")
+        assert definition["originalSql"] == expected.sql
         assert [column["name"] for column in definition["columns"]] == [
             column["Name"] for column in view["StorageDescriptor"]["Columns"]
         ]
+
+
+def test_the_workgroup_has_the_statements_of_histories(every: "Synthesized") -> None:
+    made = [made["Properties"] for made in every.resources("AWS::Athena::PreparedStatement", "lake").values()]
+    statements = [
+        statement
+        for contract in every.contracts
+        for statement in history_statements(contract, f"headwater_{every.environment.name}")
+    ]
+    assert {each["StatementName"]: each["QueryStatement"] for each in made} == {
+        statement.name: statement.sql for statement in statements
+    }
+    assert {each["WorkGroup"] for each in made} == {every.only("AWS::Athena::WorkGroup")["Name"]}
 
 
 def test_the_workgroup_has_the_named_queries(every: "Synthesized") -> None:

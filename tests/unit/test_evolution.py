@@ -87,12 +87,21 @@ def verdicts(old: str, new: str) -> list[tuple[str, str]]:
         ("description: x", "description: y", [("description", SAFE)]),
         ("buckets: 2", "buckets: 2\nexclude: [pin]", [("exclude", FILL)]),
         ("buckets: 2", "buckets: 2\nunnamed: drop", [("unnamed", FILL)]),
+        ("buckets: 2", "buckets: 2\nhistory: {keep_days: 3}", [("history", FILL)]),
         ("source_type: text}\n  - {name: weight", "source_type: uuid}\n  - {name: weight", [("columns.month", SAFE)]),
     ],
 )
 def test_a_change_of_a_postgresql_contract(before: str, after: str, expected: list[tuple[str, str]]) -> None:
     assert before == "x" or before in TEXT
     assert verdicts(TEXT, TEXT.replace(before, after)) == expected
+
+
+def test_a_change_of_a_history() -> None:
+    kept = TEXT.replace("buckets: 2", "buckets: 2\nhistory: {keep_days: 3}")
+    assert verdicts(kept, kept.replace("keep_days: 3", "keep_days: 3, buckets: 1")) == []
+    assert verdicts(kept, kept.replace("3}", "4}")) == [("history.keep_days", SAFE)]
+    assert verdicts(kept, kept.replace("3}", "3, buckets: 2}")) == [("history.buckets", REFUSED)]
+    assert verdicts(kept, TEXT) == [("history", SAFE)]
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from typing import Any
 import boto3
 import pytest
 
+from headwater.contract.model import lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.lake import job, lease, metrics
 from headwater.lake.decoding_ahead import DecodingAhead
@@ -27,7 +28,8 @@ from headwater.paths import CONTRACTS, ROOT
 
 CONTRACTS_BY_URI = {f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(CONTRACTS)}
 URIS = list(CONTRACTS_BY_URI)[:2]
-TABLES = [CONTRACTS_BY_URI[uri].table for uri in URIS]
+# A history follows its table.
+TABLES = [table.table for table in lake_tables(CONTRACTS_BY_URI[uri] for uri in URIS)]
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
+import io.headwater.decoding.ChangeHistory;
 import io.headwater.decoding.JsonText;
 import io.headwater.decoding.Scalars;
 import java.io.IOException;
@@ -36,6 +37,7 @@ final class ChangeEvents {
     private final boolean drops;
     private final int width;
     private final int firstOwn;
+    private final ChangeHistory history;
     private final Map<String, SourceColumn> sources = new HashMap<>();
     /** The masked columns, in small letters, and whether their values are HMACs; else there are none. */
     private final Map<String, Boolean> masked = new HashMap<>();
@@ -52,6 +54,7 @@ final class ChangeEvents {
         purged = plan.get("purged").asText();
         drops = plan.get("drops").asBoolean();
         firstOwn = plan.get("first_own").asInt();
+        history = ChangeHistory.of(plan);
         width = plan.get("width").asInt();
         plan.get("masked").fields().forEachRemaining(mask ->
                 masked.put(mask.getKey(), mask.getValue().asBoolean()));
@@ -387,6 +390,9 @@ final class ChangeEvents {
         if (!isDelete) {
             String rest = change.rest.text();
             row[firstOwn + 6] = rest == null ? null : UTF8String.fromString(rest);
+        }
+        if (history != null) {
+            history.place(row);
         }
         return new GenericInternalRow(row);
     }

@@ -5,6 +5,7 @@ import static io.headwater.decoding.LeftToCarefulDecoder.LEFT;
 import com.fasterxml.jackson.core.JsonParser;
 import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
+import io.headwater.decoding.ChangeHistory;
 import io.headwater.decoding.JsonText;
 import io.headwater.decoding.Scalars;
 import java.io.ByteArrayOutputStream;
@@ -36,6 +37,7 @@ final class ItemChanges {
     private final String purged;
     private final boolean drops;
     private final int firstOwn;
+    private final ChangeHistory history;
     private final Object[] blank;
     private final Map<String, Attribute> attributes = new HashMap<>();
     private final List<String> reserved = new ArrayList<>();
@@ -53,6 +55,7 @@ final class ItemChanges {
         purged = plan.get("purged").asText();
         drops = plan.get("drops").asBoolean();
         firstOwn = plan.get("first_own").asInt();
+        history = ChangeHistory.of(plan);
         blank = new Object[plan.get("width").asInt()];
         for (JsonNode absent : plan.get("absent")) {
             blank[absent.get("at").asInt()] = UTF8String.fromString(absent.get("text").asText());
@@ -329,6 +332,9 @@ final class ItemChanges {
             row[firstOwn + 6] = change.isTimeToLive ? BY_TIME_TO_LIVE : BY_CLIENT;
         } else {
             row[firstOwn + 7] = drops ? null : change.rest();
+        }
+        if (history != null) {
+            history.place(row);
         }
         return new GenericInternalRow(row);
     }

@@ -1,0 +1,198 @@
+"""What analysts ask a change history, in Athena's SQL: versions of rows, a table as of an instant, changes between two.
+
+An instant is a time of the source: when a change was committed there. Of changes at one instant the order decides. A
+change counts for an instant as if the source had been read right then, whatever has arrived late since.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from headwater.contract.model import Contract, change_history
+from headwater.contract.types import Type
+from headwater.definitions.published_view import View, quoted
+
+_INSTANT = Type("timestamp")
+_TEXT = Type("string")
+_BEHIND_ALL = "~"
+"""Behind all orders, which are digits."""
+
+
+@dataclass(frozen=True)
+class Statement:
+    """A query in Athena's SQL with parameters, which the workgroup keeps prepared under its name."""
+
+    name: str
+    description: str
+    sql: str
+
+
+def history_views(contract: Contract, database: str) -> list[View]:
+    """The views of a table's history in a Glue database; none where the contract keeps none."""
+    history = change_history(contract)
+    if history is None or contract.history is None:
+        return []
+    own = [(column.name, column.type) for column in contract.columns]
+    versions = View(
+        f"{contract.table}_versions",
+        f"{contract.description} A row for each version, from valid_from until before valid_to.",
+        _versions_sql(history, database),
+        [*own, ("valid_from", _INSTANT), ("valid_to", _INSTANT), ("_op", _TEXT), ("_order", _TEXT), *_kept(history)],
+    )
+    span = View(
+        span_name(contract),
+        f"From which instant on all of {contract.table} is known, and up to which one.",
+        _span_sql(history, contract.history.keep_days, database),
+        [("begins", _INSTANT), ("complete_until", _INSTANT)],
+    )
+    return [versions, span]
+
+
+def span_name(contract: Contract) -> str:
+    """The name of the view that tells which instants a table's history knows."""
+    return f"{contract.table}_history"
+
+
+def history_statements(contract: Contract, database: str) -> list[Statement]:
+    """The prepared statements of a table's history; none where the contract keeps none."""
+    history = change_history(contract)
+    if history is None:
+        return []
+    return [
+        Statement(
+            f"{contract.table}_as_of",
+            f"{contract.table} as it was at an instant: one parameter, a timestamp in UTC.",
+            as_of_sql(contract, database, "?"),
+        ),
+        Statement(
+            f"{contract.table}_changes_between",
+            f"Changes of {contract.table} after an instant, up to another one: two parameters, timestamps in UTC.",
+            _between_sql(history, contract, database),
+        ),
+    ]
+
+
+def as_of_sql(contract: Contract, database: str, instant: str) -> str:
+    """The rows of a table at an instant, which is an expression of SQL or a parameter."""
+    columns = ",\n  ".join(quoted(column.name) for column in contract.columns)
+    return f"""WITH {_asked(contract, database, instant)}
+SELECT
+  {columns},
+  "valid_from"
+FROM {quoted(database)}.{quoted(f"{contract.table}_versions")}
+CROSS JOIN asked
+WHERE "valid_from" <= asked."_instant" AND ("valid_to" IS NULL OR asked."_instant" < "valid_to")"""
+
+
+def _between_sql(history: Contract, contract: Contract, database: str) -> str:
+    columns = ",\n  ".join(quoted(name) for name in ["_op", "_order", *(column.name for column in contract.columns)])
+    return f"""WITH {_asked(contract, database, "?")},
+until AS (SELECT CAST(? AS timestamp(3)) AS "_last")
+SELECT
+  "_source_ts" AS "changed_at",
+  {columns}
+FROM {_table(history, database)}
+CROSS JOIN asked
+CROSS JOIN until
+WHERE asked."_instant" < "_source_ts" AND "_source_ts" <= until."_last"
+ORDER BY "_source_ts", "_order\""""
+
+
+def _asked(contract: Contract, database: str, instant: str) -> str:
+    """The instant that is asked for. One before the history begins is refused: it cannot be cast."""
+    refused = (
+        f"'{contract.table}: found ' || CAST(\"_given\" AS varchar) || ', expected an instant from ' || "
+        f"coalesce(CAST(span.\"begins\" AS varchar), 'the end of a first snapshot') || ' on, when its history begins'"
+    )
+    return f"""asked AS (
+  SELECT CASE WHEN span."begins" <= "_given" THEN "_given" ELSE CAST({refused} AS timestamp(3)) END AS "_instant"
+  FROM (SELECT CAST({instant} AS timestamp(3)) AS "_given") AS asked_for
+  CROSS JOIN {quoted(database)}.{quoted(span_name(contract))} AS span
+)"""
+
+
+def _versions_sql(history: Contract, database: str) -> str:
+    columns = ",\n  ".join(quoted(column.name) for column in history.columns)
+    kept = ",\n  ".join(quoted(name) for name, _ in _kept(history))
+    key = ", ".join(quoted(name) for name in history.key)
+    table = _table(history, database)
+    # Each row lies between two floors, so that no outer join is needed, which Athena makes by equality only.
+    return f"""WITH floors AS (
+  SELECT "_order" AS "_floor", "_source_ts" AS "_at" FROM {table} WHERE "_op" = 't'
+  UNION ALL
+  SELECT '{_BEHIND_ALL}', CAST(NULL AS timestamp(3))
+),
+ends AS (
+  SELECT
+    lag("_floor", 1, '') OVER (ORDER BY "_floor") AS "_above",
+    "_floor",
+    min("_at") OVER (ORDER BY "_floor" ROWS BETWEEN CURRENT ROW AND UNBOUNDED FOLLOWING) AS "_ended_at"
+  FROM floors
+),
+changes AS (
+  SELECT
+    *,
+    min("_source_ts") OVER (
+      PARTITION BY {key} ORDER BY "_order" ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
+    ) AS "_changed_at"
+  FROM {table}
+  WHERE "_op" <> 't'
+),
+versions AS (
+  SELECT changes.*, coalesce(least("_changed_at", "_ended_at"), "_changed_at", "_ended_at") AS "_valid_to"
+  FROM changes
+  INNER JOIN ends ON "_above" <= "_order" AND "_order" < "_floor"
+  WHERE "_deleted" IS DISTINCT FROM true
+)
+SELECT
+  {columns},
+  "_source_ts" AS "valid_from",
+  "_valid_to" AS "valid_to",
+  "_op",
+  "_order",
+  {kept}
+FROM versions
+WHERE "_valid_to" IS NULL OR "_source_ts" < "_valid_to\""""
+
+
+def _span_sql(history: Contract, keep_days: int, database: str) -> str:
+    table = _table(history, database)
+    # What is read from a source in parts (partitions of a topic, shards) is complete as far as the last of them is. One
+    # that has been silent for a day does not count: shards end.
+    return f"""WITH first_whole AS (
+  SELECT min("_source_ts") AS "at" FROM {table} WHERE "_op" = 't'
+),
+newest AS (
+  SELECT max("_source_ts") AS "at"
+  FROM {table}
+  WHERE "_op" IN ('c', 'u', 'd')
+  GROUP BY regexp_extract("_position", '^(.*)/', 1)
+),
+latest AS (
+  SELECT max("at") AS "at" FROM newest
+),
+complete AS (
+  SELECT min(newest."at") AS "at"
+  FROM newest
+  CROSS JOIN latest
+  WHERE newest."at" >= latest."at" - INTERVAL '1' DAY
+)
+SELECT
+  CASE WHEN first_whole."at" IS NOT NULL THEN
+    greatest(
+      first_whole."at",
+      CAST(current_timestamp AS timestamp(3)) - INTERVAL '{keep_days}' DAY
+    )
+  END AS "begins",
+  coalesce(complete."at", first_whole."at") AS "complete_until"
+FROM first_whole
+CROSS JOIN complete"""
+
+
+def _kept(history: Contract) -> list[tuple[str, Type]]:
+    types = dict(history.lake_columns())
+    return [(name, types[name]) for name in ("_rest", "_unfit")]
+
+
+def _table(history: Contract, database: str) -> str:
+    return f"{quoted(database)}.{quoted(history.table)}"
