@@ -8,6 +8,7 @@ import typer
 VERBS = (
     "demo",
     "verify",
+    "sql",
     "backfill",
     "contract",
     "quarantine",

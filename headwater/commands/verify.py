@@ -63,8 +63,7 @@ def verify(
     described = read_contracts(contracts)
     queries = load_queries(described, contracts)
     renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
-    storage = _storage(endpoint, region) if "://" in lake and not lake.startswith("file:") else {}
-    location = lake if "://" in lake else Path(lake).resolve().as_uri()
+    read_lake = lake_at(lake, endpoint, region)
     if repair and as_json:
         raise UserError("--repair: found --json, expected one of them")
     mask_key = sources.mask_key(mask_secret, region)
@@ -86,7 +85,7 @@ def verify(
             tables = verify_tables(
                 described,
                 read,
-                Lake(location, storage),
+                read_lake,
                 lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
             )
         if as_json:
@@ -153,6 +152,13 @@ def _print_examples(tables: Sequence[TableComparison], console: Console) -> None
             console.print(f"{table.name} {key}: {example.kind}", markup=False, highlight=False)
             for name, (in_source, in_lake) in example.columns.items():
                 console.print(f"  {name}: source {in_source} | lake {in_lake}", markup=False, highlight=False)
+
+
+def lake_at(lake: str, endpoint: str, region: str) -> Lake:
+    """The lake at an address, ``s3://bucket/prefix`` or a folder, to be read."""
+    if "://" not in lake:
+        return Lake(Path(lake).resolve().as_uri(), {})
+    return Lake(lake, {} if lake.startswith("file:") else _storage(endpoint, region))
 
 
 def _storage(endpoint: str, region: str) -> dict[str, str]:

@@ -10,10 +10,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from headwater.contract.model import Contract
+from headwater.definitions.history_queries import as_of_sql
 from headwater.definitions.published_view import published_view_name
 
 ORDERS = "orders"
 """The table whose contract describes the orders of the sample database."""
+_ITEM = "items[position]"
+_REVENUE = f"{_ITEM}.quantity * {_ITEM}.unit_price * (1 - {_ITEM}.discount)"
+# The filter is for empty lists: sequence(1, 0) counts down.
+_POSITIONS = "filter(sequence(1, cardinality(items)), position -> position BETWEEN 1 AND cardinality(items))"
 
 
 @dataclass(frozen=True)
@@ -41,6 +46,11 @@ def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQue
             _each(contracts, lambda contract: _deleted(contract, database)),
         ),
         NamedQuery(
+            "late-rows",
+            "Rows per table that were committed more than five minutes after the change, and the longest delay.",
+            _each(contracts, lambda contract: _late(contract, database)),
+        ),
+        NamedQuery(
             "fields-without-column",
             "Rows per table with fields that no column of the contract takes, and one row's fields as JSON.",
             _each(contracts, lambda contract: _without_column(contract, database)),
@@ -60,7 +70,56 @@ def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQue
                 f"{revenue_sql(orders, database)}\nORDER BY revenue DESC",
             )
         )
-    return queries
+        queries.append(
+            NamedQuery(
+                "order-items",
+                "A row for each item of each order, with its revenue: quantity × unit price × (1 − discount).",
+                items_sql(orders, database),
+            )
+        )
+        queries.append(
+            NamedQuery(
+                "revenue-by-month",
+                "Revenue by customer and month of the order, the newest month first.",
+                _revenue_by_month(orders, database),
+            )
+        )
+    return [*queries, *(_yesterday(contract, database) for contract in contracts if contract.history is not None)]
+
+
+def items_sql(orders: Contract, database: str) -> str:
+    """The orders' items, a row each. Orders without items have none."""
+    return f"""SELECT
+  order_id,
+  order_date,
+  customer.customer_id AS customer_id,
+  {_ITEM}.product_id AS product_id,
+  {_ITEM}.quantity AS quantity,
+  {_ITEM}.unit_price AS unit_price,
+  {_ITEM}.discount AS discount,
+  {_REVENUE} AS revenue
+FROM "{database}"."{published_view_name(orders)}"
+CROSS JOIN UNNEST({_POSITIONS}) AS item (position)"""
+
+
+def _revenue_by_month(orders: Contract, database: str) -> str:
+    return f"""SELECT
+  date_trunc('month', order_date) AS month,
+  customer.customer_id AS customer_id,
+  CAST(sum({_REVENUE}) AS double) AS revenue
+FROM "{database}"."{published_view_name(orders)}"
+CROSS JOIN UNNEST({_POSITIONS}) AS item (position)
+WHERE customer.customer_id IS NOT NULL
+GROUP BY date_trunc('month', order_date), customer.customer_id
+ORDER BY month DESC, revenue DESC"""
+
+
+def _yesterday(contract: Contract, database: str) -> NamedQuery:
+    return NamedQuery(
+        f"{contract.table}-yesterday",
+        f"{contract.table} as they were a day ago. EXECUTE {contract.table}_as_of USING … for any instant.",
+        as_of_sql(contract, database, "current_timestamp - INTERVAL '1' DAY"),
+    )
 
 
 def revenue_sql(orders: Contract, database: str) -> str:
@@ -69,19 +128,15 @@ def revenue_sql(orders: Contract, database: str) -> str:
     An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out, as in a run's
     report.
     """
-    item = "items[position]"
-    revenue = f"{item}.quantity * {item}.unit_price * (1 - {item}.discount)"
-    # The filter is for empty lists: sequence(1, 0) counts down.
-    positions = "filter(sequence(1, cardinality(items)), position -> position BETWEEN 1 AND cardinality(items))"
     return f"""SELECT
   customer.customer_id AS customer_id,
   max(customer.company_name) AS company_name,
   count(DISTINCT order_id) AS orders,
-  CAST(sum({revenue}) AS double) AS revenue,
-  avg(CAST({revenue} AS double)) AS average_item_revenue,
-  avg(CAST({item}.quantity AS double)) AS average_quantity
+  CAST(sum({_REVENUE}) AS double) AS revenue,
+  avg(CAST({_REVENUE} AS double)) AS average_item_revenue,
+  avg(CAST({_ITEM}.quantity AS double)) AS average_quantity
 FROM "{database}"."{published_view_name(orders)}"
-CROSS JOIN UNNEST({positions}) AS item (position)
+CROSS JOIN UNNEST({_POSITIONS}) AS item (position)
 WHERE customer.customer_id IS NOT NULL
 GROUP BY customer.customer_id"""
 
@@ -106,6 +161,17 @@ def _deleted(contract: Contract, database: str) -> str:
   max("_source_ts") AS newest_delete
 FROM "{database}"."{contract.table}"
 WHERE "_deleted" = true"""
+
+
+def _late(contract: Contract, database: str) -> str:
+    # Hudi's instants are times as 20240229235959123.
+    committed = "date_parse(substr(\"_hoodie_commit_time\", 1, 14), '%Y%m%d%H%i%s')"
+    delay = f"date_diff('second', \"_source_ts\", {committed})"
+    return f"""SELECT
+  '{contract.table}' AS table_name,
+  count_if({delay} > 300) AS late_rows,
+  max({delay}) AS longest_seconds
+FROM "{database}"."{contract.table}\""""
 
 
 def _without_column(contract: Contract, database: str) -> str:

@@ -264,6 +264,9 @@ class Pipeline(ExitStack):
             "AWS API": self.aws.endpoint,
             "S3": self.aws.s3_endpoint,
             "Lake": LAKE,
+            "Query it": f"{' '.join(f'{name}={value}' for name, value in aws.CREDENTIALS.items())} "
+            f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION} "
+            '"SELECT * FROM customers_current"',
             "Folder": str(self.folder),
         }
 

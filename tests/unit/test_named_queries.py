@@ -9,14 +9,17 @@ import duckdb
 import pytest
 import sqlglot
 
-from headwater.contract.model import Contract
+from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import read_contracts
+from headwater.definitions.history_queries import history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
-from headwater.definitions.published_view import athena_type, published_view_name, published_view_sql
+from headwater.definitions.published_view import athena_type, published_view
 from headwater.paths import CONTRACTS
 
 DATABASE = "headwater_dev"
 ALL = read_contracts(CONTRACTS)
+VIEWS = [view for contract in ALL for view in (published_view(contract, DATABASE), *history_views(contract, DATABASE))]
+BY_TABLE = ("rows-and-freshness", "deleted-rows", "late-rows", "fields-without-column", "keys-stored-twice")
 QUERIES = {query.name: query for query in named_queries(ALL, DATABASE)}
 
 
@@ -30,13 +33,14 @@ def lake() -> Iterator[duckdb.DuckDBPyConnection]:
     """Empty lake tables of all contracts, with their views."""
     with duckdb.connect() as connection:
         connection.execute(f"CREATE SCHEMA {DATABASE}; SET TimeZone = 'UTC'")
-        for contract in ALL:
+        for contract in lake_tables(ALL):
             columns = ", ".join(f'"{name}" {athena_type(type_)}' for name, type_ in contract.lake_columns())
+            columns += ', "_hoodie_commit_time" varchar'
             # Athena's own CREATE TABLE is Hive's; its types in queries are Trino's.
             create = f'CREATE TABLE "{DATABASE}"."{contract.table}" ({columns})'
             connection.execute(sqlglot.transpile(create, read="trino", write="duckdb")[0])
-            view = in_duckdb(published_view_sql(contract, DATABASE))
-            connection.execute(f'CREATE VIEW "{DATABASE}"."{published_view_name(contract)}" AS {view}')
+        for view in VIEWS:
+            connection.execute(f'CREATE VIEW "{DATABASE}"."{view.name}" AS {in_duckdb(view.sql)}')
         yield connection
 
 
@@ -55,11 +59,12 @@ def put(lake: duckdb.DuckDBPyConnection, table: str, **values: str) -> None:
 def test_each_is_athenas_sql_and_reads_only(query: NamedQuery) -> None:
     parsed = sqlglot.parse_one(query.sql, read="athena")
     assert isinstance(parsed, sqlglot.exp.Select | sqlglot.exp.Union)
-    known = {name for contract in ALL for name in (contract.table, published_view_name(contract))}
+    own = {each.alias for each in parsed.find_all(sqlglot.exp.CTE)}
+    known = {contract.table for contract in ALL} | {view.name for view in VIEWS} | own
     assert {table.name for table in parsed.find_all(sqlglot.exp.Table)} <= known
 
 
-@pytest.mark.parametrize("name", [name for name in QUERIES if name != "revenue-by-customer"])
+@pytest.mark.parametrize("name", BY_TABLE)
 def test_each_table_has_its_line_even_where_it_is_empty(lake: duckdb.DuckDBPyConnection, name: str) -> None:
     assert list(answers(lake, name)) == sorted(contract.table for contract in ALL)
 
@@ -110,7 +115,52 @@ def test_revenue_is_quantity_times_price_less_discount(lake: duckdb.DuckDBPyConn
     assert rows["ALFKI"] == ("ALFKI & Co", 2, 24.0, 12.0, 2.0)
 
 
+def test_items_are_rows_and_revenue_is_by_month(lake: duckdb.DuckDBPyConnection) -> None:
+    for order, date, prices in ((1, "2026-01-31", (14, 6)), (2, "2026-02-01", (100,)), (3, "2026-02-28", ())):
+        ordered = [
+            f"{{'product_id': {price}, 'quantity': 2, 'unit_price': {price}, 'discount': 0}}" for price in prices
+        ]
+        put(
+            lake,
+            "orders",
+            order_id=str(order),
+            order_date=f"DATE '{date}'",
+            customer="{'customer_id': 'ALFKI'}",
+            items=f"[{', '.join(ordered)}]",
+        )
+    items = lake.execute(in_duckdb(QUERIES["order-items"].sql)).fetchall()
+    assert sorted((row[0], row[3], float(row[-1])) for row in items) == [(1, 6, 12.0), (1, 14, 28.0), (2, 100, 200.0)]
+    months = lake.execute(in_duckdb(QUERIES["revenue-by-month"].sql)).fetchall()
+    assert [(str(month)[:7], revenue) for month, _, revenue in months] == [("2026-02", 200.0), ("2026-01", 40.0)]
+
+
+def test_rows_that_came_late_are_counted(lake: duckdb.DuckDBPyConnection) -> None:
+    committed = "'20260131120000123'"
+    put(lake, "products", _hoodie_commit_time=committed, _source_ts="TIMESTAMP '2026-01-31 11:59:58'")
+    put(lake, "products", _hoodie_commit_time=committed, _source_ts="TIMESTAMP '2026-01-31 11:00:00'")
+    assert answers(lake, "late-rows")["products"] == (1, 3600)
+
+
+def test_a_table_with_a_history_is_shown_as_of_yesterday(lake: duckdb.DuckDBPyConnection) -> None:
+    day = "now()::timestamp - INTERVAL {} HOUR"
+    put(lake, "customers_changes", _op="'t'", _order="'1'", _source_ts=day.format(60), _position="'t/0/1'")
+    for order, (city, hours) in enumerate((("Rome", 50), ("Oslo", 30), ("Bern", 5)), start=2):
+        put(
+            lake,
+            "customers_changes",
+            customer_id="'ALFKI'",
+            city=f"'{city}'",
+            _op="'u'",
+            _order=f"'{order}'",
+            _source_ts=day.format(hours),
+            _position="'t/0/1'",
+        )
+    (row,) = lake.execute(in_duckdb(QUERIES["customers-yesterday"].sql)).fetchall()
+    assert "Oslo" in row
+
+
 def test_without_orders_nothing_asks_for_them() -> None:
     others: list[Contract] = [contract for contract in ALL if contract.table != "orders"]
-    assert "revenue-by-customer" not in {query.name for query in named_queries(others, DATABASE)}
+    names = {query.name for query in named_queries(others, DATABASE)}
+    assert not names & {"revenue-by-customer", "revenue-by-month", "order-items"}
     assert named_queries([], DATABASE) == []

@@ -1,0 +1,58 @@
+"""``headwater sql``: ask the lake in Athena's SQL, without Athena."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from headwater.commands import sources
+from headwater.commands.verify import lake_at
+from headwater.contract.reading import read_contracts
+from headwater.paths import CONTRACTS
+from headwater.queries import Answer, LakeQueries
+
+_SHOWN = 200
+
+
+def sql(
+    query: Annotated[
+        str,
+        typer.Argument(
+            help="A SELECT in Athena's SQL, or EXECUTE STATEMENT USING …; without it, what there is to ask."
+        ),
+    ] = "",
+    lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
+    region: sources.Region = "",
+    as_json: Annotated[bool, typer.Option("--json", help="Print all rows, as JSON.")] = False,
+) -> None:
+    """Ask the lake's tables, views and prepared statements in Athena's SQL, on this machine.
+
+    DuckDB runs the query on what is in the files now. It knows most of Athena's functions, and not all. Tables that the
+    query names are read whole.
+    """
+    with LakeQueries(read_contracts(contracts), lake_at(lake, endpoint, region)) as queries:
+        if not query:
+            sys.stdout.write("\n".join([*queries.names, *(f"EXECUTE {name}" for name in queries.statements)]) + "\n")
+            return
+        answer = queries.answer(query)
+    if as_json:
+        rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
+        sys.stdout.write(json.dumps(rows, indent=1, default=str) + "\n")
+    else:
+        _show(answer)
+
+
+def _show(answer: Answer) -> None:
+    console = Console()
+    grid = Table(*answer.columns)
+    for row in answer.rows[:_SHOWN]:
+        grid.add_row(*("" if value is None else str(value) for value in row))
+    console.print(grid, markup=False)
+    more = len(answer.rows) - _SHOWN
+    console.print(f"{len(answer.rows):,} rows" + (f", {_SHOWN} shown: --json prints all" if more > 0 else ""))

@@ -1,0 +1,5 @@
+"""Athena's SQL on the lake's rows, without Athena."""
+
+from headwater.queries.lake_queries import Answer, LakeQueries
+
+__all__ = ["Answer", "LakeQueries"]

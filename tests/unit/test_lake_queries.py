@@ -1,0 +1,130 @@
+"""Queries in Athena's SQL are answered on what a reader of the lake gives, and those of the documentation are such."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from typer.testing import CliRunner
+
+from headwater.cli import compose
+from headwater.contract.model import lake_tables
+from headwater.contract.reading import read_contracts
+from headwater.definitions.glue_table import HUDI_COLUMNS
+from headwater.errors import UserError
+from headwater.paths import CONTRACTS, ROOT
+from headwater.queries import LakeQueries
+from headwater.verify import Lake
+
+ALL = read_contracts(CONTRACTS)
+BEGINS = dt.datetime.now(dt.UTC).replace(microsecond=0) - dt.timedelta(days=5)
+PAGES = ("query.md", "history.md")
+BLOCKS = [
+    pytest.param(query, id=f"{page} {number}")
+    for page in PAGES
+    for number, block in enumerate(
+        re.findall(r"```sql\n(.*?)```", (ROOT / "docs" / "how-to" / page).read_text(), re.DOTALL)
+    )
+    for query in filter(str.strip, block.split(";"))
+]
+
+
+def change(order: int, op: str, city: str | None, days: int) -> dict[str, Any]:
+    at = BEGINS + dt.timedelta(days=days)
+    row = {"_key": f"k{order}", "_op": op, "_order": f"{order}", "_source_ts": at, "_position": f"t/0/{order}"}
+    key = None if op == "t" else "ALFKI"
+    return {**row, "customer_id": key, "city": city, "_deleted": city is None, "change_day": at.date().isoformat()}
+
+
+ROWS: dict[str, list[dict[str, Any]]] = {
+    "customers": [
+        {"customer_id": "ALFKI", "city": "Oslo", "_deleted": False, "_source_ts": BEGINS, "_hoodie_commit_time": "2"},
+        {"customer_id": "BERGS", "city": None, "_deleted": True, "_source_ts": BEGINS, "_hoodie_commit_time": "1"},
+    ],
+    "customers_changes": [change(1, "t", None, 0), change(2, "r", "Rome", 0), change(3, "u", "Oslo", 2)],
+}
+READ: list[str] = []
+
+
+def read_table(uri: str, storage: Mapping[str, str]) -> Iterable[pa.RecordBatch]:
+    """The rows above, in batches of two, where a table was written."""
+    name = uri.rpartition("/")[2]
+    READ.append(name)
+    return pa.Table.from_pylist(ROWS[name]).to_batches(2) if name in ROWS else []
+
+
+@pytest.fixture
+def queries() -> Iterable[LakeQueries]:
+    READ.clear()
+    with LakeQueries(ALL, Lake("s3://lake/lake", {}, read_table)) as asked:
+        yield asked
+
+
+def test_a_query_reads_the_tables_that_it_names_and_no_others(queries: LakeQueries) -> None:
+    answer = queries.answer("SELECT customer_id, city FROM customers_current")
+    assert (answer.columns, answer.rows) == (["customer_id", "city"], [("ALFKI", "Oslo")])
+    assert READ == ["customers"]
+    counted = queries.answer('SELECT count(*), max("_hoodie_commit_time") FROM "lake"."customers"')
+    assert counted.rows == [(2, "2")]
+    assert READ == ["customers"]
+
+
+def test_a_prepared_statement_is_executed_with_its_values(queries: LakeQueries) -> None:
+    def at(days: float) -> str:
+        return f"TIMESTAMP '{BEGINS + dt.timedelta(days=days):%Y-%m-%d %H:%M:%S}'"
+
+    def city(sql: str) -> list[Any]:
+        answer = queries.answer(sql)
+        return [row[answer.columns.index("city")] for row in answer.rows]
+
+    assert city(f"EXECUTE customers_as_of USING {at(1)}") == ["Rome"]
+    assert city(f"execute customers_as_of using {at(1)} + INTERVAL '1' DAY;") == ["Oslo"]
+    assert city(f"EXECUTE customers_changes_between USING {at(0)}, {at(3)}") == ["Oslo"]
+    with pytest.raises(UserError, match=f"customers: found .*, expected an instant from {BEGINS:%Y-%m-%d %H:%M:%S}"):
+        city(f"EXECUTE customers_as_of USING {at(-1)}")
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT * FROM nowhere", "query: found nowhere, expected a table or view out of: accounts, accounts_current"),
+        ("SELECT nothing FROM customers", "query: Binder Error"),
+        ("SELECT FROM WHERE", "query: "),
+        ("DROP TABLE customers", "expected one SELECT in Athena's SQL, or EXECUTE"),
+        ("SELECT 1; SELECT 2", "expected one SELECT in Athena's SQL, or EXECUTE"),
+        ("", "expected one SELECT in Athena's SQL, or EXECUTE"),
+        (
+            "EXECUTE orders_as_of USING TIMESTAMP '2026-01-01 00:00:00'",
+            "expected a prepared statement out of: customers",
+        ),
+        ("EXECUTE customers_as_of", "found 0 values, expected 1"),
+    ],
+)
+def test_what_cannot_be_answered_is_refused(queries: LakeQueries, sql: str, message: str) -> None:
+    with pytest.raises(UserError, match=re.escape(message)):
+        queries.answer(sql)
+
+
+@pytest.mark.parametrize("sql", BLOCKS)
+def test_the_queries_of_the_documentation_run(queries: LakeQueries, sql: str) -> None:
+    recent = re.sub(r"2026-11-2[67] (?=\d\d:)", f"{BEGINS + dt.timedelta(days=1):%Y-%m-%d} ", sql)
+    queries.answer(recent)
+
+
+def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
+    def run(*arguments: str) -> str:
+        done = CliRunner().invoke(compose(["sql"]), ["sql", *arguments])
+        assert done.exit_code == 0, done.output
+        return done.stdout
+
+    listed = run("--lake", "nowhere").split("\n")
+    assert set(listed) > {table.table for table in lake_tables(ALL)}
+    assert "EXECUTE customers_as_of" in listed
+    counted = run("SELECT count(*) AS number FROM orders", "--lake", "nowhere", "--json")
+    assert json.loads(counted) == [{"number": 0}]
+    assert HUDI_COLUMNS[0] in run(f'SELECT "{HUDI_COLUMNS[0]}" FROM orders', "--lake", "nowhere")
