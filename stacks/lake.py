@@ -30,7 +30,6 @@ _RESULTS_PREFIX = "results"
 _READ = ("GetObject",)
 _WRITE = ("AbortMultipartUpload", "DeleteObject", "GetObject", "ListMultipartUploadParts", "PutObject")
 _QUERY_ACTIONS = (
-    "GetPreparedStatement",
     "GetQueryExecution",
     "GetQueryResults",
     "GetQueryResultsStream",

@@ -182,7 +182,11 @@ class WrittenHistory(_Written, frozen=True, kw_only=True):
     ]
     buckets: Annotated[
         int,
-        Meta(ge=1, le=1_000, description="File groups per day: one for some 100,000 changes. Cannot be changed later."),
+        Meta(
+            ge=1,
+            le=1_000,
+            description="File groups per day; a first snapshot is of one day. Cannot be changed later.",
+        ),
     ] = 1
 
 

@@ -345,7 +345,10 @@ def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
         meaning = "it has the changes that are still landed or in the stream, and is whole once all rows are read again"
         yield Change(table, "history", FILL, "begun", meaning, f"after the deployment run `headwater resync {table}`")
     elif after is None:
-        meaning = "its table, views and statements go from the catalog; its files stay, and no more changes are added"
+        meaning = (
+            "its table, views and statements go from the catalog; its files stay, with all values that they have, and "
+            f"no more changes are added. Delete {table}_changes, and its checkpoint, before another history is begun"
+        )
         yield Change(table, "history", SAFE, "ended", meaning)
     elif before.buckets != after.buckets:
         yield Change(
@@ -364,8 +367,8 @@ def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
 
 def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     stored = (
-        "rows, landing objects and quarantine that are there already keep what is left out or masked from now on, and "
-        "so do earlier versions of files"
+        "rows, landing objects, quarantine and history that are there already keep what is left out or masked from now "
+        "on, and so do earlier versions of files"
     )
     fewer, more = _paths(old, new), _paths(new, old)
     if more:

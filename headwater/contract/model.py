@@ -33,6 +33,14 @@ CHANGE_DAY = "change_day"
 folders whose names begin with an underscore."""
 
 
+ROW_OPS = ("c", "r", "u", "d")
+"""The values of ``_op`` of a row's changes. A history has rows of no key besides: ``t`` for a floor, and two notes."""
+BEGUN_LATE = "late"
+"""A history had to begin then without what came before: what had been read whole until then may not be in it."""
+EXPIRED = "expired"
+"""A history's changes of before then may be gone."""
+
+
 @dataclass(frozen=True)
 class Source:
     """Where a table's changes come from: the kind of database and the table's full name in it. ``time_to_live`` is the
@@ -292,6 +300,14 @@ def lake_tables(contracts: Iterable[Contract]) -> list[Contract]:
         history = change_history(contract)
         tables += [contract] if history is None else [contract, history]
     return tables
+
+
+def catalog_names(contract: Contract) -> list[str]:
+    """The names that a contract's tables and views have in the Glue database."""
+    names = [contract.table, f"{contract.table}_current"]
+    if contract.history is not None:
+        names += [f"{contract.table}{end}" for end in ("_changes", "_versions", "_history")]
+    return names
 
 
 def of_database(contracts: Iterable[Contract], database: str) -> list[Contract]:

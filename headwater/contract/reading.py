@@ -32,8 +32,8 @@ from headwater.contract.model import (
     Mask,
     Source,
     along,
+    catalog_names,
     from_json,
-    lake_tables,
     masks_of,
     same_path,
     split_path,
@@ -60,7 +60,7 @@ def read_contracts(folder: Path) -> list[Contract]:
     if not contracts:
         raise UserError(f"{folder}: found no contract, expected at least one .yaml file")
     described = {
-        "table": [contract.table for contract in lake_tables(contracts)],
+        "name of a table or view": [name for contract in contracts for name in catalog_names(contract)],
         "source": [f"{contract.source.database}: {contract.source.table}" for contract in contracts],
     }
     for name, values in described.items():

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.contract.model import Contract, change_history
+from headwater.contract.model import BEGUN_LATE, DYNAMODB, EXPIRED, Contract, change_history
 from headwater.contract.types import Type
 from headwater.definitions.published_view import View, quoted
 
@@ -94,15 +94,17 @@ SELECT
 FROM {_table(history, database)}
 CROSS JOIN asked
 CROSS JOIN until
-WHERE asked."_instant" < "_source_ts" AND "_source_ts" <= until."_last"
+WHERE "_op" IN ('c', 'r', 'u', 'd', 't') AND asked."_instant" < "_source_ts" AND "_source_ts" <= until."_last"
 ORDER BY "_source_ts", "_order\""""
 
 
 def _asked(contract: Contract, database: str, instant: str) -> str:
     """The instant that is asked for. One before the history begins is refused: it cannot be cast."""
+    given = "coalesce(CAST(\"_given\" AS varchar), 'null')"
+    begins = "coalesce(CAST(span.\"begins\" AS varchar), 'the end of a first snapshot')"
     refused = (
-        f"'{contract.table}: found ' || CAST(\"_given\" AS varchar) || ', expected an instant from ' || "
-        f"coalesce(CAST(span.\"begins\" AS varchar), 'the end of a first snapshot') || ' on, when its history begins'"
+        f"'{contract.table}: found ' || {given} || ', expected an instant from ' || {begins} || "
+        "' on, when its history begins'"
     )
     return f"""asked AS (
   SELECT CASE WHEN span."begins" <= "_given" THEN "_given" ELSE CAST({refused} AS timestamp(3)) END AS "_instant"
@@ -116,7 +118,7 @@ def _versions_sql(history: Contract, database: str) -> str:
     kept = ",\n  ".join(quoted(name) for name, _ in _kept(history))
     key = ", ".join(quoted(name) for name in history.key)
     table = _table(history, database)
-    # Each row lies between two floors, so that no outer join is needed, which Athena makes by equality only.
+    # Each row lies between two floors, the last of which is behind all rows: an inner join is enough.
     return f"""WITH floors AS (
   SELECT "_order" AS "_floor", "_source_ts" AS "_at" FROM {table} WHERE "_op" = 't'
   UNION ALL
@@ -136,7 +138,7 @@ changes AS (
       PARTITION BY {key} ORDER BY "_order" ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
     ) AS "_changed_at"
   FROM {table}
-  WHERE "_op" <> 't'
+  WHERE "_op" IN ('c', 'r', 'u', 'd')
 ),
 versions AS (
   SELECT changes.*, coalesce(least("_changed_at", "_ended_at"), "_changed_at", "_ended_at") AS "_valid_to"
@@ -157,10 +159,19 @@ WHERE "_valid_to" IS NULL OR "_source_ts" < "_valid_to\""""
 
 def _span_sql(history: Contract, keep_days: int, database: str) -> str:
     table = _table(history, database)
-    # What is read from a source in parts (partitions of a topic, shards) is complete as far as the last of them is. One
-    # that has been silent for a day does not count: shards end.
-    return f"""WITH first_whole AS (
-  SELECT min("_source_ts") AS "at" FROM {table} WHERE "_op" = 't'
+    # Partitions of a topic do not end. Shards do: one that has been silent for a day does not count.
+    silent = 'WHERE newest."at" >= latest."at" - INTERVAL \'1\' DAY' if history.source.database == DYNAMODB else ""
+    return f"""WITH late AS (
+  SELECT max("_source_ts") AS "at" FROM {table} WHERE "_op" = '{BEGUN_LATE}'
+),
+expired AS (
+  SELECT max("_source_ts") AS "at" FROM {table} WHERE "_op" = '{EXPIRED}'
+),
+first_whole AS (
+  SELECT min("_source_ts") AS "at"
+  FROM {table}
+  CROSS JOIN late
+  WHERE "_op" = 't' AND (late."at" IS NULL OR late."at" < "_source_ts")
 ),
 newest AS (
   SELECT max("_source_ts") AS "at"
@@ -175,17 +186,19 @@ complete AS (
   SELECT min(newest."at") AS "at"
   FROM newest
   CROSS JOIN latest
-  WHERE newest."at" >= latest."at" - INTERVAL '1' DAY
+  {silent}
 )
 SELECT
   CASE WHEN first_whole."at" IS NOT NULL THEN
     greatest(
       first_whole."at",
+      coalesce(expired."at", first_whole."at"),
       CAST(current_timestamp AS timestamp(3)) - INTERVAL '{keep_days}' DAY
     )
   END AS "begins",
   coalesce(complete."at", first_whole."at") AS "complete_until"
 FROM first_whole
+CROSS JOIN expired
 CROSS JOIN complete"""
 
 

@@ -138,10 +138,21 @@ def partition_defect(value: Any) -> str | None:
 
 def floor_row(contract: Contract, floor: str, source_time: dt.datetime, position: str) -> tuple[Any, ...]:
     """What a history keeps of a floor: a row of no key, by which its readers know what ended then."""
+    return _row_of_no_key(contract, "t", floor, source_time, position)
+
+
+def begin_row(contract: Contract, op: str, at: dt.datetime) -> tuple[Any, ...]:
+    """A history's note of where it begins: ``op`` is ``BEGUN_LATE`` or ``EXPIRED``."""
+    return _row_of_no_key(contract, op, f"{at:%Y%m%d%H%M%S%f}", at, None)
+
+
+def _row_of_no_key(
+    contract: Contract, op: str, order: str, source_time: dt.datetime, position: str | None
+) -> tuple[Any, ...]:
     values = {
-        "_key": _change_key(_NO_KEY, floor),
-        "_op": "t",
-        "_order": floor,
+        "_key": _change_key(_NO_KEY, order),
+        "_op": op,
+        "_order": order,
         "_source_ts": source_time,
         "_position": position,
         "_deleted": True,

@@ -145,9 +145,18 @@ class PostgresDecoder:
                 return source, streamed
         raise KeyError(name)
 
-    def decode(self, value: bytes | None, position: str, *, key: bytes | None = None, headers: Headers = ()) -> Decoded:
+    def decode(
+        self,
+        value: bytes | None,
+        position: str,
+        *,
+        key: bytes | None = None,
+        headers: Headers = (),
+        timestamp: int | None = None,
+    ) -> Decoded:
         """Decode one record's value. ``position`` is ``topic/partition/offset``; ``key`` is the record's key, a JSON
-        object of the source's primary key, None where it has none. Raises BadRecord."""
+        object of the source's primary key, None where it has none; ``timestamp`` is Kafka's, in milliseconds since
+        1970. Raises BadRecord."""
         if value is None:
             return Decoded()
         epoch, rekeyed = self._epoch, False
@@ -163,25 +172,25 @@ class PostgresDecoder:
         if self._excluded or self._masks:
             self._leave_out(event, self._excluded.__contains__)
         floor = _snapshot_floor(event, epoch)
-        buried: tuple[tuple[Any, ...], ...] = ()
         try:
             decoded = self._decode(event, _Origin(epoch, position, key, rekeyed))
-            return self._ended(decoded.rows, floor or decoded.floor, event, position)
         except BadRecord as error:
-            reason, buried = str(error), error.buried
+            reason, rows = str(error), error.buried
         except DEFECTS as error:
-            reason = reason_of(error)
-        try:
-            ended = self._ended(buried, floor, event, position)
-        except DEFECTS:
-            ended = Decoded(buried)  # a history cannot place what has no time
-        raise BadRecord(reason, ended.floor, ended.rows)
-
-    def _ended(self, rows: tuple[tuple[Any, ...], ...], floor: str | None, event: Any, position: str) -> Decoded:
-        """Rows and the floor that comes with them, which in a history is a row, too."""
-        if floor is None or not self._contract.is_history:
-            return Decoded(rows, floor)
-        return Decoded((*rows, floor_row(self._contract, floor, _source_time(event["source"]), position)))
+            reason, rows = reason_of(error), ()
+        else:
+            reason, rows, floor = "", decoded.rows, floor or decoded.floor
+        if floor is not None and self._contract.is_history:
+            # There it is a row. The connector's own end of what was read has no time but the record's.
+            try:
+                at = _source_time({"ts_ms": timestamp, **_times(event)})
+                rows = (*rows, floor_row(self._contract, floor, at, position))
+            except DEFECTS as error:
+                reason = reason or reason_of(error)
+            floor = None
+        if reason:
+            raise BadRecord(reason, floor, rows)
+        return Decoded(rows, floor)
 
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
         """Remove columns from an event's images, and make null of those without their masks: what was captured before
@@ -517,6 +526,12 @@ def _source_time(source: Mapping[str, Any]) -> dt.datetime:
     return _EPOCH_START + dt.timedelta(microseconds=micros)
 
 
+def _times(event: Mapping[str, Any]) -> dict[str, int]:
+    """The times that an event's source tells, of those that ``_source_time`` reads."""
+    told = {name: event["source"].get(name) for name in ("ts_us", "ts_ms")}
+    return {name: time for name, time in told.items() if type(time) is int}
+
+
 def _is_placeholder(value: Any) -> bool:
     """Whether a value is the TOAST placeholder, in the spelling of whatever type: of a column that no contract names,
     the type is not known."""
@@ -621,6 +636,7 @@ def decode_lines(
                 f"{where}/{record['offset']}",
                 key=None if key is None else a2b_base64(key),
                 headers=record.get("headers", ()),
+                timestamp=record.get("timestamp"),
             )
         except BadRecord as bad:
             for row in bad.buried:

@@ -8,9 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark import RDD
+from pyspark.sql import DataFrame
 
+from headwater.contract.model import BEGUN_LATE
 from headwater.lake.batches import HeldBatch, undecodable_passes
-from headwater.lake.decoded_frame import spread
+from headwater.lake.changes import ROW_TAGS, begin_row
+from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
 from headwater.lake.progress import Progress
 from headwater.lake.usual_changes import UsualChanges
@@ -46,17 +49,21 @@ class LandedChanges:
             return False
         held, few = self._held(objects)
         chosen = few or objects
-        self._report_beginnings(chosen, self.writer.progress.cursor)
+        notes = self._report_beginnings(chosen, self.writer.progress.cursor)
 
         def advance(last: Progress) -> Progress:
             return replace(last, cursor=cursor_after(last.cursor, chosen))
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         if few:
+            held.add(notes)
             self.writer.commit_held(held, name, advance)
         else:
             usual = self._decoder()
-            self.writer.commit(usual.frame(self._bodies(objects)), name, advance, usual.careful_frame)
+            frame = usual.frame(self._bodies(objects))
+            if notes:
+                frame = frame.unionByName(self._frame(notes))
+            self.writer.commit(frame, name, advance, usual.careful_frame)
         self._waiting = objects[len(chosen) :]
         if not self._waiting:
             self._ahead.rest(self._table)
@@ -70,11 +77,14 @@ class LandedChanges:
             cursor = {source: min(next_, other.get(source, 0)) for source, next_ in cursor.items()}
         return self._landing.expire(cursor, before)
 
-    def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> None:
-        """Report the partitions that are read for the first time and whose first changes are not there any more."""
+    def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> list[tuple[Any, ...]]:
+        """Report the partitions that are read for the first time and whose first changes are not there any more, and
+        return what a history notes of it, in the columns of ``columns_tagged``."""
         seen = set(known)
+        is_late = False
         for landed in objects:
             if landed.source not in seen and landed.first:
+                is_late = True
                 self.writer.services.report(
                     {
                         "event": "begins late",
@@ -84,6 +94,10 @@ class LandedChanges:
                     }
                 )
             seen.add(landed.source)
+        contract = self.writer.contract
+        if not is_late or not contract.is_history:
+            return []
+        return [begin_row(contract, BEGUN_LATE, dt.datetime.now(dt.UTC)) + ROW_TAGS]
 
     def _held(self, objects: list[LandingObject]) -> tuple[HeldBatch, list[LandingObject]]:
         """Those of the objects that the driver decodes, and the batch that they are; none where the first, or all that
@@ -140,6 +154,9 @@ class LandedChanges:
             self._ahead.forget(self._table)
             self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
         return self._usual[1]
+
+    def _frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
+        return decoded_frame(self.writer.spark, self.writer.contract, spread(self.writer.spark, rows, 1))
 
     def _bodies(self, objects: list[LandingObject]) -> RDD[tuple[str, bytes]]:
         return spread(self.writer.spark, objects, self.writer.settings.parallelism).mapPartitions(read_bodies)

@@ -19,7 +19,7 @@ import duckdb
 import pyarrow as pa
 import pytest
 
-from headwater.contract.model import Contract, History, change_history, lake_tables
+from headwater.contract.model import EXPIRED, ROW_OPS, Contract, History, change_history, lake_tables
 from headwater.lake.expired_history import ExpiredHistory
 from headwater.paths import ROOT
 from headwater.verify import read_lake
@@ -248,15 +248,60 @@ def test_what_has_expired_goes_and_what_is_known_since_stays(pipeline: Pipeline)
     after = asked(pipeline, contract)
     assert before.rows > with_deletes.rows > after.rows
     horizon = dt.datetime.now(dt.UTC) - keep
-    old = f"SELECT id, _op, _deleted FROM {DATABASE}.accounts_changes WHERE _source_ts <= ?"
+    old = f"SELECT id, _op FROM {DATABASE}.accounts_changes WHERE _source_ts <= ?"
     left = after.connection.execute(old, [horizon.replace(tzinfo=None)]).fetchall()
-    assert sorted(id_ for id_, op, _ in left if op != "t") == sorted(source.as_of(horizon))
-    assert [deleted for _, op, deleted in left if op == "t"] == [True]
+    assert sorted(id_ for id_, op in left if op in ROW_OPS) == sorted(source.as_of(horizon))
+    assert sorted(op for _, op in left if op not in ROW_OPS) == [EXPIRED, "t"]
+    # What has gone is not asked for where more days are to be kept later.
+    longer, _ = Analyst(replace(contract, history=History(60)), read_history(pipeline)).span()
+    assert dt.timedelta() <= longer - horizon + dt.timedelta(minutes=5) < dt.timedelta(minutes=6)
     begins, _ = after.span()
     for instant in instants(source, begins):
         assert as_of(after, instant) == source.as_of(instant), instant
     cursor = changes.writer.progress.cursor
     assert pipeline.writer().writer.progress.cursor == cursor
+
+
+def test_a_delete_stays_while_an_earlier_change_has_a_later_time(pipeline: Pipeline) -> None:
+    contract = with_history(pipeline, keep_days=20)
+    source = Source(Random(7))
+    source.snapshot()
+    source.now += dt.timedelta(days=11)
+    source._put("c", 7, ("2024-02", "Ann"))
+    # The clock goes back, over the horizon.
+    source.now -= dt.timedelta(days=2)
+    source._record("d", before=source._image(7))
+    source._gone(7)
+    pipeline.land_records(source.records, 0)
+    pipeline.drain()
+    writer = pipeline.writer().writer
+    ExpiredHistory(writer, dt.timedelta(20), tombstones=dt.timedelta(1)).do_next()
+    analyst = asked(pipeline, contract)
+    assert as_of(analyst, dt.datetime.now(dt.UTC)) == {}
+    assert sorted(row["_op"] for row in read_history(pipeline).to_pylist()) == ["c", "d", EXPIRED, "t"]
+
+
+def test_a_history_that_begins_late_is_whole_when_all_rows_were_read_again(pipeline: Pipeline) -> None:
+    contract = with_history(pipeline, keep_days=60)
+    source = Source(Random(8))
+    source.state = dict.fromkeys(range(1, 6), ("2024-01", "Ann"))
+    source.snapshot()
+    # Of the snapshot, which was long ago, only the last rows and its end are still landed.
+    pipeline.next_offset(3)
+    pipeline.land_records(source.records[3:], 0)
+    pipeline.drain()
+    with pytest.raises(duckdb.ConversionException, match="expected an instant from the end of a first snapshot"):
+        as_of(asked(pipeline, contract), dt.datetime.now(dt.UTC))
+    source.records.clear()
+    source.now = dt.datetime.now(dt.UTC).replace(microsecond=0) + dt.timedelta(hours=1)
+    source.epoch = 2
+    source.snapshot()
+    pipeline.land_records(source.records, 0)
+    pipeline.drain()
+    analyst = asked(pipeline, contract)
+    assert analyst.span()[0] == source.now
+    assert as_of(analyst, source.now) == source.state
+    assert [event["event"] for event in pipeline.events].count("begins late") == 1
 
 
 def test_an_instant_before_the_history_is_refused(pipeline: Pipeline) -> None:

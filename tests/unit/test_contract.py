@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from headwater.contract.conversions import check_conversion, check_dynamodb_conversion
-from headwater.contract.model import DYNAMODB, POSTGRESQL, from_json, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, catalog_names, from_json, lake_tables, of_database
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.contract.types import SourceType, parse_type
+from headwater.contract.types import SourceType, Type, parse_type
+from headwater.definitions.history_queries import history_views
+from headwater.definitions.published_view import published_view_name
 from headwater.errors import UserError
 from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.dynamodb_decoder import DynamoDecoder
@@ -449,3 +451,33 @@ def test_the_page_of_contracts_shows_a_contract_and_the_errors_that_it_may_meet(
         with pytest.raises(UserError) as refused:
             parse_contract(example.replace(written, wrong, 1), "contracts/products.yaml")
         assert str(refused.value).startswith(error.removesuffix(" …"))
+
+
+def test_a_history_takes_names_of_its_own(tmp_path: Path) -> None:
+    def write(table: str, source: str, *lines: str, column: str = "id") -> None:
+        text = (
+            f"table: {table}\ndescription: x\nsource: {{database: postgresql, table: shop.{source}}}\n"
+            f"key: [{column}]\npartition_by: []\nbuckets: 1\n" + "".join(f"{line}\n" for line in lines)
+        )
+        columns = f"columns:\n  - {{name: {column}, type: int, source_type: integer}}\n"
+        (tmp_path / f"{table}.yaml").write_text(text + columns)
+
+    write("orders", "orders", "history: {keep_days: 3}")
+    (orders,) = read_contracts(tmp_path)
+    assert from_json(orders.to_json(), "orders.json") == orders
+    (_, history) = lake_tables([orders])
+    assert history.lake_columns() == [*orders.lake_columns(), ("change_day", Type("string"))]
+    assert history.partitions == ("change_day",)
+    for end in ("changes", "versions", "history", "current"):
+        write(f"orders_{end}", f"orders_{end}")
+        with pytest.raises(UserError, match=f"orders_{end} is described by two contracts"):
+            read_contracts(tmp_path)
+        (tmp_path / f"orders_{end}.yaml").unlink()
+    views = [view.name for view in history_views(orders, "lake")]
+    assert catalog_names(orders) == ["orders", published_view_name(orders), history.table, *views]
+    write("orders", "orders", "history: {keep_days: 3}", column="valid_to")
+    with pytest.raises(UserError, match="found valid_to, which a table's history has itself"):
+        read_contracts(tmp_path)
+    write("orders", "orders", "history: {keep_days: 0}")
+    with pytest.raises(UserError, match=r"history\.keep_days"):
+        read_contracts(tmp_path)
