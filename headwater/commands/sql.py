@@ -12,6 +12,7 @@ from rich.table import Table
 from headwater.commands import sources
 from headwater.commands.verify import lake_at
 from headwater.contract.reading import read_contracts
+from headwater.errors import UserError
 from headwater.paths import CONTRACTS
 from headwater.queries import Answer, LakeQueries
 
@@ -33,14 +34,20 @@ def sql(
 ) -> None:
     """Ask the lake's tables, views and prepared statements in Athena's SQL, on this machine.
 
-    DuckDB runs the query on what is in the files now. It knows most of Athena's functions, and not all. Tables that the
-    query names are read whole.
+    DuckDB runs the query on what is in the files now. It lacks some of Athena's functions, and where Athena ends with
+    an error, such as at a division by zero, it may go on. Tables that the query names are read whole.
     """
     with LakeQueries(read_contracts(contracts), lake_at(lake, endpoint, region)) as queries:
         if not query:
             sys.stdout.write("\n".join([*queries.names, *(f"EXECUTE {name}" for name in queries.statements)]) + "\n")
             return
+        if not lake:
+            raise UserError("--lake: found none, expected s3://bucket/prefix, or a folder")
         answer = queries.answer(query)
+        for table in sorted(queries.without_rows):
+            Console(stderr=True).print(f"{table} has no rows below {lake}, or was never written there", style="yellow")
+    if as_json and len(set(answer.columns)) < len(answer.columns):
+        raise UserError(f"--json: found {', '.join(answer.columns)}, expected columns of different names")
     if as_json:
         rows = [dict(zip(answer.columns, row, strict=True)) for row in answer.rows]
         sys.stdout.write(json.dumps(rows, indent=1, default=str) + "\n")

@@ -36,7 +36,7 @@ folders whose names begin with an underscore."""
 ROW_OPS = ("c", "r", "u", "d")
 """The values of ``_op`` of a row's changes. A history has rows of no key besides: ``t`` for a floor, and two notes."""
 BEGUN_LATE = "late"
-"""A history had to begin then without what came before: what had been read whole until then may not be in it."""
+"""A history had to begin with changes from that ``_order`` on: what was read whole before may not be whole in it."""
 EXPIRED = "expired"
 """A history's changes of before then may be gone."""
 

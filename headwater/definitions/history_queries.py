@@ -162,7 +162,7 @@ def _span_sql(history: Contract, keep_days: int, database: str) -> str:
     # Partitions of a topic do not end. Shards do: one that has been silent for a day does not count.
     silent = 'WHERE newest."at" >= latest."at" - INTERVAL \'1\' DAY' if history.source.database == DYNAMODB else ""
     return f"""WITH late AS (
-  SELECT max("_source_ts") AS "at" FROM {table} WHERE "_op" = '{BEGUN_LATE}'
+  SELECT max("_order") AS "order_" FROM {table} WHERE "_op" = '{BEGUN_LATE}'
 ),
 expired AS (
   SELECT max("_source_ts") AS "at" FROM {table} WHERE "_op" = '{EXPIRED}'
@@ -171,7 +171,7 @@ first_whole AS (
   SELECT min("_source_ts") AS "at"
   FROM {table}
   CROSS JOIN late
-  WHERE "_op" = 't' AND (late."at" IS NULL OR late."at" < "_source_ts")
+  WHERE "_op" = 't' AND (late."order_" IS NULL OR late."order_" < "_order")
 ),
 newest AS (
   SELECT max("_source_ts") AS "at"

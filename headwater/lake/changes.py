@@ -15,7 +15,7 @@ from decimal import Decimal
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple
 
-from headwater.contract.model import CHANGE_DAY, DYNAMODB, POSTGRESQL, Contract
+from headwater.contract.model import BEGUN_LATE, CHANGE_DAY, DYNAMODB, EXPIRED, POSTGRESQL, Contract
 
 _MAX_EPOCH = 9999
 _ORDER_VERSIONS = {
@@ -141,9 +141,16 @@ def floor_row(contract: Contract, floor: str, source_time: dt.datetime, position
     return _row_of_no_key(contract, "t", floor, source_time, position)
 
 
-def begin_row(contract: Contract, op: str, at: dt.datetime) -> tuple[Any, ...]:
-    """A history's note of where it begins: ``op`` is ``BEGUN_LATE`` or ``EXPIRED``."""
-    return _row_of_no_key(contract, op, f"{at:%Y%m%d%H%M%S%f}", at, None)
+def late_row(contract: Contract, lowest: str, epoch: int) -> tuple[Any, ...]:
+    """A history's note that it begins with changes from that order on, and lacks what came before. Where the order is
+    not known, "", it is that below all changes of the epoch, which are above what its first snapshot read."""
+    first = lowest or f"{epoch_digits(epoch)}1"
+    return _row_of_no_key(contract, BEGUN_LATE, first, dt.datetime.now(dt.UTC), None)
+
+
+def expired_row(contract: Contract, before: dt.datetime) -> tuple[Any, ...]:
+    """A history's note that changes of before that time are gone."""
+    return _row_of_no_key(contract, EXPIRED, f"{before:%Y%m%d%H%M%S%f}", before, None)
 
 
 def _row_of_no_key(

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import Window
 from pyspark.sql import functions as F
 
-from headwater.contract.model import BEGUN_LATE, EXPIRED, ROW_OPS
-from headwater.lake.changes import ROW_TAGS, begin_row
+from headwater.contract.model import ROW_OPS
+from headwater.lake.changes import ROW_TAGS, expired_row
 from headwater.lake.decoded_frame import decoded_frame, spread
 
 if TYPE_CHECKING:
@@ -34,17 +34,20 @@ class ExpiredHistory:
         self._tombstones = tombstones
 
     def do_next(self) -> bool:
-        """Note from when on the history is whole, and remove what has expired, by a commit each."""
+        """Remove what has expired, and note before that from when on the history is whole, by a commit each."""
         if not self._writer.has_rows:
             return False
         now = dt.datetime.now(dt.UTC)
         before = now - self._keep
         deletes = None if self._tombstones is None else now - max(self._tombstones, self._keep)
         writer, contract = self._writer, self._writer.contract
-        # First: what goes must not be asked for any more.
-        note = [begin_row(contract, EXPIRED, before) + ROW_TAGS]
-        writer.rewrite(decoded_frame(writer.spark, contract, spread(writer.spark, note, 1)))
-        writer.remove(lambda: expired(writer.read(), contract, before, deletes))
+
+        def note() -> None:
+            # First: what goes must not be asked for any more.
+            row = expired_row(contract, before) + ROW_TAGS
+            writer.rewrite(decoded_frame(writer.spark, contract, spread(writer.spark, [row], 1)))
+
+        writer.remove(lambda: expired(writer.read(), contract, before, deletes), note)
         return False
 
 
@@ -52,8 +55,7 @@ def expired(changes: DataFrame, contract: Contract, before: dt.datetime, deletes
     """Of a history's changes those which nobody needs to know the table at ``before`` and since: what a later change of
     the same row, or a later floor, had replaced by then. A delete that was the last one by then goes where it is older
     than ``deletes``, and no earlier change stays that would come to life: one may have a later time than its delete.
-    The newest floor stays, which tells that the history is whole, the newest note of what has expired, and those of
-    late beginnings."""
+    The newest floor stays, which tells that the history is whole, and so do the notes."""
     of_row = Window.partitionBy(*contract.key).orderBy("_order")
     is_old = F.col("_source_ts") <= F.lit(before)
     columns = [*contract.place, *contract.key, "_op", "_order", "_source_ts", "_deleted"]
@@ -62,12 +64,10 @@ def expired(changes: DataFrame, contract: Contract, before: dt.datetime, deletes
     stays = F.max(F.when(~is_old, True)).over(of_row.rowsBetween(Window.unboundedPreceding, -1))
     of_rows = changes.select(*dict.fromkeys(columns)).where(F.col("_op").isin(*ROW_OPS))
     marked = of_rows.withColumn("_replaced", later.isNotNull()).withColumn("_stays", stays).where(is_old)
-    noted = changes.where(~F.col("_op").isin(*ROW_OPS)).where(is_old)
-    newest = noted.groupBy("_op").agg(F.max("_order").alias("_newest"))
-    floor = noted.where("_op = 't'").agg(F.max("_order").alias("_floor"))
+    newest_floor = changes.where("_op = 't'").where(is_old).agg(F.max("_order").alias("_floor"))
+    floors = changes.where("_op = 't'").where(is_old).crossJoin(newest_floor)
     gone = F.col("_replaced") | F.coalesce(F.col("_order") < F.col("_floor"), F.lit(False))
     if deletes is not None:
         gone |= F.col("_deleted") & F.col("_stays").isNull() & (F.col("_source_ts") <= F.lit(deletes))
-    former = noted.join(newest, "_op").where((F.col("_order") < F.col("_newest")) & (F.col("_op") != BEGUN_LATE))
-    rows = marked.crossJoin(floor).where(gone).select(*contract.place)
-    return rows.unionByName(former.select(*contract.place))
+    rows = marked.crossJoin(newest_floor).where(gone).select(*contract.place)
+    return rows.unionByName(floors.where(F.col("_order") < F.col("_floor")).select(*contract.place))

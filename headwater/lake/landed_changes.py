@@ -9,10 +9,10 @@ from typing import Any
 
 from pyspark import RDD
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
-from headwater.contract.model import BEGUN_LATE
 from headwater.lake.batches import HeldBatch, undecodable_passes
-from headwater.lake.changes import ROW_TAGS, begin_row
+from headwater.lake.changes import ROW_TAGS, late_row
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
 from headwater.lake.progress import Progress
@@ -49,20 +49,22 @@ class LandedChanges:
             return False
         held, few = self._held(objects)
         chosen = few or objects
-        notes = self._report_beginnings(chosen, self.writer.progress.cursor)
+        is_late = self._report_beginnings(chosen, self.writer.progress.cursor) and self.writer.contract.is_history
 
         def advance(last: Progress) -> Progress:
             return replace(last, cursor=cursor_after(last.cursor, chosen))
 
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         if few:
-            held.add(notes)
+            if is_late:
+                held.add([self._late(held.counts("", "").lowest)])
             self.writer.commit_held(held, name, advance)
         else:
             usual = self._decoder()
             frame = usual.frame(self._bodies(objects))
-            if notes:
-                frame = frame.unionByName(self._frame(notes))
+            if is_late:
+                (lowest,) = frame.agg(F.min("_order")).first() or (None,)
+                frame = frame.unionByName(self._frame([self._late(lowest or "")]))
             self.writer.commit(frame, name, advance, usual.careful_frame)
         self._waiting = objects[len(chosen) :]
         if not self._waiting:
@@ -77,9 +79,9 @@ class LandedChanges:
             cursor = {source: min(next_, other.get(source, 0)) for source, next_ in cursor.items()}
         return self._landing.expire(cursor, before)
 
-    def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> list[tuple[Any, ...]]:
-        """Report the partitions that are read for the first time and whose first changes are not there any more, and
-        return what a history notes of it, in the columns of ``columns_tagged``."""
+    def _report_beginnings(self, objects: list[LandingObject], known: Mapping[str, int]) -> bool:
+        """Report the partitions that are read for the first time and whose first changes are not there any more; say
+        whether there are any."""
         seen = set(known)
         is_late = False
         for landed in objects:
@@ -94,10 +96,11 @@ class LandedChanges:
                     }
                 )
             seen.add(landed.source)
-        contract = self.writer.contract
-        if not is_late or not contract.is_history:
-            return []
-        return [begin_row(contract, BEGUN_LATE, dt.datetime.now(dt.UTC)) + ROW_TAGS]
+        return is_late
+
+    def _late(self, lowest: str) -> tuple[Any, ...]:
+        """What a history notes that begins late, in the columns of ``columns_tagged``."""
+        return late_row(self.writer.contract, lowest, self.writer.progress.epoch) + ROW_TAGS
 
     def _held(self, objects: list[LandingObject]) -> tuple[HeldBatch, list[LandingObject]]:
         """Those of the objects that the driver decodes, and the batch that they are; none where the first, or all that

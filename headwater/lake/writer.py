@@ -255,9 +255,15 @@ class TableWriter:
 
         self._remove(lambda: self._table.tombstones(before).where(is_in(partition)), kept)
 
-    def remove(self, found: Callable[[], DataFrame]) -> None:
-        """Remove the rows at the places that ``found`` gives; the progress stays as it is."""
-        self._remove(found, lambda places: self.progress)
+    def remove(self, found: Callable[[], DataFrame], first: Callable[[], None]) -> None:
+        """Remove the rows at the places that ``found`` gives, where there are any, and do something else ``first``; the
+        progress stays as it is."""
+
+        def kept(places: DataFrame) -> Progress:
+            first()
+            return self.progress
+
+        self._remove(found, kept)
 
     def _remove(self, found: Callable[[], DataFrame], advance: Callable[[DataFrame], Progress]) -> None:
         with self._committing:

@@ -7,14 +7,14 @@ table is read when a query first names it, or a view of it, and stays as it was 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
 import duckdb
 import sqlglot
 from sqlglot import expressions as exp
-from sqlglot.errors import SqlglotError
+from sqlglot.errors import ErrorLevel, SqlglotError
 
 from headwater.contract.model import Contract, lake_tables
 from headwater.contract.types import Type
@@ -50,8 +50,12 @@ class LakeQueries:
                 self._views[view.name] = view
             self._statements |= {each.name: each for each in history_statements(contract, DATABASE)}
         self._there: set[str] = set()
+        self.without_rows: set[str] = set()
+        """The tables that were read and have no rows, or were never written where they were looked for."""
         self._connection = duckdb.connect()
         self._connection.execute(f"CREATE SCHEMA {DATABASE}; USE {DATABASE}; SET TimeZone = 'UTC'")
+        # As Athena divides integers.
+        self._connection.execute("SET integer_division = true")
 
     def __enter__(self) -> Self:
         return self
@@ -72,10 +76,9 @@ class LakeQueries:
     def answer(self, sql: str) -> Answer:
         """The answer to one query, or to ``EXECUTE statement USING …``. Raises UserError."""
         query = self._parsed(sql)
-        for name in _tables_of(query):
-            self._provide(name)
         try:
-            found = self._connection.execute(query.sql(dialect="duckdb"))
+            self._provide_all(query)
+            found = self._connection.execute(_in_duckdb(query))
             return Answer([column[0] for column in found.description or ()], found.fetchall())
         except duckdb.Error as error:
             raise UserError(f"query: {error}") from None
@@ -90,7 +93,7 @@ class LakeQueries:
             known = ", ".join(self.statements) or "none: no contract has a history"
             raise UserError(f"EXECUTE: found {name}, expected a prepared statement out of: {known}")
         query = _read(statement.sql)
-        values = _read(f"SELECT {given}").expressions if given else []
+        values = _values(given) if given else []
         places = list(query.find_all(exp.Placeholder, bfs=False))
         if len(values) != len(places):
             raise UserError(
@@ -100,6 +103,18 @@ class LakeQueries:
             place.replace(value)
         return query
 
+    def _provide_all(self, query: exp.Query) -> None:
+        """Have there what a query names, which is then without the name of Athena's database."""
+        own = {each.alias.lower() for each in query.find_all(exp.CTE)}
+        for table in query.find_all(exp.Table):
+            name = table.name.lower()
+            if name in self._views or name in self._tables:
+                self._provide(name)
+            elif name and (table.db or name not in own):
+                raise UserError(f"query: found {table.name}, expected a table or view out of: {', '.join(self.names)}")
+            table.set("db", None)
+            table.set("catalog", None)
+
     def _provide(self, name: str) -> None:
         """Have a table or a view there, with all that it is made of."""
         if name in self._there:
@@ -107,23 +122,23 @@ class LakeQueries:
         view = self._views.get(name)
         if view is not None:
             query = _read(view.sql)
-            for inner in _tables_of(query):
-                self._provide(inner)
-            self._connection.execute(f"CREATE VIEW {quoted(name)} AS {query.sql(dialect='duckdb')}")
-        elif name in self._tables:
-            self._load(self._tables[name])
+            self._provide_all(query)
+            self._connection.execute(f"CREATE OR REPLACE VIEW {quoted(name)} AS {_in_duckdb(query)}")
         else:
-            raise UserError(f"query: found {name}, expected a table or view out of: {', '.join(self.names)}")
+            self._load(self._tables[name])
         self._there.add(name)
 
     def _load(self, contract: Contract) -> None:
         typed = [*((name, Type("string")) for name in HUDI_COLUMNS), *contract.lake_columns()]
         columns = ", ".join(f"{quoted(name)} {athena_type(type_)}" for name, type_ in typed)
         # Athena's own CREATE TABLE is Hive's; its types in queries are Trino's.
-        (create,) = sqlglot.transpile(f"CREATE TABLE {quoted(contract.table)} ({columns})", "trino", "duckdb")
+        create = f"CREATE OR REPLACE TABLE {quoted(contract.table)} ({columns})"
+        (create,) = sqlglot.transpile(create, "trino", "duckdb")
         self._connection.execute(create)
         names = [name for name, _ in typed]
+        self.without_rows.add(contract.table)
         for batch in self._lake.table(contract):
+            self.without_rows.discard(contract.table)
             # A file of before a column was added has none of it.
             taken = [name for name in names if name in batch.schema.names]
             self._connection.register("read", batch)
@@ -132,9 +147,17 @@ class LakeQueries:
             self._connection.unregister("read")
 
 
+def _values(given: str) -> list[exp.Expression]:
+    """What stands behind USING."""
+    query = _read(f"SELECT {given}")
+    if any(value for name, value in query.args.items() if name not in ("kind", "expressions")):
+        raise UserError(f"EXECUTE: found {given}, expected values with commas between them")
+    return list(query.expressions)
+
+
 def _read(sql: str) -> exp.Query:
     try:
-        queries = [query for query in sqlglot.parse(sql, read="athena") if query is not None]
+        queries = [query for query in sqlglot.parse(sql, read="athena") if not isinstance(query, exp.Semicolon | None)]
     except SqlglotError as error:
         raise UserError(f"query: {error}") from None
     if len(queries) != 1 or not isinstance(queries[0], exp.Query):
@@ -144,9 +167,8 @@ def _read(sql: str) -> exp.Query:
     return queries[0]
 
 
-def _tables_of(query: exp.Query) -> Iterator[str]:
-    """The tables and views that a query names, other than those of its own WITH."""
-    own = {each.alias for each in query.find_all(exp.CTE)}
-    for table in query.find_all(exp.Table):
-        if table.name and (table.db or table.name not in own):
-            yield table.name
+def _in_duckdb(query: exp.Query) -> str:
+    try:
+        return query.sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
+    except SqlglotError as error:
+        raise UserError(f"query: this machine has no such function: {error}") from None

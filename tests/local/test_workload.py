@@ -42,6 +42,12 @@ def app(server: PostgresqlServer) -> "partial[psycopg.Connection]":
 def test_every_kind_of_change_happens_and_leaves_the_outbox_right(
     server: PostgresqlServer, app: "partial[psycopg.Connection]"
 ) -> None:
+    with server.connect("northwind") as owner:
+        # Only a customer without orders is deleted, and every one may get an order before.
+        for number in range(20):
+            owner.execute(
+                "INSERT INTO northwind.customers (customer_id, company_name) VALUES (%s, 'x')", (f"X{number}",)
+            )
     reports: list[WorkloadProgress] = []
     summary = orders_workload.run(app, WorkloadPlan(seconds=4, changes=400, workers=6, seed=7), reports.append)
 

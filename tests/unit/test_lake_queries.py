@@ -103,11 +103,24 @@ def test_a_prepared_statement_is_executed_with_its_values(queries: LakeQueries) 
             "expected a prepared statement out of: customers",
         ),
         ("EXECUTE customers_as_of", "found 0 values, expected 1"),
+        ("EXECUTE customers_as_of USING current_timestamp FROM orders", "expected values with commas between them"),
+        ("SELECT reduce(ARRAY[1], 0, (s, x) -> s + x, s -> s * 2)", "this machine has no such function"),
     ],
 )
 def test_what_cannot_be_answered_is_refused(queries: LakeQueries, sql: str, message: str) -> None:
     with pytest.raises(UserError, match=re.escape(message)):
         queries.answer(sql)
+
+
+def test_athenas_ways_with_names_and_numbers_are_kept(queries: LakeQueries) -> None:
+    rows = queries.answer('SELECT City, 7 / 2, 7.0 / 2 FROM "headwater_dev"."Customers_Current"').rows
+    assert [(city, whole, float(part)) for city, whole, part in rows] == [("Oslo", 3, 3.5)]
+    shadowed = (
+        "WITH customers AS (SELECT * FROM customers_current), X AS (SELECT 1 AS n) SELECT n FROM customers, x; -- done"
+    )
+    assert queries.answer(shadowed).rows == [(1,)]
+    assert queries.answer("SELECT count(*) FROM orders").rows == [(0,)]
+    assert queries.without_rows == {"orders"}
 
 
 @pytest.mark.parametrize("sql", BLOCKS)
@@ -122,9 +135,11 @@ def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
         assert done.exit_code == 0, done.output
         return done.stdout
 
-    listed = run("--lake", "nowhere").split("\n")
+    listed = run().split("\n")
     assert set(listed) > {table.table for table in lake_tables(ALL)}
     assert "EXECUTE customers_as_of" in listed
     counted = run("SELECT count(*) AS number FROM orders", "--lake", "nowhere", "--json")
     assert json.loads(counted) == [{"number": 0}]
+    refused = CliRunner().invoke(compose(["sql"]), ["sql", "SELECT 1"])
+    assert isinstance(refused.exception, UserError)
     assert HUDI_COLUMNS[0] in run(f'SELECT "{HUDI_COLUMNS[0]}" FROM orders', "--lake", "nowhere")
