@@ -1,7 +1,8 @@
 """``headwater backfill``: load a DynamoDB table export as the oldest state."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -12,6 +13,7 @@ from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.lake import backfill_requests
+from headwater.lake.dynamodb_export import Export
 from headwater.lake.requests import Requests
 from headwater.lake.requests import withdraw as withdraw_request
 from headwater.paths import CONTRACTS
@@ -34,17 +36,33 @@ def backfill(
     contract = _contract(contracts, table)
     with s3_errors():
         s3 = s3_client(endpoint, region)
-        of_tables = [Requests(s3, lake, each.table) for each in lake_tables([contract])]
         if withdraw:
-            for requests in of_tables:
+            for requests in _requests(s3, lake, contract):
                 _withdraw(requests, export_uri)
             return
-        exports = [backfill_requests.ask(s3, requests, export_uri) for requests in of_tables]
-        export = exports[0]
-        say(f"Requested: {export.items:,} items in {len(export.files):,} files of {export.table}, {export.uri}")
-        for requests in of_tables:
-            writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
+        export = load(
+            s3, lake, contract, export_uri, lambda export: f"in {len(export.files):,} files of {export.table}"
+        )
     say(f"Done: the {export.items:,} items of the export are in the lake, or in quarantine where they do not fit")
+
+
+def load(
+    s3: Any, lake: str, contract: Contract, uri: str, named: Callable[[Export], str], *, whole: bool = True
+) -> Export:
+    """Ask for an export to be loaded into a contract's table and its history, and watch the job until it is. ``named``
+    says where the items are from; unless the export is ``whole``, no item ends that it does not have. Raises UserError.
+    """
+    of_tables = _requests(s3, lake, contract)
+    exports = [backfill_requests.ask(s3, requests, uri, whole=whole) for requests in of_tables]
+    export = exports[0]
+    say(f"Requested: {export.items:,} items {named(export)}, {export.uri}")
+    for requests in of_tables:
+        writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
+    return export
+
+
+def _requests(s3: Any, lake: str, contract: Contract) -> list[Requests]:
+    return [Requests(s3, lake, table.table) for table in lake_tables([contract])]
 
 
 def _contract(folder: Path, table: str) -> Contract:

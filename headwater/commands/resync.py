@@ -11,17 +11,17 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
-from headwater.commands import sources, writer_requests
+from headwater.commands import sources
+from headwater.commands.backfill import load
 from headwater.commands.db import Host, Name, Port, User, connect
 from headwater.commands.writer_requests import ENDPOINT, REGION, s3_client, s3_errors
 from headwater.console import say
-from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, lake_tables, of_database
+from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.dynamodb_table import EXPORTS
 from headwater.errors import UserError
-from headwater.lake import backfill_requests, scanned_export
+from headwater.lake import scanned_export
 from headwater.lake.left_out import LeftOut
-from headwater.lake.requests import Requests
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS
@@ -123,12 +123,7 @@ class ItemReader:
         """Read a contract's table, which is called ``table`` in DynamoDB, or its items that meet a condition of
         PartiQL, and watch the job. Raises UserError."""
         uri = self._export(contract, table, where)
-        of_tables = [Requests(self._s3, self._lake, each.table) for each in lake_tables([contract])]
-        exports = [backfill_requests.ask(self._s3, requests, uri, whole=not where) for requests in of_tables]
-        export = exports[0]
-        say(f"Requested: {export.items:,} items of {table}, {export.uri}")
-        for requests in of_tables:
-            writer_requests.watch(requests, backfill_requests.request_id(export.uri), "files", "items")
+        export = load(self._s3, self._lake, contract, uri, lambda _: f"of {table}", whole=not where)
         scanned_export.delete_export(self._s3, uri)
         say(f"Done: the {export.items:,} items of {table} are in the lake, or in quarantine where they do not fit")
 

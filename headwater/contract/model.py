@@ -31,8 +31,6 @@ HMAC = "hmac"
 CHANGE_DAY = "change_day"
 """The column that partitions a change history: the day of the change in UTC, as 2024-02-29. Hive and Athena do not see
 folders whose names begin with an underscore."""
-
-
 ROW_OPS = ("c", "r", "u", "d")
 """The values of ``_op`` of a row's changes. A history has rows of no key besides: ``t`` for a floor, and two notes."""
 BEGUN_LATE = "late"

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from headwater.contract.model import BEGUN_LATE, DYNAMODB, EXPIRED, Contract, change_history
+from headwater.contract.model import BEGUN_LATE, DYNAMODB, EXPIRED, ROW_OPS, Contract, change_history
 from headwater.contract.types import Type
 from headwater.definitions.published_view import View, quoted
 
 _INSTANT = Type("timestamp")
 _TEXT = Type("string")
+_ROW_OPS = ", ".join(f"'{op}'" for op in ROW_OPS)
 _BEHIND_ALL = "~"
 """Behind all orders, which are digits."""
 
@@ -94,7 +95,7 @@ SELECT
 FROM {_table(history, database)}
 CROSS JOIN asked
 CROSS JOIN until
-WHERE "_op" IN ('c', 'r', 'u', 'd', 't') AND asked."_instant" < "_source_ts" AND "_source_ts" <= until."_last"
+WHERE "_op" IN ({_ROW_OPS}, 't') AND asked."_instant" < "_source_ts" AND "_source_ts" <= until."_last"
 ORDER BY "_source_ts", "_order\""""
 
 
@@ -138,7 +139,7 @@ changes AS (
       PARTITION BY {key} ORDER BY "_order" ROWS BETWEEN 1 FOLLOWING AND UNBOUNDED FOLLOWING
     ) AS "_changed_at"
   FROM {table}
-  WHERE "_op" IN ('c', 'r', 'u', 'd')
+  WHERE "_op" IN ({_ROW_OPS})
 ),
 versions AS (
   SELECT changes.*, coalesce(least("_changed_at", "_ended_at"), "_changed_at", "_ended_at") AS "_valid_to"
@@ -159,19 +160,24 @@ WHERE "_valid_to" IS NULL OR "_source_ts" < "_valid_to\""""
 
 def _span_sql(history: Contract, keep_days: int, database: str) -> str:
     table = _table(history, database)
-    # Partitions of a topic do not end. Shards do: one that has been silent for a day does not count.
-    silent = 'WHERE newest."at" >= latest."at" - INTERVAL \'1\' DAY' if history.source.database == DYNAMODB else ""
-    return f"""WITH late AS (
-  SELECT max("_order") AS "order_" FROM {table} WHERE "_op" = '{BEGUN_LATE}'
-),
-expired AS (
-  SELECT max("_source_ts") AS "at" FROM {table} WHERE "_op" = '{EXPIRED}'
+    complete = 'SELECT min("at") AS "at" FROM newest'
+    if history.source.database == DYNAMODB:
+        # Shards end, as partitions of a topic do not: one that has been silent for a day does not count.
+        complete = """SELECT min("at") AS "at"
+  FROM (SELECT "at", max("at") OVER () AS "latest" FROM newest) AS dated
+  WHERE "at" >= "latest" - INTERVAL '1' DAY"""
+    return f"""WITH notes AS (
+  SELECT
+    max(CASE WHEN "_op" = '{BEGUN_LATE}' THEN "_order" END) AS "late",
+    max(CASE WHEN "_op" = '{EXPIRED}' THEN "_source_ts" END) AS "expired"
+  FROM {table}
+  WHERE "_op" IN ('{BEGUN_LATE}', '{EXPIRED}')
 ),
 first_whole AS (
   SELECT min("_source_ts") AS "at"
   FROM {table}
-  CROSS JOIN late
-  WHERE "_op" = 't' AND (late."order_" IS NULL OR late."order_" < "_order")
+  CROSS JOIN notes
+  WHERE "_op" = 't' AND (notes."late" IS NULL OR notes."late" < "_order")
 ),
 newest AS (
   SELECT max("_source_ts") AS "at"
@@ -179,26 +185,20 @@ newest AS (
   WHERE "_op" IN ('c', 'u', 'd')
   GROUP BY regexp_extract("_position", '^(.*)/', 1)
 ),
-latest AS (
-  SELECT max("at") AS "at" FROM newest
-),
 complete AS (
-  SELECT min(newest."at") AS "at"
-  FROM newest
-  CROSS JOIN latest
-  {silent}
+  {complete}
 )
 SELECT
   CASE WHEN first_whole."at" IS NOT NULL THEN
     greatest(
       first_whole."at",
-      coalesce(expired."at", first_whole."at"),
+      coalesce(notes."expired", first_whole."at"),
       CAST(current_timestamp AS timestamp(3)) - INTERVAL '{keep_days}' DAY
     )
   END AS "begins",
   coalesce(complete."at", first_whole."at") AS "complete_until"
 FROM first_whole
-CROSS JOIN expired
+CROSS JOIN notes
 CROSS JOIN complete"""
 
 

@@ -63,32 +63,27 @@ def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQue
     ]
     orders = next((contract for contract in contracts if contract.table == ORDERS), None)
     if orders is not None:
-        queries.append(
+        queries += [
             NamedQuery(
                 "revenue-by-customer",
                 "Revenue by customer, the largest first: quantity × unit price × (1 − discount).",
                 f"{revenue_sql(orders, database)}\nORDER BY revenue DESC",
-            )
-        )
-        queries.append(
+            ),
             NamedQuery(
                 "order-items",
                 "A row for each item of each order, with its revenue: quantity × unit price × (1 − discount).",
-                items_sql(orders, database),
-            )
-        )
-        queries.append(
+                _items(orders, database),
+            ),
             NamedQuery(
                 "revenue-by-month",
                 "Revenue by customer and month of the order, the newest month first.",
                 _revenue_by_month(orders, database),
-            )
-        )
+            ),
+        ]
     return [*queries, *(_yesterday(contract, database) for contract in contracts if contract.history is not None)]
 
 
-def items_sql(orders: Contract, database: str) -> str:
-    """The orders' items, a row each. Orders without items have none."""
+def _items(orders: Contract, database: str) -> str:
     return f"""SELECT
   order_id,
   order_date,
@@ -98,7 +93,12 @@ def items_sql(orders: Contract, database: str) -> str:
   {_ITEM}.unit_price AS unit_price,
   {_ITEM}.discount AS discount,
   {_REVENUE} AS revenue
-FROM "{database}"."{published_view_name(orders)}"
+{_of_items(orders, database)}"""
+
+
+def _of_items(orders: Contract, database: str) -> str:
+    """FROM what a query has ``_ITEM``."""
+    return f"""FROM "{database}"."{published_view_name(orders)}"
 CROSS JOIN UNNEST({_POSITIONS}) AS item (position)"""
 
 
@@ -107,8 +107,7 @@ def _revenue_by_month(orders: Contract, database: str) -> str:
   date_trunc('month', order_date) AS month,
   customer.customer_id AS customer_id,
   CAST(sum({_REVENUE}) AS double) AS revenue
-FROM "{database}"."{published_view_name(orders)}"
-CROSS JOIN UNNEST({_POSITIONS}) AS item (position)
+{_of_items(orders, database)}
 WHERE customer.customer_id IS NOT NULL
 GROUP BY date_trunc('month', order_date), customer.customer_id
 ORDER BY month DESC, revenue DESC"""
@@ -135,8 +134,7 @@ def revenue_sql(orders: Contract, database: str) -> str:
   CAST(sum({_REVENUE}) AS double) AS revenue,
   avg(CAST({_REVENUE} AS double)) AS average_item_revenue,
   avg(CAST({_ITEM}.quantity AS double)) AS average_quantity
-FROM "{database}"."{published_view_name(orders)}"
-CROSS JOIN UNNEST({_POSITIONS}) AS item (position)
+{_of_items(orders, database)}
 WHERE customer.customer_id IS NOT NULL
 GROUP BY customer.customer_id"""
 

@@ -27,3 +27,8 @@ def tagged_ddl(contract: Contract) -> str:
 def decoded_frame(spark: SparkSession, contract: Contract, rows: RDD[tuple[Any, ...]]) -> DataFrame:
     """The rows, which a decoder gave, in the columns of ``columns_tagged``."""
     return spark.createDataFrame(rows, tagged_ddl(contract), verifySchema=False)
+
+
+def few_rows_frame(spark: SparkSession, contract: Contract, rows: Sequence[tuple[Any, ...]]) -> DataFrame:
+    """As ``decoded_frame``, of a few rows that the driver has."""
+    return decoded_frame(spark, contract, spread(spark, rows, 1))

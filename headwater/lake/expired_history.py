@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 
 from headwater.contract.model import ROW_OPS
 from headwater.lake.changes import ROW_TAGS, expired_row
-from headwater.lake.decoded_frame import decoded_frame, spread
+from headwater.lake.decoded_frame import few_rows_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -44,8 +44,7 @@ class ExpiredHistory:
 
         def note() -> None:
             # First: what goes must not be asked for any more.
-            row = expired_row(contract, before) + ROW_TAGS
-            writer.rewrite(decoded_frame(writer.spark, contract, spread(writer.spark, [row], 1)))
+            writer.rewrite(few_rows_frame(writer.spark, contract, [expired_row(contract, before) + ROW_TAGS]))
 
         writer.remove(lambda: expired(writer.read(), contract, before, deletes), note)
         return False

@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Any
 
 from pyspark import RDD
-from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.changes import ROW_TAGS, late_row
-from headwater.lake.decoded_frame import decoded_frame, spread
+from headwater.lake.decoded_frame import few_rows_frame, spread
 from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
 from headwater.lake.progress import Progress
 from headwater.lake.usual_changes import UsualChanges
@@ -64,7 +63,8 @@ class LandedChanges:
             frame = usual.frame(self._bodies(objects))
             if is_late:
                 (lowest,) = frame.agg(F.min("_order")).first() or (None,)
-                frame = frame.unionByName(self._frame([self._late(lowest or "")]))
+                note = few_rows_frame(self.writer.spark, self.writer.contract, [self._late(lowest or "")])
+                frame = frame.unionByName(note)
             self.writer.commit(frame, name, advance, usual.careful_frame)
         self._waiting = objects[len(chosen) :]
         if not self._waiting:
@@ -157,9 +157,6 @@ class LandedChanges:
             self._ahead.forget(self._table)
             self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
         return self._usual[1]
-
-    def _frame(self, rows: list[tuple[Any, ...]]) -> DataFrame:
-        return decoded_frame(self.writer.spark, self.writer.contract, spread(self.writer.spark, rows, 1))
 
     def _bodies(self, objects: list[LandingObject]) -> RDD[tuple[str, bytes]]:
         return spread(self.writer.spark, objects, self.writer.settings.parallelism).mapPartitions(read_bodies)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import argparse
 import base64
 import datetime as dt
 import json
-import runpy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -23,12 +21,11 @@ import pytest
 from headwater.contract.model import EXPIRED, ROW_OPS, Contract, History, change_history, lake_tables
 from headwater.lake.expired_history import ExpiredHistory
 from headwater.lake.writer import WriterSettings
-from headwater.paths import ROOT
 from headwater.verify import read_lake
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
 from tests.lake.readers import comparable, read_by_hudi_015, read_by_writer
-from tests.lake.test_replay import drain
+from tests.lake.test_replay import drain, step_options, step_work
 
 INSTANTS = 1000
 MILLISECOND = dt.timedelta(milliseconds=1)
@@ -416,28 +413,18 @@ def test_what_has_landed_stays_until_the_table_and_its_history_have_it(pipeline:
     contract = with_history(pipeline, keep_days=60)
     for id_ in (1, 2, 3):
         pipeline.land(event("c", 10 + id_, after=account(id_)))
-    script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
-    options = argparse.Namespace(
-        lake=pipeline.lake,
-        landing=pipeline.landing,
-        topic_prefix="headwater",
-        idle_seconds_max=0.0,
-        tombstone_days=None,
-        landing_days=0,
-        file_version_hours=1.0,
-    )
     tables = lake_tables([contract])
     leases = {each.table: Leases(pipeline.s3, f"{pipeline.lake}/_leases/{each.table}.json") for each in tables}
     taken: Any = SimpleNamespace(take=lambda name: leases[name].take())
-    job = replace(pipeline.job(options), contracts=tables, leases=taken)
+    job = replace(pipeline.job(step_options(pipeline, landing_days=0)), contracts=tables, leases=taken)
 
     def landed() -> int:
         folder = f"{pipeline.prefix}/landing/"
         return int(pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=folder)["KeyCount"])
 
-    of_table = script["table_work"](job, tables[0], options)
+    of_table = step_work(job, tables[0])
     drain(of_table)
-    of_history = script["table_work"](job, tables[1], options)
+    of_history = step_work(job, tables[1])
     drain(of_table)
     assert landed() == 3
     drain(of_history)

@@ -17,8 +17,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.contract.masks import masked
-from headwater.contract.model import HMAC, KEEP, QUARANTINE, Mask
+from headwater.contract.model import HMAC, KEEP, QUARANTINE, Contract, Mask
 from headwater.contract.types import parse_type
+from headwater.lake.job import Job
 from headwater.lake.kinesis import LATEST
 from headwater.lake.quarantine import Quarantine
 from headwater.lake.replay_requests import Choice, ask
@@ -45,8 +46,17 @@ def relational(
     file_version_hours: float = 1.0,
 ) -> Callable[[], bool]:
     """What a new EMR step does for the table."""
-    script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
-    options = argparse.Namespace(
+    options = step_options(pipeline, tombstone_days, landing_days, file_version_hours)
+    return step_work(pipeline.job(options), pipeline.contract)
+
+
+def step_options(
+    pipeline: Pipeline,
+    tombstone_days: float | None = None,
+    landing_days: float | None = None,
+    file_version_hours: float = 1.0,
+) -> argparse.Namespace:
+    return argparse.Namespace(
         lake=pipeline.lake,
         landing=pipeline.landing,
         topic_prefix="headwater",
@@ -55,7 +65,12 @@ def relational(
         landing_days=landing_days,
         file_version_hours=file_version_hours,
     )
-    commit_next: Callable[[], bool] = script["table_work"](pipeline.job(options), pipeline.contract, options)
+
+
+def step_work(job: Job, contract: Contract) -> Callable[[], bool]:
+    """What an EMR step does for one of its job's tables."""
+    script = runpy.run_path(str(ROOT / "emr_steps" / "write_hudi.py"))
+    commit_next: Callable[[], bool] = script["table_work"](job, contract, job.options)
     return commit_next
 
 

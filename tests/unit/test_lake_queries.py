@@ -6,6 +6,7 @@ import datetime as dt
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -13,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.cli import compose
-from headwater.contract.model import lake_tables
+from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.errors import UserError
@@ -87,6 +88,20 @@ def test_a_prepared_statement_is_executed_with_its_values(queries: LakeQueries) 
     assert city(f"EXECUTE customers_changes_between USING {at(0)}, {at(3)}") == ["Oslo"]
     with pytest.raises(UserError, match=f"customers: found .*, expected an instant from {BEGINS:%Y-%m-%d %H:%M:%S}"):
         city(f"EXECUTE customers_as_of USING {at(-1)}")
+
+
+def test_a_shard_that_is_silent_for_a_day_does_not_hold_a_history_back() -> None:
+    def moved(order: int, op: str, shard: str, days: float) -> dict[str, Any]:
+        at = BEGINS + dt.timedelta(days=days)
+        return {"_op": op, "_order": f"{order}", "_source_ts": at, "_position": f"{shard}/{order}"}
+
+    ended, behind, newest = moved(2, "u", "shard-0", 1), moved(3, "u", "shard-1", 3.5), moved(4, "d", "shard-2", 4)
+    rows = [moved(1, "t", "export", 0), ended, behind, newest]
+    (accounts,) = (contract for contract in ALL if contract.table == "accounts")
+    lake = Lake("s3://lake/lake", {}, lambda uri, storage: pa.Table.from_pylist(rows).to_batches())
+    with LakeQueries([replace(accounts, history=History(30))], lake) as queries:
+        answer = queries.answer("SELECT begins, complete_until FROM accounts_history")
+    assert answer.rows == [(BEGINS.replace(tzinfo=None), behind["_source_ts"].replace(tzinfo=None))]
 
 
 @pytest.mark.parametrize(
