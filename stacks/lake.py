@@ -20,7 +20,7 @@ from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
 from headwater.deployment.environment import Environment
 from stacks.base import HeadwaterStack
-from stacks.hudi_table import athena_view, hudi_table
+from stacks.hudi_table import catalog_view, hudi_table
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 
 LANDING_PREFIX = "landing"
@@ -37,6 +37,18 @@ _QUERY_ACTIONS = (
     "StartQueryExecution",
     "StopQueryExecution",
 )
+_SAVED_QUERY_ACTIONS = (
+    "BatchGetNamedQuery",
+    "BatchGetPreparedStatement",
+    "BatchGetQueryExecution",
+    "GetNamedQuery",
+    "GetPreparedStatement",
+    "GetQueryRuntimeStatistics",
+    "ListNamedQueries",
+    "ListPreparedStatements",
+    "ListQueryExecutions",
+)
+_CONSOLE_ACTIONS = ("ListDataCatalogs", "ListEngineVersions", "ListWorkGroups")
 _CATALOG_ACTIONS = ("GetDataCatalog", "GetDatabase", "GetTableMetadata", "ListDatabases", "ListTableMetadata")
 
 
@@ -47,6 +59,7 @@ class LakeStack(HeadwaterStack):
         super().__init__(
             scope, environment=environment, part="lake", description="Headwater: buckets, Glue catalog, Athena"
         )
+        self._contracts = contracts
         self.key = self.encryption_key("Landed changes, lake tables and query results")
         self.logs = self._log_bucket()
         # No lifecycle rule: the writer deletes what it has read, and leaves the objects that the sink goes on from.
@@ -77,6 +90,8 @@ class LakeStack(HeadwaterStack):
                 self._history(contract, self._table(history, database), workgroup)
         for query in named_queries(contracts, self.database):
             self._named_query(query, workgroup)
+        if environment.lake.query_principals:
+            self._query_role(environment.lake.query_principals)
 
     @property
     def lake_uri(self) -> str:
@@ -151,8 +166,9 @@ class LakeStack(HeadwaterStack):
         self._grant_objects(grantee, self.lake, _READ, f"{EXPORTS}/*")
 
     def grant_read_tables(self, grantee: iam.IGrantable) -> None:
-        """Let a query engine read all tables."""
-        self._grant_objects(grantee, self.lake, _READ, f"{LAKE_PREFIX}/*")
+        """Let a query engine read all tables, and not what lies beside them, as the quarantine does."""
+        folders = [f"{LAKE_PREFIX}/{contract.table}" for contract in lake_tables(self._contracts)]
+        self._grant_objects(grantee, self.lake, _READ, *(key for folder in folders for key in _objects_of(folder)))
 
     def grant_read_catalog(self, grantee: iam.IGrantable) -> None:
         """Let a query engine with Glue as its metastore find databases, tables and partitions."""
@@ -195,24 +211,39 @@ class LakeStack(HeadwaterStack):
         self.grant_read_tables(grantee)
         self.grant_read_catalog(grantee)
         self._grant_objects(grantee, self.results, _WRITE, f"{_RESULTS_PREFIX}/*")
-        for actions, resource, name in (
-            (_QUERY_ACTIONS, "workgroup", self.work_group),
-            (_CATALOG_ACTIONS, "datacatalog", "AwsDataCatalog"),
-        ):
-            iam.Grant.add_to_principal(
-                grantee=grantee,
-                actions=[f"athena:{action}" for action in actions],
-                resource_arns=[self.format_arn(service="athena", resource=resource, resource_name=name)],
-            )
+        self._grant_athena(grantee, _QUERY_ACTIONS, "workgroup", self.work_group)
+        self._grant_athena(grantee, _CATALOG_ACTIONS, "datacatalog", "AwsDataCatalog")
+
+    def _query_role(self, principals: Sequence[str]) -> None:
+        """What analysts query with, in Athena's console too."""
+        role = iam.Role(
+            self,
+            "QueryRole",
+            description=f"Queries of Headwater's tables, {self.environment_settings.name}",
+            assumed_by=iam.CompositePrincipal(*map(iam.ArnPrincipal, principals)),
+        )
+        self.grant_query(role)
+        self._grant_athena(role, _SAVED_QUERY_ACTIONS, "workgroup", self.work_group)
+        iam.Grant.add_to_principal(
+            grantee=role, actions=[f"athena:{action}" for action in _CONSOLE_ACTIONS], resource_arns=["*"]
+        )
+        acknowledge_wildcard(role, ["*"], Reason.ACTION_TAKES_NO_RESOURCE)
+        cdk.CfnOutput(self, "QueryRoleArn", value=role.role_arn)
+
+    def _grant_athena(self, grantee: iam.IGrantable, actions: Sequence[str], resource: str, name: str) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee,
+            actions=[f"athena:{action}" for action in actions],
+            resource_arns=[self.format_arn(service="athena", resource=resource, resource_name=name)],
+        )
 
     def grant_write_logs(self, grantee: iam.IGrantable, prefix: str) -> None:
         """Let a cluster put its logs below ``prefix``."""
         self._grant_objects(grantee, self.logs, ("GetObject", "PutObject"), f"{prefix}/*")
 
     def _grant_folder(self, grantee: iam.IGrantable, folder: str) -> None:
-        """Let a job of EMR or Glue write below a folder. S3A looks for an object of the folder's name, and marks
-        folders with objects below it."""
-        self._grant_objects(grantee, self.lake, _WRITE, folder, f"{folder}/*")
+        """Let a job of EMR or Glue write below a folder."""
+        self._grant_objects(grantee, self.lake, _WRITE, *_objects_of(folder))
 
     def _grant_objects(self, grantee: iam.IGrantable, bucket: s3.Bucket, actions: Sequence[str], *keys: str) -> None:
         """Let a principal do these actions to objects by their keys, list the bucket, and use the bucket's encryption
@@ -312,8 +343,8 @@ class LakeStack(HeadwaterStack):
         table.add_resource_dependency(database)
         return table
 
-    def _view(self, logical_id: str, view: View, table: cdk.CfnResource) -> glue.CfnTable:
-        made = athena_view(self, logical_id, self.database, view)
+    def _view(self, logical_id: str, view: View, table: cdk.CfnResource) -> cdk.CfnResource:
+        made = catalog_view(self, logical_id, self.database, view)
         made.add_resource_dependency(table)
         return made
 
@@ -367,3 +398,9 @@ class LakeStack(HeadwaterStack):
                 ),
             ),
         )
+
+
+def _objects_of(folder: str) -> tuple[str, str]:
+    """The keys of what lies in a folder. S3A looks for an object of the folder's name, and marks folders with objects
+    below it."""
+    return folder, f"{folder}/*"

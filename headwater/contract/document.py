@@ -88,6 +88,19 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
             **_TEXT,
         ),
     ]  # fmt: skip
+    description: (
+        Annotated[
+            str,
+            Meta(
+                # What a comment of the Glue Data Catalog takes, which counts bytes: reading holds it to them.
+                max_length=255,
+                pattern=rf"^(?=.*\S)[^\r\n]*{END}",
+                description="What the values mean: the column's comment in the catalog.",
+                extra={"expected": "one line of at most 255 bytes"},
+            ),
+        ]
+        | UnsetType
+    ) = UNSET
     transform: (
         Annotated[
             str,
@@ -192,7 +205,16 @@ class WrittenHistory(_Written, frozen=True, kw_only=True):
 
 class _WrittenContract(_Written, frozen=True, kw_only=True):
     table: Annotated[str, Meta(description="The lake table's name, as the file's.", **_NAME)]
-    description: Annotated[str, Meta(description="For readers and the catalog.", **_TEXT)]
+    description: Annotated[
+        str,
+        Meta(
+            # The catalog takes 2,048 bytes, and views and history add to it.
+            max_length=1_500,
+            pattern=r"\S",
+            description="For readers and the catalog.",
+            extra={"expected": "a text that is not empty, of at most 1,500 bytes"},
+        ),
+    ]
     key: Annotated[
         list[str],
         Meta(

@@ -24,6 +24,7 @@ SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
 _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
 _AGAIN = "have the table's rows read again: headwater resync"
+_READ_IN_CATALOG = "readers of the catalog see it"
 _UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
 # Fields of a contract's source, what they are where nothing is said, and what follows from another value.
@@ -256,6 +257,8 @@ def _column_change(before: Column, after: Column, contract: Contract) -> Iterato
         )
     if before.transform != after.transform:
         yield _transformed(before, after, contract)
+    if before.description != after.description:
+        yield Change(contract.table, subject, SAFE, "another description", _READ_IN_CATALOG)
     if before.source_type != after.source_type and before.path == after.path:
         if after.name in contract.partition_by and _is_part_of_another_time(before, after):
             yield Change(
@@ -391,4 +394,4 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
         change = f"{old.verify_with or 'none'} becomes {new.verify_with or 'none'}"
         yield Change(new.table, "verify_with", SAFE, change, "only headwater verify reads it")
     if old.description != new.description:
-        yield Change(new.table, "description", SAFE, "another text", "readers of the catalog see it")
+        yield Change(new.table, "description", SAFE, "another text", _READ_IN_CATALOG)

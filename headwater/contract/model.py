@@ -64,13 +64,15 @@ class Source:
 @dataclass(frozen=True)
 class Column:
     """A lake column. ``path`` is (source column,) or (source column, JSON key, …); for DynamoDB (attribute,) or
-    (attribute, key of its map, …). ``transform`` is what is made of the value there, None where it stays as it is."""
+    (attribute, key of its map, …). ``transform`` is what is made of the value there, None where it stays as it is.
+    ``description`` says what the values mean, None where nobody has said it."""
 
     name: str
     type: Type
     source_type: str | None
     path: tuple[str, ...]
     transform: Transform | None = None
+    description: str | None = None
 
     @property
     def absent(self) -> str | None:
@@ -206,6 +208,8 @@ def _column_document(column: Column) -> dict[str, Any]:
         document["from"] = _path_document(column.path)
     if column.transform is not None:
         document["transform"] = str(column.transform)
+    if column.description is not None:
+        document["description"] = column.description
     return document
 
 
@@ -272,6 +276,7 @@ def _column(document: dict[str, Any]) -> Column:
         document.get("source_type"),
         split_path(origin),
         None if transform is None else parse_transform(transform),
+        document.get("description"),
     )
 
 

@@ -46,6 +46,7 @@ from headwater.yaml_files import convert, load_yaml, read_yaml, refusal, yaml_pa
 _PARTITION_KINDS = ("int", "bigint", "string", "date")
 _KEY_KINDS = {POSTGRESQL: _PARTITION_KINDS, DYNAMODB: (*_PARTITION_KINDS, "decimal", "binary")}
 _DYNAMODB_KEYS = ("S", "N", "B")
+_DESCRIPTION_BYTES, _COMMENT_BYTES = 1_500, 255
 _TEXTS = {POSTGRESQL: ("text", "character varying", "character"), DYNAMODB: ("S",)}
 """The source types whose values can be masked by HMAC."""
 _OF_HISTORY = (CHANGE_DAY, "changed_at", "valid_from", "valid_to")
@@ -124,7 +125,7 @@ def from_document(document: Any, where: str) -> Contract:
         exclude = tuple((name,) for name in written.exclude or ())
     contract = Contract(
         table=written.table,
-        description=written.description,
+        description=_in_bytes(written.description, _DESCRIPTION_BYTES, where, "description"),
         source=source,
         key=tuple(written.key),
         partition_by=tuple(written.partition_by),
@@ -152,6 +153,19 @@ def _database(document: Any) -> object:
 def _placed(columns: Iterable[_Column]) -> Iterator[tuple[str, _Column]]:
     """Each column with its place in the document, such as ``columns[1]``."""
     return ((f"columns[{index}]", column) for index, column in enumerate(columns))
+
+
+def _in_bytes(text: str, most: int, where: str, field: str) -> str:
+    """A text for the catalog, which counts bytes where the document's shape counts characters."""
+    size = len(text.encode())
+    if size > most:
+        raise UserError(f"{where}: {field}: found {size} bytes, expected at most {most}")
+    return text
+
+
+def _described(column: PostgresqlColumn | DynamodbColumn, where: str, at: str) -> str | None:
+    text = _given(column.description)
+    return None if text is None else _in_bytes(text, _COMMENT_BYTES, where, f"{at}.description")
 
 
 def _given(value: str | UnsetType) -> str | None:
@@ -249,7 +263,11 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
     """The column that stands at ``at`` in the file ``where``."""
     type_ = _column_type(column, where, at)
     path = tuple(column.path.split(".")) if isinstance(column.path, str) else (column.name,)
-    source_type, transform = _given(column.source_type), _transform(column)
+    source_type, transform, description = (
+        _given(column.source_type),
+        _transform(column),
+        _described(column, where, at),
+    )
     in_json = len(path) > 1 or (source_type is not None and SourceType.parse(source_type).base in ("json", "jsonb"))
     if in_json and holds(type_, "float"):
         raise UserError(f"{where}: {at}.type: found a float inside JSON in {type_.ddl()}, expected double or decimal")
@@ -258,13 +276,13 @@ def _postgresql_column(column: PostgresqlColumn, where: str, at: str) -> Column:
             raise refusal(where, f"{at}.source_type", source_type, "none beside a path")
         if transform is not None:
             raise refusal(where, f"{at}.transform", str(transform), "none beside a path")
-        return Column(column.name, type_, None, path)
+        return Column(column.name, type_, None, path, None, description)
     if source_type is None:
         raise UserError(
             f"{where}: {at}.source_type: found nothing, expected a text: PostgreSQL's type of the column {path[0]}"
         )
     _check_type(POSTGRESQL, source_type, type_, transform, f"{where}: {at}")
-    return Column(column.name, type_, source_type, path, transform)
+    return Column(column.name, type_, source_type, path, transform, description)
 
 
 def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
@@ -273,7 +291,7 @@ def _dynamodb_column(column: DynamodbColumn, where: str, at: str) -> Column:
     path = (column.name,) if isinstance(column.path, UnsetType) else _attribute_path(column.path, where, f"{at}.from")
     transform = _transform(column)
     _check_type(DYNAMODB, column.source_type, type_, transform, f"{where}: {at}")
-    return Column(column.name, type_, column.source_type, path, transform)
+    return Column(column.name, type_, column.source_type, path, transform, _described(column, where, at))
 
 
 def _transform(column: PostgresqlColumn | DynamodbColumn) -> Transform | None:

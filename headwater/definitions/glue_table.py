@@ -6,9 +6,11 @@ It is the snapshot (real-time) view of a MERGE_ON_READ table, as Hudi's own cata
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
-from headwater.contract.model import Contract
+from headwater.contract.model import CHANGE_DAY, Contract
 from headwater.contract.types import Type
 
 # Hudi's own columns, first in every file: https://hudi.apache.org/docs/0.15.0/faq_general (meta fields).
@@ -19,6 +21,24 @@ HUDI_COLUMNS = (
     "_hoodie_partition_path",
     "_hoodie_file_name",
 )
+_COMMENTS = {
+    "_hoodie_commit_time": "When the row was committed to the lake, as 20240229235959123",
+    "_key": "The row's key as one text",
+    "_op": "The row's last change: c created, u updated, d deleted, r read",
+    "_order": "What orders the row's changes: the greatest is the last",
+    "_source_ts": "When the row was last changed in its source, in UTC",
+    "_position": "Where the change stands in its topic or stream",
+    "_deleted": "Whether the row is deleted; views leave it out",
+    "_deleted_by": "ttl where the row's time to live has deleted it, client where a client has",
+    "_rest": "What no column takes, and what does not fit its column, as JSON",
+    "_unfit": "The columns that are null because the value did not fit",
+}
+_CHANGE_COMMENTS = {
+    "_op": "c created, u updated, d deleted, r read; t all was read until here, late and expired bound the history",
+    "_source_ts": "When the change was committed in its source, in UTC",
+    "_deleted": "Whether the change has deleted its row",
+    CHANGE_DAY: "The day of the change in UTC, as 2024-02-29",
+}
 # Hive's metastore holds at most 4000 characters in one property, so Spark splits the schema.
 _SCHEMA_PART = 4000
 
@@ -31,9 +51,16 @@ def table_columns(contract: Contract) -> tuple[list[tuple[str, Type]], list[tupl
     return columns, [(name, types[name]) for name in contract.partitions]
 
 
+def column_comments(contract: Contract) -> dict[str, str]:
+    """What the columns mean, by name: as the contract says it, and of those that the writer adds. Not all have one."""
+    said = {column.name: column.description for column in contract.columns if column.description is not None}
+    return _COMMENTS | (_CHANGE_COMMENTS if contract.is_history else {}) | said
+
+
 def table_input(contract: Contract, uri: str) -> dict[str, Any]:
     """The ``TableInput`` of Glue's API for the table whose files lie at ``uri``; CloudFormation takes it as it is."""
     columns, partitions = table_columns(contract)
+    comments = column_comments(contract)
     return {
         "Name": contract.table,
         "Description": contract.description,
@@ -46,12 +73,12 @@ def table_input(contract: Contract, uri: str) -> dict[str, Any]:
             # Athena then reads with Hudi 0.15 instead of 0.14.
             "athena_enable_native_hudi_connector_implementation": "true",
             "spark.sql.sources.provider": "hudi",
-            **_spark_schema([*columns, *partitions], [partition for partition, _ in partitions]),
+            **_spark_schema([*columns, *partitions], comments, [partition for partition, _ in partitions]),
         },
-        "PartitionKeys": [_column(*partition) for partition in partitions],
+        "PartitionKeys": [glue_column(*partition, comments) for partition in partitions],
         "StorageDescriptor": {
             "Location": uri,
-            "Columns": [_column(*column) for column in columns],
+            "Columns": [glue_column(*column, comments) for column in columns],
             "InputFormat": "org.apache.hudi.hadoop.realtime.HoodieParquetRealtimeInputFormat",
             "OutputFormat": "org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
             "SerdeInfo": {
@@ -71,12 +98,15 @@ def spark_type(type_: Type) -> Any:
     return {"int": "integer", "bigint": "long"}.get(type_.kind, type_.ddl())
 
 
-def _spark_field(name: str, type_: Type) -> dict[str, Any]:
-    return {"name": name, "type": spark_type(type_), "nullable": True, "metadata": {}}
+def _spark_field(name: str, type_: Type, comments: Mapping[str, str] = MappingProxyType({})) -> dict[str, Any]:
+    metadata = {"comment": comments[name]} if name in comments else {}
+    return {"name": name, "type": spark_type(type_), "nullable": True, "metadata": metadata}
 
 
-def _spark_schema(columns: list[tuple[str, Type]], partitions: list[str]) -> dict[str, str]:
-    fields = [_spark_field(name, type_) for name, type_ in columns]
+def _spark_schema(
+    columns: list[tuple[str, Type]], comments: Mapping[str, str], partitions: list[str]
+) -> dict[str, str]:
+    fields = [_spark_field(name, type_, comments) for name, type_ in columns]
     text = json.dumps({"type": "struct", "fields": fields}, separators=(",", ":"))
     parts = [text[at : at + _SCHEMA_PART] for at in range(0, len(text), _SCHEMA_PART)]
     properties = {"spark.sql.sources.schema.numParts": str(len(parts))}
@@ -87,5 +117,7 @@ def _spark_schema(columns: list[tuple[str, Type]], partitions: list[str]) -> dic
     return properties
 
 
-def _column(name: str, type_: Type) -> dict[str, str]:
-    return {"Name": name, "Type": type_.ddl()}
+def glue_column(name: str, type_: Type, comments: Mapping[str, str]) -> dict[str, str]:
+    """A column as Glue's API takes it, with its comment out of these."""
+    comment = {"Comment": comments[name]} if name in comments else {}
+    return {"Name": name, "Type": type_.ddl(), **comment}

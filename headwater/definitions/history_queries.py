@@ -10,11 +10,19 @@ from dataclasses import dataclass
 
 from headwater.contract.model import BEGUN_LATE, DYNAMODB, EXPIRED, ROW_OPS, Contract, change_history
 from headwater.contract.types import Type
+from headwater.definitions.glue_table import column_comments
 from headwater.definitions.published_view import View, quoted
 
 _INSTANT = Type("timestamp")
 _TEXT = Type("string")
 _ROW_OPS = ", ".join(f"'{op}'" for op in ROW_OPS)
+_COMMENTS = {
+    "valid_from": "When the row became as it is here, in UTC",
+    "valid_to": "When it ceased to be, in UTC; null where it still is",
+    "_op": "What made the version: c created, u updated, r read",
+    "begins": "From when on all changes are known, in UTC; null where no snapshot has ended",
+    "complete_until": "Up to when all changes have arrived, in UTC",
+}
 _BEHIND_ALL = "~"
 """Behind all orders, which are digits."""
 
@@ -39,12 +47,14 @@ def history_views(contract: Contract, database: str) -> list[View]:
         f"{contract.description} A row for each version, from valid_from until before valid_to.",
         _versions_sql(history, database),
         [*own, ("valid_from", _INSTANT), ("valid_to", _INSTANT), ("_op", _TEXT), ("_order", _TEXT), *_kept(history)],
+        column_comments(history) | _COMMENTS,
     )
     span = View(
         span_name(contract),
         f"From which instant on all of {contract.table} is known, and up to which one.",
         _span_sql(history, contract.history.keep_days, database),
         [("begins", _INSTANT), ("complete_until", _INSTANT)],
+        _COMMENTS,
     )
     return [versions, span]
 

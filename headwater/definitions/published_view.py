@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
+
+import sqlglot
+from sqlglot.errors import ErrorLevel
 
 from headwater.contract.model import Contract
 from headwater.contract.types import Type
+from headwater.definitions.glue_table import column_comments, glue_column
 
 # A view has these beside the contract's columns: they say how fresh a row is, keep the fields that no contract names,
 # and name the columns whose values did not fit.
@@ -14,12 +22,47 @@ _KEPT = ("_source_ts", "_rest", "_unfit")
 
 @dataclass(frozen=True)
 class View:
-    """A view of a Glue database: its SELECT in Athena's SQL, and name and lake type of its columns, in order."""
+    """A view of a Glue database: its SELECT in Athena's SQL, name and lake type of its columns, in order, and what they
+    mean, by name."""
 
     name: str
     description: str
     sql: str
     columns: list[tuple[str, Type]]
+    comments: Mapping[str, str]
+
+    def table_input(self, database: str) -> dict[str, Any]:
+        """The ``TableInput`` of Glue's API, which CloudFormation takes as it is, for the view in that Glue database.
+
+        Athena, as Trino, asks the original text alone: SQL and columns in its types, as JSON in a comment. Spark asks
+        the expanded text alone. So both have the view.
+        """
+        definition = {
+            "originalSql": self.sql,
+            "catalog": "awsdatacatalog",
+            "schema": database,
+            "columns": [{"name": name, "type": athena_type(type_)} for name, type_ in self.columns],
+        }
+        encoded = base64.b64encode(json.dumps(definition).encode()).decode()
+        return {
+            "Name": self.name,
+            "Description": self.description,
+            "TableType": "VIRTUAL_VIEW",
+            "Parameters": {"presto_view": "true", "comment": "Presto View"},
+            "PartitionKeys": [],
+            "StorageDescriptor": {
+                "Columns": [glue_column(*column, self.comments) for column in self.columns],
+                "Location": "",
+                "SerdeInfo": {},
+            },
+            "ViewOriginalText": f"/* Presto View: {encoded} */",
+            "ViewExpandedText": self.in_spark(),
+        }
+
+    def in_spark(self) -> str:
+        """Its SELECT in Spark's SQL."""
+        query = sqlglot.parse_one(self.sql, read="athena")
+        return query.sql(dialect="spark", unsupported_level=ErrorLevel.RAISE)
 
 
 def published_view(contract: Contract, database: str) -> View:
@@ -29,6 +72,7 @@ def published_view(contract: Contract, database: str) -> View:
         f"{contract.description} Deleted rows are left out.",
         published_view_sql(contract, database),
         published_columns(contract),
+        column_comments(contract),
     )
 
 

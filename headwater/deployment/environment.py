@@ -106,6 +106,23 @@ class Lake(_Part, frozen=True, kw_only=True):
 
     query_scan_limit_gib: Annotated[int, Meta(ge=1, description="The most that one Athena query may read, in GiB.")]
     query_result_days: Annotated[int, Meta(ge=1, description="How long Athena's results stay, in days.")]
+    query_principals: Annotated[
+        tuple[
+            Annotated[
+                str,
+                Meta(
+                    pattern=rf"^arn:aws[a-z-]*:iam::[0-9]{{12}}:(role|user)/[^*\s]+{END}",
+                    extra={"expected": "the ARN of an IAM role or user"},
+                ),
+            ],
+            ...,
+        ],
+        Meta(
+            description="Who may take the role that queries the lake and may do nothing else: the ARNs of IAM roles "
+            "and users, which must exist. [] makes no such role.",
+            extra_json_schema=DIFFERENT,
+        ),
+    ]
     file_version_hours: Annotated[
         int,
         Meta(

@@ -50,6 +50,8 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     yield from _network_rules(environment)
     yield from _database_rules(environment)
     yield from _sink_rules(environment)
+    principals = environment.lake.query_principals
+    yield Rule("lake.query_principals", len(set(principals)) == len(principals), "different ARNs")
     yield from _retention_rules(environment)
     yield from allow_lists.rules(environment)
     yield from node_memory.rules(environment)

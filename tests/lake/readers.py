@@ -41,22 +41,33 @@ def read_by_writer(spark: SparkSession, uri: str) -> list[dict[str, Any]]:
 
 def read_by_hudi_015(uris: Sequence[str], endpoint: str, folder: Path) -> list[list[dict[str, Any]]]:
     """The same of several tables, by a Spark of its own."""
-    script = folder / "reader.py"
-    script.write_text(_READER)
+    printed = spark_submit(_READER, uris, endpoint, folder, reader=True)
+    # Hudi prints warnings there too, between the tables.
+    tables = [json.loads(line) for line in printed.splitlines() if line.startswith("[")]
+    assert len(tables) == len(uris), printed[-3000:]
+    return [[comparable(row) for row in rows] for rows in tables]
+
+
+def spark_submit(
+    script: str, arguments: Sequence[str], endpoint: str, folder: Path, *, reader: bool = False, **settings: str
+) -> str:
+    """What a script prints that a Spark of its own runs: Hudi 0.15.0's where it is to be the ``reader``. ``settings``
+    are Spark's, with __ for a dot."""
+    path = folder / "script.py"
+    path.write_text(script)
     environment = local_spark.environment()
     argv = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", "local[1]"]
-    for name, value in local_spark.configuration(folder / "spark", endpoint=endpoint, reader=True).items():
+    configured = local_spark.configuration(folder / "spark", endpoint=endpoint, reader=reader)
+    configured |= {name.replace("__", "."): value for name, value in settings.items()}
+    for name, value in configured.items():
         argv += ["--conf", f"{name}={value}"]
     # A driver that this process started would be taken for its own by the new one.
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
     done = subprocess.run(
-        [*argv, str(script), *uris], env={**clean, **environment}, capture_output=True, text=True, check=False
+        [*argv, str(path), *arguments], env={**clean, **environment}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    # Hudi prints warnings there too, between the tables.
-    tables = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("[")]
-    assert len(tables) == len(uris), done.stdout[-3000:]
-    return [[comparable(row) for row in rows] for rows in tables]
+    return done.stdout
 
 
 def comparable(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,6 +9,8 @@ import pytest
 from cryptography import x509
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
+from headwater.contract.model import lake_tables
+
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
@@ -16,6 +18,10 @@ Properties = Mapping[str, Any]
 
 # Actions for which the Service Authorization Reference names no resource, or only one that does not exist yet.
 WITHOUT_RESOURCE = {
+    **dict.fromkeys(
+        ("athena:ListDataCatalogs", "athena:ListEngineVersions", "athena:ListWorkGroups"),
+        "Athena's console asks this of who queries",
+    ),
     "cloudwatch:PutMetricData": "its condition confines it to one namespace",
     **dict.fromkeys(
         ("ec2:DescribeSecurityGroups", "ec2:DescribeSubnets", "ec2:DescribeVpcs"), "MSK Connect asks this of its caller"
@@ -227,9 +233,30 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: 
             service = statement["Principal"].get("Service", "")
             accounts = statement.get("Condition", {}).get("StringEquals", {}).get("aws:SourceAccount")
             known = service in TELL_NO_ACCOUNT or any(part in path for part in MADE_BY_CDK)
+            principals = statement["Principal"].get("AWS")
+            if "QueryRole" in name and principals is not None:
+                known = set(_list(principals)) <= set(every_stack.environment.lake.query_principals)
             if accounts is None and not known:
                 trusting.append(f"{name}: {service or statement['Principal']}")
     assert trusting == []
+
+
+def test_who_queries_reads_tables_and_results_and_nothing_beside_them(every: "Synthesized") -> None:
+    statements = [statement for name, statement in _allowed(every) if name.startswith("QueryRole")]
+    assert bool(statements) == bool(every.environment.lake.query_principals)
+    rights = {
+        (action, _text(arn))
+        for each in statements
+        for action in _list(each["Action"])
+        for arn in _list(each["Resource"])
+    }
+    read = {re.sub(r"^.*}/", "", arn) for action, arn in rights if action == "s3:GetObject"}
+    tables = {f"lake/{contract.table}{end}" for contract in lake_tables(every.contracts) for end in ("", "/*")}
+    assert read == (tables | {"results/*"} if statements else set())
+    writes = ("Create", "Put", "Delete", "Update")
+    assert {
+        arn for action, arn in rights if action.partition(":")[2].startswith(writes) and "results/*" not in arn
+    } == set()
 
 
 @pytest.mark.parametrize(

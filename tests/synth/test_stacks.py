@@ -235,6 +235,21 @@ def test_glue_columns_are_the_contracts(every: "Synthesized") -> None:
         assert tuple(name for name, _ in partitions) == contract.partitions
 
 
+def test_the_catalog_says_what_columns_mean(dev: "Synthesized") -> None:
+    said = {
+        (name, column["Name"]): column.get("Comment")
+        for name, table in _glue_tables(dev).items()
+        for column in table["StorageDescriptor"]["Columns"] + table["PartitionKeys"]
+    }
+    (discontinued,) = (contract.column("discontinued") for contract in dev.contracts if contract.has("discontinued"))
+    assert said["products", "discontinued"] == said["products_current", "discontinued"] == discontinued.description
+    assert said["products", "units_in_stock"] is None
+    assert said["orders", "order_month"] == "The month of order_date, as 1996-07"
+    assert said["orders", "_order"] == "What orders the row's changes: the greatest is the last"
+    assert said["customers_changes", "_op"] != said["customers", "_op"] != said["customers_versions", "_op"]
+    assert all(len(comment.encode()) <= 255 for comment in said.values() if comment is not None)
+
+
 def test_spark_finds_the_same_schema_in_the_tables_properties(dev: "Synthesized") -> None:
     for contract in dev.contracts:
         table = _glue_tables(dev)[contract.table]
@@ -261,6 +276,7 @@ def test_views_hold_the_published_sql(dev: "Synthesized") -> None:
         assert [column["name"] for column in definition["columns"]] == [
             column["Name"] for column in view["StorageDescriptor"]["Columns"]
         ]
+        assert view["ViewExpandedText"] == expected.in_spark()
 
 
 def test_the_workgroup_has_the_statements_of_histories(every: "Synthesized") -> None:

@@ -121,6 +121,12 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
             "me@example.com",
             r"monitoring\.emails: found 'me@example\.com', expected a list of texts",
         ),
+        (
+            "lake.query_principals",
+            ["arn:aws:iam::111122223333:role/*"],
+            r"lake\.query_principals\[0\]: found .*, expected the ARN of an IAM role or user",
+        ),
+        ("lake.query_principals", ["arn:aws:iam::111122223333:role/a"] * 2, "expected different ARNs"),
         ("monitoring.emails", ["me"], r"monitoring\.emails\[0\]: found 'me', expected an address such as oncall@"),
         ("monitoring.emails", ["a@b.example", "a@b.example"], r"monitoring\.emails: .*, expected different addresses"),
         ("monitoring.monthly_budget_usd", 0, r"monthly_budget_usd: found 0, expected 1 or more"),

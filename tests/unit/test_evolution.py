@@ -85,6 +85,7 @@ def verdicts(old: str, new: str) -> list[tuple[str, str]]:
         ("buckets: 2", "buckets: 2\non_unfit: quarantine", [("on_unfit", SAFE)]),
         ("buckets: 2", "buckets: 2\nverify_with: parcels.sql", [("verify_with", SAFE)]),
         ("description: x", "description: y", [("description", SAFE)]),
+        ("source_type: integer}", "source_type: integer, description: Its number}", [("columns.id", SAFE)]),
         ("buckets: 2", "buckets: 2\nexclude: [pin]", [("exclude", FILL)]),
         ("buckets: 2", "buckets: 2\nunnamed: drop", [("unnamed", FILL)]),
         ("buckets: 2", "buckets: 2\nhistory: {keep_days: 3}", [("history", FILL)]),
