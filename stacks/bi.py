@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import aws_cdk as cdk
 from aws_cdk import aws_iam as iam
 from aws_cdk import aws_quicksight as quicksight
 from constructs import Construct
 
 from headwater.contract.model import Contract
+from headwater.definitions.dashboard import REVENUE_COLUMNS, charts
 from headwater.definitions.named_queries import ORDERS, revenue_sql
+from headwater.definitions.published_view import published_view_name
 from headwater.deployment.environment import Bi, Environment
 from headwater.errors import UserError
 from stacks.base import HeadwaterStack
@@ -17,19 +20,13 @@ from stacks.lake import LakeStack
 
 _READ_SOURCE = ("DescribeDataSource", "DescribeDataSourcePermissions", "PassDataSource")
 _READ_SET = ("DescribeDataSet", "DescribeDataSetPermissions", "PassDataSet", "DescribeIngestion", "ListIngestions")
-_COLUMNS = {
-    "customer_id": "STRING",
-    "company_name": "STRING",
-    "orders": "INTEGER",
-    "revenue": "DECIMAL",
-    "average_item_revenue": "DECIMAL",
-    "average_quantity": "DECIMAL",
-}
+_READ_ANALYSIS = ("DescribeAnalysis", "DescribeAnalysisPermissions", "QueryAnalysis")
+_READ_DASHBOARD = ("DescribeDashboard", "ListDashboardVersions", "QueryDashboard")
 
 
 class BiStack(HeadwaterStack):
-    """A data source, and the data of the two charts in a run's report: each customer's share of the revenue, and an
-    item's average revenue against its average quantity."""
+    """A data source, the data of the two charts in a run's report, and an analysis and a dashboard with these charts:
+    each customer's share of the revenue, and an item's average revenue against its average quantity."""
 
     def __init__(
         self,
@@ -41,8 +38,16 @@ class BiStack(HeadwaterStack):
         settings: Bi,
     ) -> None:
         super().__init__(scope, environment=environment, part="bi", description="Headwater: QuickSight")
+        self._settings = settings
         # It refers to views and workgroup by name only, which tells CDK of no dependency.
         self.add_stack_dependency(lake)
+        source = self._source(lake)
+        orders = f'"{lake.database}"."{published_view_name(orders_contract(contracts))}"'
+        revenue = self._data_set(source, revenue_sql(orders))
+        self._charts(quicksight.CfnAnalysis.CFN_RESOURCE_TYPE_NAME, "Analysis", revenue, _READ_ANALYSIS)
+        self._charts(quicksight.CfnDashboard.CFN_RESOURCE_TYPE_NAME, "Dashboard", revenue, _READ_DASHBOARD)
+
+    def _source(self, lake: LakeStack) -> quicksight.CfnDataSource:
         role = iam.Role(
             self,
             "Role",
@@ -55,7 +60,7 @@ class BiStack(HeadwaterStack):
             "Source",
             aws_account_id=self.account,
             data_source_id=self.prefix,
-            name=f"Headwater {environment.name}",
+            name=f"Headwater {self.environment_settings.name}",
             type="ATHENA",
             data_source_parameters=quicksight.CfnDataSource.DataSourceParametersProperty(
                 athena_parameters=quicksight.CfnDataSource.AthenaParametersProperty(
@@ -64,37 +69,74 @@ class BiStack(HeadwaterStack):
             ),
             permissions=[
                 quicksight.CfnDataSource.ResourcePermissionProperty(
-                    principal=settings.principal, actions=[f"quicksight:{action}" for action in _READ_SOURCE]
+                    principal=self._settings.principal, actions=_in_quicksight(_READ_SOURCE)
                 )
             ],
         )
         # QuickSight tries the role when it creates the source.
         source.node.add_dependency(role)
-        quicksight.CfnDataSet(
+        return source
+
+    def _data_set(self, source: quicksight.CfnDataSource, query: str) -> quicksight.CfnDataSet:
+        refresh = self._settings.refresh
+        data_set = quicksight.CfnDataSet(
             self,
             "RevenueByCustomer",
             aws_account_id=self.account,
             data_set_id=f"{self.prefix}-revenue-by-customer",
             name="Revenue by customer",
-            import_mode="DIRECT_QUERY",
+            import_mode="DIRECT_QUERY" if refresh is None else "SPICE",
             physical_table_map={
                 "revenue": quicksight.CfnDataSet.PhysicalTableProperty(
                     custom_sql=quicksight.CfnDataSet.CustomSqlProperty(
                         name="Revenue by customer",
                         data_source_arn=source.attr_arn,
-                        sql_query=revenue_sql(orders_contract(contracts), lake.database),
+                        sql_query=query,
                         columns=[
                             quicksight.CfnDataSet.InputColumnProperty(name=name, type=type_)
-                            for name, type_ in _COLUMNS.items()
+                            for name, type_ in REVENUE_COLUMNS.items()
                         ],
                     )
                 )
             },
             permissions=[
                 quicksight.CfnDataSet.ResourcePermissionProperty(
-                    principal=settings.principal, actions=[f"quicksight:{action}" for action in _READ_SET]
+                    principal=self._settings.principal, actions=_in_quicksight(_READ_SET)
                 )
             ],
+        )
+        if refresh is not None:
+            schedule = quicksight.CfnRefreshSchedule(
+                self,
+                "Refresh",
+                aws_account_id=self.account,
+                data_set_id=data_set.data_set_id,
+                schedule=quicksight.CfnRefreshSchedule.RefreshScheduleMapProperty(
+                    schedule_id=refresh,
+                    refresh_type="FULL_REFRESH",
+                    schedule_frequency=quicksight.CfnRefreshSchedule.ScheduleFrequencyProperty(
+                        interval=refresh.upper(),
+                        time_zone="UTC",
+                        time_of_the_day="04:00" if refresh == "daily" else None,
+                    ),
+                ),
+            )
+            schedule.add_resource_dependency(data_set)
+        return data_set
+
+    def _charts(self, type_: str, kind: str, data_set: quicksight.CfnDataSet, actions: Sequence[str]) -> None:
+        """An analysis or a dashboard, by the form of QuickSight's API."""
+        cdk.CfnResource(
+            self,
+            kind,
+            type=type_,
+            properties={
+                "AwsAccountId": self.account,
+                f"{kind}Id": self.prefix,
+                "Name": f"Headwater {self.environment_settings.name}",
+                "Definition": charts(data_set.attr_arn),
+                "Permissions": [{"Principal": self._settings.principal, "Actions": _in_quicksight(actions)}],
+            },
         )
 
 
@@ -106,3 +148,7 @@ def orders_contract(contracts: Sequence[Contract]) -> Contract:
             "bi: found no contract of a table orders, expected one: add it, or set bi: null in the environment's file"
         )
     return orders
+
+
+def _in_quicksight(actions: Sequence[str]) -> list[str]:
+    return [f"quicksight:{action}" for action in actions]

@@ -67,7 +67,7 @@ def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQue
             NamedQuery(
                 "revenue-by-customer",
                 "Revenue by customer, the largest first: quantity × unit price × (1 − discount).",
-                f"{revenue_sql(orders, database)}\nORDER BY revenue DESC",
+                f"{revenue_sql(_published(orders, database))}\nORDER BY revenue DESC",
             ),
             NamedQuery(
                 "order-items",
@@ -93,12 +93,16 @@ def _items(orders: Contract, database: str) -> str:
   {_ITEM}.unit_price AS unit_price,
   {_ITEM}.discount AS discount,
   {_REVENUE} AS revenue
-{_of_items(orders, database)}"""
+{_of_items(_published(orders, database))}"""
 
 
-def _of_items(orders: Contract, database: str) -> str:
-    """FROM what a query has ``_ITEM``."""
-    return f"""FROM "{database}"."{published_view_name(orders)}"
+def _published(contract: Contract, database: str) -> str:
+    return f'"{database}"."{published_view_name(contract)}"'
+
+
+def _of_items(orders: str) -> str:
+    """FROM what a query has ``_ITEM``, of the table or view that has the orders."""
+    return f"""FROM {orders}
 CROSS JOIN UNNEST({_POSITIONS}) AS item (position)"""
 
 
@@ -107,7 +111,7 @@ def _revenue_by_month(orders: Contract, database: str) -> str:
   date_trunc('month', order_date) AS month,
   customer.customer_id AS customer_id,
   CAST(sum({_REVENUE}) AS double) AS revenue
-{_of_items(orders, database)}
+{_of_items(_published(orders, database))}
 WHERE customer.customer_id IS NOT NULL
 GROUP BY date_trunc('month', order_date), customer.customer_id
 ORDER BY month DESC, revenue DESC"""
@@ -121,11 +125,12 @@ def _yesterday(contract: Contract, database: str) -> NamedQuery:
     )
 
 
-def revenue_sql(orders: Contract, database: str) -> str:
-    """Each customer's revenue: id, name, number of orders, revenue, and the averages of revenue and quantity per item.
+def revenue_sql(orders: str) -> str:
+    """Each customer's revenue, of the table or view that has the orders: id, name, number of orders, revenue, and the
+    averages of revenue and quantity per item.
 
-    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out, as in a run's
-    report.
+    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out. QuickSight's
+    charts and those of a run's report show it.
     """
     return f"""SELECT
   customer.customer_id AS customer_id,
@@ -134,7 +139,7 @@ def revenue_sql(orders: Contract, database: str) -> str:
   CAST(sum({_REVENUE}) AS double) AS revenue,
   avg(CAST({_REVENUE} AS double)) AS average_item_revenue,
   avg(CAST({_ITEM}.quantity AS double)) AS average_quantity
-{_of_items(orders, database)}
+{_of_items(orders)}
 WHERE customer.customer_id IS NOT NULL
 GROUP BY customer.customer_id"""
 
@@ -149,7 +154,7 @@ def _freshness(contract: Contract, database: str) -> str:
   count(*) AS row_count,
   max("_source_ts") AS newest_change,
   date_diff('second', max("_source_ts"), CAST(current_timestamp AS timestamp(3))) AS seconds_since
-FROM "{database}"."{published_view_name(contract)}\""""
+FROM {_published(contract, database)}"""
 
 
 def _deleted(contract: Contract, database: str) -> str:
@@ -167,7 +172,7 @@ def _late(contract: Contract, database: str) -> str:
     delay = f"date_diff('second', \"_source_ts\", {committed})"
     return f"""SELECT
   '{contract.table}' AS table_name,
-  count_if({delay} > 300) AS late_rows,
+  count(CASE WHEN {delay} > 300 THEN 1 END) AS late_rows,
   max({delay}) AS longest_seconds
 FROM "{database}"."{contract.table}"
 WHERE "_deleted" IS DISTINCT FROM true"""
@@ -178,7 +183,7 @@ def _without_column(contract: Contract, database: str) -> str:
   '{contract.table}' AS table_name,
   count("_rest") AS row_count,
   max("_rest") AS example
-FROM "{database}"."{published_view_name(contract)}\""""
+FROM {_published(contract, database)}"""
 
 
 def _stored_twice(contract: Contract, database: str) -> str:

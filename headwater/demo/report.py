@@ -13,13 +13,15 @@ from typing import Any, ClassVar, Protocol
 import duckdb
 import plotly.graph_objects as go
 import pyarrow as pa
+import sqlglot
 
 from headwater import pages
+from headwater.definitions.dashboard import PIE_CUSTOMERS
+from headwater.definitions.named_queries import revenue_sql
 from headwater.demo.cores import Cores
 from headwater.pages import ACCENT, INK, MUTED, WARM, bars, styled
 from headwater.verify import TableComparison
 
-PIE_CUSTOMERS = 20
 _NAMED_DOTS = 8
 _BINS = 50
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
@@ -111,37 +113,13 @@ class CustomerRevenue:
     average_quantity: float
 
 
-# Sums are exact, being decimals; only the averages and the results are doubles.
-_REVENUE = """
-WITH items AS (
-    SELECT order_id, customer.customer_id, customer.company_name, unnest(items, recursive := false) AS item
-    FROM orders
-    WHERE customer.customer_id IS NOT NULL
-), revenues AS (
-    SELECT *, item.quantity AS quantity, item.quantity * item.unit_price * (1 - item.discount) AS revenue FROM items
-)
-SELECT
-    customer_id,
-    max(company_name),
-    count(DISTINCT order_id),
-    sum(revenue)::double,
-    avg(revenue)::double,
-    avg(quantity)::double
-FROM revenues
-GROUP BY customer_id
-ORDER BY sum(revenue) DESC, customer_id
-"""
-
-
 def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
-    """Each customer's revenue, largest first, computed from the lake's live orders.
-
-    An item's revenue is quantity × unit_price × (1 − discount). Orders without a customer are left out.
-    """
-    orders = lake_orders.select(["order_id", "customer", "items"])
+    """Each customer's revenue, largest first, of the lake's live orders, by the query that QuickSight's charts show."""
+    (query,) = sqlglot.transpile(revenue_sql("orders"), read="athena", write="duckdb")
     with duckdb.connect() as connection:
-        connection.register("orders", orders)
-        return [CustomerRevenue(*row) for row in connection.execute(_REVENUE).fetchall()]
+        connection.register("orders", lake_orders.select(["order_id", "customer", "items"]))
+        found = [CustomerRevenue(*row) for row in connection.execute(query).fetchall()]
+    return sorted(found, key=lambda customer: (-customer.revenue, customer.customer_id))
 
 
 @dataclass(frozen=True)

@@ -56,8 +56,11 @@ FREE = (
     "AWS::MSK::Configuration",
     "AWS::MSK::Topic",
     # QuickSight charges per user.
+    "AWS::QuickSight::Analysis",
+    "AWS::QuickSight::Dashboard",
     "AWS::QuickSight::DataSet",
     "AWS::QuickSight::DataSource",
+    "AWS::QuickSight::RefreshSchedule",
     "AWS::RDS::DBClusterParameterGroup",
     "AWS::RDS::DBSubnetGroup",
     "AWS::S3::BucketPolicy",

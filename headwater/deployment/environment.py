@@ -379,8 +379,15 @@ class Bi(_Part, frozen=True, kw_only=True):
         str,
         Meta(
             pattern=rf"^arn:aws[a-z-]*:quicksight:[a-z0-9-]+:[0-9]{{12}}:(user|group)/[^/\n]+/.+{END}",
-            description="The ARN of the QuickSight user or group that gets data source and data sets.",
+            description="The ARN of the QuickSight user or group that may read data, analysis and dashboard.",
             extra={"expected": "the ARN of a QuickSight user or group"},
+        ),
+    ]
+    refresh: Annotated[
+        Literal["hourly", "daily"] | None,
+        Meta(
+            description="How often QuickSight reads the data anew, which it then keeps itself; null for a query each "
+            "time that somebody looks."
         ),
     ]
 

@@ -19,7 +19,7 @@ _IDENTITY = ("name", "account", "region")
 _FOR_GOOD = ("availability_zones", "network.cidr")
 # The values that no rule below finds: texts, and what has to fit other fields.
 _OTHER = {
-    "bi": {"principal": "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"},
+    "bi": {"principal": "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts", "refresh": "daily"},
     "connect.kafka_connect_version": "2.7.1",
     "data.delete_with_stacks_of": None,
     "database.engine_version": "16.8",
@@ -35,6 +35,7 @@ _OTHER = {
     "lake.landing_days": 2,
     "lake.max_quarantined_share": 0.5,
     "lake.max_unfit_share": 0.25,
+    "lake.query_principals": ["arn:aws:iam::123456789012:role/analysts"],
     "monitoring.emails": ["oncall@example.com"],
     "network.interface_endpoints": ["glue", "kms", "monitoring", "secretsmanager"],
     "network.nat": "gateway",

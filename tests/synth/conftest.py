@@ -143,7 +143,11 @@ def synthesize(
     def synthesized(name: str) -> Synthesized:
         if name not in done:
             settings = read_environment("dev" if name == WITH_BI else name, CONFIG)
-            settings = msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL)) if name == WITH_BI else settings
+            settings = (
+                msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL, refresh="hourly"))
+                if name == WITH_BI
+                else settings
+            )
             done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
 

@@ -1,26 +1,31 @@
 """QuickSight, where an environment asks for it."""
 
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+import dataclasses
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
-import duckdb
-import pyarrow as pa
+import aws_cdk as cdk
+import botocore.session
+import msgspec
 import pytest
 import sqlglot
+from botocore.validate import ParamValidator
 
 from headwater.contract.model import Contract
-from headwater.definitions.named_queries import revenue_sql
+from headwater.definitions.dashboard import charts
 from headwater.demo import report
+from headwater.deployment.environment import Bi
+from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
+from headwater.paths import CONFIG
+from stacks.assets import Assets
 from stacks.bi import orders_contract
-from tests.synth.conftest import PRINCIPAL, WITH_BI
-
-if TYPE_CHECKING:
-    from tests.synth.conftest import Synthesized
+from tests.synth.conftest import PRINCIPAL, WITH_BI, Synthesized
 
 
 @pytest.fixture(scope="module")
-def resources(synthesize: Callable[[str], "Synthesized"]) -> dict[str, dict[str, dict[str, Any]]]:
+def resources(synthesize: Callable[[str], Synthesized]) -> dict[str, dict[str, dict[str, Any]]]:
     """The properties of dev's QuickSight resources by type and logical id."""
     properties: dict[str, dict[str, dict[str, Any]]] = {}
     for name, resource in synthesize(WITH_BI).template("bi")["Resources"].items():
@@ -28,7 +33,7 @@ def resources(synthesize: Callable[[str], "Synthesized"]) -> dict[str, dict[str,
     return properties
 
 
-def test_no_environment_has_it_unasked(every: "Synthesized") -> None:
+def test_no_environment_has_it_unasked(every: Synthesized) -> None:
     assert every.environment.bi is None
     assert "bi" not in every.parts()
 
@@ -43,11 +48,72 @@ def test_the_source_queries_the_workgroup_in_a_role_of_its_own(resources: dict[s
 
 
 def test_the_principal_may_read_and_change_nothing(resources: dict[str, Any]) -> None:
-    for type_ in ("AWS::QuickSight::DataSource", "AWS::QuickSight::DataSet"):
-        (resource,) = resources[type_].values()
+    for kind in ("DataSource", "DataSet", "Analysis", "Dashboard"):
+        (resource,) = resources[f"AWS::QuickSight::{kind}"].values()
         (permission,) = resource["Permissions"]
         assert permission["Principal"] == PRINCIPAL
-        assert not [action for action in permission["Actions"] if "Update" in action or "Delete" in action]
+        assert not [action for action in permission["Actions"] if re.search("Update|Delete|Restore|Create", action)]
+
+
+@pytest.mark.parametrize("kind", ["DataSource", "DataSet", "Analysis", "Dashboard", "RefreshSchedule"])
+def test_the_service_takes_what_the_template_has(resources: dict[str, Any], kind: str) -> None:
+    """The template's properties are the parameters of the service's API, held against its model, enumerations too."""
+    ((name, properties),) = resources[f"AWS::QuickSight::{kind}"].items()
+    model = botocore.session.get_session().get_service_model("quicksight")
+    shape = model.operation_model(f"Create{kind}").input_shape
+    assert shape is not None
+    given = _resolved(properties)
+    assert isinstance(given, dict), name
+    assert ParamValidator().validate(given, shape).generate_report() == ""
+    assert list(_not_offered(given, shape)) == []
+
+
+def test_both_show_the_charts_of_the_report(resources: dict[str, Any]) -> None:
+    ((analysis,), (dashboard,)) = (resources[f"AWS::QuickSight::{kind}"].values() for kind in ("Analysis", "Dashboard"))
+    assert analysis["Definition"] == dashboard["Definition"]
+    (data_set,) = resources["AWS::QuickSight::DataSet"]
+    assert analysis["Definition"] == charts({"Fn::GetAtt": [data_set, "Arn"]})  # type: ignore[arg-type]
+    (sheet,) = analysis["Definition"]["Sheets"]
+    used = set(re.findall(r"'ColumnName': '(\w+)'", str(sheet)))
+    assert used == {field.name for field in dataclasses.fields(report.CustomerRevenue)}
+
+
+def test_data_are_kept_and_read_anew_where_the_environment_says_so(
+    resources: dict[str, Any], contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    (kept,) = resources["AWS::QuickSight::DataSet"].values()
+    (schedule,) = resources["AWS::QuickSight::RefreshSchedule"].values()
+    assert kept["ImportMode"] == "SPICE"
+    assert schedule["Schedule"]["ScheduleFrequency"] == {"Interval": "HOURLY", "TimeZone": "UTC"}
+    settings = msgspec.structs.replace(read_environment("dev", CONFIG), bi=Bi(principal=PRINCIPAL, refresh=None))
+    asked = Synthesized(new_app(), settings, contracts, assets).template("bi")["Resources"].values()
+    assert {each["Properties"]["ImportMode"] for each in asked if each["Type"].endswith("DataSet")} == {"DIRECT_QUERY"}
+    assert not [each for each in asked if each["Type"].endswith("RefreshSchedule")]
+
+
+def _resolved(value: Any) -> Any:
+    """A template's value with texts for what CloudFormation fills in, and the names that its API has."""
+    if isinstance(value, dict):
+        if set(value) & {"Fn::GetAtt", "Ref", "Fn::Join", "Fn::Sub"}:
+            return "arn:aws:quicksight:eu-central-1:123456789012:it/is"
+        # The one name in which CloudFormation and the API differ.
+        return {{"TimeZone": "Timezone"}.get(name, name): _resolved(inner) for name, inner in value.items()}
+    return [_resolved(inner) for inner in value] if isinstance(value, list) else value
+
+
+def _not_offered(value: Any, shape: Any) -> Iterator[str]:
+    """Values out of no enumeration, and members that a shape does not have."""
+    if shape.type_name == "structure":
+        for name, inner in value.items():
+            yield from _not_offered(inner, shape.members[name]) if name in shape.members else [name]
+    elif shape.type_name == "list":
+        for inner in value:
+            yield from _not_offered(inner, shape.member)
+    elif shape.type_name == "map":
+        for inner in value.values():
+            yield from _not_offered(inner, shape.value)
+    elif getattr(shape, "enum", None) and value not in shape.enum:
+        yield f"{shape.name}: {value}"
 
 
 def test_the_data_set_has_the_columns_of_its_query(resources: dict[str, Any]) -> None:
@@ -55,50 +121,6 @@ def test_the_data_set_has_the_columns_of_its_query(resources: dict[str, Any]) ->
     query = data_set["PhysicalTableMap"]["revenue"]["CustomSql"]
     select = sqlglot.parse_one(query["SqlQuery"], read="athena", into=sqlglot.exp.Select)
     assert [column["Name"] for column in query["Columns"]] == select.named_selects
-
-
-def test_the_query_gives_what_the_report_of_a_run_gives(contracts: list[Contract]) -> None:
-    orders = pa.table(
-        {
-            "order_id": [1, 2, 3, 4],
-            "customer": [
-                {"customer_id": "ALFKI", "company_name": "Alfreds"},
-                {"customer_id": "ALFKI", "company_name": "Alfreds"},
-                {"customer_id": "BERGS", "company_name": "Berglunds"},
-                {"customer_id": None, "company_name": None},
-            ],
-            "items": [
-                [
-                    {"quantity": 3, "unit_price": 14.0, "discount": 0.25},
-                    {"quantity": 5, "unit_price": 2.5, "discount": 0.0},
-                ],
-                [],
-                [{"quantity": 1, "unit_price": 100.0, "discount": 0.5}],
-                [{"quantity": 9, "unit_price": 9.0, "discount": 0.0}],
-            ],
-        }
-    )
-    with duckdb.connect() as connection:
-        connection.execute("CREATE SCHEMA headwater_dev")
-        connection.register("given", orders)
-        connection.execute("CREATE TABLE headwater_dev.orders_current AS SELECT * FROM given")
-        (sql,) = sqlglot.transpile(
-            revenue_sql(orders_contract(contracts), "headwater_dev"), read="athena", write="duckdb"
-        )
-        rows = sorted(connection.execute(sql).fetchall())
-    expected = sorted(
-        (
-            customer.customer_id,
-            customer.company_name,
-            customer.orders,
-            pytest.approx(customer.revenue),
-            pytest.approx(customer.average_item_revenue),
-            pytest.approx(customer.average_quantity),
-        )
-        for customer in report.revenue_by_customer(orders)
-    )
-    assert rows == expected
-    assert [row[0] for row in rows] == ["ALFKI", "BERGS"]
 
 
 def test_it_needs_the_orders(contracts: list[Contract]) -> None:

@@ -242,7 +242,7 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: 
 
 
 def test_who_queries_reads_tables_and_results_and_nothing_beside_them(every: "Synthesized") -> None:
-    statements = [statement for name, statement in _allowed(every) if name.startswith("QueryRole")]
+    statements = [statement for name, statement in _allowed(every) if name.startswith("lake/QueryRole")]
     assert bool(statements) == bool(every.environment.lake.query_principals)
     rights = {
         (action, _text(arn))

@@ -140,7 +140,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("lake.landing_days", 8, r"tombstone_days: found 7, expected landing_days \(8\) or more"),
         ("lake.max_unfit_share", 1.5, r"max_unfit_share: found 1.5, expected 0 to 1"),
         ("monitoring.quarantined_records", -1, r"quarantined_records: found -1, expected 0 or more"),
-        ("bi", "yes", r"bi: found 'yes', expected a mapping with principal, or null"),
+        ("bi", "yes", r"bi: found 'yes', expected a mapping with principal, refresh, or null"),
         ("bi", {"user": "me"}, r"bi\.user: found an unknown field, expected principal"),
         ("bi", {"principal": "me"}, r"bi\.principal: found 'me', expected the ARN of a QuickSight user or group"),
     ],
@@ -179,7 +179,7 @@ def test_a_quicksight_principal_of_another_account_is_refused(tmp_path: Path) ->
     bound = yaml.safe_load((CONFIG / "dev.yaml").read_text())
     bound["account"] = "123456789012"
     for account, good in (("123456789012", True), ("210987654321", False)):
-        bound["bi"] = {"principal": f"arn:aws:quicksight:eu-central-1:{account}:user/default/someone"}
+        bound["bi"] = {"principal": f"arn:aws:quicksight:eu-central-1:{account}:user/default/someone", "refresh": None}
         (tmp_path / "dev.yaml").write_text(yaml.safe_dump(bound))
         if good:
             bi = read_environment("dev", tmp_path).bi
