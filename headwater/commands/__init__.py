@@ -7,6 +7,7 @@ import typer
 
 VERBS = (
     "demo",
+    "replicate",
     "verify",
     "sql",
     "backfill",

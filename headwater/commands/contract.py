@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -19,8 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from headwater.commands import sources
-from headwater.contract import evolution
+from headwater.contract import evolution, inference
 from headwater.contract.evolution import Change
+from headwater.contract.inference import Inferred
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contract, read_contracts, read_versions
 from headwater.definitions import dynamodb_checks, source_checks
@@ -33,12 +34,12 @@ from headwater.paths import CONFIG, CONTRACTS
 from headwater.verify import load_queries
 from headwater.yaml_files import yaml_paths
 
-app = typer.Typer(help="Check contracts, and say what a change of one means.", no_args_is_help=True)
+app = typer.Typer(help="Check contracts, say what a change of one means, and write some.", no_args_is_help=True)
 
 
 @app.callback()
 def contract() -> None:
-    """Check contracts, and say what a change of one means."""
+    """Check contracts, say what a change of one means, and write some for tables that are there."""
 
 
 @app.command()
@@ -87,6 +88,82 @@ def check(
         _show(described, invalid, found, live=live)
     if failed:
         raise typer.Exit(1)
+
+
+@app.command()
+def infer(
+    schema: Annotated[str, typer.Option(help="The PostgreSQL schema whose tables get contracts.")] = "",
+    from_dynamodb: Annotated[
+        list[str] | None, typer.Option(metavar="TABLE", help="A DynamoDB table that gets one; can be repeated.")
+    ] = None,
+    contracts: Annotated[Path, typer.Option(help="The folder to write them into; it is made.")] = Path("my-contracts"),
+    replace: Annotated[bool, typer.Option("--replace", help="Write over contracts that are there.")] = False,
+    sample: Annotated[int, typer.Option(min=1, help="How many items of a DynamoDB table to look at.")] = 1000,
+    database_url: sources.DatabaseUrl = "",
+    host: sources.Host = "127.0.0.1",
+    port: sources.Port = 5432,
+    database: sources.Database = "northwind",
+    user: sources.User = "headwater_reader",
+    dynamodb_endpoint: sources.DynamodbEndpoint = "",
+    region: sources.Region = "",
+) -> None:
+    """Write contracts for tables that are there already: all tables of a PostgreSQL schema, or DynamoDB tables.
+
+    A comment marks each guess; values that no column takes stand in _rest. Nothing is changed in the source, of whose
+    catalog PostgreSQL is asked, and of a sample of items DynamoDB. The status is 1 where a table cannot be captured.
+    """
+    if not schema and not from_dynamodb:
+        raise UserError("infer: found neither --schema nor --from-dynamodb, expected one of them, or both")
+    found: list[Inferred] = []
+    if schema:
+        with sources.connect(database_url, host, port, database, user) as connection:
+            found += _inferred(schema, connection)
+    client = sources.dynamodb_client(dynamodb_endpoint, region) if from_dynamodb else None
+    found += [_sampled(client, table, sample) for table in from_dynamodb or ()]
+    _write_inferred(found, contracts, replace=replace)
+    if any(each.refused for each in found):
+        raise typer.Exit(1)
+
+
+def _inferred(schema: str, connection: psycopg.Connection) -> list[Inferred]:
+    try:
+        return inference.from_postgresql(schema, lambda query: connection.execute(query.encode()).fetchall())
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
+
+
+def _sampled(client: Any, table: str, sample: int) -> Inferred:
+    try:
+        description = client.describe_table(TableName=table)["Table"]
+        expiry = client.describe_time_to_live(TableName=table)["TimeToLiveDescription"]
+        pages = client.get_paginator("scan").paginate(TableName=table, PaginationConfig={"MaxItems": sample})
+        items = [item for page in pages for item in page["Items"]]
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"--from-dynamodb: {table} cannot be read: {error}. It needs dynamodb:DescribeTable, DescribeTimeToLive "
+            "and Scan; check the credentials, --region and --dynamodb-endpoint."
+        ) from None
+    return inference.from_dynamodb(description, expiry.get("AttributeName"), items)
+
+
+def _write_inferred(found: Sequence[Inferred], folder: Path, *, replace: bool) -> None:
+    made = {each.name: each for each in found if not each.refused}
+    names = [each.name for each in found if not each.refused]
+    for name in names:
+        if names.count(name) > 1:
+            raise UserError(f"infer: found two tables for the contract {name}, expected one: take one after the other")
+        if (folder / f"{name}.yaml").exists() and not replace:
+            raise UserError(f"{folder / name}.yaml: found a contract, expected none: --replace writes over it")
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, each in made.items():
+        (folder / f"{name}.yaml").write_text(each.text, encoding="utf-8")
+    grid = Table("source", "contract", "guesses")
+    for each in found:
+        told = f"[bold red]none:[/] {escape(each.refused)}" if each.refused else escape(f"{folder / each.name}.yaml")
+        grid.add_row(escape(each.source), told, str(each.guesses) if not each.refused else "")
+    console = Console()
+    console.print(grid)
+    console.print(f"{len(made)} contracts; guesses are marked by comments: look at them before the first deployment")
 
 
 _STATUS = {evolution.SAFE: 0, evolution.REFUSED: 1, evolution.FILL: 3}

@@ -1,4 +1,4 @@
-"""``headwater db``: the order database."""
+"""``headwater db``: the order database, and the capture of another one."""
 
 import os
 import sys
@@ -13,7 +13,7 @@ from psycopg import sql
 
 from headwater.console import say
 from headwater.contract.reading import read_contracts
-from headwater.definitions.order_database import OUTBOX, ROLES, published_tables
+from headwater.definitions.order_database import CDC_ROLE, OUTBOX, ROLES, published_tables
 from headwater.errors import UserError
 from headwater.order_database import administration
 from headwater.order_database.loading import load_folder
@@ -24,7 +24,7 @@ PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - its name
 _CONNECT_SECONDS = 10
 _PROGRESS_SECONDS = 2.0
 
-app = typer.Typer(help="The order database: create, load, inspect, drop.", no_args_is_help=True)
+app = typer.Typer(help="The order database, or the capture of one of your own.", no_args_is_help=True)
 
 Host = Annotated[str, typer.Option(help="The server's host name.")]
 Port = Annotated[int, typer.Option(min=1, max=65535, help="The server's port.")]
@@ -56,6 +56,42 @@ def create(
     with _connect(host, port, user, password, name) as connection:
         administration.create(connection, passwords, described)
     say(f"{name} is up to date; published: {', '.join(published_tables(described))}")
+
+
+@app.command()
+def capture(
+    name: Annotated[str, typer.Option("--database", help="The database's name.")],
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts; their tables are published.")],
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+) -> None:
+    """Prepare a database of your own for capture, or bring that up to date: a schema `capture` with a heartbeat and
+    signals, a publication, and the source connector's role, whose password comes from HEADWATER_CDC_PASSWORD or a
+    prompt.
+
+    Of your tables nothing changes but the replica identity, which contracts want to be FULL. `headwater contract check
+    --live` says before what is missing.
+    """
+    described = read_contracts(contracts)
+    with connect(host, port, user, name) as connection:
+        administration.prepare(connection, cdc_password(new=True), described)
+    say(f"{name} is ready to be captured; published: {', '.join(published_tables(described))}")
+
+
+@app.command()
+def release(
+    name: Annotated[str, typer.Option("--database", help="The database's name.")],
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+) -> None:
+    """Take away what `capture` made of a database of your own, and the replication slot. Your tables stay."""
+    with connect(host, port, user, name) as connection:
+        full = administration.release(connection)
+    say(f"{name} is captured no more")
+    for table in full:
+        say(f"{table} keeps REPLICA IDENTITY FULL: ALTER TABLE {table} REPLICA IDENTITY DEFAULT")
 
 
 @app.command()
@@ -141,6 +177,11 @@ def _password(variable: str, prompt: str) -> str:
     if not sys.stdin.isatty():
         raise UserError(f"{prompt}: {variable} is not set, and there is no terminal to ask on: set {variable}.")
     return str(typer.prompt(prompt, hide_input=True))
+
+
+def cdc_password(*, new: bool = False) -> str:
+    """The password of the source connector's role, from the environment or a prompt. Raises UserError."""
+    return _password(f"{CDC_ROLE.upper()}_PASSWORD", f"{'New password' if new else 'Password'} of {CDC_ROLE}")
 
 
 def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:

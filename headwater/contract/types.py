@@ -121,7 +121,7 @@ class _TypeParser:
             end += 1
         written = re.sub(r" ?([(\[,]) ?| (?=[)\]])", r"\1", " ".join(self._tokens[start:end]))
         known = f"one of {', '.join(_SCALARS)}, decimal(p,s), array<>, struct<>"
-        return ValueError(f"found the type {written!r}, expected {_lake_type(written) or known}")
+        return ValueError(f"found the type {written!r}, expected {lake_type(written) or known}")
 
 
 def _bad_name(name: str, text: str) -> str:
@@ -184,7 +184,7 @@ class SourceType:
         return SourceType(base, None, None, array)
 
 
-def _lake_type(written: str) -> str | None:
+def lake_type(written: str) -> str | None:
     """What a contract writes for a type that is spelled as PostgreSQL's, or None where it is not."""
     source = SourceType.parse(written)
     lake = _LAKE_TYPES.get(source.base)

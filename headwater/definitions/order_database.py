@@ -6,6 +6,7 @@ The SQL is in ``database/``. Each statement runs on its own, as the RDS Data API
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import sqlparse
 from sqlparse import lexer, tokens
@@ -36,6 +37,8 @@ TABLES = (
     "orders",
     "order_details",
 )
+
+_CAPTURE_SCRIPTS = ("5_capture.sql", "6_capture_role.sql")
 
 # Changes of a partition are published as changes of the table that a contract names.
 _OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
@@ -82,7 +85,16 @@ def statements(contracts: Iterable[Contract]) -> list[str]:
 
 def content_statements() -> list[str]:
     """The statements of ``database/``: schema, outbox, capture tables and roles."""
-    scripts = sorted(SQL_FOLDER.glob("*.sql"))
+    return _of_scripts(sorted(SQL_FOLDER.glob("*.sql")))
+
+
+def capture_statements() -> list[str]:
+    """Those of them that capture needs in any database: the schema ``capture`` and the connector's role. The guards,
+    which let the owner's statements fail, are the order database's alone."""
+    return _of_scripts(SQL_FOLDER / name for name in _CAPTURE_SCRIPTS)
+
+
+def _of_scripts(scripts: Iterable[Path]) -> list[str]:
     return [statement for script in scripts for statement in split(script.read_text(encoding="utf-8"))]
 
 
@@ -108,7 +120,19 @@ def publication_statements(contracts: Iterable[Contract]) -> list[str]:
         *(f"ALTER TABLE {table} REPLICA IDENTITY {identity}" for table, identity in identities.items()),
         # PostgreSQL writes the row before a change by the identity of the partition that holds it.
         f"SELECT capture.identify_partitions({published}, {wanted})",
-        f"REVOKE ALL ON ALL TABLES IN SCHEMA northwind FROM {CDC_ROLE}",
+        # Tables of which no contract is left.
+        f"""DO $$
+DECLARE
+    other regclass;
+BEGIN
+    FOR other IN
+        SELECT DISTINCT c.oid FROM pg_class AS c CROSS JOIN LATERAL aclexplode(relacl)
+        WHERE grantee = '{CDC_ROLE}'::regrole AND c.oid <> ALL ({published})
+    LOOP
+        EXECUTE format('REVOKE ALL ON %s FROM {CDC_ROLE}', other);
+    END LOOP;
+END
+$$""",
         f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
         *(f"GRANT SELECT ON {table} TO {CDC_ROLE}" for table in captured),
         f"""DO $$

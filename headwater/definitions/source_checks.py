@@ -17,7 +17,7 @@ from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNA
 UNFIT = "unfit"
 """The source cannot be captured as the contract says, and its owner or the contract must change."""
 UNPREPARED = "unprepared"
-"""Identity, publication or rights are not as ``headwater db create`` and the deployment set them."""
+"""Identity, publication or rights are not as ``headwater db create`` or ``capture`` and the deployment set them."""
 WARNING = "warning"
 """Rows or values will be missing in the lake."""
 NOTE = "note"
@@ -338,7 +338,7 @@ _QUERY = """WITH RECURSIVE
             'REPLICA IDENTITY ' || CASE relreplident
                 WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX' END,
             identity || ', also of each partition',
-            'run headwater db create or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY ' || identity
+            'run headwater db create or capture, or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY ' || identity
         FROM captured
         CROSS JOIN LATERAL (SELECT id UNION SELECT relid::oid FROM pg_partition_tree(id)) AS tree (relation)
         JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p')
@@ -346,7 +346,7 @@ _QUERY = """WITH RECURSIVE
 
         UNION ALL
         SELECT '', {publication}, 'unprepared', 'no such publication', 'one of the contracts'' tables',
-            'run headwater db create, or deploy'
+            'run headwater db create or capture, or deploy'
         WHERE NOT EXISTS (SELECT FROM publication)
 
         UNION ALL
@@ -358,13 +358,13 @@ _QUERY = """WITH RECURSIVE
                 'publish_via_partition_root = ' || pubviaroot),
             'a publication of the contracts'' tables, publish = insert update delete truncate, '
                 'publish_via_partition_root = true',
-            'run headwater db create, or deploy'
+            'run headwater db create or capture, or deploy'
         FROM publication
         WHERE puballtables OR NOT (pubinsert AND pubupdate AND pubdelete AND pubtruncate AND pubviaroot)
 
         UNION ALL
         SELECT contract, name, 'unprepared', 'a table outside the publication ' || pubname, 'one that it publishes',
-            'run headwater db create, or deploy'
+            'run headwater db create or capture, or deploy'
         FROM captured CROSS JOIN publication
         WHERE NOT puballtables
         AND NOT EXISTS (SELECT FROM pg_publication_rel WHERE prpubid = publication.oid AND prrelid = id)
@@ -374,7 +374,7 @@ _QUERY = """WITH RECURSIVE
             concat_ws(' and ', CASE WHEN prqual IS NOT NULL THEN 'a row filter' END,
                 CASE WHEN prattrs IS NOT NULL THEN 'a column list' END) || ' in the publication ' || pubname,
             'neither: rows would be missing, and updates would fail beside REPLICA IDENTITY FULL',
-            'run headwater db create, or deploy'
+            'run headwater db create or capture, or deploy'
         FROM captured CROSS JOIN publication
         JOIN pg_publication_rel ON prpubid = publication.oid AND prrelid = id
         WHERE prqual IS NOT NULL OR prattrs IS NOT NULL
@@ -386,12 +386,13 @@ _QUERY = """WITH RECURSIVE
         WHERE prrelid NOT IN (SELECT id FROM captured)
 
         UNION ALL
-        SELECT '', {role}, 'unprepared', 'no such role', 'the role of the source connector', 'run headwater db create'
+        SELECT '', {role}, 'unprepared', 'no such role', 'the role of the source connector',
+            'run headwater db create or capture'
         WHERE NOT EXISTS (SELECT FROM role)
 
         UNION ALL
         SELECT '', rolname, 'unprepared', 'a role that may not replicate', 'REPLICATION, or on RDS rds_replication',
-            'run headwater db create, or grant it'
+            'run headwater db create or capture, or grant it'
         FROM role
         WHERE NOT rolreplication AND NOT rolsuper AND NOT EXISTS (
             SELECT FROM pg_roles AS rds
@@ -401,7 +402,7 @@ _QUERY = """WITH RECURSIVE
         UNION ALL
         SELECT contract, name, 'unprepared',
             'no ' || string_agg(privilege, ' and no ' ORDER BY privilege) || ' for ' || rolname, 'these rights',
-            'run headwater db create or deploy, or grant them'
+            'run headwater db create or capture, or deploy, or grant them'
         FROM captured CROSS JOIN role
         CROSS JOIN (VALUES ('SELECT'), ('INSERT'), ('UPDATE'), ('DELETE')) AS needed (privilege)
         WHERE (privilege = 'SELECT' OR (name = {heartbeat} AND privilege = 'UPDATE')
@@ -411,7 +412,7 @@ _QUERY = """WITH RECURSIVE
 
         UNION ALL
         SELECT '', nspname, 'unprepared', 'no USAGE for ' || rolname, 'this right on the schema',
-            'run headwater db create or deploy, or grant it'
+            'run headwater db create or capture, or deploy, or grant it'
         FROM role CROSS JOIN pg_namespace
         WHERE EXISTS (SELECT FROM captured JOIN pg_class ON pg_class.oid = id WHERE relnamespace = pg_namespace.oid)
         AND NOT has_schema_privilege(role.oid, pg_namespace.oid, 'USAGE')

@@ -19,13 +19,13 @@ from headwater.contract.model import POSTGRESQL, Contract, change_history, lake_
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.glue_table import table_input
-from headwater.definitions.order_database import ROLES
+from headwater.definitions.order_database import CDC_ROLE, ROLES
 from headwater.local import aws, spark
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import Process, ProcessError, private_bytes, wait_until
+from headwater.local.processes import Part, Process, ProcessError, private_bytes, wait_until
 from headwater.local.spark import SparkJob
 from headwater.local.tls_front import TlsFront
 from headwater.order_database import administration
@@ -74,6 +74,7 @@ class Pipeline(ExitStack):
         self.front = TlsFront(self.folder / "front", self.postgres)
         self.aws = AwsApi(self.folder / "aws")
         self.broker = Broker(self.folder / "kafka", connectors.broker_config())
+        self.database = DATABASE
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
         self.mask_key = secrets.token_hex().encode()
         self.connect: ConnectWorker
@@ -98,7 +99,7 @@ class Pipeline(ExitStack):
         """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
         self.enter_context(self.aws)
         create_lake(self.aws, self._catalogued)
-        secret = {"username": "headwater_cdc", "password": self.passwords["headwater_cdc"]}
+        secret = {"username": CDC_ROLE, "password": self.passwords[CDC_ROLE]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))
         self.aws.client("secretsmanager").create_secret(
             Name=MASK_SECRET, SecretString=json.dumps({KEY_FIELD: self.mask_key.decode()})
@@ -110,7 +111,7 @@ class Pipeline(ExitStack):
             database_host=self.front.host,
             database_port=str(self.front.port),
             database_root=self.front.root,
-            database_name=DATABASE,
+            database_name=self.database,
             database_secret=SECRET_NAME,
             landing_bucket=LANDING_BUCKET,
             aws_endpoint=self.aws.endpoint,
@@ -174,6 +175,10 @@ class Pipeline(ExitStack):
             self.start_writer(*writer_arguments)
             self.start_connect()
 
+    def source(self) -> psycopg.Connection:
+        """Connect to the source, as who may read its tables and beat its heart."""
+        return self.postgres.connect(self.database)
+
     def application(self) -> psycopg.Connection:
         """Connect as the application that changes orders."""
         return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
@@ -183,7 +188,7 @@ class Pipeline(ExitStack):
 
         Returns the next offset of every ``topic/partition`` that holds changes of the tables.
         """
-        with self.postgres.connect(DATABASE) as owner:
+        with self.source() as owner:
             now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
             # This makes an event after that position: a connector confirms what it has sent, and nothing in silence.
             owner.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp() WHERE id = 1")
@@ -207,12 +212,15 @@ class Pipeline(ExitStack):
 
     def check(self) -> None:
         """Raise ``ProcessError`` when a part other than the writer has ended or a connector's task has failed."""
-        for part in (self.postgres, self.front, self.aws, self.broker, self.connect):
+        for part in self._parts():
             part.check()
         for name in self.connector_names:
             for task in self.connect.status(name)["tasks"]:
                 if task["state"] == "FAILED":
                     raise ProcessError(f"the connector {name} failed:\n{task.get('trace', '(no trace)')}")
+
+    def _parts(self) -> list[Part]:
+        return [self.postgres, self.front, self.aws, self.broker, self.connect]
 
     def _reached(self, ends: Mapping[str, int]) -> bool:
         cursor = self.events.cursor()
@@ -225,7 +233,7 @@ class Pipeline(ExitStack):
     def verify(self) -> list[TableComparison]:
         """Compare every table of the source with its lake table."""
         queries = load_queries(self.contracts, self.contract_folder)
-        with self.postgres.connect(DATABASE) as reader:
+        with self.source() as reader:
             sources = {POSTGRESQL: PostgresqlSource(reader, queries, self.mask_key)}
             return verify_tables(self.contracts, sources, self.lake())
 
@@ -264,11 +272,18 @@ class Pipeline(ExitStack):
             "AWS API": self.aws.endpoint,
             "S3": self.aws.s3_endpoint,
             "Lake": LAKE,
-            "Query it": f"{' '.join(f'{name}={value}' for name, value in aws.CREDENTIALS.items())} "
-            f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION} "
-            '"SELECT * FROM customers_current"',
+            "Query it": self.query_command(),
             "Folder": str(self.folder),
         }
+
+    def query_command(self) -> str:
+        """The command that asks this lake."""
+        folder = "" if self.contract_folder == CONTRACTS else f" --contracts {self.contract_folder}"
+        return (
+            f"{' '.join(f'{name}={value}' for name, value in aws.CREDENTIALS.items())} "
+            f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION}{folder} "
+            f'"SELECT * FROM {self.contracts[0].table}_current"'
+        )
 
 
 class EventLog:

@@ -3,7 +3,7 @@
 A client gets what Aurora with ``rds.force_ssl`` gives it: TLS after PostgreSQL's request for it, and nothing else
 (https://www.postgresql.org/docs/16/protocol-flow.html#PROTOCOL-FLOW-SSL).
 
-    python -m headwater.local.tls_front LISTENING_PORT POSTGRESQL_PORT CERTIFICATE_AND_KEY
+    python -m headwater.local.tls_front LISTENING_PORT POSTGRESQL_HOST POSTGRESQL_PORT CERTIFICATE_AND_KEY
 """
 
 from __future__ import annotations
@@ -14,14 +14,21 @@ import ssl
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Protocol
 
 from headwater.local.aws import environment
 from headwater.local.certificates import Authority, ServerCertificate
-from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import Part, Process, Program, free_port, listens
 
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 _CHUNK = 1 << 16
+
+
+class Server(Protocol):
+    """A PostgreSQL server that takes connections without TLS."""
+
+    host: str
+    port: int
 
 
 class TlsFront(Part):
@@ -34,7 +41,7 @@ class TlsFront(Part):
     name = "the TLS front of PostgreSQL"
     host = "127.0.0.1"
 
-    def __init__(self, folder: Path, server: PostgresqlServer, certificate: ServerCertificate | None = None) -> None:
+    def __init__(self, folder: Path, server: Server, certificate: ServerCertificate | None = None) -> None:
         super().__init__(folder)
         self._server = server
         self._certificate = certificate or Authority.make().issue(self.host)
@@ -53,15 +60,15 @@ class TlsFront(Part):
         chain.write_text(self._certificate.certificate + self._certificate.key)
         program = Program(
             self.name,
-            [sys.executable, "-m", __name__, str(self.port), str(self._server.port), str(chain)],
+            [sys.executable, "-m", __name__, str(self.port), self._server.host, str(self._server.port), str(chain)],
             self.folder / "tls_front.log",
             env=environment(),
         )
         return Process(program, ready=lambda: listens(self.port))
 
 
-async def serve(port: int, target: int, chain: Path) -> None:
-    """Serve until cancelled. ``port`` and ``target`` are ports of 127.0.0.1."""
+async def serve(port: int, target: tuple[str, int], chain: Path) -> None:
+    """Serve a port of 127.0.0.1 until cancelled. ``target`` is the server's host and port."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     # The local Java programs reckon without the processor's own AES. TLS 1.3 would leave the choice to the client.
     context.maximum_version = ssl.TLSVersion.TLSv1_2
@@ -73,7 +80,7 @@ async def serve(port: int, target: int, chain: Path) -> None:
 
 
 async def _connect(
-    context: ssl.SSLContext, target: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    context: ssl.SSLContext, target: tuple[str, int], reader: asyncio.StreamReader, writer: asyncio.StreamWriter
 ) -> None:
     """Carry one connection in both directions until either side ends it."""
     # What a client says that does not trust the certificate is an error too, and so is the end of a killed server.
@@ -82,7 +89,7 @@ async def _connect(
             return
         writer.write(b"S")
         await writer.start_tls(context)
-        server_reader, server_writer = await asyncio.open_connection(TlsFront.host, target, limit=_CHUNK)
+        server_reader, server_writer = await asyncio.open_connection(*target, limit=_CHUNK)
         with contextlib.closing(server_writer):
             directions = (_copy(reader, server_writer), _copy(server_reader, writer))
             tasks = [asyncio.create_task(direction) for direction in directions]
@@ -99,4 +106,4 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 if __name__ == "__main__":
-    asyncio.run(serve(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3])))
+    asyncio.run(serve(int(sys.argv[1]), (sys.argv[2], int(sys.argv[3])), Path(sys.argv[4])))

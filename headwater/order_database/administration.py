@@ -11,10 +11,12 @@ from psycopg import sql
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.definitions.order_database import (
+    CDC_ROLE,
     OUTBOX,
     ROLES,
     SCHEMAS,
     TABLES,
+    capture_statements,
     content_statements,
     publication_statements,
     published_tables,
@@ -35,8 +37,30 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
     password is missing, a contract names a table that does not exist, a generated column, or a table that cannot be
     captured as the contract says, the server's ``wal_level`` is not ``logical``, or the connected role lacks a right.
     """
-    for role in ROLES:
-        password = passwords.get(role, "")
+    repair = repair_statement(_LEAST_ORDER, _GREATEST_ORDER)
+    _bring(conn, content_statements(), {role: passwords.get(role, "") for role in ROLES}, contracts, [repair])
+
+
+def prepare(conn: psycopg.Connection, password: str, contracts: Iterable[Contract]) -> None:
+    """Have the contracts' tables of a database captured that has content of its own, in one transaction: the schema
+    ``capture``, the publication and the connector's role, which gets the password. The tables get the replica identity
+    that their contracts want. Raises UserError as ``create`` does, and where another application has a schema
+    ``capture``."""
+    others = "SELECT to_regnamespace('capture') IS NOT NULL AND to_regclass('capture.published') IS NULL"
+    if single_value(conn, others):
+        raise UserError(f"{conn.info.dbname}: found a schema capture of another application, expected none")
+    _bring(conn, capture_statements(), {CDC_ROLE: password}, contracts)
+
+
+def _bring(
+    conn: psycopg.Connection,
+    statements: Sequence[str],
+    passwords: Mapping[str, str],
+    contracts: Iterable[Contract],
+    afterwards: Sequence[str] = (),
+) -> None:
+    """Run statements, publish the contracts' tables, and give the roles their passwords."""
+    for role, password in passwords.items():
         if not password or "\0" in password:
             problem = "a NUL character in it" if password else "none"
             raise UserError(f"Password for {role}: found {problem}, expected a text without NUL characters.")
@@ -49,7 +73,7 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
     contracts = list(contracts)
     try:
         with conn.transaction():
-            for statement in content_statements():
+            for statement in statements:
                 conn.execute(statement.encode())
             for table in published_tables(contracts):
                 if single_value(conn, "SELECT to_regclass(%s)", (table,)) is None:
@@ -59,19 +83,20 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
                     )
             for statement in publication_statements(contracts):
                 conn.execute(statement.encode())
-            for role in ROLES:
+            for role, password in passwords.items():
                 # Hashed here, so that the password appears in no log of the server.
-                secret = conn.pgconn.encrypt_password(passwords[role].encode(), role.encode(), b"scram-sha-256")
+                secret = conn.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
                 conn.execute(
                     sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(secret.decode()))
                 )
-            conn.execute(repair_statement(_LEAST_ORDER, _GREATEST_ORDER).encode())
+            for statement in afterwards:
+                conn.execute(statement.encode())
     except psycopg.errors.FeatureNotSupported as error:
         raise UserError(server_message(error)) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
-            f"{conn.info.user} may not create the database's content: {server_message(error)}. Connect as the "
-            "server's administrator (--user)."
+            f"{conn.info.user} may not do all of it: {server_message(error)}. Connect as the server's administrator, "
+            "who must own the tables too (--user)."
         ) from None
 
 
@@ -156,6 +181,26 @@ def drop(conn: psycopg.Connection) -> None:
 
     Raises UserError while a connector uses the slot, and where another database of the server still needs a role.
     """
+    _drop(conn, SCHEMAS, ROLES)
+
+
+def release(conn: psycopg.Connection) -> list[str]:
+    """Undo ``prepare``, drop the connector's slot, and return the tables that stay with REPLICA IDENTITY FULL. Raises
+    UserError as ``drop`` does, and where there is an order database, which has more to lose."""
+    if single_value(conn, "SELECT to_regclass('outbox.noted') IS NOT NULL"):
+        raise UserError(f"{conn.info.dbname}: found an order database, expected one of your own: see headwater db drop")
+    full = []
+    if single_value(conn, "SELECT to_regclass('capture.published') IS NOT NULL"):
+        found = conn.execute(
+            "SELECT name FROM capture.published JOIN pg_class ON oid = relation"
+            " WHERE relreplident = 'f' AND name NOT LIKE 'capture.%' ORDER BY name"
+        )
+        full = [str(name) for (name,) in found]
+    _drop(conn, ["capture"], [CDC_ROLE])
+    return full
+
+
+def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]) -> None:
     slot = conn.execute("SELECT active, database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
     ours = slot is not None and slot[1] == conn.info.dbname
     if slot is not None and ours and slot[0]:
@@ -165,9 +210,9 @@ def drop(conn: psycopg.Connection) -> None:
     try:
         with conn.transaction():
             conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(PUBLICATION)))
-            for schema in SCHEMAS:
+            for schema in schemas:
                 conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
-            for role in ROLES:
+            for role in roles:
                 if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
                     conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
                     conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))

@@ -37,7 +37,7 @@ REMOVED_RIGHT = "kafkaconnect:CreateConnector"
 BROKEN = {
     "bootstrap": (
         (
-            "database/6_roles.sql",
+            "database/8_roles.sql",
             "TO headwater_app;\n\nGRANT USAGE ON SCHEMA capture",
             "TO headwater_nobody;\n\nGRANT USAGE ON SCHEMA capture",
         ),
@@ -605,7 +605,7 @@ def test_cluster_and_broker_that_are_raised_take_over_and_statements_run_again(d
     deployment.checkout.change("config/local.yaml", "kafka_version: 3.9.x.kraft", "kafka_version: 4.0.x.kraft")
     create = '"auto.create.topics.enable": "false",'
     deployment.checkout.change("stacks/stream.py", create, f'{create} "num.io.threads": "4",')
-    deployment.checkout.append("database/6_roles.sql", "\nCOMMENT ON SCHEMA northwind IS 'Another release';\n")
+    deployment.checkout.append("database/8_roles.sql", "\nCOMMENT ON SCHEMA northwind IS 'Another release';\n")
     brokers = deployment.brokers()
     succeeded(deployment.checkout.deploy())
     after = deployment.running()

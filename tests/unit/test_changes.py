@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 import pytest
 
+from headwater.contract.model import History, change_history
 from headwater.contract.reading import parse_contract
 from headwater.lake.changes import (
     ROW_TAGS,
@@ -49,6 +51,32 @@ def test_an_identity_knows_the_places_of_key_and_partition() -> None:
 
 def test_a_record_key_is_of_the_keys_columns_in_their_order() -> None:
     assert Identity(CONTRACT).record_key(ROW) == '["b",1]'
+
+
+@pytest.mark.parametrize(
+    ("values", "key"),
+    [
+        (["a:b", 1], '["a:b",1]'),
+        (["a:b,c:d"], '["a:b,c:d"]'),
+        (["urn:x:y"], '["urn:x:y"]'),
+        (["urn:x:y", 1], r'["urn\u003ax\u003ay",1]'),
+        (["a", "09:00:00"], r'["a","09\u003a00\u003a00"]'),
+        (["a:b,c:d:e"], r'["a\u003ab,c\u003ad\u003ae"]'),
+        ([r"\u003a:b:c", 1], r'["\\u003a\u003ab\u003ac",1]'),
+    ],
+)
+def test_a_key_in_which_hudi_would_look_for_parts_for_good_has_no_colons(values: list[Any], key: str) -> None:
+    assert record_key(values) == key
+    assert json.loads(key) == values
+
+
+def test_a_change_of_a_row_whose_key_has_colons_has_none() -> None:
+    history = change_history(replace(CONTRACT, key=("second",), history=History(1)))
+    assert history is not None
+    at = dt.datetime(2024, 2, 29, tzinfo=dt.UTC)
+    own = ("c", "0001", at, "t/0/1", False, None, None)
+    row = Identity(history).row(["2024-01", "n", 1, "urn:x:y"], own)
+    assert row[4] == r'["urn\u003ax\u003ay","0001"]'
 
 
 @pytest.mark.parametrize("at", [2, 3])

@@ -8,6 +8,7 @@ import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.debezium.Rest.Path;
 import io.headwater.decoding.ChangeHistory;
 import io.headwater.decoding.JsonText;
+import io.headwater.decoding.RecordKey;
 import io.headwater.decoding.Scalars;
 import java.io.IOException;
 import java.time.LocalDate;
@@ -515,7 +516,7 @@ final class ChangeEvents {
                 text.append(value);
             }
         }
-        return text.append(']').toString();
+        return RecordKey.hashable(text.append(']').toString());
     }
 
     /** A source column: what becomes of its value. */

@@ -30,7 +30,8 @@ public final class ChangeHistory {
     /** Gives a row, which has all else, the key of its change and its day. */
     public void place(Object[] row) {
         String itsKey = row[key].toString();
-        row[key] = UTF8String.fromString(itsKey.substring(0, itsKey.length() - 1) + ",\"" + row[key + ORDER] + "\"]");
+        String ofChange = itsKey.substring(0, itsKey.length() - 1) + ",\"" + row[key + ORDER] + "\"]";
+        row[key] = UTF8String.fromString(RecordKey.hashable(ofChange));
         long days = Math.floorDiv((Long) row[key + SOURCE_TIME], DAY_MICROS);
         row[day] = UTF8String.fromString(LocalDate.ofEpochDay(days).toString());
     }

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import com.fasterxml.jackson.databind.JsonNode;
 import io.headwater.decoding.ChangeHistory;
 import io.headwater.decoding.JsonText;
+import io.headwater.decoding.RecordKey;
 import io.headwater.decoding.Scalars;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
@@ -402,7 +403,7 @@ final class ItemChanges {
             text.append(text.length() == 1 ? "" : ",");
             part.append(text, row[part.at()]);
         }
-        return text.append(']').toString();
+        return RecordKey.hashable(text.append(']').toString());
     }
 
     /** A column of the key, whose type is of that kind. */

@@ -1,10 +1,11 @@
--- Roles with the rights that their work needs and no more. Whoever runs this file sets their passwords afterwards.
+-- The roles of the order database's application and readers, with the rights that their work needs and no more. Whoever
+-- runs this file sets their passwords afterwards.
 
 DO $$
 DECLARE
     name text;
 BEGIN
-    FOREACH name IN ARRAY ARRAY['headwater_cdc', 'headwater_app', 'headwater_reader'] LOOP
+    FOREACH name IN ARRAY ARRAY['headwater_app', 'headwater_reader'] LOOP
         IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = name) THEN
             EXECUTE format('CREATE ROLE %I LOGIN', name);
         END IF;
@@ -12,23 +13,10 @@ BEGIN
 END
 $$;
 
--- On RDS and Aurora the right to replicate is a role to grant; elsewhere it is an attribute of the role itself.
-DO $$
-BEGIN
-    IF EXISTS (SELECT FROM pg_roles WHERE rolname = 'rds_replication') THEN
-        GRANT rds_replication TO headwater_cdc;
-    ELSE
-        ALTER ROLE headwater_cdc REPLICATION;
-    END IF;
-END
-$$;
-
 DO $$
 BEGIN
     EXECUTE format('REVOKE ALL ON DATABASE %I FROM PUBLIC', current_database());
-    EXECUTE format(
-        'GRANT CONNECT ON DATABASE %I TO headwater_cdc, headwater_app, headwater_reader', current_database()
-    );
+    EXECUTE format('GRANT CONNECT ON DATABASE %I TO headwater_app, headwater_reader', current_database());
 END
 $$;
 
@@ -48,14 +36,3 @@ GRANT USAGE ON SCHEMA capture, outbox TO headwater_reader;
 GRANT SELECT ON ALL TABLES IN SCHEMA northwind, capture, outbox TO headwater_reader;
 
 ALTER DEFAULT PRIVILEGES IN SCHEMA northwind GRANT SELECT ON TABLES TO headwater_reader;
-
--- Debezium opens and closes the windows of an incremental snapshot with rows of the signal table.
-GRANT USAGE ON SCHEMA capture TO headwater_cdc;
-
-GRANT SELECT, UPDATE ON capture.heartbeat TO headwater_cdc;
-
-GRANT SELECT, INSERT, DELETE ON capture.signal TO headwater_cdc;
-
-REVOKE EXECUTE ON FUNCTION capture.read_awaited(text[]) FROM PUBLIC;
-
-GRANT EXECUTE ON FUNCTION capture.read_awaited(text[]) TO headwater_cdc;

@@ -1,0 +1,364 @@
+"""Contracts for tables that are there already, as texts of YAML in which a comment marks each guess.
+
+What a table cannot say of itself is guessed: its buckets, what a JSON document holds, which of several keys is meant.
+Values that no column takes stand in ``_rest``, so that a guess loses none. Stays on the laptop, as it needs PyYAML.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import yaml
+
+from headwater.contract.conversions import check_conversion
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract
+from headwater.contract.types import NAME, SourceType, lake_type, parse_type
+from headwater.errors import UserError
+
+ROWS_PER_BUCKET = 500_000
+"""A file group of so many rows is compacted in seconds: docs/scaling.md."""
+_MOST_BUCKETS = 10_000
+_KEY_KINDS = ("int", "bigint", "string", "date")
+_SOURCE_NAME = re.compile(r"[a-z_][a-z0-9_]*")
+_COMMENT_BYTES, _DESCRIPTION_BYTES = 255, 1_500
+_LARGEST_BIGINT = 2**63 - 1
+_DECIMAL_DIGITS = 38
+
+Query = Callable[[str], Iterable[Sequence[Any]]]
+"""Runs a query and returns its rows."""
+
+
+@dataclass(frozen=True)
+class Inferred:
+    """What a source table's contract would be: its name and text, which has ``guesses`` comments; or why there is
+    none."""
+
+    source: str
+    name: str = ""
+    text: str = ""
+    guesses: int = 0
+    refused: str = ""
+
+    @property
+    def contract(self) -> Contract:
+        """The contract, as its file would be read. Raises UserError where there is none."""
+        if self.refused:
+            raise UserError(f"{self.source}: {self.refused}")
+        return parse_contract(self.text, f"{self.name}.yaml")
+
+
+@dataclass
+class _Draft:
+    """A contract's text while it is written."""
+
+    header: list[str] = field(default_factory=list)
+    columns: list[str] = field(default_factory=list)
+    guesses: int = 0
+
+    def says(self, name: str, value: str, guess: str = "") -> None:
+        self.header.append(f"{name}: {value}{self._comment(guess)}")
+
+    def column(self, entries: Mapping[str, str], guess: str = "") -> None:
+        written = ", ".join(f"{name}: {_scalar(value)}" for name, value in entries.items())
+        self.columns.append(f"  - {{{written}}}{self._comment(guess)}")
+
+    def without_column(self, name: str, why: str) -> None:
+        self.guesses += 1
+        self.columns.append(f"  # guessed: no column for {_one_line(name)}, {_one_line(why)}")
+
+    def _comment(self, guess: str) -> str:
+        self.guesses += bool(guess)
+        return f"  # guessed: {_one_line(guess)}" if guess else ""
+
+    def inferred(self, source: str, name: str) -> Inferred:
+        text = "\n".join([*self.header, "columns:", *self.columns]) + "\n"
+        made = Inferred(source, name, text, self.guesses)
+        try:
+            _ = made.contract
+        except UserError as error:
+            return Inferred(source, refused=str(error))
+        return made
+
+
+# Of partitions the table that they are of has the changes. A column's type is that below its domains, and a text of an
+# extension counts as text. The key is the primary key, or else the unique index of the fewest columns, all NOT NULL.
+_TABLES = """WITH RECURSIVE
+    tables AS (
+        SELECT pg_class.oid, relname, nullif(reltuples, -1)::bigint AS live, relkind, relpersistence
+        FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname = {schema} AND relkind IN ('r', 'p') AND NOT relispartition
+    ),
+    typed (relation, number, type, modifier) AS (
+        SELECT attrelid, attnum, atttypid, atttypmod
+        FROM pg_attribute JOIN tables ON tables.oid = attrelid WHERE attnum > 0 AND NOT attisdropped
+        UNION ALL
+        SELECT relation, number, typbasetype, typtypmod
+        FROM typed JOIN pg_type ON pg_type.oid = type AND typtype = 'd'
+    ),
+    spelled AS (
+        SELECT relation, number, CASE
+            WHEN typtype = 'e' THEN 'enum'
+            WHEN typcategory = 'S' AND typnamespace <> 'pg_catalog'::regnamespace THEN 'text'
+            ELSE format_type(type, modifier)
+        END AS type
+        FROM typed JOIN pg_type ON pg_type.oid = type AND typtype <> 'd'
+    ),
+    keys AS (
+        SELECT DISTINCT ON (indrelid) indrelid, indisprimary,
+            ARRAY(
+                SELECT attname::text FROM generate_series(0, indnkeyatts - 1) AS place
+                JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] ORDER BY place
+            ) AS columns
+        FROM pg_index JOIN tables ON tables.oid = indrelid
+        WHERE indisunique AND indisvalid AND indimmediate AND indpred IS NULL AND indexprs IS NULL
+        AND NOT EXISTS (
+            SELECT FROM generate_series(0, indnkeyatts - 1) AS place
+            JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] WHERE NOT attnotnull
+        )
+        ORDER BY indrelid, indisprimary DESC, indnkeyatts, indexrelid
+    )
+SELECT
+    relname,
+    CASE relkind WHEN 'p' THEN (
+        SELECT sum(nullif(reltuples, -1))::bigint FROM pg_partition_tree(tables.oid) AS tree
+        JOIN pg_class ON pg_class.oid = tree.relid WHERE isleaf
+    ) ELSE live END,
+    relpersistence = 'p',
+    obj_description(tables.oid, 'pg_class'),
+    keys.columns,
+    keys.indisprimary,
+    ARRAY(
+        SELECT ARRAY[attname::text, type, attgenerated::text, coalesce(col_description(attrelid, attnum), '')]
+        FROM pg_attribute JOIN spelled ON relation = attrelid AND number = attnum
+        WHERE attrelid = tables.oid ORDER BY attnum
+    )
+FROM tables LEFT JOIN keys ON indrelid = tables.oid
+ORDER BY relname"""
+
+
+def from_postgresql(schema: str, query: Query) -> list[Inferred]:
+    """Contracts for all tables of a schema, sorted by name. ``query`` reads the catalog, which any role may. Raises
+    UserError where the schema has no table."""
+    rows = list(query(_TABLES.replace("{schema}", "'" + schema.replace("'", "''") + "'")))
+    if not rows:
+        raise UserError(f"--schema: found no table in {schema!r}, expected a schema with tables")
+    return [_of_table(schema, *row) for row in rows]
+
+
+def _of_table(
+    schema: str,
+    table: str,
+    rows: int | None,
+    logged: bool,
+    comment: str | None,
+    key: list[str] | None,
+    primary: bool | None,
+    columns: list[list[str]],
+) -> Inferred:
+    source = f"{schema}.{table}"
+    types = {name: type_ for name, type_, generated, _ in columns if not generated}
+    wrong = _refusal(schema, table, logged=logged, key=key, types=types)
+    if wrong:
+        return Inferred(source, refused=wrong)
+    name = _lake_name(table)
+    draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
+    draft.says("table", name)
+    _describe(draft, comment, f"One row a row of {source}.")
+    draft.says("source", f"{{database: postgresql, table: {source}}}")
+    keys = [_lake_name(column) for column in key or []]
+    draft.says("key", f"[{', '.join(keys)}]", "" if primary else "a unique index, as there is no primary key")
+    draft.says("partition_by", "[]")
+    _bucket(draft, rows)
+    told: set[str] = set()
+    for column, type_, generated, said in columns:
+        lake_name = _lake_name(column)
+        lake, guess = _key_type(type_) if column in (key or []) else _lake_type(type_)
+        if generated:
+            draft.without_column(column, "which is generated: PostgreSQL leaves it out of its changes")
+        elif "." in column or not NAME.match(lake_name) or lake_name in told:
+            draft.without_column(column, "whose name the lake cannot have beside the others; its values stand in _rest")
+        elif not lake:
+            draft.without_column(column, f"of type {type_}; its values stand in _rest")
+        else:
+            told.add(lake_name)
+            entries = {"name": lake_name, "type": lake, "source_type": type_}
+            draft.column(entries | ({"from": column} if lake_name != column else {}) | _commented(said), guess)
+    return draft.inferred(source, name)
+
+
+def _refusal(schema: str, table: str, *, logged: bool, key: list[str] | None, types: Mapping[str, str]) -> str:
+    """Why a table cannot be captured; "" where it can."""
+    if not (_SOURCE_NAME.fullmatch(schema) and _SOURCE_NAME.fullmatch(table)):
+        return "its name, or its schema's, has capitals or other characters, and contracts cannot name it"
+    if not logged:
+        return "it is unlogged or temporary, so that its changes are not in the server's log"
+    if not key:
+        return "it has neither a primary key nor a unique index of columns that are NOT NULL"
+    for column in key:
+        if not _key_type(types.get(column, ""))[0] or "." in column or not NAME.match(_lake_name(column)):
+            told = types.get(column, "generated")
+            return f"its key has the column {column} ({told}), which no key of the lake can have"
+    return ""
+
+
+def _key_type(source_type: str) -> tuple[str, str]:
+    """As ``_lake_type``, for a column of a key: where the usual type can be in no key, a text."""
+    kind, guess = _lake_type(source_type)
+    if kind.partition("(")[0] in _KEY_KINDS:
+        return kind, guess
+    is_text = bool(kind) and check_conversion(source_type, parse_type("string")) is None
+    return ("string", "a text, as no key of the lake has its own type") if is_text else ("", "")
+
+
+def _lake_type(source_type: str) -> tuple[str, str]:
+    """The lake type for a type of PostgreSQL's, "" where there is none, and what of it is guessed."""
+    source = SourceType.parse(source_type)
+    if source.base == "numeric" and not _fits_decimal(source):
+        kind, guess = "string", "numbers that no decimal holds all; write source_type numeric(p,s) if they are bounded"
+    elif source.base in ("json", "jsonb"):
+        kind, guess = "string", "the whole document; a struct, or columns with paths, reach into it"
+    else:
+        kind, guess = lake_type(source_type) or "", ""
+    if source.array and kind and not kind.startswith("array"):
+        kind = f"array<{kind}>"
+    fits = bool(kind) and check_conversion(source_type, parse_type(kind)) is None
+    return (kind, guess) if fits else ("", "")
+
+
+def _fits_decimal(source: SourceType) -> bool:
+    return source.precision is not None and source.scale is not None and source.precision <= _DECIMAL_DIGITS
+
+
+def from_dynamodb(
+    description: Mapping[str, Any], time_to_live: str | None, items: Sequence[Mapping[str, Any]]
+) -> Inferred:
+    """A contract for a DynamoDB table, from ``DescribeTable``'s description, the attribute by which its items expire
+    (None where none does), and a sample of items as the API gives them. Attributes that have several types in the
+    sample get no column."""
+    table = description["TableName"]
+    name = _lake_name(table)
+    draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
+    draft.says("table", name)
+    _describe(draft, None, f"One row an item of {table}.")
+    expires = "" if time_to_live is None else f", time_to_live: {_scalar(time_to_live)}"
+    draft.says("source", f"{{database: dynamodb, table: {table}{expires}}}")
+    key = [entry["AttributeName"] for entry in description["KeySchema"]]
+    draft.says("key", f"[{', '.join(map(_lake_name, key))}]")
+    draft.says("partition_by", "[]")
+    _bucket(draft, description.get("ItemCount", 0))
+    declared = {entry["AttributeName"]: entry["AttributeType"] for entry in description["AttributeDefinitions"]}
+    seen: dict[str, dict[str, list[Any]]] = {attribute: {declared[attribute]: []} for attribute in key}
+    for item in items:
+        for attribute, typed in item.items():
+            ((type_, value),) = typed.items()
+            if type_ != "NULL":
+                seen.setdefault(attribute, {}).setdefault(type_, []).append(value)
+    told: set[str] = set()
+    for attribute, by_type in seen.items():
+        lake_name = _lake_name(attribute)
+        if not NAME.match(lake_name) or lake_name in told:
+            draft.without_column(attribute, "whose name the lake cannot have; its values stand in _rest")
+        elif len(by_type) > 1:
+            draft.without_column(attribute, f"which has several types ({', '.join(by_type)}): see _rest")
+        else:
+            told.add(lake_name)
+            ((type_, values),) = by_type.items()
+            _attribute(draft, attribute, lake_name, type_, values, is_key=attribute in key, sample=len(items))
+    return draft.inferred(table, name)
+
+
+def _attribute(
+    draft: _Draft, attribute: str, name: str, type_: str, values: Sequence[Any], *, is_key: bool, sample: int
+) -> None:
+    numbers = {"N": values, "NS": [each for value in values for each in value] if type_ == "NS" else []}
+    number, digits = _numbers(numbers.get(type_, []))
+    if type_ == "N" and is_key:
+        # The whole range of DynamoDB's numbers, since a key that does not fit is put aside.
+        number, digits = "decimal(38,0)", "a key of whole numbers"
+    types = {
+        "S": ("string", "" if is_key else "a date or a timestamp, if all are such"),
+        "N": (number, digits),
+        "B": ("binary", ""),
+        "BOOL": ("boolean", ""),
+        "M": ("string", "the whole map as JSON; a struct, or columns with paths, reach into it"),
+        "L": ("string", "the whole list as JSON, or an array of one type"),
+        "SS": ("array<string>", ""),
+        "NS": (f"array<{number}>", digits),
+        "BS": ("array<binary>", ""),
+    }
+    lake, guess = types[type_]
+    if type_ == "S" and not all(map(re.compile(r"\d{4}-\d\d-\d\d").match, values)):
+        guess = ""
+    if not is_key and len(values) < sample:
+        guess = f"{guess + '; ' if guess else ''}in {len(values)} of {sample} items"
+    entries = {"name": name, "type": lake, "source_type": type_}
+    if name != attribute:
+        entries["from"] = attribute
+    path = f"[{_scalar(attribute)}]" if "." in attribute else None
+    if path is None:
+        draft.column(entries, guess)
+    else:
+        written = ", ".join(f"{key}: {_scalar(value)}" for key, value in entries.items() if key != "from")
+        draft.columns.append(f"  - {{{written}, from: {path}}}")
+
+
+def _numbers(values: Sequence[Any]) -> tuple[str, str]:
+    """The type for numbers such as these, and what of it is guessed."""
+    numbers = [Decimal(value) for value in values if isinstance(value, str) and _is_number(value)]
+    scale = max((-_exponent(number) for number in numbers), default=0)
+    if scale <= 0 and all(abs(number) <= _LARGEST_BIGINT for number in numbers):
+        return "bigint", "whole numbers, as in the sample; others stand in _rest"
+    scale = min(max(scale, 2), _DECIMAL_DIGITS // 2)
+    return f"decimal({_DECIMAL_DIGITS},{scale})", "digits behind the point as in the sample; more stand in _rest"
+
+
+def _is_number(value: str) -> bool:
+    return re.fullmatch(r"[-+0-9.eE]+", value) is not None
+
+
+def _exponent(number: Decimal) -> int:
+    exponent = number.normalize().as_tuple().exponent
+    return exponent if isinstance(exponent, int) else 0
+
+
+def _describe(draft: _Draft, comment: str | None, otherwise: str) -> None:
+    text = _bounded(comment or "", _DESCRIPTION_BYTES)
+    draft.says("description", _scalar(text or otherwise), "" if text else "nothing says what it is")
+
+
+def _bucket(draft: _Draft, rows: int | None) -> None:
+    buckets = min(_MOST_BUCKETS, -(-(rows or 0) // ROWS_PER_BUCKET) or 1)
+    size = "of unknown size, before ANALYZE" if rows is None else f"for {rows:,} rows"
+    draft.says("buckets", str(buckets), f"{size}; it cannot be changed later")
+
+
+def _commented(comment: str) -> dict[str, str]:
+    text = _bounded(comment, _COMMENT_BYTES)
+    return {"description": text} if text else {}
+
+
+def _bounded(comment: str, most: int) -> str:
+    """A comment in one line of so many bytes at most."""
+    return _one_line(comment).encode()[:most].decode(errors="ignore").strip()
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _lake_name(name: str) -> str:
+    """A name as the lake has it: in lower case, with _ between words."""
+    parted = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name)
+    plain = re.sub(r"[^a-z0-9_]+", "_", parted.lower())
+    return plain if NAME.match(plain) else f"c_{plain.strip('_')}" if plain.strip("_") else plain
+
+
+def _scalar(value: str) -> str:
+    """A text as YAML writes it within a mapping in braces."""
+    written = yaml.safe_dump([value], default_flow_style=True, width=1 << 20, allow_unicode=True)
+    return written.strip().removeprefix("[").removesuffix("]")

@@ -1,0 +1,103 @@
+"""The relational pipeline on this machine from a PostgreSQL database that is there already."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Self
+
+import psycopg
+
+from headwater.contract.model import Contract
+from headwater.definitions.connectors import SLOT
+from headwater.definitions.order_database import CDC_ROLE
+from headwater.errors import UserError
+from headwater.local.pipeline import Pipeline
+from headwater.local.processes import Part, wait_until
+from headwater.local.tls_front import TlsFront
+
+_CONNECT_SECONDS = 10
+_SLOT_SECONDS = 30
+
+
+class OwnDatabase:
+    """The database ``name`` of a server, which ``headwater db capture`` has prepared; ``password`` is the connector's.
+
+    While it is a source it has the replication slot, which keeps the server's log for a lake that ends with this
+    machine's pipeline: the slot goes when the source is left.
+    """
+
+    def __init__(self, host: str, port: int, name: str, password: str) -> None:
+        self.host = host
+        self.port = port
+        self.name = name
+        self.password = password
+
+    def connect(self) -> psycopg.Connection:
+        """Connect as the source connector's role. Raises UserError where that is not possible."""
+        try:
+            return psycopg.connect(
+                host=self.host,
+                port=self.port,
+                dbname=self.name,
+                user=CDC_ROLE,
+                password=self.password,
+                autocommit=True,
+                connect_timeout=_CONNECT_SECONDS,
+                application_name="headwater",
+            )
+        except psycopg.OperationalError as error:
+            raise UserError(
+                f"Cannot connect to {self.name} on {self.host}:{self.port} as {CDC_ROLE}: {str(error).strip()}. Run "
+                "headwater db capture first, and check HEADWATER_CDC_PASSWORD."
+            ) from None
+
+    def __enter__(self) -> Self:
+        with self.connect() as connection:
+            slot = connection.execute(
+                "SELECT active FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
+            ).fetchone()
+        if slot is not None:
+            used = "which a connector uses" if slot[0] else "which nobody uses: headwater db release takes it away"
+            raise UserError(f"{self.name}: found a replication slot {SLOT}, {used}; expected none")
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self.connect() as connection:
+            dropped = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+            active = "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s"
+
+            def free() -> bool:
+                return connection.execute(active, (SLOT,)).fetchone() == (False,)
+
+            wait_until("the replication slot to be free", free, _SLOT_SECONDS)
+            connection.execute(dropped, (SLOT,))
+
+
+class OwnPipeline(Pipeline):
+    """The pipeline of one's own ``database``, whose tables ``contracts`` describe."""
+
+    def __init__(
+        self, folder: Path, contracts: Sequence[Contract], contract_folder: Path, database: OwnDatabase
+    ) -> None:
+        super().__init__(folder, contracts, contract_folder)
+        self._own = database
+        self.front = TlsFront(self.folder / "front", database)
+        self.database = database.name
+        self.passwords = {CDC_ROLE: database.password}
+
+    def start_source(self) -> None:
+        """Take the database for this pipeline, until it ends."""
+        self.enter_context(self._own)
+        self.enter_context(self.front)
+
+    def source(self) -> psycopg.Connection:
+        """Connect as the source connector's role."""
+        return self._own.connect()
+
+    def addresses(self) -> dict[str, str]:
+        """Where a person reaches the lake."""
+        return {"S3": self.aws.s3_endpoint, "Query it": self.query_command(), "Folder": str(self.folder)}
+
+    def _parts(self) -> list[Part]:
+        return [self.front, self.aws, self.broker, self.connect]

@@ -1,0 +1,156 @@
+"""The tutorial of one's own database, to the letter, on a schema that nobody made for Headwater."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headwater.local.postgresql_server import PostgresqlServer
+from headwater.paths import ROOT
+
+PAGE = ROOT / "docs" / "tutorial" / "own-database.md"
+SCHEMA = Path(__file__).parent / "own_database" / "rental.sql"
+# The assets are there before any test, and a tutorial's passwords are the reader's.
+NOT_RUN = ("make assets", "export ")
+CHANGES = """
+UPDATE film SET rental_rate = 0.01, extras = '{"n": null}' WHERE film_id % 10 = 0;
+DELETE FROM film WHERE film_id % 100 = 1;
+INSERT INTO payment VALUES (1000000, '2030-01-01', NULL, 1);
+UPDATE payment SET payment_date = '2031-01-01' WHERE payment_id = 7;
+TRUNCATE country;
+INSERT INTO country VALUES ('FR', 'France', 1e40);
+"""
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PostgresqlServer]:
+    with PostgresqlServer(tmp_path / "postgres") as server:
+        with server.connect() as owner:
+            owner.execute("CREATE DATABASE rental")
+        with server.connect("rental") as owner:
+            owner.execute(SCHEMA.read_bytes())
+        yield server
+
+
+def commands() -> list[str]:
+    blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    found = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
+    return [command for command in found if not command.startswith(NOT_RUN)]
+
+
+class Reader:
+    """Who follows the page."""
+
+    def __init__(self, server: PostgresqlServer, contracts: Path) -> None:
+        self._contracts = contracts
+        self._at = f"localhost --port {server.port}"
+        self._address = ""
+        self._environment = {
+            **os.environ,
+            "HEADWATER_DB_PASSWORD": server.password,
+            "HEADWATER_CDC_PASSWORD": "of the reader's own",
+            "COLUMNS": "200",
+        }
+
+    def start(self, command: str) -> subprocess.Popen[str]:
+        placed = command.replace("my-contracts", str(self._contracts)).replace("localhost --port 5432", self._at)
+        if placed.startswith("at="):
+            self._address, placed = f"{placed}; ", "true"
+        # Ctrl-C is for the command, not for a shell that waits for it.
+        own = "exec " if "replicate" in placed else ""
+        return subprocess.Popen(
+            ["bash", "-c", f"{self._address}{own}{placed.removesuffix(' || true')}"],
+            cwd=ROOT,
+            env=self._environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, command: str, status: int = 0) -> str:
+        with self.start(command) as process:
+            said, _ = process.communicate(timeout=120)
+        assert process.returncode == status, said
+        return said
+
+
+def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_it_was(
+    server: PostgresqlServer, tmp_path: Path
+) -> None:
+    place, infer, check, before, capture, live, replicate, query, release = commands()
+    reader = Reader(server, tmp_path / "contracts")
+    reader.run(place)
+    # Two tables cannot be captured.
+    told = reader.run(infer, status=1)
+    assert re.search(r"public\.audit .* it has neither a primary key nor a unique index", told)
+    assert re.search(r"public\.Legacy .* has capitals", told)
+    assert {path.stem for path in (tmp_path / "contracts").iterdir()} == {
+        *("actor", "country", "film", "film_actor", "language", "payment", "rental", "staff")
+    }
+    assert "valid contracts: 8" in reader.run(check)
+    assert "unprepared" in reader.run(before, status=1)
+    with server.connect("rental") as owner:
+        untouched = catalog(owner)
+    reader.run(capture)
+    assert "problems: 0, warnings: 0" in reader.run(live)
+    with reader.start(replicate) as process:
+        try:
+            assert process.stdout is not None
+            said = ""
+            for line in process.stdout:
+                said += line
+                if "Query it" in line:
+                    break
+            assert "The lake equals its source." in said
+            assert len(re.findall(r"\b1,000\b", said)) >= 2, said
+            with server.connect("rental") as owner:
+                owner.execute(CHANGES.encode())
+            asked = re.search(r"Query it: (.*)", said)
+            assert asked is not None
+            assert query.startswith(".venv/bin/headwater sql --lake …")
+            await_answer(reader, asked.group(1), 'SELECT count(*) FROM film_current WHERE rental_rate = 0.01"', "100")
+            await_answer(reader, asked.group(1), 'SELECT count(*) FROM film_current"', "990")
+            await_answer(reader, asked.group(1), 'SELECT name, area FROM country_current"', "France")
+        finally:
+            process.send_signal(signal.SIGINT)
+            rest, _ = process.communicate(timeout=60)
+    assert process.returncode == 0, rest
+    assert "film keeps REPLICA IDENTITY FULL" in reader.run(release)
+    with server.connect("rental") as owner:
+        for table in ("actor", "country", "film", "film_actor", "language", "payment", "rental", "staff"):
+            owner.execute(f"ALTER TABLE {table} REPLICA IDENTITY DEFAULT".encode())
+        assert catalog(owner) == untouched
+
+
+def await_answer(reader: Reader, command: str, query: str, expected: str) -> None:
+    """Ask until the lake has it."""
+    asked = re.sub(r'"SELECT .*"', lambda _: f'"{query}', command)
+    for _ in range(20):
+        if re.search(rf"\b{expected}\b", answer := reader.run(asked)):
+            return
+    raise AssertionError(answer)
+
+
+def catalog(owner: psycopg.Connection) -> list[tuple[object, ...]]:
+    """What capture could leave: schemas, relations with their identities and rights, functions, roles, slots."""
+    return owner.execute(
+        """SELECT 'relation', nspname, relname, relreplident::text, coalesce(relacl, acldefault('r', relowner))::text
+        FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+        WHERE nspname NOT LIKE 'pg\\_%' AND nspname <> 'information_schema' AND relkind <> 'I' AND relname <> 'payment'
+        AND relname NOT LIKE 'payment\\_%'
+        UNION ALL SELECT 'schema', nspname, coalesce(nspacl, acldefault('n', nspowner))::text, '', ''
+        FROM pg_namespace WHERE nspname NOT LIKE 'pg\\_%'
+        UNION ALL SELECT 'role', rolname, '', '', '' FROM pg_roles
+        UNION ALL SELECT 'publication', pubname, '', '', '' FROM pg_publication
+        UNION ALL SELECT 'trigger', evtname, '', '', '' FROM pg_event_trigger
+        UNION ALL SELECT 'slot', slot_name, '', '', '' FROM pg_replication_slots
+        UNION ALL SELECT 'database', datname, coalesce(datacl, acldefault('d', datdba))::text, '', '' FROM pg_database
+        ORDER BY 1, 2, 3"""
+    ).fetchall()
