@@ -29,6 +29,7 @@ _CHECKPOINT_PREFIX = "checkpoints"
 _RESULTS_PREFIX = "results"
 _READ = ("GetObject",)
 _WRITE = ("AbortMultipartUpload", "DeleteObject", "GetObject", "ListMultipartUploadParts", "PutObject")
+_WRITE_RESULTS = ("AbortMultipartUpload", "GetObject", "ListMultipartUploadParts", "PutObject")
 _QUERY_ACTIONS = (
     "GetQueryExecution",
     "GetQueryResults",
@@ -167,8 +168,9 @@ class LakeStack(HeadwaterStack):
 
     def grant_read_tables(self, grantee: iam.IGrantable) -> None:
         """Let a query engine read all tables, and not what lies beside them, as the quarantine does."""
-        folders = [f"{LAKE_PREFIX}/{contract.table}" for contract in lake_tables(self._contracts)]
-        self._grant_objects(grantee, self.lake, _READ, *(key for folder in folders for key in _objects_of(folder)))
+        for contract in lake_tables(self._contracts):
+            # A statement each: CDK puts what a policy has no room for into others, and parts no statement.
+            self._grant_objects(grantee, self.lake, _READ, *_objects_of(f"{LAKE_PREFIX}/{contract.table}"))
 
     def grant_read_catalog(self, grantee: iam.IGrantable) -> None:
         """Let a query engine with Glue as its metastore find databases, tables and partitions."""
@@ -210,7 +212,7 @@ class LakeStack(HeadwaterStack):
         """Let a principal query the tables through the Athena workgroup."""
         self.grant_read_tables(grantee)
         self.grant_read_catalog(grantee)
-        self._grant_objects(grantee, self.results, _WRITE, f"{_RESULTS_PREFIX}/*")
+        self._grant_objects(grantee, self.results, _WRITE_RESULTS, f"{_RESULTS_PREFIX}/*")
         self._grant_athena(grantee, _QUERY_ACTIONS, "workgroup", self.work_group)
         self._grant_athena(grantee, _CATALOG_ACTIONS, "datacatalog", "AwsDataCatalog")
 

@@ -94,7 +94,7 @@ class _WrittenColumn(_Written, frozen=True, kw_only=True):
             Meta(
                 # What a comment of the Glue Data Catalog takes, which counts bytes: reading holds it to them.
                 max_length=255,
-                pattern=rf"^(?=.*\S)[^\r\n]*{END}",
+                pattern=rf"^(?=.*\S)[^\x00-\x08\x0a-\x1f]*{END}",
                 description="What the values mean: the column's comment in the catalog.",
                 extra={"expected": "one line of at most 255 bytes"},
             ),
@@ -210,7 +210,7 @@ class _WrittenContract(_Written, frozen=True, kw_only=True):
         Meta(
             # The catalog takes 2,048 bytes, and views and history add to it.
             max_length=1_500,
-            pattern=r"\S",
+            pattern=rf"^(?=[\s\S]*\S)[^\x00-\x08\x0b\x0c\x0e-\x1f]*{END}",
             description="For readers and the catalog.",
             extra={"expected": "a text that is not empty, of at most 1,500 bytes"},
         ),

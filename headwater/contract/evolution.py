@@ -24,7 +24,7 @@ SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
 _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
 _AGAIN = "have the table's rows read again: headwater resync"
-_READ_IN_CATALOG = "readers of the catalog see it"
+_READ_IN_CATALOG = "readers of the catalog see it; the writer is started anew"
 _UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
 # Fields of a contract's source, what they are where nothing is said, and what follows from another value.

@@ -223,7 +223,7 @@ def _lake_type(source_type: str) -> tuple[str, str]:
     elif source.base in ("json", "jsonb"):
         kind, guess = "string", "the whole document; a struct, or columns with paths, reach into it"
     else:
-        kind, guess = lake_type(source_type) or "", ""
+        kind, guess = lake_type(source_type) or "string", ""
     if source.array and kind and not kind.startswith("array"):
         kind = f"array<{kind}>"
     fits = bool(kind) and check_conversion(source_type, parse_type(kind)) is None

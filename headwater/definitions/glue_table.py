@@ -26,7 +26,7 @@ _COMMENTS = {
     "_key": "The row's key as one text",
     "_op": "The row's last change: c created, u updated, d deleted, r read",
     "_order": "What orders the row's changes: the greatest is the last",
-    "_source_ts": "When the row was last changed in its source, in UTC",
+    "_source_ts": "When the row was last changed in its source, or read there, in UTC",
     "_position": "Where the change stands in its topic or stream",
     "_deleted": "Whether the row is deleted; views leave it out",
     "_deleted_by": "ttl where the row's time to live has deleted it, client where a client has",
@@ -34,8 +34,9 @@ _COMMENTS = {
     "_unfit": "The columns that are null because the value did not fit",
 }
 _CHANGE_COMMENTS = {
+    "_key": "The change's key as one text: the row's key, and the order",
     "_op": "c created, u updated, d deleted, r read; t all was read until here, late and expired bound the history",
-    "_source_ts": "When the change was committed in its source, in UTC",
+    "_source_ts": "When the change was committed in its source, or the row read there, in UTC",
     "_deleted": "Whether the change has deleted its row",
     CHANGE_DAY: "The day of the change in UTC, as 2024-02-29",
 }

@@ -52,7 +52,7 @@ class View:
             "PartitionKeys": [],
             "StorageDescriptor": {
                 "Columns": [glue_column(*column, self.comments) for column in self.columns],
-                "Location": "",
+                # An empty location would not do: Spark makes a path of it.
                 "SerdeInfo": {},
             },
             "ViewOriginalText": f"/* Presto View: {encoded} */",

@@ -120,6 +120,9 @@ class Lake(_Part, frozen=True, kw_only=True):
         Meta(
             description="Who may take the role that queries the lake and may do nothing else: the ARNs of IAM roles "
             "and users, which must exist. [] makes no such role.",
+            # A role's policy of trust has room for 2,048 characters.
+            max_length=12,
+            extra={"expected": "at most 12 ARNs"},
             extra_json_schema=DIFFERENT,
         ),
     ]

@@ -66,7 +66,8 @@ def spark_submit(
     done = subprocess.run(
         [*argv, str(path), *arguments], env={**clean, **environment}, capture_output=True, text=True, check=False
     )
-    assert done.returncode == 0, done.stderr[-3000:]
+    # Python's own errors are among what it prints.
+    assert done.returncode == 0, f"{done.stderr[-1000:]}\n{done.stdout[-3000:]}"
     return done.stdout
 
 

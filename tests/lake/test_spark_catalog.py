@@ -7,16 +7,22 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from dataclasses import replace
 from pathlib import Path
 from random import Random
 
-from headwater.contract.model import Contract, lake_tables
+from headwater.contract.model import Contract, History, lake_tables
+from headwater.contract.reading import read_contracts
 from headwater.definitions.glue_table import table_input
 from headwater.definitions.history_queries import history_views
 from headwater.definitions.published_view import published_view
+from headwater.lake.progress import Progress
+from headwater.lake.table import HudiTable
+from headwater.paths import CONTRACTS
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import Pipeline
 from tests.lake.readers import spark_submit
+from tests.lake.test_catalog_sync import one_row
 from tests.lake.test_change_history import Source, land, read_history, with_history
 
 _AT = "date_format({0}, 'yyyy-MM-dd HH:mm:ss.SSS') AS _{0}"
@@ -28,6 +34,10 @@ QUERIES = {
     "span": f"SELECT {_AT.format('begins')}, {_AT.format('complete_until')} FROM lake.accounts_history",
     "comments": "DESCRIBE lake.accounts",
     "comments of the view": "DESCRIBE lake.accounts_current",
+    # Nested and binary columns, and the span of a history whose shards end.
+    "nested": "SELECT order_id, items, customer.city FROM lake.orders_current",
+    "items": "SELECT id, address, avatar, limits FROM lake.carts_current",
+    "span of shards": "SELECT begins, complete_until FROM lake.carts_history",
 }
 # Fields of Hive's Thrift objects that are lists or maps are given to their constructors.
 _SCRIPT = """
@@ -56,7 +66,9 @@ for entry in entries:
     serde.setSerializationLib(given["SerdeInfo"].get("SerializationLibrary"))
     serde.setParameters(given["SerdeInfo"].get("Parameters", {}))
     storage.setCols(columns(given["Columns"]))
-    storage.setLocation(given["Location"].replace("s3://", "s3a://") or None)
+    # Those that AWS's client of the Glue Data Catalog hands on as they are.
+    if "Location" in given:
+        storage.setLocation(given["Location"].replace("s3://", "s3a://"))
     storage.setInputFormat(given.get("InputFormat"))
     storage.setOutputFormat(given.get("OutputFormat"))
     storage.setSerdeInfo(serde)
@@ -88,7 +100,15 @@ def test_spark_has_the_tables_views_and_comments_of_the_catalog(
     pipeline.drain()
     contract = with_history(pipeline, keep_days=60)
     pipeline.drain()
-    found = ask_spark(contract, pipeline.lake, endpoint, tmp_path)
+    shipped = {contract.table: contract for contract in read_contracts(CONTRACTS)}
+    carts = replace(shipped["accounts"], table="carts", history=History(3))
+    others = [shipped["orders"], carts]
+    for table in lake_tables(others):
+        HudiTable(pipeline.spark, table, pipeline.lake, 1).insert(one_row(pipeline.spark, table), Progress())
+    found = ask_spark([contract, *others], pipeline.lake, endpoint, tmp_path)
+    assert found["nested"] == [[2024, None, None]]
+    assert found["items"] == [["2024", None, None, None]]
+    assert found["span of shards"] == [[None, None]]
     current = [[id_, month, name] for id_, (month, name) in sorted(source.state.items())]
     assert found["current"] == current
     assert [500] in found["table"]
@@ -107,12 +127,12 @@ def written(at: dt.datetime | None) -> str | None:
     return None if at is None else at.replace(tzinfo=None).isoformat(" ", "milliseconds")
 
 
-def ask_spark(contract: Contract, lake: str, endpoint: str, folder: Path) -> dict[str, list[list[object]]]:
+def ask_spark(contracts: list[Contract], lake: str, endpoint: str, folder: Path) -> dict[str, list[list[object]]]:
     """What Spark answers to the queries."""
-    entries = [table_input(table, f"{lake}/{table.table}") for table in lake_tables([contract])]
-    entries += [
-        view.table_input(DATABASE) for view in (published_view(contract, DATABASE), *history_views(contract, DATABASE))
-    ]
+    entries = [table_input(table, f"{lake}/{table.table}") for table in lake_tables(contracts)]
+    for contract in contracts:
+        views = (published_view(contract, DATABASE), *history_views(contract, DATABASE))
+        entries += [view.table_input(DATABASE) for view in views]
     asked = folder / "asked.json"
     asked.write_text(json.dumps([entries, QUERIES]))
     answers: dict[str, list[list[object]]] = json.loads(

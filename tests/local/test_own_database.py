@@ -154,3 +154,27 @@ def catalog(owner: psycopg.Connection) -> list[tuple[object, ...]]:
         UNION ALL SELECT 'database', datname, coalesce(datacl, acldefault('d', datdba))::text, '', '' FROM pg_database
         ORDER BY 1, 2, 3"""
     ).fetchall()
+
+
+def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, tmp_path: Path) -> None:
+    contracts = tmp_path / "contracts"
+    reader = Reader(server, contracts)
+    place, infer, _, _, capture, _, replicate, _, release = commands()
+    reader.run(place)
+    assert "found no contract" in reader.run(replicate, status=2)
+    reader.run(infer, status=1)
+    assert "found a contract, expected none: --replace" in reader.run(infer, status=2)
+    assert "Run headwater db capture first" in reader.run(replicate, status=2)
+    with server.connect("rental") as owner:
+        owner.execute("CREATE SCHEMA capture; CREATE TABLE capture.cards (id integer)")
+        assert "a schema capture of another application" in reader.run(capture, status=2)
+        owner.execute("DROP SCHEMA capture CASCADE")
+        reader.run(capture)
+        owner.execute("CREATE SCHEMA outbox; CREATE TABLE outbox.noted (kind text)")
+        assert "found an order database" in reader.run(release, status=2)
+        owner.execute("DROP SCHEMA outbox CASCADE")
+        # One that a killed run left, or that another pipeline has.
+        owner.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
+        assert "which nobody uses: headwater db release" in reader.run(replicate, status=2)
+        reader.run(release)
+        assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)

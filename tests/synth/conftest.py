@@ -23,9 +23,15 @@ from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
 
-# dev with QuickSight, which no environment has until it asks for it.
+# dev with QuickSight and a role to query with, which no environment on AWS has until it asks for them.
 WITH_BI = "dev with bi"
+ANALYST = "arn:aws:iam::123456789012:role/analyst"
 PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
+
+
+def _with_readers(settings: Environment) -> Environment:
+    lake = msgspec.structs.replace(settings.lake, query_principals=(ANALYST,))
+    return msgspec.structs.replace(settings, lake=lake, bi=Bi(principal=PRINCIPAL, refresh="hourly"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -143,11 +149,7 @@ def synthesize(
     def synthesized(name: str) -> Synthesized:
         if name not in done:
             settings = read_environment("dev" if name == WITH_BI else name, CONFIG)
-            settings = (
-                msgspec.structs.replace(settings, bi=Bi(principal=PRINCIPAL, refresh="hourly"))
-                if name == WITH_BI
-                else settings
-            )
+            settings = _with_readers(settings) if name == WITH_BI else settings
             done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
 

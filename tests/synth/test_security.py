@@ -3,13 +3,21 @@
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import aws_cdk as cdk
+import msgspec
 import pytest
+from aws_cdk.assertions import Template
 from cryptography import x509
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.contract.model import lake_tables
+from headwater.contract.model import Contract, Source, lake_tables
+from headwater.deployment.environment_rules import read_environment
+from headwater.paths import CONFIG
+from stacks.lake import LakeStack
+from tests.synth.conftest import ANALYST
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -61,6 +69,8 @@ WITHOUT_RESOURCE = {
     ),
     "secretsmanager:GetRandomPassword": "it makes a text and keeps nothing",
 }
+# What IAM takes of the policies that are part of a role together, and of one that stands by itself.
+MOST_CHARACTERS = {"AWS::IAM::Policy": 10_240, "AWS::IAM::ManagedPolicy": 6_144}
 # Services that assume a role without saying for which account. Each gets a role by iam:PassRole, which works in the
 # role's own account only.
 TELL_NO_ACCOUNT = {
@@ -241,22 +251,45 @@ def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: 
     assert trusting == []
 
 
-def test_who_queries_reads_tables_and_results_and_nothing_beside_them(every: "Synthesized") -> None:
-    statements = [statement for name, statement in _allowed(every) if name.startswith("lake/QueryRole")]
-    assert bool(statements) == bool(every.environment.lake.query_principals)
+def test_who_queries_reads_tables_and_results_and_nothing_beside_them(every_stack: "Synthesized") -> None:
     rights = {
-        (action, _text(arn))
-        for each in statements
-        for action in _list(each["Action"])
-        for arn in _list(each["Resource"])
+        (action, re.sub(r"^.*}/", "", _text(arn)))
+        for name, statement in _allowed(every_stack)
+        if name.startswith("lake/QueryRole")
+        for action in _list(statement["Action"])
+        for arn in _list(statement["Resource"])
     }
-    read = {re.sub(r"^.*}/", "", arn) for action, arn in rights if action == "s3:GetObject"}
-    tables = {f"lake/{contract.table}{end}" for contract in lake_tables(every.contracts) for end in ("", "/*")}
-    assert read == (tables | {"results/*"} if statements else set())
-    writes = ("Create", "Put", "Delete", "Update")
-    assert {
-        arn for action, arn in rights if action.partition(":")[2].startswith(writes) and "results/*" not in arn
-    } == set()
+    if not every_stack.environment.lake.query_principals:
+        assert rights == set()
+        return
+    tables = {f"lake/{contract.table}{end}" for contract in lake_tables(every_stack.contracts) for end in ("", "/*")}
+    assert {key for action, key in rights if action == "s3:GetObject"} == tables | {"results/*"}
+    others = {action for action, _ in rights if not re.search(r":(Get|List|BatchGet)", action)}
+    assert others == {
+        *("athena:StartQueryExecution", "athena:StopQueryExecution", "kms:Decrypt", "kms:GenerateDataKey"),
+        *("s3:AbortMultipartUpload", "s3:PutObject"),
+    }
+    assert {key for action, key in rights if action == "s3:PutObject"} == {"results/*"}
+
+
+def test_policies_have_room_for_many_tables(contracts: list[Contract], new_app: Callable[[], cdk.App]) -> None:
+    (products,) = (contract for contract in contracts if contract.table == "products")
+    many = [
+        replace(products, table=f"a_table_of_many_{number}", source=Source("postgresql", f"shop.table_{number}"))
+        for number in range(100)
+    ]
+    settings = read_environment("dev", CONFIG)
+    settings = msgspec.structs.replace(
+        settings, lake=msgspec.structs.replace(settings.lake, query_principals=(ANALYST,))
+    )
+    template = Template.from_stack(LakeStack(new_app(), environment=settings, contracts=many)).to_json()
+    sizes = [
+        (resource["Type"], _size(resource["Properties"]["PolicyDocument"]))
+        for resource in template["Resources"].values()
+        if resource["Type"] in MOST_CHARACTERS
+    ]
+    assert {type_ for type_, _ in sizes} == set(MOST_CHARACTERS)
+    assert [(type_, size) for type_, size in sizes if size > MOST_CHARACTERS[type_]] == []
 
 
 @pytest.mark.parametrize(
@@ -416,6 +449,15 @@ def _text(value: Any) -> str:
         return value
     ((function, argument),) = value.items()
     return "".join(map(_text, argument[1])) if function == "Fn::Join" else f"{{{argument}}}"
+
+
+def _size(document: dict[str, Any]) -> int:
+    """The characters of a policy's document, where each reference is a long ARN."""
+    statements = [
+        {**each, "Resource": [re.sub(r"{.*}", "x" * 80, _text(arn)) for arn in _list(each["Resource"])]}
+        for each in document["Statement"]
+    ]
+    return len(json.dumps({**document, "Statement": statements}, separators=(",", ":")))
 
 
 def _list(value: Any) -> list[Any]:
