@@ -3,7 +3,7 @@
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
 
 Announce = Callable[[str], AbstractContextManager[None]]
@@ -37,3 +37,14 @@ def announce(text: str) -> Iterator[None]:
         ended.set()
         thread.join()
     say(f"  done in {time.monotonic() - started:.1f} s")
+
+
+def keep_running(addresses: Mapping[str, str]) -> None:
+    """Print where parts are reached, by their names, and return at Ctrl-C."""
+    say("Everything keeps running until you press Ctrl-C:")
+    for name, address in addresses.items():
+        say(f"  {name}: {address}")
+    try:
+        threading.Event().wait()
+    except KeyboardInterrupt:
+        say("Stopping")

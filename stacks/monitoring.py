@@ -12,6 +12,7 @@ from aws_cdk import aws_cloudwatch_actions as actions
 from aws_cdk import aws_events as events
 from aws_cdk import aws_events_targets as targets
 from aws_cdk import aws_iam as iam
+from aws_cdk import aws_kms as kms
 from aws_cdk import aws_logs as logs
 from aws_cdk import aws_sns as sns
 from aws_cdk import aws_sns_subscriptions as subscriptions
@@ -78,15 +79,34 @@ class _Limit:
     missing: cloudwatch.TreatMissingData = _NOTHING_WRONG
 
 
+@dataclass(frozen=True)
+class _Failure:
+    """How EventBridge tells that something has ended in failure, what people are told, and whether it is urgent."""
+
+    pattern: events.EventPattern
+    text: str
+    urgent: bool = False
+
+
 class MonitoringStack(HeadwaterStack):
-    """Watches the resources of the stacks by their names. Thresholds are the environment's."""
+    """Watches the resources of the stacks by their names. Thresholds are the environment's.
+
+    What delays or loses changes now goes to the topic ``urgent``, what can wait to ``notices``. The text of an alarm
+    names its page of ``docs/runbooks/``.
+    """
 
     def __init__(self, scope: Construct, *, environment: Environment, watched: Watched) -> None:
         super().__init__(
             scope, environment=environment, part="monitoring", description="Headwater: alarms, dashboard, budget"
         )
         self._graphs: list[cloudwatch.IWidget] = []
-        self.topic = self._topic()
+        # No stored data needs the key.
+        key = self.encryption_key("Notifications", cdk.RemovalPolicy.DESTROY)
+        self.notices = self._topic(key, "Topic", "")
+        self.urgent = self._topic(key, "UrgentTopic", "-urgent")
+        cdk.CfnOutput(self, "UrgentTopicArn", value=self.urgent.topic_arn)
+        budgets_of_account = self.format_arn(service="budgets", region="", resource="*")
+        self._let_publish(self.notices, key, "budgets.amazonaws.com", budgets_of_account)
         self._watch_tables(watched.lake, watched.contracts)
         self._tell_of_tables(watched.lake.database)
         self._watch_relational(watched)
@@ -100,33 +120,32 @@ class MonitoringStack(HeadwaterStack):
         )
         self._budget()
 
-    def _topic(self) -> sns.Topic:
-        # No stored data needs the key.
-        key = self.encryption_key("Notifications", cdk.RemovalPolicy.DESTROY)
+    def _topic(self, key: kms.Key, id_: str, ending: str) -> sns.Topic:
         topic = sns.Topic(
             self,
-            "Topic",
-            topic_name=self.prefix,
-            display_name=f"Headwater {self.environment_settings.name}",
+            id_,
+            topic_name=f"{self.prefix}{ending}",
+            display_name=f"Headwater {self.environment_settings.name}{ending}",
             master_key=key,
             enforce_ssl=True,
         )
+        # CDK lets EventBridge in by itself.
         alarms = self.format_arn(
             service="cloudwatch",
             resource="alarm",
             resource_name=f"{self.prefix}-*",
             arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
         )
-        own_budgets = self.format_arn(service="budgets", region="", resource="*")
-        # CDK lets EventBridge in by itself.
-        for sender, source in (("cloudwatch.amazonaws.com", alarms), ("budgets.amazonaws.com", own_budgets)):
-            # No condition on the account here, because not every sender tells KMS on whose behalf it encrypts. The
-            # topic has the condition, and the key protects only what the topic has let in.
-            key.grant(iam.ServicePrincipal(sender), "kms:Decrypt", "kms:GenerateDataKey*")
-            topic.grant_publish(self.service_principal(sender, source))
+        self._let_publish(topic, key, "cloudwatch.amazonaws.com", alarms)
         for email in self.environment_settings.monitoring.emails:
             topic.add_subscription(subscriptions.EmailSubscription(email))
         return topic
+
+    def _let_publish(self, topic: sns.Topic, key: kms.Key, sender: str, source: str) -> None:
+        # No condition on the account for the key, because not every sender tells KMS on whose behalf it encrypts. The
+        # topic has the condition, and the key protects only what the topic has let in.
+        key.grant(iam.ServicePrincipal(sender), "kms:Decrypt", "kms:GenerateDataKey*")
+        topic.grant_publish(self.service_principal(sender, source))
 
     def _watch_tables(self, lake: LakeStack, contracts: Sequence[Contract]) -> None:
         settings = self.environment_settings.monitoring
@@ -141,24 +160,30 @@ class MonitoringStack(HeadwaterStack):
             {f"freshness-{table}": of(table, metrics.FRESHNESS, "Maximum") for table in tables},
             "Changes reach the lake late",
             _Limit(settings.freshness_seconds, enough=3),
+            runbook="freshness",
         )
         self._graph(
             "Reports of the writers a minute",
             {f"writer-{table}": of(table, metrics.CHANGES, "SampleCount") for table in tables},
             "The table's writer does not run or is stuck",
             _Limit(1, of_periods=10, comparison=_BELOW, missing=_NEVER_SENT),
+            runbook="writer",
         )
         self._graph(
             "Quarantined records",
             {f"quarantine-{table}": of(table, metrics.QUARANTINED, "Sum", 5 * _MINUTE) for table in tables},
-            "Records could not be decoded: headwater quarantine (docs/how-to/quarantine.md)",
+            "Records could not be decoded and were put aside",
             _Limit(settings.quarantined_records, of_periods=1),
+            runbook="quarantine",
+            urgent=False,
         )
         self._graph(
             "Values that do not fit",
             {f"unfit-{table}": of(table, metrics.UNFIT, "Sum", 5 * _MINUTE) for table in tables},
             "Values do not fit their columns and stand in _rest; see the rows where _unfit is not null",
             _Limit(settings.unfit_values, of_periods=1),
+            runbook="unfit",
+            urgent=False,
         )
         for title, name, statistic in (
             ("Changes committed a minute", metrics.CHANGES, "Sum"),
@@ -175,17 +200,21 @@ class MonitoringStack(HeadwaterStack):
             events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")
         )
         name = f"Headwater {self.environment_settings.name}"
-        for kind, text in (
-            (FAILING, f"{name}: the table {table} is not written ({error}). {message} Next: {next_step}"),
-            (RECOVERED, f"{name}: the table {table} is written again."),
-            (INCOMPLETE, f"{name}: the table {table} lacks rows. {message} Next: {next_step}"),
-            (UPKEEP_FAILING, f"{name}: upkeep of the table {table} fails ({error}). {message} Next: {next_step}"),
+        for kind, topic, text in (
+            (FAILING, self.urgent, f"the table {table} is not written ({error}). {message} Next: {next_step}"),
+            (RECOVERED, self.urgent, f"the table {table} is written again."),
+            (INCOMPLETE, self.notices, f"the table {table} lacks rows. {message} Next: {next_step}"),
+            (
+                UPKEEP_FAILING,
+                self.notices,
+                f"upkeep of the table {table} fails ({error}). {message} Next: {next_step}",
+            ),
         ):
             events.Rule(
                 self,
                 kind.replace(" ", ""),
                 event_pattern=events.EventPattern(source=[event_source(database)], detail_type=[kind]),
-                targets=[targets.SnsTopic(self.topic, message=events.RuleTargetInput.from_text(text))],
+                targets=[targets.SnsTopic(topic, message=events.RuleTargetInput.from_text(f"{name}: {text}"))],
             )
 
     def _watch_relational(self, watched: Watched) -> None:
@@ -206,12 +235,14 @@ class MonitoringStack(HeadwaterStack):
             {"slot-lag": lag},
             "The source connector does not keep up and Aurora keeps WAL for it, or Aurora says nothing of its slot",
             _Limit(settings.slot_lag_mib * _MIB, missing=_NEVER_SENT),
+            runbook="slot-lag",
         )
         self._graph(
             "WAL, bytes",
             {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", writer, "Maximum")},
             "WAL grows (a slot that nobody reads, a transaction that does not end), or Aurora says nothing of it",
             _Limit(settings.wal_mib * _MIB, missing=_NEVER_SENT),
+            runbook="slot-lag",
         )
         group = {"Cluster Name": watched.stream.cluster.cluster_name, "Consumer Group": sink_group(capture)}
         self._graph(
@@ -222,6 +253,7 @@ class MonitoringStack(HeadwaterStack):
             },
             "The sink does not keep up with the topic",
             _Limit(settings.consumer_lag_records),
+            runbook="consumer-lag",
         )
         connectors = {name: {"ConnectorName": name} for name in (source_name(capture), sink_name(capture))}
         self._graph(
@@ -232,6 +264,7 @@ class MonitoringStack(HeadwaterStack):
             },
             "The connector has no running task",
             _Limit(1, comparison=_BELOW, missing=_NEVER_SENT),
+            runbook="connector",
         )
         self._graph(
             "Connectors: tasks failed",
@@ -241,10 +274,11 @@ class MonitoringStack(HeadwaterStack):
             },
             "A task of the connector has failed; its reason is in the worker's log",
             _Limit(0),
+            runbook="connector",
         )
-        for alarm, id_, said, description in (
-            ("lost-slot", "LostSlot", LOST_SLOT, "The source connector has stopped: docs/runbooks/lost-slot.md"),
-            ("unread-table", "UnreadTable", UNREAD_TABLE, "See the connector's log, then docs/how-to/resync.md"),
+        for alarm, id_, said, is_urgent in (
+            ("lost-slot", "LostSlot", LOST_SLOT, True),
+            ("unread-table", "UnreadTable", UNREAD_TABLE, False),
         ):
             found = logs.MetricFilter(
                 self,
@@ -258,9 +292,11 @@ class MonitoringStack(HeadwaterStack):
             self._graph(
                 f"Source connector: {said}",
                 {alarm: found.metric(statistic="Sum", period=cdk.Duration.minutes(5))},
-                f"{said}. {description}",
+                f"{said}; the connector's log says of what and why",
                 # The connector says it once.
                 _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
+                runbook=alarm,
+                urgent=is_urgent,
             )
         rotation = {"FunctionName": watched.database_content.role_rotation.function_name}
         self._graph(
@@ -268,6 +304,8 @@ class MonitoringStack(HeadwaterStack):
             {"rotation-failed": _metric("AWS/Lambda", "Errors", rotation, "Sum", 5 * _MINUTE)},
             "A database role's password was not rotated to the end; the reason is in the function's log",
             _Limit(0, of_periods=1),
+            runbook="rotation-failed",
+            urgent=False,
         )
 
     def _watch_key_value(self, key_value: KeyValueStack) -> None:
@@ -286,6 +324,7 @@ class MonitoringStack(HeadwaterStack):
             },
             "The Glue job does not keep up; what is older than the stream's retention is lost",
             _Limit(settings.iterator_age_seconds * 1000),
+            runbook="iterator-age",
         )
         self._graph(
             "DynamoDB to Kinesis, milliseconds not yet replicated",
@@ -295,6 +334,7 @@ class MonitoringStack(HeadwaterStack):
             },
             "DynamoDB does not get its changes into Kinesis",
             _Limit(settings.replication_age_seconds * 1000),
+            runbook="replication",
         )
         self._graph(
             "DynamoDB to Kinesis, changes lost",
@@ -302,40 +342,74 @@ class MonitoringStack(HeadwaterStack):
                 f"replication-failed-{table}": _replication("SUM(FailedToReplicateRecordCount)", source.name)
                 for table, source in sources.items()
             },
-            "DynamoDB gave up on changes, such as those over 1 MB: load an export (docs/how-to/backfill.md)",
+            "DynamoDB gave up on changes, such as those over 1 MB",
             _Limit(0, of_periods=1),
+            runbook="replication",
         )
 
     def _watch_failures(self, emr: EmrStack, step_name: str, glue_job: GlueJobStack) -> None:
-        patterns = {
-            "step": events.EventPattern(
-                source=["aws.emr"],
-                detail_type=["EMR Step Status Change"],
-                # A step's name ends with a hash of what the step runs.
-                detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
+        def told(path: str) -> str:
+            return events.EventField.from_path(f"$.detail.{path}")
+
+        failures = {
+            "step": _Failure(
+                events.EventPattern(
+                    source=["aws.emr"],
+                    detail_type=["EMR Step Status Change"],
+                    # A step's name ends with a hash of what the step runs.
+                    detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
+                ),
+                f"the step {told('stepId')} of the cluster {told('clusterId')} has failed, and is added again",
             ),
-            "cluster": events.EventPattern(
-                source=["aws.emr"],
-                detail_type=["EMR Cluster State Change"],
-                detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
+            "cluster": _Failure(
+                events.EventPattern(
+                    source=["aws.emr"],
+                    detail_type=["EMR Cluster State Change"],
+                    detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
+                ),
+                f"the cluster {told('clusterId')} is gone: {told('message')}",
+                urgent=True,
             ),
         }
         if glue_job.job_names:
-            patterns["job"] = events.EventPattern(
-                source=["aws.glue"],
-                detail_type=["Glue Job State Change"],
-                detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
+            failures["job"] = _Failure(
+                events.EventPattern(
+                    source=["aws.glue"],
+                    detail_type=["Glue Job State Change"],
+                    detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
+                ),
+                f"the run {told('jobRunId')} of the job {told('jobName')} has failed, and the next one is started: "
+                f"{told('message')}",
             )
-        failures = {}
-        for part, pattern in patterns.items():
+        for part, failure in failures.items():
+            text = f"Headwater {self.environment_settings.name}: {failure.text} {_runbook('ended')}"
+            topic = self.urgent if failure.urgent else self.notices
             rule = events.Rule(
-                self, f"{part.capitalize()}Failed", event_pattern=pattern, targets=[targets.SnsTopic(self.topic)]
+                self,
+                f"{part.capitalize()}Failed",
+                event_pattern=failure.pattern,
+                targets=[targets.SnsTopic(topic, message=events.RuleTargetInput.from_text(text))],
             )
             failed = _metric("AWS/Events", "TriggeredRules", {"RuleName": rule.rule_name}, "Sum", 5 * _MINUTE)
-            failures[f"{part}-failed"] = failed
-        self._graph("Failures of step, cluster and jobs", failures, "It ended in failure", _Limit(0, of_periods=1))
+            self._graph(
+                f"Failures of the {part}",
+                {f"{part}-failed": failed},
+                "It ended in failure",
+                _Limit(0, of_periods=1),
+                runbook="ended",
+                urgent=failure.urgent,
+            )
 
-    def _graph(self, title: str, watched: Mapping[str, _Metric], description: str, limit: _Limit) -> None:
+    def _graph(
+        self,
+        title: str,
+        watched: Mapping[str, _Metric],
+        description: str,
+        limit: _Limit,
+        *,
+        runbook: str,
+        urgent: bool = True,
+    ) -> None:
         """Draw a graph of metrics, and raise an alarm for each that passes the limit. ``watched`` holds the metrics by
         the names of their alarms. CloudWatch refuses a graph without metrics, so none makes no graph."""
         if not watched:
@@ -345,7 +419,7 @@ class MonitoringStack(HeadwaterStack):
                 self,
                 f"Alarm-{name}",
                 alarm_name=f"{self.prefix}-{name}",
-                alarm_description=description,
+                alarm_description=f"{description}. {_runbook(runbook)}",
                 metric=metric,
                 threshold=limit.threshold,
                 comparison_operator=limit.comparison,
@@ -353,14 +427,14 @@ class MonitoringStack(HeadwaterStack):
                 datapoints_to_alarm=limit.enough,
                 treat_missing_data=limit.missing,
             )
-            action = actions.SnsAction(self.topic)
+            action = actions.SnsAction(self.urgent if urgent else self.notices)
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)
         self._graphs.append(_widget(title, watched, limit.threshold))
 
     def _budget(self) -> None:
         settings = self.environment_settings.monitoring
-        subscriber = budgets.CfnBudget.SubscriberProperty(address=self.topic.topic_arn, subscription_type="SNS")
+        subscriber = budgets.CfnBudget.SubscriberProperty(address=self.notices.topic_arn, subscription_type="SNS")
         budgets.CfnBudget(
             self,
             "Budget",
@@ -384,6 +458,10 @@ class MonitoringStack(HeadwaterStack):
                 for kind, percent in (("ACTUAL", 80), ("FORECASTED", 100))
             ],
         )
+
+
+def _runbook(page: str) -> str:
+    return f"Runbook: docs/runbooks/{page}.md"
 
 
 def _metric(

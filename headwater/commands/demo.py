@@ -1,8 +1,6 @@
 """``headwater demo``: the whole pipeline on this machine, with proof."""
 
 import sys
-import threading
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -10,7 +8,7 @@ import typer
 from rich.console import Console
 
 from headwater.commands.verify import comparison_table
-from headwater.console import announce, say
+from headwater.console import announce, keep_running, say
 from headwater.demo import deployed_run
 from headwater.demo.run import DemoPlan, run
 from headwater.local_aws import authority
@@ -39,20 +37,10 @@ def demo(
         local_aws.build(announce)
     output = BUILD / "demo"
     plan = DemoPlan(data, scale, seconds, rate)
-    tables = (deployed_run.run if deployed else run)(plan, announce, say, _keep if keep else None, output)
+    tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None, output)
     Console().print(comparison_table(tables))
     say(f"Report: {output / 'report.html'}")
     if not all(table.equal for table in tables):
         say("The lake differs from its sources.")
         sys.exit(1)
     say("The lake equals its sources.")
-
-
-def _keep(addresses: Mapping[str, str]) -> None:
-    say("Everything keeps running until you press Ctrl-C:")
-    for name, address in addresses.items():
-        say(f"  {name}: {address}")
-    try:
-        threading.Event().wait()
-    except KeyboardInterrupt:
-        say("Stopping")

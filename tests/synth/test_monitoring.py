@@ -1,6 +1,7 @@
 """Alarms, dashboard, budget and notifications."""
 
 import json
+import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -57,9 +58,13 @@ def rules(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
     return {rule["EventPattern"]["detail-type"][0]: rule for rule in properties}
 
 
-def topic(synthesized: "Synthesized") -> dict[str, str]:
-    (name,) = synthesized.resources("AWS::SNS::Topic")
-    return {"Ref": name.partition("/")[2]}
+def topics(synthesized: "Synthesized") -> dict[str, dict[str, str]]:
+    """References to the topics by their names, without what names the environment."""
+    prefix = f"headwater-{synthesized.environment.name}"
+    return {
+        topic["Properties"]["TopicName"].removeprefix(prefix): {"Ref": name.partition("/")[2]}
+        for name, topic in synthesized.resources("AWS::SNS::Topic").items()
+    }
 
 
 class Sent:
@@ -212,8 +217,17 @@ def test_failed_steps_clusters_and_jobs_are_told_of(every: "Synthesized") -> Non
     prefix = {"prefix": f"{every.stacks.emr_writer.step_name}-"}
     assert details["EMR Step Status Change"] == {"name": [prefix], "state": ["FAILED"]}
     assert json.dumps(every.stacks.emr_writer.step_name) in json.dumps(every.template("emr_writer")["Resources"])
-    for rule in rules(every).values():
-        assert [target["Arn"] for target in rule["Targets"]] == [topic(every)]
+    told = {name: rule["Targets"][0]["Arn"] for name, rule in rules(every).items() if len(rule["Targets"]) == 1}
+    urgent, notices = topics(every)["-urgent"], topics(every)[""]
+    assert told == {
+        "EMR Cluster State Change": urgent,
+        "EMR Step Status Change": notices,
+        "Glue Job State Change": notices,
+        "Table Failing": urgent,
+        "Table Incomplete": notices,
+        "Table Recovered": urgent,
+        "Upkeep Failing": notices,
+    }
 
 
 def test_the_topic_is_told_of_tables_that_fail_by_this_environments_writers(every: "Synthesized") -> None:
@@ -232,29 +246,40 @@ def test_the_topic_is_told_of_tables_that_fail_by_this_environments_writers(ever
 
 def test_every_alarm_tells_when_it_begins_and_when_it_ends(every: "Synthesized") -> None:
     for name, alarm in alarms(every).items():
-        assert alarm["AlarmActions"] == alarm["OKActions"] == [topic(every)], name
+        assert alarm["AlarmActions"] == alarm["OKActions"], name
+        (action,) = alarm["AlarmActions"]
+        assert action in topics(every).values(), name
         assert alarm["AlarmDescription"]
 
 
-def test_the_topic_is_encrypted_and_tells_the_configured_addresses(every: "Synthesized") -> None:
-    (properties,) = [resource["Properties"] for resource in every.resources("AWS::SNS::Topic").values()]
-    assert "KmsMasterKeyId" in properties
+def test_both_topics_are_encrypted_and_tell_the_configured_addresses(every: "Synthesized") -> None:
+    made = [resource["Properties"] for resource in every.resources("AWS::SNS::Topic").values()]
+    assert len(made) == 2
+    assert all("KmsMasterKeyId" in properties for properties in made)
     subscriptions = [resource["Properties"] for resource in every.resources("AWS::SNS::Subscription").values()]
-    assert sorted(subscription["Endpoint"] for subscription in subscriptions) == sorted(
-        every.environment.monitoring.emails
-    )
+    for topic in topics(every).values():
+        told = [subscription["Endpoint"] for subscription in subscriptions if subscription["TopicArn"] == topic]
+        assert sorted(told) == sorted(every.environment.monitoring.emails)
     assert {subscription["Protocol"] for subscription in subscriptions} <= {"email"}
 
 
-def test_all_who_notify_may_publish_and_use_the_key(every: "Synthesized") -> None:
-    policy = every.only("AWS::SNS::TopicPolicy")
-    key = every.only("AWS::KMS::Key", "monitoring")
-    for document in (policy["PolicyDocument"], key["KeyPolicy"]):
-        allowed = json.dumps([statement for statement in document["Statement"] if statement["Effect"] == "Allow"])
-        for sender in ("cloudwatch", "events", "budgets"):
-            assert f'"{sender}.amazonaws.com"' in allowed
-    statements = policy["PolicyDocument"]["Statement"]
-    assert [statement["Effect"] for statement in statements if statement["Principal"] == "*"] == ["Deny"]
+def test_who_notifies_a_topic_may_publish_and_use_the_key(every: "Synthesized") -> None:
+    policies = {
+        json.dumps(policy["Properties"]["Topics"]): policy["Properties"]["PolicyDocument"]
+        for policy in every.resources("AWS::SNS::TopicPolicy").values()
+    }
+    key = every.only("AWS::KMS::Key", "monitoring")["KeyPolicy"]
+    for name, senders in (("", {"cloudwatch", "events", "budgets"}), ("-urgent", {"cloudwatch", "events"})):
+        policy = policies[json.dumps([topics(every)[name]])]
+        assert _senders(policy) == senders
+        assert senders <= _senders(key)
+        statements = policy["Statement"]
+        assert [statement["Effect"] for statement in statements if statement["Principal"] == "*"] == ["Deny"]
+
+
+def _senders(policy: Mapping[str, Any]) -> set[str]:
+    allowed = json.dumps([statement for statement in policy["Statement"] if statement["Effect"] == "Allow"])
+    return set(re.findall(r'"(\w+)\.amazonaws\.com"', allowed))
 
 
 def test_the_dashboard_shows_what_the_alarms_watch(every: "Synthesized") -> None:
@@ -272,7 +297,7 @@ def test_the_budget_is_the_environments(every: "Synthesized") -> None:
         "Unit": "USD",
     }
     for notification in budget["NotificationsWithSubscribers"]:
-        assert notification["Subscribers"] == [{"Address": topic(every), "SubscriptionType": "SNS"}]
+        assert notification["Subscribers"] == [{"Address": topics(every)[""], "SubscriptionType": "SNS"}]
 
 
 def test_monitoring_comes_after_what_it_watches(every: "Synthesized") -> None:

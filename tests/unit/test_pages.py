@@ -8,20 +8,23 @@ import pytest
 from headwater.paths import ROOT
 
 DOCS = ROOT / "docs"
+INDEXED = ("decisions", "runbooks")
+"""Folders with an index of their own."""
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
 _LINK = re.compile(r"(?<!`)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 
 
 def test_the_index_names_every_page_of_the_documentation() -> None:
     named = _linked_files(DOCS / "README.md")
-    pages = {path for path in DOCS.rglob("*.md") if path.parent != DOCS / "decisions" and path != DOCS / "README.md"}
+    pages = {path for path in DOCS.rglob("*.md") if path.parent.name not in INDEXED and path != DOCS / "README.md"}
     assert pages - named == set()
-    assert DOCS / "decisions" / "README.md" in named
+    assert {DOCS / folder / "README.md" for folder in INDEXED} <= named
 
 
-def test_the_index_of_decisions_names_every_record() -> None:
-    records = set((DOCS / "decisions").glob("*.md")) - {DOCS / "decisions" / "README.md"}
-    assert records - _linked_files(DOCS / "decisions" / "README.md") == set()
+@pytest.mark.parametrize("folder", INDEXED)
+def test_the_index_of_a_folder_names_every_page_in_it(folder: str) -> None:
+    pages = set((DOCS / folder).glob("*.md")) - {DOCS / folder / "README.md"}
+    assert pages - _linked_files(DOCS / folder / "README.md") == set()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
