@@ -10,6 +10,7 @@ Announce = Callable[[str], AbstractContextManager[None]]
 """Tells a person what the work inside a ``with`` block is: ``announce``, or a silent one in tests."""
 
 SIGN_OF_LIFE_SECONDS = 10
+_CHECK_SECONDS = 5
 
 
 def say(text: str) -> None:
@@ -39,12 +40,14 @@ def announce(text: str) -> Iterator[None]:
     say(f"  done in {time.monotonic() - started:.1f} s")
 
 
-def keep_running(addresses: Mapping[str, str]) -> None:
-    """Print where parts are reached, by their names, and return at Ctrl-C."""
+def keep_running(addresses: Mapping[str, str], check: Callable[[], None] = lambda: None) -> None:
+    """Print where parts are reached, by their names, and return at Ctrl-C. ``check``, which raises where a part has
+    ended, is called now and then."""
     say("Everything keeps running until you press Ctrl-C:")
     for name, address in addresses.items():
         say(f"  {name}: {address}")
     try:
-        threading.Event().wait()
+        while not threading.Event().wait(_CHECK_SECONDS):
+            check()
     except KeyboardInterrupt:
         say("Stopping")

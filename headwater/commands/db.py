@@ -88,10 +88,12 @@ def release(
 ) -> None:
     """Take away what `capture` made of a database of your own, and the replication slot. Your tables stay."""
     with connect(host, port, user, name) as connection:
-        full = administration.release(connection)
+        undone = administration.release(connection)
     say(f"{name} is captured no more")
-    for table in full:
-        say(f"{table} keeps REPLICA IDENTITY FULL: ALTER TABLE {table} REPLICA IDENTITY DEFAULT")
+    if undone:
+        say("Its tables still log rows whole. These statements give them the replica identity that they had:")
+        for statement in undone:
+            say(f"  {statement};")
 
 
 @app.command()

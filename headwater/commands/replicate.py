@@ -1,7 +1,7 @@
 """``headwater replicate``: a PostgreSQL of one's own in a lake on this machine, with proof."""
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Annotated
 
@@ -41,13 +41,13 @@ def replicate(
     artifacts.build(announce)
     equal = False
 
-    def compared(tables: list[TableComparison], addresses: Mapping[str, str]) -> None:
+    def compared(tables: list[TableComparison], addresses: Mapping[str, str], check: Callable[[], None]) -> None:
         nonlocal equal
         equal = all(table.equal for table in tables)
         Console().print(comparison_table(tables))
         say("The lake equals its source." if equal else "The lake differs from its source.")
         if keep:
-            keep_running(addresses)
+            keep_running(addresses, check)
 
     replication.replicate(host, port, name, password, described, contracts, announce, compared)
     if not equal:

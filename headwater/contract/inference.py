@@ -63,7 +63,7 @@ class _Draft:
     def says(self, name: str, value: str, guess: str = "") -> None:
         self.header.append(f"{name}: {value}{self._comment(guess)}")
 
-    def column(self, entries: Mapping[str, str], guess: str = "") -> None:
+    def column(self, entries: Mapping[str, str | list[str]], guess: str = "") -> None:
         written = ", ".join(f"{name}: {_scalar(value)}" for name, value in entries.items())
         self.columns.append(f"  - {{{written}}}{self._comment(guess)}")
 
@@ -167,15 +167,15 @@ def _of_table(
         return Inferred(source, refused=wrong)
     name = _lake_name(table)
     draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
-    draft.says("table", name)
+    draft.says("table", _scalar(name))
     _describe(draft, comment, f"One row a row of {source}.")
-    draft.says("source", f"{{database: postgresql, table: {source}}}")
-    keys = [_lake_name(column) for column in key or []]
+    draft.says("source", f"{{database: postgresql, table: {_scalar(source)}}}")
+    keys = [_scalar(_lake_name(column)) for column in key or []]
     draft.says("key", f"[{', '.join(keys)}]", "" if primary else "a unique index, as there is no primary key")
     draft.says("partition_by", "[]")
     _bucket(draft, rows)
     told: set[str] = set()
-    for column, type_, generated, said in columns:
+    for column, type_, generated, said in sorted(columns, key=lambda each: each[0] not in (key or [])):
         lake_name = _lake_name(column)
         lake, guess = _key_type(type_) if column in (key or []) else _lake_type(type_)
         if generated:
@@ -231,7 +231,11 @@ def _lake_type(source_type: str) -> tuple[str, str]:
 
 
 def _fits_decimal(source: SourceType) -> bool:
-    return source.precision is not None and source.scale is not None and source.precision <= _DECIMAL_DIGITS
+    return (
+        source.precision is not None
+        and source.scale is not None
+        and source.scale <= source.precision <= _DECIMAL_DIGITS
+    )
 
 
 def from_dynamodb(
@@ -243,12 +247,12 @@ def from_dynamodb(
     table = description["TableName"]
     name = _lake_name(table)
     draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
-    draft.says("table", name)
+    draft.says("table", _scalar(name))
     _describe(draft, None, f"One row an item of {table}.")
     expires = "" if time_to_live is None else f", time_to_live: {_scalar(time_to_live)}"
-    draft.says("source", f"{{database: dynamodb, table: {table}{expires}}}")
+    draft.says("source", f"{{database: dynamodb, table: {_scalar(table)}{expires}}}")
     key = [entry["AttributeName"] for entry in description["KeySchema"]]
-    draft.says("key", f"[{', '.join(map(_lake_name, key))}]")
+    draft.says("key", f"[{', '.join(_scalar(_lake_name(attribute)) for attribute in key)}]")
     draft.says("partition_by", "[]")
     _bucket(draft, description.get("ItemCount", 0))
     declared = {entry["AttributeName"]: entry["AttributeType"] for entry in description["AttributeDefinitions"]}
@@ -278,8 +282,8 @@ def _attribute(
     numbers = {"N": values, "NS": [each for value in values for each in value] if type_ == "NS" else []}
     number, digits = _numbers(numbers.get(type_, []))
     if type_ == "N" and is_key:
-        # The whole range of DynamoDB's numbers, since a key that does not fit is put aside.
-        number, digits = "decimal(38,0)", "a key of whole numbers"
+        # No other type holds each of DynamoDB's numbers, and a key that does not fit is put aside.
+        number, digits = "string", "a text of any number; bigint, if all are whole"
     types = {
         "S": ("string", "" if is_key else "a date or a timestamp, if all are such"),
         "N": (number, digits),
@@ -296,22 +300,17 @@ def _attribute(
         guess = ""
     if not is_key and len(values) < sample:
         guess = f"{guess + '; ' if guess else ''}in {len(values)} of {sample} items"
-    entries = {"name": name, "type": lake, "source_type": type_}
+    entries: dict[str, str | list[str]] = {"name": name, "type": lake, "source_type": type_}
     if name != attribute:
-        entries["from"] = attribute
-    path = f"[{_scalar(attribute)}]" if "." in attribute else None
-    if path is None:
-        draft.column(entries, guess)
-    else:
-        written = ", ".join(f"{key}: {_scalar(value)}" for key, value in entries.items() if key != "from")
-        draft.columns.append(f"  - {{{written}, from: {path}}}")
+        entries["from"] = [attribute] if "." in attribute else attribute
+    draft.column(entries, guess)
 
 
 def _numbers(values: Sequence[Any]) -> tuple[str, str]:
     """The type for numbers such as these, and what of it is guessed."""
     numbers = [Decimal(value) for value in values if isinstance(value, str) and _is_number(value)]
-    scale = max((-_exponent(number) for number in numbers), default=0)
-    if scale <= 0 and all(abs(number) <= _LARGEST_BIGINT for number in numbers):
+    scale = max(map(_decimals, numbers), default=0)
+    if scale == 0 and all(abs(number) <= _LARGEST_BIGINT for number in numbers):
         return "bigint", "whole numbers, as in the sample; others stand in _rest"
     scale = min(max(scale, 2), _DECIMAL_DIGITS // 2)
     return f"decimal({_DECIMAL_DIGITS},{scale})", "digits behind the point as in the sample; more stand in _rest"
@@ -321,9 +320,9 @@ def _is_number(value: str) -> bool:
     return re.fullmatch(r"[-+0-9.eE]+", value) is not None
 
 
-def _exponent(number: Decimal) -> int:
-    exponent = number.normalize().as_tuple().exponent
-    return exponent if isinstance(exponent, int) else 0
+def _decimals(number: Decimal) -> int:
+    """How many digits a number has behind its point."""
+    return len(format(number, "f").rstrip("0").partition(".")[2]) if "." in format(number, "f") else 0
 
 
 def _describe(draft: _Draft, comment: str | None, otherwise: str) -> None:
@@ -348,7 +347,7 @@ def _bounded(comment: str, most: int) -> str:
 
 
 def _one_line(text: str) -> str:
-    return " ".join(text.split())
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
 
 
 def _lake_name(name: str) -> str:
@@ -358,7 +357,7 @@ def _lake_name(name: str) -> str:
     return plain if NAME.match(plain) else f"c_{plain.strip('_')}" if plain.strip("_") else plain
 
 
-def _scalar(value: str) -> str:
-    """A text as YAML writes it within a mapping in braces."""
+def _scalar(value: str | list[str]) -> str:
+    """A text, or a list of such, as YAML writes it within a mapping in braces."""
     written = yaml.safe_dump([value], default_flow_style=True, width=1 << 20, allow_unicode=True)
-    return written.strip().removeprefix("[").removesuffix("]")
+    return written.strip()[1:-1]

@@ -380,6 +380,13 @@ _QUERY = """WITH RECURSIVE
         WHERE prqual IS NOT NULL OR prattrs IS NOT NULL
 
         UNION ALL
+        SELECT contract, name, 'unfit', 'a column list in the publication ' || other.pubname,
+            'none beside REPLICA IDENTITY FULL: updates and deletes would fail', 'take the list out of that publication'
+        FROM captured JOIN pg_publication_rel ON prrelid = id AND prattrs IS NOT NULL
+        JOIN pg_publication AS other ON other.oid = prpubid AND (pubupdate OR pubdelete)
+        WHERE identity = 'FULL' AND pubname <> {publication}
+
+        UNION ALL
         SELECT '', prrelid::regclass::text, 'warning', 'a table in the publication ' || pubname,
             'only tables that contracts name', 'write a contract for it; the next deploy takes it out otherwise'
         FROM publication JOIN pg_publication_rel ON prpubid = publication.oid

@@ -24,11 +24,12 @@ def replicate(
     contracts: Sequence[Contract],
     contract_folder: Path,
     announce: Announce,
-    compared: Callable[[list[TableComparison], Mapping[str, str]], None],
+    compared: Callable[[list[TableComparison], Mapping[str, str], Callable[[], None]], None],
 ) -> None:
     """Run the pipeline from the database ``name``, as which ``headwater db capture`` has prepared it; ``password`` is
-    the connector's. ``compared`` is called with the comparison of lake and source and the addresses of the parts, which
-    stop when it returns. Raises UserError where a part is missing, dies or does not drain."""
+    the connector's. ``compared`` is called with the comparison of lake and source, the addresses of the parts, and what
+    raises ProcessError where one has ended; the parts stop when it returns. Raises UserError where a part is missing,
+    dies or does not drain."""
     source = OwnDatabase(host, port, name, password)
     folder = RUN / "replicate"
     with (
@@ -41,7 +42,12 @@ def replicate(
         with announce("Starting Kafka Connect with Debezium and the S3 sink, and the Spark writer"):
             pipeline.start_writer()
             pipeline.start_connect()
-        compared(_compare(pipeline, announce), pipeline.addresses())
+
+        def check() -> None:
+            pipeline.check()
+            pipeline.writer.check()
+
+        compared(_compare(pipeline, announce), pipeline.addresses(), check)
 
 
 def _compare(pipeline: OwnPipeline, announce: Announce) -> list[TableComparison]:

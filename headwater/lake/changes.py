@@ -110,7 +110,10 @@ def _hashable(key: str) -> str:
     last = key.rfind(":")
     if last < 0 or "," not in key:
         return key
-    return key if key.find(":", key.rfind(",", 0, last) + 1) == last else key.replace(":", "\\u003a")
+    comma = key.rfind(",", 0, last)
+    # Of a part that is called as the key's column, Hudi finds the end.
+    ends = key.find(":", comma + 1) == last or (key.startswith("_key:", comma + 1) and ":" in key[:comma])
+    return key if ends else key.replace(":", "\\u003a")
 
 
 def _key_part(value: Any) -> str:

@@ -9,11 +9,12 @@ from typing import Self
 import psycopg
 
 from headwater.contract.model import Contract
+from headwater.definitions import source_checks
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.errors import UserError
 from headwater.local.pipeline import Pipeline
-from headwater.local.processes import Part, wait_until
+from headwater.local.processes import Part, ProcessError, wait_until
 from headwater.local.tls_front import TlsFront
 
 _CONNECT_SECONDS = 10
@@ -55,14 +56,26 @@ class OwnDatabase:
     def __enter__(self) -> Self:
         with self.connect() as connection:
             slot = connection.execute(
-                "SELECT active FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
+                "SELECT database, active FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
             ).fetchone()
         if slot is not None:
-            used = "which a connector uses" if slot[0] else "which nobody uses: headwater db release takes it away"
-            raise UserError(f"{self.name}: found a replication slot {SLOT}, {used}; expected none")
+            reads = "that a connector reads" if slot[1] else "that nobody reads now"
+            raise UserError(
+                f"{self.name}: found a replication slot {SLOT} of the database {slot[0]} {reads}, expected none. Where "
+                "no pipeline of yours has it, headwater db release takes it away: what it keeps is lost to whoever has."
+            )
         return self
 
     def __exit__(self, *_: object) -> None:
+        try:
+            self._drop_slot()
+        except (UserError, ProcessError, psycopg.Error) as error:
+            raise UserError(
+                f"{self.name}: the replication slot {SLOT} stays, and keeps the server's log: {str(error).strip()}. "
+                "Run headwater db release."
+            ) from None
+
+    def _drop_slot(self) -> None:
         with self.connect() as connection:
             dropped = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
             active = "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s"
@@ -87,8 +100,16 @@ class OwnPipeline(Pipeline):
         self.passwords = {CDC_ROLE: database.password}
 
     def start_source(self) -> None:
-        """Take the database for this pipeline, until it ends."""
+        """Take the database for this pipeline, until it ends. Raises UserError where it is not as the contracts
+        need it: the comparison would read by the same rights as the capture."""
         self.enter_context(self._own)
+        with self._own.connect() as connection:
+            found = source_checks.findings(
+                self.contracts, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall()
+            )
+        problems = [str(finding) for finding in found if finding.level in source_checks.PROBLEMS]
+        if problems:
+            raise UserError(f"{self._own.name} is not as its contracts need it. {'. '.join(problems)}")
         self.enter_context(self.front)
 
     def source(self) -> psycopg.Connection:

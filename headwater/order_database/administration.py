@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import psycopg
 from psycopg import sql
 
-from headwater.contract.model import Contract
+from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.definitions.order_database import (
     CDC_ROLE,
@@ -22,11 +22,31 @@ from headwater.definitions.order_database import (
     published_tables,
     repair_statement,
 )
+from headwater.definitions.source_checks import text_array
 from headwater.errors import UserError
 from headwater.order_database.queries import require_created, row_count, server_message, single_value
 
 # Debezium puts a condition among others, and its driver takes ? for a parameter.
 _NOT_IN_A_CONDITION = (";", "--", "/*", "?")
+_LOCK_SECONDS = 5
+# Another database whose objects the connector's role has rights on.
+_CAPTURED_ELSEWHERE = """SELECT datname FROM pg_shdepend
+JOIN pg_roles ON refclassid = 'pg_authid'::regclass AND refobjid = pg_roles.oid
+JOIN pg_database ON dbid = pg_database.oid
+WHERE rolname = %s AND datname <> current_database() LIMIT 1"""
+_FORMER_IDENTITY = "CREATE TABLE IF NOT EXISTS capture.former_identity (relation oid PRIMARY KEY, clause text NOT NULL)"
+# The replica identities of tables and their partitions, as ALTER TABLE has them.
+_IDENTITIES = """SELECT DISTINCT c.oid, CASE relreplident
+    WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX ' || (
+        SELECT quote_ident(i.relname) FROM pg_index JOIN pg_class AS i ON i.oid = indexrelid
+        WHERE indrelid = c.oid AND indisreplident
+    ) END
+FROM unnest({tables}) AS listed (name)
+CROSS JOIN LATERAL (SELECT to_regclass(name) UNION SELECT relid FROM pg_partition_tree(to_regclass(name))) AS tree (id)
+JOIN pg_class AS c ON c.oid = id"""
+_OTHER_THAN_BEFORE = """SELECT format('ALTER TABLE %s REPLICA IDENTITY %s', relation::regclass, clause)
+FROM capture.former_identity JOIN pg_class ON oid = relation
+WHERE relreplident = 'f' AND clause <> 'FULL' ORDER BY relation::regclass::text"""
 _LEAST_ORDER, _GREATEST_ORDER = -(1 << 31), (1 << 31) - 1
 
 
@@ -44,12 +64,38 @@ def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: It
 def prepare(conn: psycopg.Connection, password: str, contracts: Iterable[Contract]) -> None:
     """Have the contracts' tables of a database captured that has content of its own, in one transaction: the schema
     ``capture``, the publication and the connector's role, which gets the password. The tables get the replica identity
-    that their contracts want. Raises UserError as ``create`` does, and where another application has a schema
-    ``capture``."""
-    others = "SELECT to_regnamespace('capture') IS NOT NULL AND to_regclass('capture.published') IS NULL"
-    if single_value(conn, others):
+    that their contracts want; the one they had is kept for ``release``. Raises UserError as ``create`` does, where it
+    is no such database, and where a table is locked for longer than some seconds."""
+    contracts = list(contracts)
+    _require_own(conn)
+    elsewhere = conn.execute(_CAPTURED_ELSEWHERE, (CDC_ROLE,)).fetchone()
+    if elsewhere is not None:
+        raise UserError(
+            f"{conn.info.dbname}: found that the server's database {elsewhere[0]} is captured, expected none: role and "
+            "slot are the server's"
+        )
+    tables = [contract.source.table for contract in of_database(contracts, POSTGRESQL)]
+    noted = (
+        f"INSERT INTO capture.former_identity {_IDENTITIES.format(tables=text_array(tables))} ON CONFLICT DO NOTHING"
+    )
+    before = [f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'", *capture_statements(), _FORMER_IDENTITY, noted]
+    try:
+        _bring(conn, before, {CDC_ROLE: password}, contracts)
+    except psycopg.errors.LockNotAvailable as error:
+        raise UserError(
+            f"{conn.info.dbname}: {server_message(error)}: a table was in use for {_LOCK_SECONDS} seconds; nothing was "
+            "changed. Try again when no query or transaction of long is open."
+        ) from None
+
+
+def _require_own(conn: psycopg.Connection) -> None:
+    """Raise UserError for an order database, which has more to lose, and where ``capture`` is another application's."""
+    if single_value(conn, "SELECT to_regclass('outbox.noted') IS NOT NULL"):
+        raise UserError(
+            f"{conn.info.dbname}: found an order database, expected one of your own: see headwater db create"
+        )
+    if single_value(conn, "SELECT to_regnamespace('capture') IS NOT NULL AND to_regclass('capture.published') IS NULL"):
         raise UserError(f"{conn.info.dbname}: found a schema capture of another application, expected none")
-    _bring(conn, capture_statements(), {CDC_ROLE: password}, contracts)
 
 
 def _bring(
@@ -185,19 +231,14 @@ def drop(conn: psycopg.Connection) -> None:
 
 
 def release(conn: psycopg.Connection) -> list[str]:
-    """Undo ``prepare``, drop the connector's slot, and return the tables that stay with REPLICA IDENTITY FULL. Raises
-    UserError as ``drop`` does, and where there is an order database, which has more to lose."""
-    if single_value(conn, "SELECT to_regclass('outbox.noted') IS NOT NULL"):
-        raise UserError(f"{conn.info.dbname}: found an order database, expected one of your own: see headwater db drop")
-    full = []
-    if single_value(conn, "SELECT to_regclass('capture.published') IS NOT NULL"):
-        found = conn.execute(
-            "SELECT name FROM capture.published JOIN pg_class ON oid = relation"
-            " WHERE relreplident = 'f' AND name NOT LIKE 'capture.%' ORDER BY name"
-        )
-        full = [str(name) for (name,) in found]
+    """Undo ``prepare``, drop the connector's slot, and return the statements that would give tables and partitions the
+    replica identity that they had before. Raises UserError as ``drop`` does, and where it is no such database."""
+    _require_own(conn)
+    undone = []
+    if single_value(conn, "SELECT to_regclass('capture.former_identity') IS NOT NULL"):
+        undone = [str(statement) for (statement,) in conn.execute(_OTHER_THAN_BEFORE)]
     _drop(conn, ["capture"], [CDC_ROLE])
-    return full
+    return undone
 
 
 def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]) -> None:

@@ -38,7 +38,7 @@ from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import assert_same_to_every_reader
 
 # Keys and partitions that Hudi has rules of its own for.
-KEYS = ["plain", "a:b,c:d", "09:00:00,b", "urn:x:y", "_key:x", "", "ü ß/%20", "__null__"]
+KEYS = ["plain", "a:b,c:d", "09:00:00,b", "urn:x:y", "a:b,_key:c:d", "_key:x", "", "ü ß/%20", "__null__"]
 PARTITIONS = {
     "string": ["plain", "a b/c=d%20", "ü:ß", None],
     "date": ["2024-02-29", "0001-01-01", "1969-12-31", None],

@@ -59,6 +59,8 @@ def test_a_record_key_is_of_the_keys_columns_in_their_order() -> None:
         (["a:b", 1], '["a:b",1]'),
         (["a:b,c:d"], '["a:b,c:d"]'),
         (["urn:x:y"], '["urn:x:y"]'),
+        (["a:b,_key:c:d"], '["a:b,_key:c:d"]'),
+        (["x,_key:a:b"], r'["x,_key\u003aa\u003ab"]'),
         (["urn:x:y", 1], r'["urn\u003ax\u003ay",1]'),
         (["a", "09:00:00"], r'["a","09\u003a00\u003a00"]'),
         (["a:b,c:d:e"], r'["a\u003ab,c\u003ad\u003ae"]'),

@@ -39,7 +39,7 @@ def test_a_dynamodb_tables_contract_takes_what_its_items_agree_on_and_marks_the_
     assert (contract.key, contract.buckets) == (("user_id", "at"), 3)
     assert {column.name: (column.type.ddl(), column.path) for column in contract.columns} == {
         "user_id": ("string", ("userId",)),
-        "at": ("decimal(38,0)", ("at",)),
+        "at": ("string", ("at",)),
         "total": ("decimal(38,2)", ("total",)),
         "count": ("bigint", ("count",)),
         "day": ("string", ("day",)),
@@ -79,7 +79,8 @@ def test_types_of_postgresql_have_lake_types_or_are_left_to_rest() -> None:
             "things", 10_000_000, True, "What\nis said.", ["id", "made"], True,
             columns(
                 ("id", "uuid"), ("made", "timestamp with time zone"), ("price", "numeric(10,2)"), ("free", "numeric"),
-                ("wide", "numeric(50,2)"), ("list", "integer[]"), ("free_list", "numeric[]"), ("doc", "jsonb"),
+                ("wide", "numeric(50,2)"), ("small", "numeric(3,5)"), ("list", "integer[]"),
+                ("free_list", "numeric[]"), ("doc", "jsonb"),
                 ("span", "int4range"), ("spot", "point"), ("mood", "enum"), ("long ago", "date"), ("a.b", "text"),
                 ("code", "character(5)"), ("time", "time with time zone"),
             ),
@@ -94,6 +95,7 @@ def test_types_of_postgresql_have_lake_types_or_are_left_to_rest() -> None:
         "price": "decimal(10,2)",
         "free": "string",
         "wide": "string",
+        "small": "string",
         "list": "array<int>",
         "free_list": "array<string>",
         "doc": "string",
@@ -125,3 +127,18 @@ def test_a_table_that_no_contract_can_name_is_told_why(row: tuple[Any, ...], why
 def test_a_schema_without_tables_is_refused() -> None:
     with pytest.raises(UserError, match="found no table in 'publik', expected a schema with tables"):
         from_postgresql("publik", lambda query: [])
+
+
+def test_a_keys_column_has_its_name_and_others_give_way() -> None:
+    given = columns(("userId", "text"), ("user_id", "integer"))
+    (made,) = from_postgresql("public", lambda query: [("on", None, True, "rings\x07twice", ["user_id"], True, given)])
+    contract = made.contract
+    assert (contract.table, contract.description) == ("on", "rings twice")
+    assert [(column.name, column.type.kind) for column in contract.columns] == [("user_id", "int")]
+    assert "no column for userId" in made.text
+    assert "of unknown size" in made.text
+
+
+def test_a_number_keeps_all_its_digits() -> None:
+    items = [{"userId": {"S": "u"}, "at": {"N": "1"}, "n": {"N": "1000000000000000000.00000000001"}}]
+    assert from_dynamodb(TABLE, None, items).contract.column("n").type.ddl() == "decimal(38,11)"

@@ -11,6 +11,8 @@ public final class RecordKey {
             return key;
         }
         int comma = key.lastIndexOf(',', last);
-        return key.indexOf(':', comma + 1) == last ? key : key.replace(":", "\\u003a");
+        boolean ends = key.indexOf(':', comma + 1) == last
+                || key.startsWith("_key:", comma + 1) && key.lastIndexOf(':', comma) >= 0;
+        return ends ? key : key.replace(":", "\\u003a");
     }
 }
