@@ -23,6 +23,15 @@ from headwater.pages import ACCENT, INK, MUTED, WARM, bars, styled
 from headwater.verify import TableComparison
 
 _NAMED_DOTS = 8
+# What the scatter takes of its page, and a label with its margin; how far a label is from its dot at each place.
+_CHART_PIXELS = (1_000, 420)
+_LABEL_PIXELS = (48, 16)
+_LABEL_PLACES = {
+    "top center": (0, 20),
+    "bottom center": (0, -20),
+    "middle right": (42, 0),
+    "middle left": (-42, 0),
+}
 _BINS = 50
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
@@ -335,16 +344,36 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     )
 
 
+def label_places(dots: Sequence[tuple[float, float]]) -> list[str]:
+    """Where the labels of dots stand so that none covers another, by Plotly's names of places; "" for a label that has
+    no place left. The first labels are given theirs first."""
+    width = max((x for x, _ in dots), default=0) or 1
+    height = max((y for _, y in dots), default=0) or 1
+    taken: list[tuple[float, float]] = []
+    places = []
+    for x, y in dots:
+        place = ""
+        for name, (across, up) in _LABEL_PLACES.items():
+            at = (x / width * _CHART_PIXELS[0] + across, y / height * _CHART_PIXELS[1] + up)
+            if all(abs(at[0] - left) > _LABEL_PIXELS[0] or abs(at[1] - low) > _LABEL_PIXELS[1] for left, low in taken):
+                taken.append(at)
+                place = name
+                break
+        places.append(place)
+    return places
+
+
 def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     most = max((customer.orders for customer in customers), default=1)
-    named = {customer.customer_id for customer in customers[:_NAMED_DOTS]}
+    dots = [(customer.average_quantity, customer.average_item_revenue) for customer in customers[:_NAMED_DOTS]]
+    places = label_places(dots) + [""] * (len(customers) - len(dots))
     chart = go.Figure(
         go.Scatter(
             x=[customer.average_quantity for customer in customers],
             y=[customer.average_item_revenue for customer in customers],
             mode="markers+text",
-            text=[customer.customer_id if customer.customer_id in named else "" for customer in customers],
-            textposition="top center",
+            text=[customer.customer_id if place else "" for customer, place in zip(customers, places, strict=True)],
+            textposition=[place or "top center" for place in places],
             textfont={"size": 11, "color": MUTED},
             customdata=[[customer.company_name, customer.orders, customer.revenue] for customer in customers],
             marker={

@@ -19,6 +19,7 @@ from headwater.demo.report import (
     Freshness,
     PipelineRun,
     UpdateUnderLoad,
+    label_places,
     revenue_by_customer,
 )
 from headwater.samples.orders_workload import OrdersSummary
@@ -148,6 +149,19 @@ class TestRevenue:
 
     def test_a_lake_without_orders_has_no_customers(self) -> None:
         assert revenue_by_customer(orders()) == []
+
+
+class TestLabels:
+    def test_labels_of_dots_that_lie_close_have_different_places(self) -> None:
+        places = label_places([(10, 10), (10, 10), (10, 10), (10, 10), (10, 10), (1, 1)])
+        assert sorted(places[:4]) == ["bottom center", "middle left", "middle right", "top center"]
+        assert places[4:] == ["", "top center"]
+
+    def test_labels_of_dots_that_lie_apart_stand_above_them(self) -> None:
+        assert label_places([(1, 10), (5, 10), (10, 10), (10, 1)]) == ["top center"] * 4
+
+    def test_no_dots_have_no_labels(self) -> None:
+        assert label_places([]) == []
 
 
 class TestFreshness:
