@@ -200,21 +200,31 @@ class MonitoringStack(HeadwaterStack):
             events.EventField.from_path(f"$.detail.{name}") for name in ("error", "message", "next_step")
         )
         name = f"Headwater {self.environment_settings.name}"
-        for kind, topic, text in (
-            (FAILING, self.urgent, f"the table {table} is not written ({error}). {message} Next: {next_step}"),
-            (RECOVERED, self.urgent, f"the table {table} is written again."),
-            (INCOMPLETE, self.notices, f"the table {table} lacks rows. {message} Next: {next_step}"),
+        for kind, topic, text, page in (
+            (
+                FAILING,
+                self.urgent,
+                f"the table {table} is not written ({error}). {message} Next: {next_step}",
+                "writer",
+            ),
+            (RECOVERED, self.urgent, f"the table {table} is written again.", "writer"),
+            (INCOMPLETE, self.notices, f"the table {table} lacks rows. {message} Next: {next_step}", "unread-table"),
             (
                 UPKEEP_FAILING,
                 self.notices,
                 f"upkeep of the table {table} fails ({error}). {message} Next: {next_step}",
+                "writer",
             ),
         ):
             events.Rule(
                 self,
                 kind.replace(" ", ""),
                 event_pattern=events.EventPattern(source=[event_source(database)], detail_type=[kind]),
-                targets=[targets.SnsTopic(topic, message=events.RuleTargetInput.from_text(f"{name}: {text}"))],
+                targets=[
+                    targets.SnsTopic(
+                        topic, message=events.RuleTargetInput.from_text(f"{name}: {text} {_runbook(page)}")
+                    )
+                ],
             )
 
     def _watch_relational(self, watched: Watched) -> None:
@@ -305,7 +315,6 @@ class MonitoringStack(HeadwaterStack):
             "A database role's password was not rotated to the end; the reason is in the function's log",
             _Limit(0, of_periods=1),
             runbook="rotation-failed",
-            urgent=False,
         )
 
     def _watch_key_value(self, key_value: KeyValueStack) -> None:
@@ -348,6 +357,7 @@ class MonitoringStack(HeadwaterStack):
         )
 
     def _watch_failures(self, emr: EmrStack, step_name: str, glue_job: GlueJobStack) -> None:
+        # Without their messages: EventBridge puts a field into a text as it is, and a quotation mark would end it.
         def told(path: str) -> str:
             return events.EventField.from_path(f"$.detail.{path}")
 
@@ -359,7 +369,7 @@ class MonitoringStack(HeadwaterStack):
                     # A step's name ends with a hash of what the step runs.
                     detail={"name": [{"prefix": f"{step_name}-"}], "state": ["FAILED"]},
                 ),
-                f"the step {told('stepId')} of the cluster {told('clusterId')} has failed, and is added again",
+                f"the step {told('stepId')} of the cluster {told('clusterId')} has failed, and is added again.",
             ),
             "cluster": _Failure(
                 events.EventPattern(
@@ -367,7 +377,7 @@ class MonitoringStack(HeadwaterStack):
                     detail_type=["EMR Cluster State Change"],
                     detail={"name": [emr.cluster.name], "state": ["TERMINATED_WITH_ERRORS"]},
                 ),
-                f"the cluster {told('clusterId')} is gone: {told('message')}",
+                f"the cluster {told('clusterId')} has ended with errors.",
                 urgent=True,
             ),
         }
@@ -378,8 +388,7 @@ class MonitoringStack(HeadwaterStack):
                     detail_type=["Glue Job State Change"],
                     detail={"jobName": list(glue_job.job_names.values()), "state": ["FAILED", "ERROR"]},
                 ),
-                f"the run {told('jobRunId')} of the job {told('jobName')} has failed, and the next one is started: "
-                f"{told('message')}",
+                f"the run {told('jobRunId')} of the job {told('jobName')} has failed, and the next one is started.",
             )
         for part, failure in failures.items():
             text = f"Headwater {self.environment_settings.name}: {failure.text} {_runbook('ended')}"

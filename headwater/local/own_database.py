@@ -8,6 +8,7 @@ from typing import Self
 
 import psycopg
 
+from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.definitions import source_checks
 from headwater.definitions.connectors import SLOT
@@ -66,14 +67,17 @@ class OwnDatabase:
             )
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
             self._drop_slot()
         except (UserError, ProcessError, psycopg.Error) as error:
-            raise UserError(
+            problem = (
                 f"{self.name}: the replication slot {SLOT} stays, and keeps the server's log: {str(error).strip()}. "
                 "Run headwater db release."
-            ) from None
+            )
+            if kind is None:
+                raise UserError(problem) from None
+            say(problem)
 
     def _drop_slot(self) -> None:
         with self.connect() as connection:

@@ -37,10 +37,10 @@ WHERE rolname = %s AND datname <> current_database() LIMIT 1"""
 _FORMER_IDENTITY = "CREATE TABLE IF NOT EXISTS capture.former_identity (relation oid PRIMARY KEY, clause text NOT NULL)"
 # The replica identities of tables and their partitions, as ALTER TABLE has them.
 _IDENTITIES = """SELECT DISTINCT c.oid, CASE relreplident
-    WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX ' || (
+    WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE coalesce('USING INDEX ' || (
         SELECT quote_ident(i.relname) FROM pg_index JOIN pg_class AS i ON i.oid = indexrelid
         WHERE indrelid = c.oid AND indisreplident
-    ) END
+    ), 'NOTHING') END
 FROM unnest({tables}) AS listed (name)
 CROSS JOIN LATERAL (SELECT to_regclass(name) UNION SELECT relid FROM pg_partition_tree(to_regclass(name))) AS tree (id)
 JOIN pg_class AS c ON c.oid = id"""

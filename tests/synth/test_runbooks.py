@@ -90,3 +90,6 @@ def test_people_are_told_of_failures_in_words(dev: Synthesized) -> None:
         (target,) = rule["Properties"]["Targets"]
         template = target["InputTransformer"]["InputTemplate"]
         assert template.startswith('"Headwater dev: '), template
+        page = re.search(r' Runbook: (docs/runbooks/\S+\.md)"$', template)
+        assert page is not None, template
+        assert (ROOT / page.group(1)).exists()
