@@ -24,7 +24,7 @@ from headwater.verify import TableComparison
 
 _NAMED_DOTS = 8
 # What the scatter takes of its page, and a label with its margin; how far a label is from its dot at each place.
-_CHART_PIXELS = (1_000, 420)
+_CHART_PIXELS = (450, 420)
 _LABEL_PIXELS = (48, 16)
 _LABEL_PLACES = {
     "top center": (0, 20),
@@ -344,14 +344,14 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     )
 
 
-def label_places(dots: Sequence[tuple[float, float]]) -> list[str]:
-    """Where the labels of dots stand so that none covers another, by Plotly's names of places; "" for a label that has
-    no place left. The first labels are given theirs first."""
+def label_places(dots: Sequence[tuple[float, float]], named: int) -> list[str]:
+    """Where the labels of the first ``named`` dots of a chart stand so that none covers another, by Plotly's names of
+    places; "" for a label that has no place left. The first labels are given theirs first."""
     width = max((x for x, _ in dots), default=0) or 1
     height = max((y for _, y in dots), default=0) or 1
     taken: list[tuple[float, float]] = []
     places = []
-    for x, y in dots:
+    for x, y in dots[:named]:
         place = ""
         for name, (across, up) in _LABEL_PLACES.items():
             at = (x / width * _CHART_PIXELS[0] + across, y / height * _CHART_PIXELS[1] + up)
@@ -365,8 +365,9 @@ def label_places(dots: Sequence[tuple[float, float]]) -> list[str]:
 
 def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     most = max((customer.orders for customer in customers), default=1)
-    dots = [(customer.average_quantity, customer.average_item_revenue) for customer in customers[:_NAMED_DOTS]]
-    places = label_places(dots) + [""] * (len(customers) - len(dots))
+    dots = [(customer.average_quantity, customer.average_item_revenue) for customer in customers]
+    places = label_places(dots, _NAMED_DOTS)
+    places += [""] * (len(dots) - len(places))
     chart = go.Figure(
         go.Scatter(
             x=[customer.average_quantity for customer in customers],

@@ -45,6 +45,15 @@ def commands() -> list[str]:
     return [command for command in found if not command.startswith(NOT_RUN)]
 
 
+def ended(process: subprocess.Popen[str], seconds: float) -> str:
+    """What a process has still said, which is killed where it does not end."""
+    try:
+        return process.communicate(timeout=seconds)[0]
+    except subprocess.TimeoutExpired:
+        process.kill()
+        raise
+
+
 class Reader:
     """Who follows the page."""
 
@@ -65,7 +74,9 @@ class Reader:
             self._address, placed = f"{placed}; ", "true"
         # Ctrl-C is for the command, not for a shell that waits for it.
         own = "exec " if "replicate" in placed else ""
-        return subprocess.Popen(
+        # Of a shell's job in the background it would inherit that Ctrl-C is ignored.
+        ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+        process = subprocess.Popen(
             ["bash", "-c", f"{self._address}{own}{placed.removesuffix(' || true')}"],
             cwd=ROOT,
             env=self._environment,
@@ -73,10 +84,12 @@ class Reader:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        signal.signal(signal.SIGINT, ignored)
+        return process
 
     def run(self, command: str, status: int = 0) -> str:
         with self.start(command) as process:
-            said, _ = process.communicate(timeout=120)
+            said = ended(process, 120)
         assert process.returncode == status, said
         return said
 
@@ -120,7 +133,7 @@ def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_
             await_answer(reader, asked.group(1), 'SELECT name, area FROM country_current"', "France")
         finally:
             process.send_signal(signal.SIGINT)
-            rest, _ = process.communicate(timeout=60)
+            rest = ended(process, 60)
     assert process.returncode == 0, rest
     undone = re.findall(r"ALTER TABLE .*;", reader.run(release))
     assert "ALTER TABLE payment_2024_01 REPLICA IDENTITY DEFAULT;" in undone

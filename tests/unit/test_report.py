@@ -153,15 +153,18 @@ class TestRevenue:
 
 class TestLabels:
     def test_labels_of_dots_that_lie_close_have_different_places(self) -> None:
-        places = label_places([(10, 10), (10, 10), (10, 10), (10, 10), (10, 10), (1, 1)])
+        places = label_places([(10, 10), (10, 10), (10, 10), (10, 10), (10, 10), (1, 1)], 6)
         assert sorted(places[:4]) == ["bottom center", "middle left", "middle right", "top center"]
         assert places[4:] == ["", "top center"]
 
     def test_labels_of_dots_that_lie_apart_stand_above_them(self) -> None:
-        assert label_places([(1, 10), (5, 10), (10, 10), (10, 1)]) == ["top center"] * 4
+        assert label_places([(1, 10), (5, 10), (10, 10), (10, 1)], 4) == ["top center"] * 4
+
+    def test_dots_without_labels_set_the_scale(self) -> None:
+        assert label_places([(10, 10), (11, 10), (1000, 1000)], 2) == ["top center", "bottom center"]
 
     def test_no_dots_have_no_labels(self) -> None:
-        assert label_places([]) == []
+        assert label_places([], 8) == []
 
 
 class TestFreshness:
