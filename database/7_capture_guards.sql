@@ -1,7 +1,7 @@
 -- What keeps capture whole when tables change: event triggers, which belong to superusers, and on RDS and Aurora to the
 -- owner too.
 
--- The same for a partition that is created or attached later, and for a table that loses its identity, in the transaction
+-- Gives a partition that is created or attached later its replica identity, and a table that loses it, in the transaction
 -- that does it. It fails nobody's statement: whoever may not alter the table gets a warning.
 CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$

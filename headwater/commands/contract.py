@@ -147,16 +147,16 @@ def _sampled(client: Any, table: str, sample: int) -> Inferred:
 
 
 def _write_inferred(found: Sequence[Inferred], folder: Path, *, replace: bool) -> None:
-    made = {each.name: each for each in found if not each.refused}
-    names = [each.name for each in found if not each.refused]
+    made = [each for each in found if not each.refused]
+    names = [each.name for each in made]
     for name in names:
         if names.count(name) > 1:
             raise UserError(f"infer: found two tables for the contract {name}, expected one: take one after the other")
         if (folder / f"{name}.yaml").exists() and not replace:
             raise UserError(f"{folder / name}.yaml: found a contract, expected none: --replace writes over it")
     folder.mkdir(parents=True, exist_ok=True)
-    for name, each in made.items():
-        (folder / f"{name}.yaml").write_text(each.text, encoding="utf-8")
+    for each in made:
+        (folder / f"{each.name}.yaml").write_text(each.text, encoding="utf-8")
     grid = Table("source", "contract", "guesses")
     for each in found:
         told = f"[bold red]none:[/] {escape(each.refused)}" if each.refused else escape(f"{folder / each.name}.yaml")

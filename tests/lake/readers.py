@@ -49,17 +49,24 @@ def read_by_hudi_015(uris: Sequence[str], endpoint: str, folder: Path) -> list[l
 
 
 def spark_submit(
-    script: str, arguments: Sequence[str], endpoint: str, folder: Path, *, reader: bool = False, **settings: str
+    script: str,
+    arguments: Sequence[str],
+    endpoint: str,
+    folder: Path,
+    *,
+    reader: bool = False,
+    jars: Sequence[Path] = (),
 ) -> str:
-    """What a script prints that a Spark of its own runs: Hudi 0.15.0's where it is to be the ``reader``. ``settings``
-    are Spark's, with __ for a dot."""
+    """What a script prints that a Spark of its own runs: Hudi 0.15.0's where it is to be the ``reader``. ``jars`` come
+    behind the driver's own."""
     path = folder / "script.py"
     path.write_text(script)
     environment = local_spark.environment()
     argv = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", "local[1]"]
-    configured = local_spark.configuration(folder / "spark", endpoint=endpoint, reader=reader)
-    configured |= {name.replace("__", "."): value for name, value in settings.items()}
-    for name, value in configured.items():
+    settings = local_spark.configuration(folder / "spark", endpoint=endpoint, reader=reader)
+    class_path = [settings["spark.driver.extraClassPath"], *map(str, jars)]
+    settings["spark.driver.extraClassPath"] = os.pathsep.join(class_path)
+    for name, value in settings.items():
         argv += ["--conf", f"{name}={value}"]
     # A driver that this process started would be taken for its own by the new one.
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,11 +16,11 @@ from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.glue_table import table_input
 from headwater.lake.progress import Progress
 from headwater.lake.table import HudiTable
-from headwater.local import spark as local_spark
 from headwater.local.aws import REGION, AwsApi
 from headwater.packaging import jars
 from headwater.paths import CONTRACTS
 from tests.lake.pipeline import BUCKET
+from tests.lake.readers import spark_submit
 
 SYNC = """
 import json, sys
@@ -124,8 +122,6 @@ def one_row(spark: SparkSession, contract: Contract) -> Any:
 
 def sync(tables: Sequence[Contract], aws_api: AwsApi, folder: Path) -> None:
     """Run Hudi's AwsGlueCatalogSyncTool over tables."""
-    script = folder / "sync.py"
-    script.write_text(SYNC)
     properties = [
         {
             "hoodie.datasource.meta.sync.base.path": f"{LAKE}/{contract.table}",
@@ -140,23 +136,9 @@ def sync(tables: Sequence[Contract], aws_api: AwsApi, folder: Path) -> None:
         }
         for contract in tables
     ]
-    environment = local_spark.environment()
-    argv = [str(Path(environment["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", "local[1]"]
-    settings = local_spark.configuration(folder / "spark", endpoint=aws_api.s3_endpoint, reader=True)
-    class_path = [settings["spark.driver.extraClassPath"], *map(str, jars.class_path("hudi-sync"))]
-    settings["spark.driver.extraClassPath"] = os.pathsep.join(class_path)
-    for name, value in settings.items():
-        argv += ["--conf", f"{name}={value}"]
-    # A driver that this process started would be taken for its own by the new one.
-    clean = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "SPARK"))}
-    done = subprocess.run(
-        [*argv, str(script), json.dumps(properties)],
-        env={**clean, **environment},
-        capture_output=True,
-        text=True,
-        check=False,
+    spark_submit(
+        SYNC, [json.dumps(properties)], aws_api.s3_endpoint, folder, reader=True, jars=jars.class_path("hudi-sync")
     )
-    assert done.returncode == 0, done.stderr[-5000:]
 
 
 def named(column: dict[str, Any]) -> dict[str, str]:
