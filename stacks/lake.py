@@ -91,6 +91,8 @@ class LakeStack(HeadwaterStack):
                 self._history(contract, self._table(history, database), workgroup)
         for query in named_queries(contracts, self.database):
             self._named_query(query, workgroup)
+        cdk.CfnOutput(self, "LakeUri", value=self.lake_uri)
+        cdk.CfnOutput(self, "LandingUri", value=self.landing_uri)
         if environment.lake.query_principals:
             self._query_role(environment.lake.query_principals)
 

@@ -8,6 +8,8 @@ import typer
 VERBS = (
     "demo",
     "replicate",
+    "status",
+    "logs",
     "verify",
     "sql",
     "backfill",

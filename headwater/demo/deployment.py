@@ -219,10 +219,12 @@ class LocalDeployment(ExitStack):
         """Where a person reaches what is deployed."""
         owner = self.login("owner")
         variables = {name: value for name, value in self.account.environment.items() if name.startswith("AWS_")}
+        keys = " ".join(f"{name}={value}" for name, value in sorted(variables.items()))
         return {
             "PostgreSQL": f"host={owner['host']} port={owner['port']} dbname={DATABASE} user={owner['username']} "
             f"password={owner['password']} sslrootcert={self.checkout.account.with_name('authority.pem')}",
-            "AWS": " ".join(f"{name}={value}" for name, value in sorted(variables.items())),
+            "AWS": keys,
+            "How it is": f"{keys} .venv/bin/headwater status {ENVIRONMENT}",
             "S3's objects": self.account.store,
             "Lake": self.lake.uri,
             "Folder": str(self.checkout.folder),

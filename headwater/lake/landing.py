@@ -44,6 +44,18 @@ class LandingObject:
     size: int
 
 
+@dataclass(frozen=True)
+class Waiting:
+    """What has landed after a cursor: how many objects, of how many bytes, with how many records; when the oldest
+    landed, and None where nothing waits; and the first partition that lacks offsets right after the cursor, or ""."""
+
+    objects: int
+    size: int
+    records: int
+    since: dt.datetime | None
+    gap: str
+
+
 class Landing:
     """The landing objects of one topic below ``uri`` (``s3://bucket/prefix``)."""
 
@@ -79,6 +91,26 @@ class Landing:
             objects.append(LandingObject(self._bucket, key, source, first, end, size))
         return objects
 
+    def waiting(self, cursor: Mapping[str, int]) -> Waiting:
+        """What has landed after the cursor, by the objects' names and one request for each partition's last object.
+        Raises LandingGap where that one is not the sink's."""
+        objects = size = records = 0
+        since, gap = None, ""
+        for partition in self._partitions():
+            source = f"{self._topic}/{partition}"
+            entries = list(self._entries(partition, cursor))
+            if not entries:
+                continue
+            first = _first_offset(entries[0]["Key"])
+            if first != cursor.get(source, first):
+                gap = gap or source
+            objects += len(entries)
+            size += sum(entry["Size"] for entry in entries)
+            records += self._end(entries[-1]["Key"]) - first
+            oldest = min(entry["LastModified"] for entry in entries)
+            since = oldest if since is None else min(since, oldest)
+        return Waiting(objects, size, records, since, gap)
+
     def body(self, landed: LandingObject) -> bytes:
         """What is in an object: its lines, compressed."""
         return _body(self._s3, landed)
@@ -99,7 +131,7 @@ class Landing:
         """The keys of the objects below a partition's folder that landed before that moment and are read: the next one
         begins before or at the offset to read next."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=folder)
-        entries = (entry for page in pages for entry in page.get("Contents", ()) if entry["Key"].endswith(_SUFFIX))
+        entries = (entry for page in pages for entry in _landed(page))
         for entry, following in itertools.pairwise(entries):
             if entry["LastModified"] >= before or _first_offset(following["Key"]) > read:
                 return
@@ -122,19 +154,23 @@ class Landing:
             return None
         start = self._last_read("0", cursor)
         page = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=self._prefix, StartAfter=start)
-        entries = page.get("Contents", ())
+        entries = _landed(page)
         if page["IsTruncated"] or any(not entry["Key"].startswith(f"{self._prefix}0/") for entry in entries):
             return None
         return list(self._until("0", entries, most_bytes))
 
     def _listed(self, partition: str, cursor: Mapping[str, int], most_bytes: int) -> Iterator[_Listed]:
-        """Source, key and size of the objects to read. The listing starts after the cursor, so its cost does not grow
-        with the history."""
+        """Source, key and size of the objects to read."""
+        return self._until(partition, self._entries(partition, cursor), most_bytes)
+
+    def _entries(self, partition: str, cursor: Mapping[str, int]) -> Iterator[Mapping[str, Any]]:
+        """The partition's objects after the cursor, as S3 lists them. The listing starts there, so its cost does not
+        grow with the history."""
         start = self._last_read(partition, cursor)
         pages = self._s3.get_paginator("list_objects_v2").paginate(
             Bucket=self._bucket, Prefix=f"{self._prefix}{partition}/", StartAfter=start
         )
-        return self._until(partition, (entry for page in pages for entry in page.get("Contents", ())), most_bytes)
+        return (entry for page in pages for entry in _landed(page))
 
     def _last_read(self, partition: str, cursor: Mapping[str, int]) -> str:
         """The key after which the partition's objects are to be read."""
@@ -145,11 +181,10 @@ class Landing:
     def _until(self, partition: str, entries: Iterable[Mapping[str, Any]], most_bytes: int) -> Iterator[_Listed]:
         """Source, key and size of a partition's objects until ``most_bytes`` are reached."""
         for entry in entries:
-            if entry["Key"].endswith(_SUFFIX):
-                yield f"{self._topic}/{partition}", entry["Key"], entry["Size"]
-                most_bytes -= entry["Size"]
-                if most_bytes <= 0:
-                    return
+            yield f"{self._topic}/{partition}", entry["Key"], entry["Size"]
+            most_bytes -= entry["Size"]
+            if most_bytes <= 0:
+                return
 
     def _end(self, key: str) -> int:
         metadata = self._s3.head_object(Bucket=self._bucket, Key=key)["Metadata"]
@@ -158,6 +193,11 @@ class Landing:
                 f"{object_uri(self._bucket, key)}: no next-offset in its metadata: not written by the S3 sink"
             )
         return int(metadata["next-offset"])
+
+
+def _landed(page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """The landing objects in a page of a listing."""
+    return [entry for entry in page.get("Contents", ()) if entry["Key"].endswith(_SUFFIX)]
 
 
 def _first_offset(key: str) -> int:

@@ -106,17 +106,20 @@ class Api:
 
 
 class Forwarded:
-    """All operations of a service, answered by a program whose address ``endpoint`` gives."""
+    """All operations of a service, answered by a program whose address ``endpoint`` gives, but for those of ``own``."""
 
-    def __init__(self, service: str, endpoint: Callable[[], str]) -> None:
+    def __init__(self, service: str, endpoint: Callable[[], str], own: Mapping[str, Operation]) -> None:
         self.service = service
         self.operations = dict.fromkeys(_model(service).operation_names)
+        self._own = Api(service, own)
         self._endpoint = endpoint
         # Keeps its connections, each for one request at a time.
         self._session = requests.Session()
 
     def answer(self, request: Request) -> Response:
-        """Hand a request on."""
+        """Hand a request on, or answer it."""
+        if request.headers.get("x-amz-target", "").rpartition(".")[2] in self._own.operations:
+            return self._own.answer(request)
         kept = {name: value for name, value in request.headers.items() if name not in _OF_CONNECTION}
         answer = self._session.request(
             request.method,

@@ -321,7 +321,7 @@ class Connectors:
             self._settle(connector, "RUNNING")
 
         self._work.submit(update)
-        return self._begun(connector, operation)
+        return {**self._begun(connector, operation), "connectorState": connector.state}
 
     def _restart(self, request: dict[str, Any]) -> dict[str, Any]:
         connector = self._find(request["connectorArn"])
@@ -344,11 +344,7 @@ class Connectors:
         return self._begun(connector, operation)
 
     def _begun(self, connector: _Connector, operation: Mapping[str, Any]) -> dict[str, Any]:
-        return {
-            "connectorArn": connector.arn,
-            "connectorOperationArn": operation["connectorOperationArn"],
-            "connectorState": connector.state,
-        }
+        return {"connectorArn": connector.arn, "connectorOperationArn": operation["connectorOperationArn"]}
 
     def _operation(self, connector: _Connector, kind: str, state: str) -> dict[str, Any]:
         number = len(connector.operations) + 1

@@ -34,6 +34,7 @@ _AS_ON_RDS = """
 CREATE ROLE rds_replication;
 CREATE ROLE {owner} LOGIN CREATEROLE PASSWORD {password};
 GRANT rds_replication TO {owner} WITH ADMIN OPTION;
+GRANT pg_signal_backend TO {owner};
 """
 
 # What a slot holds back, and what the log takes on disk, both in bytes.

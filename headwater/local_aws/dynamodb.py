@@ -11,7 +11,7 @@ from typing import Any
 from headwater.errors import UserError
 from headwater.local.dynamodb_local import DynamoDbLocal
 from headwater.local.relay import Relay
-from headwater.local_aws.api import Forwarded
+from headwater.local_aws.api import ApiError, Forwarded
 from headwater.local_aws.cloudwatch import Measured
 from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
 from headwater.local_aws.surroundings import Surroundings
@@ -30,7 +30,13 @@ class Tables:
         self._lock = threading.Lock()
         self._relays: dict[str, Relay] = {}
         self._server = DynamoDbLocal(folder)
-        self.api = Forwarded("dynamodb", lambda: self.server().endpoint)
+        # DynamoDB Local has no destinations.
+        own = {
+            "DescribeKinesisStreamingDestination": self._describe_destination,
+            "DisableKinesisStreamingDestination": self._disable_destination,
+            "EnableKinesisStreamingDestination": self._enable_destination,
+        }
+        self.api = Forwarded("dynamodb", lambda: self.server().endpoint, own)
 
     def types(self) -> dict[str, ResourceType]:
         """The resource types, by their names."""
@@ -84,6 +90,30 @@ class Tables:
                 ("FailedToReplicateRecordCount", relay.newly_dropped()),
             ):
                 yield Measured("AWS/DynamoDB", metric, of, value)
+
+    def _describe_destination(self, request: dict[str, Any]) -> dict[str, Any]:
+        name = request["TableName"]
+        relay = self._find(name)
+        destination = {
+            "StreamArn": f"arn:aws:kinesis:{self._surroundings.region}:{self._surroundings.account}:stream/{name}",
+            "DestinationStatus": "ACTIVE" if relay.running else "DISABLED",
+            "ApproximateCreationDateTimePrecision": "MICROSECOND",
+        }
+        return {"TableName": name, "KinesisDataStreamDestinations": [destination]}
+
+    def _disable_destination(self, request: dict[str, Any]) -> dict[str, Any]:
+        self._find(request["TableName"]).stop()
+        return {"TableName": request["TableName"], "DestinationStatus": "DISABLING"}
+
+    def _enable_destination(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Carry changes again, those of the meantime too, which AWS does not."""
+        self._find(request["TableName"]).start()
+        return {"TableName": request["TableName"], "DestinationStatus": "ENABLING"}
+
+    def _find(self, name: str) -> Relay:
+        if name not in self._relays:
+            raise ApiError("ResourceNotFoundException", f"Requested resource not found: Table: {name} not found")
+        return self._relays[name]
 
     def relay(self, name: str) -> Relay:
         """What carries the changes of a table."""

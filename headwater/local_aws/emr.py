@@ -13,7 +13,7 @@ import secrets
 import string
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.errors import UserError
-from headwater.local.processes import Process
+from headwater.local.processes import Process, ProcessError
 from headwater.local_aws.api import Api, ApiError
 from headwater.local_aws.node import Node
 from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
@@ -35,6 +35,8 @@ _ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
 _PATIENCE_SECONDS = 60.0
 # EMR itself kills no step that it was told to interrupt.
 _INTERRUPT_SECONDS = 3600.0
+# EMR does it every five minutes.
+_LOGS_SECONDS = 30.0
 _LINES_OF_A_REASON = 3
 _LINES_LOOKED_AT = 300
 # Of Python and its argparse, of Java, and of what writes a log.
@@ -182,7 +184,8 @@ class Clusters:
 
     def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._find(request["ClusterId"])
-        return {"Cluster": {"Id": cluster.id, "Name": cluster.name, "Status": {"State": self._state(cluster)}}}
+        status = {"State": self._state(cluster)}
+        return {"Cluster": {"Id": cluster.id, "Name": cluster.name, "Status": status, "LogUri": cluster.logs}}
 
     def _state(self, cluster: _Cluster) -> str:
         if cluster.state == "WAITING" and any(step.state not in _ENDED for step in cluster.steps):
@@ -262,9 +265,9 @@ class Clusters:
         folder = cluster.node.folder / "steps" / step.id
         step.process = cluster.node.submit(step.name, step.arguments[1:], folder)
         self._tell("EMR Step Status Change", cluster, step=step)
-        with step.process as process:
-            status = process.wait()
         logs = f"{cluster.logs.rstrip('/')}/{cluster.id}/steps/{step.id}"
+        with step.process as process:
+            status = self._delivering(process, folder, logs)
         self._keep_logs(folder, logs)
         if status:
             step.failure = {
@@ -274,8 +277,18 @@ class Clusters:
             }
         return status
 
+    def _delivering(self, process: Process, folder: Path, uri: str) -> int:
+        """Wait for a step's end, and deliver its logs meanwhile."""
+        while process.running:
+            with suppress(ProcessError):
+                return process.wait(_LOGS_SECONDS)
+            # What a store that is down does not take, it gets later.
+            with suppress(Exception):
+                self._keep_logs(folder, uri)
+        return process.wait()
+
     def _keep_logs(self, folder: Path, uri: str) -> None:
-        """Put a step's logs into the bucket of logs, as EMR does a while after."""
+        """Put a step's logs into the bucket of logs, whole, as EMR does every few minutes."""
         place = urlsplit(uri)
         s3 = self._surroundings.client("s3")
         for name in ("stderr", "stdout"):

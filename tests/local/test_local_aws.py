@@ -10,12 +10,10 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import psutil
-import psycopg
 import pytest
-from kafka.admin import ConfigResource, ConfigResourceType, KafkaAdminClient
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
@@ -27,11 +25,11 @@ from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import dynamodb_tables, orders
 from tests.checkout import Checkout, succeeded
+from tests.deployment import Deployment
 from tests.listening import listening_programs
 
 pytestmark = pytest.mark.drill
 
-ORDERS_DATABASE = "northwind"
 REMOVED_RIGHT = "kafkaconnect:CreateConnector"
 # A change by which a part fails, and what the deploy has to say then. On a first deploy each is met before the next.
 BROKEN = {
@@ -84,12 +82,6 @@ TAKEN = (REMOVED_RIGHT, "headwater/local/reader", "/_leases/")
 # These say what an event was, and before the first one nothing.
 OF_EVENTS = {"lost-slot", "unread-table"}
 ONLY_WHEN_IT_HAPPENS = {"Errors", "LostSlot-local", "TriggeredRules", "UnfitValues", "UnreadTable-local"}
-# What the alarms of metric math are about, which the emulator does not tell.
-OF_MATH = {
-    ("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord"),
-    ("AWS/DynamoDB", "FailedToReplicateRecordCount"),
-    ("AWS/RDS", "OldestReplicationSlotLag"),
-}
 FROM_SNS = {
     "Statement": [
         {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": "*"}
@@ -126,190 +118,6 @@ def runs(program: psutil.Process) -> bool:
         return program.is_running() and program.status() != psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:
         return False
-
-
-class Deployment:
-    """The environment local, deployed from a checkout."""
-
-    def __init__(self, checkout: Checkout) -> None:
-        self.checkout = checkout
-        running = Running.find(checkout.account)
-        assert running is not None
-        self.pid, self.variables, self.client = running.pid, running.environment, running.client
-        # What was refused while a test had taken a right.
-        self.expected: list[str] = []
-
-    def login(self, role: str) -> dict[str, Any]:
-        secret = self.client("secretsmanager").get_secret_value(SecretId=f"headwater/local/{role}")
-        login: dict[str, Any] = json.loads(secret["SecretString"])
-        return login
-
-    def connect(self) -> psycopg.Connection:
-        """Connect as the owner, who trusts the authority alone that the template names."""
-        owner = self.login("owner")
-        return psycopg.connect(
-            host=owner["host"],
-            port=owner["port"],
-            dbname=ORDERS_DATABASE,
-            user=owner["username"],
-            password=owner["password"],
-            sslmode="verify-full",
-            sslrootcert=str(self.checkout.account.with_name("authority.pem")),
-            autocommit=True,
-        )
-
-    def lake(self) -> str:
-        exports = self.client("cloudformation").list_exports()["Exports"]
-        prefix = "headwater-local-lake:ExportsOutputRefLake"
-        (bucket,) = [export["Value"] for export in exports if export["Name"].startswith(prefix)]
-        return f"s3://{bucket}/lake"
-
-    def verified(self, *options: str) -> dict[str, Any]:
-        """What `headwater verify` says, which the user runs."""
-        owner = self.login("owner")
-        done = self.checkout.run_headwater(
-            "verify",
-            "--json",
-            *("--lake", self.lake()),
-            *("--host", owner["host"], "--port", str(owner["port"]), "--user", "headwater_reader"),
-            *("--dynamodb-table", "accounts=headwater-local-accounts"),
-            *("--endpoint", self.variables["AWS_ENDPOINT_URL"]),
-            *options,
-            **self.variables,
-            HEADWATER_DB_PASSWORD=self.login("reader")["password"],
-        )
-        assert done.returncode in (0, 1), done.stderr
-        return {"equal": done.returncode == 0, **json.loads(done.stdout)}
-
-    def await_equality(self, seconds: float = 120) -> None:
-        """Wait until the lake equals its sources."""
-        wait_until("the lake to equal its sources", lambda: self.verified()["equal"], timeout=seconds, poll=2)
-
-    def running(self) -> dict[str, Any]:
-        """What runs, by the names that a restart or a replacement would change."""
-        cluster = self.client("ssm").get_parameter(Name="/headwater/local/emr/cluster-id")["Parameter"]["Value"]
-        steps = self.client("emr").list_steps(ClusterId=cluster)["Steps"]
-        runs = self.client("glue").get_job_runs(JobName="headwater-local-key-value")["JobRuns"]
-        connectors = self.client("kafkaconnect").list_connectors(connectorNamePrefix="headwater-local-")["connectors"]
-        return {
-            "steps": [(cluster, step["Id"], step["Status"]["State"]) for step in steps],
-            "runs": [(run["Id"], run["JobRunState"]) for run in runs],
-            "connectors": sorted((found["connectorArn"], found["connectorState"]) for found in connectors),
-        }
-
-    def programs(self) -> set[tuple[int, str]]:
-        """The programs of broker, database, workers and writers, each with its number."""
-        programs = psutil.Process(self.pid).children(recursive=True)
-        return {(each.pid, each.name()) for each in programs if each.name() in ("java", "postgres") and _lasts(each)}
-
-    def brokers(self) -> set[int]:
-        """The numbers of the brokers' programs."""
-        programs = psutil.Process(self.pid).children(recursive=True)
-        return {each.pid for each in programs if each.name() == "java" and "kafka.Kafka" in _told(each)}
-
-    def metrics(self) -> set[tuple[str, str]]:
-        """Namespace and name of the metrics that have values."""
-        pages = self.client("cloudwatch").get_paginator("list_metrics").paginate()
-        return {(metric["Namespace"], metric["MetricName"]) for page in pages for metric in page["Metrics"]}
-
-    def watched(self) -> set[tuple[str, str]]:
-        """Namespace and name of the metrics that alarms are about."""
-        pages = self.client("cloudwatch").get_paginator("describe_alarms").paginate()
-        of_one = [alarm for page in pages for alarm in page["MetricAlarms"] if alarm.get("MetricName")]
-        return {(alarm["Namespace"], alarm["MetricName"]) for alarm in of_one} | OF_MATH
-
-    def refused(self) -> list[str]:
-        """What roles were refused, of the emulator's log."""
-        log = (self.checkout.account / "emulator" / "emulator.log").read_text()
-        return [line for line in log.splitlines() if "Refused: " in line]
-
-    def any_key(self, table: str) -> dict[str, Any]:
-        """The key of an item of a table of DynamoDB."""
-        client = self.client("dynamodb")
-        names = [each["AttributeName"] for each in client.describe_table(TableName=table)["Table"]["KeySchema"]]
-        item = client.scan(TableName=table, Limit=1)["Items"][0]
-        return {name: item[name] for name in names}
-
-    def stores(self, environment: str) -> list[str]:
-        """What an environment stores data in."""
-        buckets = [bucket["Name"] for bucket in self.client("s3").list_buckets()["Buckets"]]
-        names = [*buckets, *self.client("dynamodb").list_tables()["TableNames"]]
-        return sorted(name for name in names if f"headwater-{environment}-" in name)
-
-    def states(self, kind: str) -> list[str]:
-        return [entry[-1] for entry in self.running()[kind]]
-
-    def log(self, group: str) -> str:
-        """What a log group has."""
-        pages = (
-            self.client("logs").get_paginator("filter_log_events").paginate(logGroupName=f"/headwater/local/{group}")
-        )
-        return "\n".join(event["message"] for page in pages for event in page["events"])
-
-    def alarms(self) -> dict[str, str]:
-        """The states of the environment's alarms."""
-        pages = self.client("cloudwatch").get_paginator("describe_alarms").paginate(AlarmNamePrefix="headwater-local-")
-        found = [alarm for page in pages for alarm in page["MetricAlarms"]]
-        return {alarm["AlarmName"].removeprefix("headwater-local-"): alarm["StateValue"] for alarm in found}
-
-    def kafka(self) -> KafkaAdminClient:
-        """A client of the broker."""
-        resources = self.client("cloudformation").describe_stack_resources(StackName="headwater-local-stream")
-        (arn,) = [
-            each["PhysicalResourceId"]
-            for each in resources["StackResources"]
-            if each["ResourceType"] == "AWS::MSK::Cluster"
-        ]
-        brokers = self.client("kafka").get_bootstrap_brokers(ClusterArn=arn)["BootstrapBrokerStringSaslIam"]
-        return KafkaAdminClient(bootstrap_servers=brokers)
-
-    def captured(self) -> set[str]:
-        """The tables in the publication."""
-        with self.connect() as owner:
-            return {name for (name,) in owner.execute("SELECT tablename FROM pg_publication_tables").fetchall()}
-
-    def topics(self) -> list[str]:
-        """The topics of the tables."""
-        with self.kafka() as kafka:
-            return sorted(kafka.list_topics())
-
-    def partitions(self, topic: str) -> int:
-        """The number of a topic's partitions."""
-        with self.kafka() as kafka:
-            (described,) = kafka.describe_topics([topic])
-        return len(described["partitions"])
-
-    def worker(self, connector: str) -> Path:
-        """The folder of the worker that a connector has now."""
-        (folder,) = [
-            Path(program.cwd())
-            for program in psutil.Process(self.pid).children(recursive=True)
-            if program.name() == "java" and "ConnectDistributed" in _told(program) and connector in _told(program)
-        ]
-        return folder
-
-    def commits(self) -> list[dict[str, Any]]:
-        """The commits of the step that runs, as it tells them."""
-        (step, *_) = self.running()["steps"]
-        (out,) = (self.checkout.account / "emr").glob(f"*/steps/{step[1]}/stdout")
-        events = [json.loads(line) for line in out.read_text().splitlines() if line.startswith("{")]
-        return [event for event in events if event.get("event") == "commit"]
-
-    def kill(self, *words: str) -> None:
-        """Kill the program that has these words in its command line or its working directory."""
-        programs = psutil.Process(self.pid).children(recursive=True)
-        (program,) = [each for each in programs if each.name() == "java" and all(map(_told(each).__contains__, words))]
-        program.kill()
-
-
-def _lasts(program: psutil.Process) -> bool:
-    """Whether it is no server process of PostgreSQL's, which come and go with what they serve."""
-    parent = program.parent()
-    return program.name() != "postgres" or parent is None or parent.name() != "postgres"
-
-
-def _told(program: psutil.Process) -> str:
-    return f"{program.cwd()} {' '.join(program.cmdline())}"
 
 
 @pytest.fixture(scope="module")

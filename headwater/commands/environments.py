@@ -1,0 +1,49 @@
+"""What the verbs share that ask a deployed environment: which it is, and AWS's clients for it."""
+
+import os
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+from botocore.config import Config
+
+from headwater.commands import sources
+from headwater.contract.reading import read_contracts
+from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
+from headwater.local_aws.daemon import Running
+from headwater.operations.deployed import Deployed
+from headwater.paths import CONFIG
+
+_ENDPOINT = "AWS_ENDPOINT_URL"
+# A person waits: what does not answer is told soon.
+_IMPATIENT = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3, "mode": "standard"})
+
+
+def deployed(name: str, contracts: Path) -> Deployed:
+    """An environment, as its file and the contracts describe it, in the account of the credentials at hand; ``local``
+    in the local AWS that AWS_ENDPOINT_URL names, or else in the one of this checkout. Raises UserError."""
+    environment = read_environment(name, CONFIG)
+    return Deployed(environment, read_contracts(contracts), _clients(environment))
+
+
+def _clients(environment: Environment) -> Callable[[str], Any]:
+    if not environment.is_local or os.environ.get(_ENDPOINT):
+        session = sources.session()
+        return partial(session.client, region_name=environment.region, config=_IMPATIENT)
+    running = Running.find()
+    if running is None:
+        raise UserError(
+            f"{environment.name}: found no local AWS that runs, expected one: make deploy ENV={environment.name}; or "
+            "take the variables that make demo DEPLOYED=1 KEEP=1 prints"
+        )
+    variables = running.environment
+    return partial(
+        boto3.Session(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]).client,
+        region_name=environment.region,
+        endpoint_url=variables[_ENDPOINT],
+        config=_IMPATIENT,
+    )

@@ -1,0 +1,54 @@
+"""``headwater logs``: what a part of a deployed environment has written into its log."""
+
+import datetime as dt
+import re
+import sys
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+
+from headwater.commands import environments
+from headwater.errors import UserError
+from headwater.operations.part_logs import PARTS, Wanted, lines
+from headwater.paths import CONTRACTS
+
+_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400}
+_SINCE = re.compile(r"([0-9]+)([smhd])")
+
+
+def logs(
+    part: Annotated[str, typer.Argument(metavar="PART", help=f"One of {', '.join(PARTS)}.")],
+    environment: Annotated[
+        str, typer.Argument(metavar="[ENV]", help="The environment; by default the one on this machine.")
+    ] = "local",
+    since: Annotated[str, typer.Option(help="How far back, such as 15m, 2h or 1d.")] = "1h",
+    errors: Annotated[bool, typer.Option("--errors", help="Only lines that tell of errors and failures.")] = False,
+    table: Annotated[str, typer.Option(help="Only a writer's events of this table.")] = "",
+    text: Annotated[str, typer.Option(help="Only lines that contain this.")] = "",
+    last: Annotated[int, typer.Option(min=1, help="At most so many, the newest.")] = 200,
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+) -> None:
+    """Print the log of a part, the oldest line first.
+
+    source, sink, brokers and database are the relational pipeline's; writer is its EMR step, whose log is some minutes
+    late; job is the Glue job; steps and runs start these two, and rotation changes passwords.
+    """
+    found = _SINCE.fullmatch(since)
+    if found is None:
+        raise UserError(f"--since: found {since}, expected a number and s, m, h or d, such as 15m")
+    wanted = Wanted(time.time() - int(found[1]) * _UNITS[found[2]], errors, table, text)
+    try:
+        newest = list(lines(environments.deployed(environment, contracts), part, wanted))[-last:]
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"the log of {part}: found {error}, expected lines: see that it is deployed, and that these credentials "
+            "may read it"
+        ) from None
+    for line in newest:
+        at = "" if line.at is None else f"{dt.datetime.fromtimestamp(line.at, dt.UTC):%Y-%m-%dT%H:%M:%SZ} "
+        sys.stdout.write(f"{at}{line.text}\n")
+    if not newest:
+        sys.stderr.write(f"No such line in the log of {part} since {since}\n")

@@ -1,0 +1,140 @@
+"""``headwater status``: how a deployed environment is, from its sources to the lake, and what to do next."""
+
+import datetime as dt
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from headwater.commands import environments
+from headwater.operations.observation import observe
+from headwater.operations.state import UNASKED, WELL, WRONG, Part, Problem, State
+from headwater.paths import CONTRACTS
+
+STATUSES = {WELL: 0, WRONG: 1, UNASKED: 3}
+"""The command's status by the environment's state; 2 is that of a wrong argument."""
+_COLOURS = {WELL: "green", WRONG: "bold red", UNASKED: "yellow"}
+_LISTED = 5
+_MINUTE, _HOUR, _DAY = 60, 3600, 86_400
+
+
+def status(
+    environment: Annotated[
+        str, typer.Argument(metavar="[ENV]", help="The environment; by default the one on this machine.")
+    ] = "local",
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all facts.")] = False,
+) -> None:
+    """Show how an environment is, part by part from the sources to the lake's tables, and what to do where something
+    is wrong. Nothing is changed by it.
+
+    The status is 0 where all is well, 1 where something is wrong or an alarm rings, and 3 where nothing was found
+    wrong, but a part could not be asked.
+    """
+    state = observe(environments.deployed(environment, contracts))
+    if as_json:
+        sys.stdout.write(json.dumps(state.document(), indent=1, ensure_ascii=False) + "\n")
+    else:
+        _show(state)
+    raise typer.Exit(STATUSES[state.verdict])
+
+
+def _show(state: State) -> None:
+    console = Console(highlight=False)
+    at = dt.datetime.fromtimestamp(state.at, dt.UTC)
+    console.print(f"[bold]{state.environment}[/] at {at:%Y-%m-%d %H:%M:%S} UTC: {_verdict(state)}")
+    console.print(_parts(state))
+    console.print(_tables(state))
+    if state.alarms:
+        rings = Table("alarm that rings", "since", "what it says", "page")
+        for alarm in state.alarms:
+            name = f"[bold red]{escape(alarm.name)}[/]" if alarm.urgent else escape(alarm.name)
+            rings.add_row(name, _ago(state.at - alarm.since), escape(alarm.text), alarm.runbook)
+        console.print(rings)
+    else:
+        console.print(f"alarms: {escape(state.alarms_unasked) or 'none rings'}")
+    for part in (*state.parts, *state.tables):
+        if part.unasked:
+            console.print(f"{escape(part.name)} could not be asked: {escape(part.unasked)}")
+    problems = [(part.name, problem) for part in state.parts for problem in part.problems]
+    problems += _of_tables(state)
+    if problems:
+        console.print("\n[bold]What to do[/], the first part first, since others may follow from it:")
+    for number, (name, problem) in enumerate(problems, 1):
+        for line in (
+            f"{number}. [bold]{escape(name)}[/]: {escape(problem.found)}",
+            f"   {escape(problem.next)}",
+            f"   docs/runbooks/{problem.runbook}.md",
+        ):
+            console.print(line, soft_wrap=True)
+
+
+def _of_tables(state: State) -> list[tuple[str, Problem]]:
+    """The tables' problems, one for each page of the runbooks, which is that of its first table."""
+    by_page: dict[str, list[tuple[str, Problem]]] = {}
+    for table in state.tables:
+        for problem in table.problems:
+            by_page.setdefault(problem.runbook, []).append((table.name, problem))
+    found = []
+    for (name, problem), *others in by_page.values():
+        also = list(dict.fromkeys(other for other, _ in others if other != name))
+        if also:
+            listed = ", ".join(also[:_LISTED]) + (" …" if len(also) > _LISTED else "")
+            name = f"{name} and {len(also)} more ({listed})"
+        found.append((name, problem))
+    return found
+
+
+def _verdict(state: State) -> str:
+    found = len(state.problems)
+    told = [f"{found} problem{'s' * (found != 1)}"] if found else []
+    if state.alarms:
+        told.append(f"{len(state.alarms)} alarm{'s' * (len(state.alarms) != 1)} ring{'s' * (len(state.alarms) == 1)}")
+    words = {WELL: "all is well", WRONG: ", ".join(told), UNASKED: "nothing found wrong, but not all could be asked"}
+    return f"[{_COLOURS[state.verdict]}]{words[state.verdict]}[/]"
+
+
+def _parts(state: State) -> Table:
+    grid = Table("part", "state", "what it says")
+    for part in state.parts:
+        grid.add_row(escape(part.name), _coloured(part), escape(part.says))
+    return grid
+
+
+def _tables(state: State) -> Table:
+    grid = Table("table", "state")
+    for heading in ("last commit", "unread", "freshness", "put aside", "unfit"):
+        grid.add_column(heading, justify="right")
+    for table in state.tables:
+        facts = table.facts
+        committed = facts.get("last_commit_at")
+        grid.add_row(
+            escape(table.name),
+            _coloured(table),
+            "none yet" if committed is None else f"{_ago(state.at - committed)} ago",
+            _count(facts.get("waiting_records")),
+            "" if facts.get("freshness_seconds") is None else f"{facts['freshness_seconds']:,.1f} s",
+            _count(facts.get("quarantine_objects")),
+            _count(facts.get("unfit_values_of_an_hour")),
+        )
+    return grid
+
+
+def _coloured(part: Part) -> str:
+    return f"[{_COLOURS[part.state]}]{part.state}[/]"
+
+
+def _count(value: Any) -> str:
+    return "" if value is None else f"{value:,.0f}"
+
+
+def _ago(seconds: float) -> str:
+    for unit, name in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= 2 * unit:
+            return f"{seconds / unit:,.0f} {name}"
+    return f"{max(seconds, 0):,.0f} s"

@@ -1,0 +1,34 @@
+"""The alarms of an environment that ring."""
+
+from __future__ import annotations
+
+import re
+
+from headwater.operations.deployed import Deployed
+from headwater.operations.state import Alarm
+
+_RUNBOOK = re.compile(r"Runbook: docs/runbooks/([\w-]+)\.md")
+_URGENT = "-urgent"
+
+
+def observe(deployed: Deployed) -> list[Alarm]:
+    """Those that ring, the urgent ones and the oldest first. Raises what boto3 raises."""
+    prefix = f"{deployed.prefix}-"
+    pages = deployed.client("cloudwatch").get_paginator("describe_alarms")
+    ringing = [
+        alarm for page in pages.paginate(AlarmNamePrefix=prefix, StateValue="ALARM") for alarm in page["MetricAlarms"]
+    ]
+    found = []
+    for alarm in ringing:
+        text = alarm.get("AlarmDescription", "")
+        page = _RUNBOOK.search(text)
+        found.append(
+            Alarm(
+                alarm["AlarmName"].removeprefix(prefix),
+                alarm["StateUpdatedTimestamp"].timestamp(),
+                _RUNBOOK.sub("", text).strip(),
+                any(action.endswith(_URGENT) for action in alarm["AlarmActions"]),
+                page[1] if page else "",
+            )
+        )
+    return sorted(found, key=lambda alarm: (not alarm.urgent, alarm.since))

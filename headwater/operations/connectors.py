@@ -1,0 +1,103 @@
+"""The state of the two connectors on MSK Connect, and of the records in Kafka between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from headwater.definitions import connectors
+from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
+from headwater.operations.deployed import Deployed
+from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.part_logs import last_errors
+from headwater.operations.state import Part, Problem, Runbook
+
+SOURCE, SINK = "source connector", "sink"
+_IN_CHANGE = ("CREATING", "RESTARTING", "RESUMING", "UPDATING")
+
+
+def metrics(deployed: Deployed) -> Iterable[Metric]:
+    """What has to be measured."""
+    for name in deployed.connector_names:
+        yield _tasks(name, "RunningTaskCount")
+        yield _tasks(name, "ErroredTaskCount")
+    yield from (_lag(deployed, topic) for topic in connectors.table_topics(deployed.relational, deployed.capture))
+
+
+def observe(deployed: Deployed, measurements: Measurements, database: Part) -> list[Part]:
+    """The source connector, then the sink. What is wrong with the ``database`` may come of the connector, whose tasks
+    are said to run while it tries again and again. Raises what boto3 raises."""
+    listed: dict[str, str] = {}
+    pages = deployed.client("kafkaconnect").get_paginator("list_connectors")
+    for page in pages.paginate(connectorNamePrefix=deployed.prefix):
+        listed |= {each["connectorName"]: each["connectorState"] for each in page["connectors"]}
+    source, sink = deployed.connector_names
+    parts = [
+        _connector(deployed, measurements, SOURCE, source, listed.get(source), suspect=bool(database.problems)),
+        _with_lag(deployed, measurements, _connector(deployed, measurements, SINK, sink, listed.get(sink))),
+    ]
+    return [replace(part, unasked=measurements.unasked) for part in parts]
+
+
+def _connector(
+    deployed: Deployed, measurements: Measurements, part: str, name: str, state: str | None, *, suspect: bool = False
+) -> Part:
+    running = measurements.last(_tasks(name, "RunningTaskCount"))
+    failed = measurements.last(_tasks(name, "ErroredTaskCount"))
+    facts = {"connector": name, "state": state, "tasks_running": running, "tasks_failed": failed}
+    deploy = f"make deploy ENV={deployed.environment.name}"
+    if state is None:
+        return Part(part, "not there", facts, [Problem(f"there is no connector {name}", deploy, "connector")])
+    tasks = "no word of its tasks" if running is None else f"{running:.0f} tasks run"
+    if state in _IN_CHANGE:
+        return Part(part, f"{state}: it is being deployed", facts)
+    runs = state == "RUNNING" and running != 0 and not failed
+    if runs and not suspect:
+        return Part(part, f"{state}, {tasks}", facts)
+    if failed:
+        tasks += f", {failed:.0f} failed"
+    errors = last_errors(deployed, "source" if part == SOURCE else "sink", 1)
+    if runs and not errors:
+        return Part(part, f"{state}, {tasks}", facts)
+    facts["last_error"] = errors[-1] if errors else None
+    found = f"{state}, {tasks}" + (f": {errors[-1]}" if errors else "")
+    runbook: Runbook = "connector"
+    if errors and LOST_SLOT in errors[-1]:
+        runbook = "lost-slot"
+    elif errors and UNREAD_TABLE in errors[-1]:
+        runbook = "unread-table"
+    advice = f"mend what the log says, then restart the connector: headwater logs {part.split()[0]} says more"
+    return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
+
+
+def _with_lag(deployed: Deployed, measurements: Measurements, sink: Part) -> Part:
+    topics = connectors.table_topics(deployed.relational, deployed.capture)
+    lags = {topic: measurements.last(_lag(deployed, topic)) for topic in topics}
+    known = {topic: lag for topic, lag in lags.items() if lag is not None}
+    facts: dict[str, Any] = {**sink.facts, "records_to_land": lags}
+    most = deployed.environment.monitoring.consumer_lag_records
+    problems = list(sink.problems)
+    for topic, lag in known.items():
+        if lag > most:
+            hours = deployed.environment.stream.retention_hours
+            problems.append(
+                Problem(
+                    f"{lag:,.0f} records of {topic} have not landed; Kafka keeps them for {hours} h",
+                    "see whether the sink runs; where it does, give it more tasks or units",
+                    "consumer-lag",
+                )
+            )
+    says = f"{sink.says}, {sum(known.values()):,.0f} records to land" if known else sink.says
+    return Part(sink.name, says, facts, problems)
+
+
+def _tasks(name: str, metric: str) -> Metric:
+    statistic = "Minimum" if metric == "RunningTaskCount" else "Maximum"
+    return Metric.of("AWS/KafkaConnect", metric, statistic, ConnectorName=name)
+
+
+def _lag(deployed: Deployed, topic: str) -> Metric:
+    group = connectors.sink_group(deployed.capture)
+    dimensions = {"Cluster_Name": deployed.prefix, "Consumer_Group": group, "Topic": topic}
+    return Metric.of("AWS/Kafka", "SumOffsetLag", "Maximum", **dimensions)

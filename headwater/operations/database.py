@@ -1,0 +1,142 @@
+"""The state of the PostgreSQL that is captured: its replication slot, its publication, its heartbeat."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
+from headwater.definitions.order_database import CDC_ROLE, published_tables
+from headwater.operations.deployed import Deployed
+from headwater.operations.state import Part, Problem
+
+NAME = "PostgreSQL"
+_DATABASE = "northwind"
+_MIB = 1 << 20
+# The connector sends one every ten seconds.
+_HEARTBEAT_SECONDS = 60.0
+# Who may read the source may ask all of it.
+_QUERY = f"""
+SELECT json_build_object(
+  'slot', (
+    SELECT json_build_object(
+      'active', active,
+      'wal_status', wal_status,
+      'unread_bytes', pg_wal_lsn_diff(written, confirmed_flush_lsn),
+      'held_bytes', pg_wal_lsn_diff(written, restart_lsn),
+      'left_bytes', safe_wal_size,
+      'position', confirmed_flush_lsn)
+    FROM pg_replication_slots WHERE slot_name = '{SLOT}'),
+  'other_slot', (
+    SELECT json_build_object('name', slot_name, 'held_bytes', pg_wal_lsn_diff(written, restart_lsn))
+    FROM pg_replication_slots WHERE slot_name <> '{SLOT}' AND restart_lsn IS NOT NULL ORDER BY restart_lsn LIMIT 1),
+  'published', (
+    SELECT json_agg(schemaname || '.' || tablename) FROM pg_publication_tables WHERE pubname = '{PUBLICATION}'),
+  'sessions', (SELECT count(*) FROM pg_stat_activity WHERE usename = '{CDC_ROLE}'),
+  'heartbeat_seconds', (SELECT extract(epoch FROM clock_timestamp() - beat_at) FROM {HEARTBEAT_TABLE} WHERE id = 1)
+)::text
+FROM pg_current_wal_lsn() AS written
+"""
+
+
+def observe(deployed: Deployed) -> Part:
+    """Ask the database through the Data API, as who may read it. Raises what boto3 raises."""
+    answer = deployed.client("rds-data").execute_statement(
+        resourceArn=deployed.database_arn,
+        secretArn=deployed.reader_secret,
+        database=_DATABASE,
+        sql=_QUERY,
+    )
+    return judge(
+        json.loads(answer["records"][0][0]["stringValue"]),
+        published_tables(deployed.relational),
+        deployed.environment.monitoring.slot_lag_mib * _MIB,
+        deployed.environment.name,
+    )
+
+
+def judge(facts: dict[str, Any], tables: Sequence[str], most_bytes: int, environment: str) -> Part:
+    """What the answer means, where ``tables`` have to be published and ``most_bytes`` of log may be kept."""
+    problems = []
+    slot, other = facts["slot"], facts["other_slot"]
+    missing = sorted(set(tables) - set(facts["published"] or ()))
+    if missing:
+        problems.append(
+            Problem(
+                f"the publication lacks {', '.join(missing)}",
+                f"where a contract is new, make deploy ENV={environment}; else add what somebody took away "
+                "(ALTER PUBLICATION), and headwater resync its tables",
+                "connector",
+            )
+        )
+    if slot is None:
+        problems.append(
+            Problem(
+                f"there is no replication slot {SLOT}",
+                "see whether the source connector runs, and why not",
+                "lost-slot",
+            )
+        )
+        return Part(NAME, "no replication slot", facts, problems)
+    if slot["wal_status"] == "lost":
+        problems.append(
+            Problem(
+                "the server has given up the log that the slot needs: changes are lost",
+                f"headwater epoch {environment} postgresql, and deploy: all rows are read again",
+                "lost-slot",
+            )
+        )
+    elif not slot["active"] and not facts["sessions"]:
+        problems.append(Problem("nobody reads the replication slot", "see the source connector", "connector"))
+    elif slot["active"] and facts["heartbeat_seconds"] > _HEARTBEAT_SECONDS:
+        problems.append(
+            Problem(
+                f"the source connector's last heartbeat was {facts['heartbeat_seconds']:,.0f} s ago",
+                "it reads, and gets no further: see its log, and whether Kafka takes records",
+                "connector",
+            )
+        )
+    elif slot["unread_bytes"] > most_bytes:
+        problems.append(
+            Problem(
+                f"the connector has {_mib(slot['unread_bytes'])} yet to read",
+                "wait after a load; where it grows all day, give the connector more",
+                "slot-lag",
+            )
+        )
+    elif slot["held_bytes"] > most_bytes:
+        problems.append(
+            Problem(
+                f"the log is kept from {_mib(slot['held_bytes'])} back on, and the connector has read it",
+                "find the transaction that has been open since then, and end it",
+                "slot-lag",
+            )
+        )
+    if slot["wal_status"] == "unreserved" or (slot["left_bytes"] is not None and slot["left_bytes"] < most_bytes):
+        left = _mib(max(slot["left_bytes"] or 0, 0))
+        problems.append(
+            Problem(
+                f"after {left} more of log the server gives the slot up, and changes are lost",
+                "raise max_slot_wal_keep_size, then see why the log is not read",
+                "slot-lag",
+            )
+        )
+    if other is not None and other["held_bytes"] > most_bytes:
+        problems.append(
+            Problem(
+                f"the slot {other['name']}, which is not Headwater's, keeps {_mib(other['held_bytes'])} of log",
+                "ask its owner, then drop it",
+                "slot-lag",
+            )
+        )
+    limit = "no limit" if slot["left_bytes"] is None else f"{_mib(slot['left_bytes'])} left"
+    read = "read" if slot["active"] else "not read"
+    if not slot["active"] and facts["sessions"]:
+        read += " yet, while all rows are"
+    says = f"slot is {read}, {_mib(slot['unread_bytes'])} behind; log kept {_mib(slot['held_bytes'])}, {limit}"
+    return Part(NAME, says, facts, problems)
+
+
+def _mib(size: float) -> str:
+    return f"{size / _MIB:,.1f} MiB"

@@ -1,0 +1,129 @@
+"""Where the parts of a deployed environment are: their names, which the stacks give them, and AWS's clients."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
+from headwater.definitions import connectors
+from headwater.definitions.connectors import CaptureSettings
+from headwater.deployment.environment import Environment
+from headwater.errors import UserError
+
+
+class Deployed:
+    """An environment in its account, as ``contracts`` and its file describe it. ``make`` makes boto3's client of a
+    service. Threads may share it."""
+
+    def __init__(self, environment: Environment, contracts: Sequence[Contract], make: Callable[[str], Any]) -> None:
+        self.environment = environment
+        self.contracts = list(contracts)
+        self.relational = of_database(contracts, POSTGRESQL)
+        self.key_value = of_database(contracts, DYNAMODB)
+        self.tables = lake_tables(contracts)
+        """The contracts of the lake's tables, the histories of changes among them."""
+        self.prefix = f"headwater-{environment.name}"
+        self.glue_database = f"headwater_{environment.name}"
+        self._make = make
+        self._clients: dict[str, Any] = {}
+        self._lock = threading.Lock()
+
+    def client(self, service: str) -> Any:
+        """The client of a service."""
+        with self._lock:
+            if service not in self._clients:
+                self._clients[service] = self._make(service)
+            return self._clients[service]
+
+    @cached_property
+    def account(self) -> str:
+        """The account's number. Raises UserError where it is not the environment's."""
+        found = str(self.client("sts").get_caller_identity()["Account"])
+        expected = self.environment.account
+        if expected is not None and found != expected:
+            raise UserError(f"credentials: found the account {found}, expected {expected}, of {self.environment.name}")
+        return found
+
+    @cached_property
+    def lake(self) -> str:
+        """Where the lake's tables lie, as s3://bucket/prefix."""
+        return self._output("lake", "LakeUri")
+
+    @cached_property
+    def landing(self) -> str:
+        """Where the landing objects lie, as s3://bucket/prefix."""
+        return self._output("lake", "LandingUri")
+
+    @cached_property
+    def cluster_id(self) -> str:
+        """The id of the EMR cluster."""
+        return str(self.client("ssm").get_parameter(Name=self.cluster_id_parameter)["Parameter"]["Value"])
+
+    @property
+    def cluster_id_parameter(self) -> str:
+        """The parameter that holds it."""
+        return f"/headwater/{self.environment.name}/emr/cluster-id"
+
+    @property
+    def database_arn(self) -> str:
+        """Aurora's cluster, as the Data API wants it."""
+        return f"arn:{self._partition}:rds:{self.environment.region}:{self.account}:cluster:{self.prefix}"
+
+    @property
+    def reader_secret(self) -> str:
+        """The secret of who may read the source, and no more."""
+        return f"headwater/{self.environment.name}/reader"
+
+    @property
+    def capture(self) -> CaptureSettings:
+        """What names of connectors and topics hang on; the addresses are left out."""
+        return CaptureSettings(
+            environment=self.environment.name,
+            region=self.environment.region,
+            database_host="",
+            database_port="",
+            database_name="",
+            database_secret="",
+            database_root="",
+            landing_bucket="",
+            topic_partitions=self.environment.stream.partitions,
+            epoch=self.environment.connect.epoch,
+        )
+
+    @property
+    def connector_names(self) -> tuple[str, str]:
+        """The source connector and the sink."""
+        return connectors.source_name(self.capture), connectors.sink_name(self.capture)
+
+    @property
+    def step_name(self) -> str:
+        """How the names of the writer's steps begin."""
+        return f"{self.prefix}-writer-"
+
+    @property
+    def job_names(self) -> list[str]:
+        """The Glue jobs that write the tables of DynamoDB."""
+        return list(dict.fromkeys(map(self.job_name, self.key_value)))
+
+    def job_name(self, contract: Contract) -> str:
+        """The Glue job that writes a contract's table of DynamoDB and its history."""
+        shared = self.environment.glue.jobs == "shared"
+        return f"{self.prefix}-{'key-value' if shared else contract.table}"
+
+    @property
+    def _partition(self) -> str:
+        return str(self.client("sts").meta.partition)
+
+    def _output(self, part: str, name: str) -> str:
+        stack = f"{self.prefix}-{part}"
+        (found,) = self.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+        for output in found.get("Outputs", ()):
+            if output["OutputKey"] == name:
+                return str(output["OutputValue"])
+        raise UserError(
+            f"the stack {stack}: found no output {name}, expected one: an earlier release has deployed it. "
+            f"make deploy ENV={self.environment.name}"
+        )

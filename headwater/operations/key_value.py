@@ -1,0 +1,76 @@
+"""The state of the DynamoDB tables that are captured, and of the streams that carry their changes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from headwater.contract.model import Contract
+from headwater.definitions.dynamodb_table import table_name
+from headwater.operations.deployed import Deployed
+from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.state import Part, Problem
+
+_MILLISECONDS = 1000
+_HOUR = 3600
+_ACTIVE = "ACTIVE"
+# Both are on their way to it.
+_BEGIN = ("ENABLING", "UPDATING")
+
+
+def metrics(deployed: Deployed) -> Iterable[Metric]:
+    """What has to be measured."""
+    return [_age(deployed, contract) for contract in deployed.key_value]
+
+
+def observe(deployed: Deployed, measurements: Measurements, contract: Contract) -> Part:
+    """A contract's table and its stream. Raises what boto3 raises."""
+    name = table_name(deployed.environment.name, contract)
+    dynamodb, kinesis = deployed.client("dynamodb"), deployed.client("kinesis")
+    table = dynamodb.describe_table(TableName=name)["Table"]["TableStatus"]
+    destinations = dynamodb.describe_kinesis_streaming_destination(TableName=name)["KinesisDataStreamDestinations"]
+    destination = next((each for each in destinations if each["StreamArn"].endswith(f"/{name}")), None)
+    stream = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+    hours = stream["RetentionPeriodHours"]
+    behind = measurements.last(_age(deployed, contract))
+    status = destination["DestinationStatus"] if destination else "none"
+    seconds = None if behind is None else behind / _MILLISECONDS
+    problems = []
+    if status != _ACTIVE and status not in _BEGIN:
+        problems.append(
+            Problem(
+                f"the changes of {name} do not go to its stream: the destination is {status}",
+                "enable it again; a change of the meantime is in no stream: headwater resync, then headwater verify",
+                "replication",
+            )
+        )
+    if seconds is not None and seconds > deployed.environment.monitoring.iterator_age_seconds:
+        left = max(hours - seconds / _HOUR, 0)
+        problems.append(
+            Problem(
+                f"the job is {seconds:,.0f} s behind {name}; after {left:,.1f} h more the stream drops what is unread",
+                "see whether the job runs; where it does, give it more workers",
+                "iterator-age",
+            )
+        )
+    facts = {
+        "table": name,
+        "table_status": table,
+        "destination": status,
+        "stream_status": stream["StreamStatus"],
+        "shards": stream["OpenShardCount"],
+        "retention_hours": hours,
+        "behind_seconds": seconds,
+    }
+    read = "no word of its reader" if seconds is None else f"reader {seconds:,.0f} s behind"
+    says = f"changes go to Kinesis: {status}; {read}, kept {hours} h"
+    return Part(part_name(contract), says, facts, problems, measurements.unasked)
+
+
+def part_name(contract: Contract) -> str:
+    """What the table and its stream are called here."""
+    return f"DynamoDB {contract.table}"
+
+
+def _age(deployed: Deployed, contract: Contract) -> Metric:
+    stream = table_name(deployed.environment.name, contract)
+    return Metric.of("AWS/Kinesis", "GetRecords.IteratorAgeMilliseconds", "Maximum", StreamName=stream)

@@ -1,0 +1,85 @@
+"""What CloudWatch has of an environment's metrics, asked for in few requests."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_SECONDS = 60
+# How old a metric's newest value is at most: CloudWatch has a minute's some time after it.
+_NEWEST_SECONDS = 300.0
+# What one request takes.
+_QUERIES = 500
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric by its name, its dimensions, and the statistic of each minute."""
+
+    namespace: str
+    name: str
+    dimensions: tuple[tuple[str, str], ...]
+    statistic: str
+
+    @classmethod
+    def of(cls, namespace: str, name: str, statistic: str, **dimensions: str) -> Metric:
+        """A metric whose dimensions' names are spelled with _ in place of a space."""
+        spelled = tuple((key.replace("_", " "), value) for key, value in dimensions.items())
+        return cls(namespace, name, spelled, statistic)
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The values of each metric by the epoch seconds at which their minutes begin, as of ``now``, in epoch seconds. A
+    metric that sent nothing has none. ``unasked`` is why nothing could be asked, and "" where it could."""
+
+    now: float
+    values: Mapping[Metric, Mapping[float, float]]
+    unasked: str = ""
+
+    def last(self, metric: Metric) -> float | None:
+        """The newest value of the last five minutes; None where there is none."""
+        values = self.values.get(metric, {})
+        newest = max(values, default=0.0)
+        return values[newest] if self.now - newest < _NEWEST_SECONDS else None
+
+    def last_at(self, metric: Metric) -> float | None:
+        """When the newest value's minute began, in epoch seconds."""
+        return max(self.values.get(metric, {}), default=None)
+
+    def most(self, metric: Metric, seconds: float) -> float | None:
+        """The greatest value of the last ``seconds``; None where there is none."""
+        return max(self._since(metric, seconds), default=None)
+
+    def total(self, metric: Metric, seconds: float) -> float:
+        """The sum of the values of the last ``seconds``."""
+        return sum(self._since(metric, seconds))
+
+    def _since(self, metric: Metric, seconds: float) -> list[float]:
+        return [value for at, value in self.values.get(metric, {}).items() if self.now - at <= seconds]
+
+
+def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: float) -> Measurements:
+    """The last ``seconds`` before ``now``, in epoch seconds. ``cloudwatch`` is boto3's client."""
+    listed = list(dict.fromkeys(metrics))
+    values: dict[Metric, dict[float, float]] = {}
+    for start in range(0, len(listed), _QUERIES):
+        asked = listed[start : start + _QUERIES]
+        pages = cloudwatch.get_paginator("get_metric_data").paginate(
+            MetricDataQueries=[_query(f"m{number}", metric) for number, metric in enumerate(asked)],
+            StartTime=dt.datetime.fromtimestamp((now - seconds) // _SECONDS * _SECONDS, dt.UTC),
+            EndTime=dt.datetime.fromtimestamp(now, dt.UTC),
+        )
+        for page in pages:
+            for result in page["MetricDataResults"]:
+                of = values.setdefault(asked[int(result["Id"][1:])], {})
+                of.update(zip((at.timestamp() for at in result["Timestamps"]), result["Values"], strict=True))
+    return Measurements(now, values)
+
+
+def _query(id_: str, metric: Metric) -> dict[str, Any]:
+    dimensions = [{"Name": name, "Value": value} for name, value in metric.dimensions]
+    described = {"Namespace": metric.namespace, "MetricName": metric.name, "Dimensions": dimensions}
+    return {"Id": id_, "MetricStat": {"Metric": described, "Period": _SECONDS, "Stat": metric.statistic}}

@@ -1,0 +1,145 @@
+"""The logs of an environment's parts: where each is, and the lines of it that are wanted."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+from headwater.errors import UserError
+from headwater.operations.deployed import Deployed
+
+# The parts that write into log groups, by the paths of these; a path that ends with * begins the names of several.
+_GROUPS: Mapping[str, str] = {
+    "source": "/headwater/{environment}/connect/source",
+    "sink": "/headwater/{environment}/connect/sink",
+    "brokers": "/headwater/{environment}/brokers",
+    "database": "/aws/rds/cluster/headwater-{environment}/postgresql",
+    "job": "/headwater/{environment}/glue/*",
+    "steps": "/headwater/{environment}/custom-resources/steps",
+    "runs": "/headwater/{environment}/custom-resources/runs",
+    "rotation": "/headwater/{environment}/custom-resources/rolerotation",
+}
+WRITER = "writer"
+"""The EMR step, whose logs lie in S3."""
+PARTS = (*_GROUPS, WRITER)
+_ERRORS = ("ERROR", "Exception", "Error:", "FATAL")
+# Connect says it of each plugin that it cannot load, and goes on.
+_HARMLESS = ("PluginScanner",)
+_RECENT_SECONDS = 120.0
+_MILLISECONDS = 1000
+_LINE_CHARACTERS = 300
+_FILES = ("stdout.gz", "stderr.gz")
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a log. ``at`` is in epoch seconds, and None where the log does not say."""
+
+    at: float | None
+    text: str
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """Which lines: those since a moment in epoch seconds; those of ``errors`` alone; those of events of a table; and
+    those that contain a text."""
+
+    since: float
+    errors: bool = False
+    table: str = ""
+    text: str = ""
+
+    def takes(self, line: str) -> bool:
+        """Whether a line is wanted, whenever it was written."""
+        if self.errors and not any(word in line for word in _ERRORS) and not _failed(line):
+            return False
+        if self.table and _event(line).get("table") != self.table:
+            return False
+        return self.text in line
+
+
+def lines(deployed: Deployed, part: str, wanted: Wanted) -> Iterator[Line]:
+    """The lines of a part's log, the oldest first within each group or file. Raises UserError for a part that there is
+    not, and what boto3 raises."""
+    if part == WRITER:
+        yield from _of_the_step(deployed, wanted)
+        return
+    if part not in _GROUPS:
+        raise UserError(f"PART: found {part}, expected one of {', '.join(PARTS)}")
+    logs = deployed.client("logs")
+    for group in _groups(logs, group_path(part, deployed.environment.name)):
+        pages = logs.get_paginator("filter_log_events").paginate(
+            logGroupName=group, startTime=int(wanted.since * _MILLISECONDS)
+        )
+        for page in pages:
+            for event in page["events"]:
+                if wanted.takes(event["message"]):
+                    yield Line(event["timestamp"] / _MILLISECONDS, event["message"].rstrip())
+
+
+def group_path(part: str, environment: str) -> str:
+    """The log group of a part other than the writer; with * at its end, how the names of several begin."""
+    return _GROUPS[part].format(environment=environment)
+
+
+def last_errors(deployed: Deployed, part: str, most: int) -> list[str]:
+    """The last lines that tell of an error in a part's log of the last minutes, shortened to a line each."""
+    found = [
+        line.text[:_LINE_CHARACTERS]
+        for line in lines(deployed, part, Wanted(time.time() - _RECENT_SECONDS, errors=True))
+        if not line.text.lstrip().startswith("at ") and not any(word in line.text for word in _HARMLESS)
+    ]
+    return found[-most:]
+
+
+def _groups(logs: Any, path: str) -> Sequence[str]:
+    if not path.endswith("*"):
+        return [path]
+    pages = logs.get_paginator("describe_log_groups").paginate(logGroupNamePrefix=path[:-1])
+    return [group["logGroupName"] for page in pages for group in page["logGroups"]]
+
+
+def _of_the_step(deployed: Deployed, wanted: Wanted) -> Iterator[Line]:
+    """Of the newest step that has logs. EMR puts them into S3 every few minutes, whole; only events have a time."""
+    emr, cluster = deployed.client("emr"), deployed.cluster_id
+    uri = urlsplit(emr.describe_cluster(ClusterId=cluster)["Cluster"]["LogUri"])
+    folder = f"{uri.path.strip('/')}/{cluster}/steps"
+    s3 = deployed.client("s3")
+    for step in emr.list_steps(ClusterId=cluster)["Steps"]:
+        if not step["Name"].startswith(deployed.step_name):
+            continue
+        bodies = [body for name in _FILES if (body := _read(s3, uri.netloc, f"{folder}/{step['Id']}/{name}"))]
+        for body in bodies:
+            for text in gzip.decompress(body).decode(errors="replace").splitlines():
+                at = _event(text).get("at")
+                if wanted.takes(text) and (at is None or at >= wanted.since):
+                    yield Line(at, text)
+        if bodies:
+            return
+
+
+def _read(s3: Any, bucket: str, key: str) -> bytes | None:
+    try:
+        return bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+    except s3.exceptions.NoSuchKey:
+        return None
+
+
+def _event(line: str) -> Mapping[str, Any]:
+    """The event that a writer tells in a line; empty where it is another line."""
+    if not line.startswith("{"):
+        return {}
+    try:
+        event = json.loads(line)
+    except ValueError:
+        return {}
+    return event if isinstance(event, dict) else {}
+
+
+def _failed(line: str) -> bool:
+    return "fail" in str(_event(line).get("event", ""))

@@ -1,0 +1,163 @@
+"""The state of the lake's tables: the last commit, what waits to be read, and what could not be written."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from headwater.contract.model import POSTGRESQL, Contract, catalog_names
+from headwater.definitions import connectors
+from headwater.lake import metrics as reported
+from headwater.lake.landing import Landing, LandingGap, Waiting
+from headwater.lake.quarantine import Quarantine
+from headwater.operations.deployed import Deployed
+from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.state import WELL, Part, Problem
+from headwater.operations.timeline import LastCommit, last_commit
+from headwater.operations.writers import SINCE
+
+QUARANTINE = "_quarantine"
+# A writer reports each minute, and CloudWatch has a minute some time after it.
+_SILENT_SECONDS = 300.0
+_HOUR = 3600.0
+# Within it a late commit counts.
+_RECENT_SECONDS = 300.0
+
+
+def metrics(deployed: Deployed) -> Iterable[Metric]:
+    """What has to be measured."""
+    for contract in deployed.tables:
+        yield _of(deployed, contract, reported.CHANGES, "SampleCount")
+        yield _of(deployed, contract, reported.FRESHNESS, "Maximum")
+        yield _of(deployed, contract, reported.UNFIT, "Sum")
+
+
+def catalogued(deployed: Deployed) -> dict[str, str]:
+    """The locations of the tables that the Glue catalog has, by name, with "" for views. Raises what boto3 raises."""
+    pages = deployed.client("glue").get_paginator("get_tables").paginate(DatabaseName=deployed.glue_database)
+    return {
+        table["Name"]: table.get("StorageDescriptor", {}).get("Location", "")
+        for page in pages
+        for table in page["TableList"]
+    }
+
+
+def observe(
+    deployed: Deployed, measurements: Measurements, contract: Contract, writer: Part, catalog: Mapping[str, str]
+) -> Part:
+    """A table of the lake, which ``writer`` writes: a step, or a job. Raises what boto3 raises."""
+    table, environment = contract.table, deployed.environment
+    s3, uri = deployed.client("s3"), f"{deployed.lake}/{contract.table}"
+    committed = last_commit(s3, uri)
+    reports = measurements.last_at(_of(deployed, contract, reported.CHANGES, "SampleCount"))
+    fresh = measurements.most(_of(deployed, contract, reported.FRESHNESS, "Maximum"), _RECENT_SECONDS)
+    unfit = measurements.total(_of(deployed, contract, reported.UNFIT, "Sum"), _HOUR)
+    stored = Quarantine(s3, f"{deployed.lake}/{QUARANTINE}", table).listed()
+    # The writer reads again what samples show.
+    aside = [each for each in stored if not each.is_sample]
+    problems, waiting = _landed(deployed, contract, committed)
+    limits = environment.monitoring
+    silent = None if reports is None else measurements.now - reports
+    signs = (reports, committed.completed.timestamp() if committed else None, writer.facts.get(SINCE))
+    quiet = measurements.now - max((sign for sign in signs if sign is not None), default=0.0)
+    # Where its step or job does not run, that is told.
+    if writer.state == WELL and not measurements.unasked and quiet > _SILENT_SECONDS:
+        problems.append(
+            Problem(
+                f"the writer runs, and has said nothing of {table} for {quiet:,.0f} s",
+                f"its last event of the table says why: headwater logs "
+                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} --table {table}",
+                "writer",
+            )
+        )
+    if fresh is not None and fresh > limits.freshness_seconds:
+        problems.append(
+            Problem(
+                f"a change reached {table} after {fresh:,.0f} s",
+                "see which part before it is behind; after a load in the source, wait",
+                "freshness",
+            )
+        )
+    if aside:
+        problems.append(
+            Problem(
+                f"{len(aside):,} objects of records that could not be decoded wait",
+                f"headwater quarantine show {table} --lake {deployed.lake}; correct, deploy, then replay or drop",
+                "quarantine",
+            )
+        )
+    if unfit > limits.unfit_values:
+        problems.append(
+            Problem(
+                f"{unfit:,.0f} values of the last hour do not fit their columns",
+                f'see the rows of {table}_current where "_unfit" is not null',
+                "unfit",
+            )
+        )
+    problems += _uncatalogued(deployed, contract, uri, catalog)
+    facts: dict[str, Any] = {
+        "last_commit": committed.instant if committed else None,
+        "last_commit_at": committed.completed.timestamp() if committed else None,
+        "epoch": committed.progress.epoch if committed else None,
+        "position": committed.progress.cursor if committed else None,
+        "waiting_objects": waiting.objects if waiting else None,
+        "waiting_records": waiting.records if waiting else None,
+        "waiting_since": waiting.since.timestamp() if waiting and waiting.since else None,
+        "freshness_seconds": fresh,
+        "writer_silent_seconds": silent,
+        "quarantine_objects": len(aside),
+        "unfit_values_of_an_hour": unfit,
+    }
+    return Part(table, "", facts, problems, measurements.unasked)
+
+
+def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Mapping[str, str]) -> list[Problem]:
+    """What query engines do not find of a table."""
+    # A history's views stand beside its table's.
+    names = [contract.table] if contract.is_history else catalog_names(contract)
+    missing = [name for name in names if name not in catalog and not name.endswith("_changes")]
+    if missing:
+        found = f"the catalog lacks {', '.join(missing)}: who queries it finds nothing"
+    elif catalog.get(contract.table, uri).rstrip("/") != uri:
+        found = f"the catalog has {contract.table} at {catalog[contract.table]}, and it is written to {uri}"
+    else:
+        return []
+    name = deployed.environment.name
+    advice = f"where it was never deployed, make deploy ENV={name}; what somebody took away is made from the template"
+    return [Problem(found, advice, "catalog")]
+
+
+def _landed(
+    deployed: Deployed, contract: Contract, committed: LastCommit | None
+) -> tuple[list[Problem], Waiting | None]:
+    """What has landed for a table of PostgreSQL and is not committed; a table of DynamoDB has none."""
+    if contract.source.database != POSTGRESQL:
+        return [], None
+    landing = Landing(deployed.client("s3"), deployed.landing, connectors.topic(contract, deployed.capture))
+    cursor = committed.progress.cursor if committed else {}
+    gap = "restore the objects, as the writer's message says"
+    try:
+        waiting = landing.waiting(cursor)
+    except LandingGap as error:
+        return [Problem(str(error), gap, "writer")], None
+    problems = []
+    if waiting.gap:
+        problems.append(Problem(f"landing objects of {waiting.gap} are missing", gap, "writer"))
+    since = waiting.since
+    if since is not None:
+        seconds = (dt.datetime.now(dt.UTC) - since).total_seconds()
+        if seconds > deployed.environment.monitoring.freshness_seconds:
+            problems.append(
+                Problem(
+                    f"{waiting.records:,} records have landed and wait, the oldest for {seconds:,.0f} s",
+                    f"see the writer; its last event says why: headwater logs writer --table {contract.table}",
+                    "freshness",
+                )
+            )
+    return problems, waiting
+
+
+def _of(deployed: Deployed, contract: Contract, name: str, statistic: str) -> Metric:
+    dimensions = {reported.DATABASE: deployed.glue_database, reported.TABLE: contract.table}
+    return Metric.of(reported.NAMESPACE, name, statistic, **dimensions)

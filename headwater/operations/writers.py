@@ -1,0 +1,72 @@
+"""The state of what writes the lake: the step on the EMR cluster, and the runs of the Glue jobs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headwater.operations.deployed import Deployed
+from headwater.operations.state import Part, Problem
+
+STEP = "EMR step"
+SINCE = "since"
+"""The fact since when a step or a run goes on, in epoch seconds."""
+_CLUSTER_WORKS = ("RUNNING", "WAITING")
+_CLUSTER_BEGINS = ("STARTING", "BOOTSTRAPPING")
+_STEP_LIVES = ("RUNNING", "PENDING")
+_RUN_LIVES = ("RUNNING", "STARTING", "WAITING")
+
+
+def observe_step(deployed: Deployed) -> Part:
+    """The cluster and the newest of the writer's steps. Raises what boto3 raises."""
+    emr, cluster = deployed.client("emr"), deployed.cluster_id
+    environment = deployed.environment.name
+    state = emr.describe_cluster(ClusterId=cluster)["Cluster"]["Status"]["State"]
+    facts: dict[str, Any] = {"cluster": cluster, "cluster_state": state}
+    if state in _CLUSTER_BEGINS:
+        return Part(STEP, f"the cluster is {state}", facts)
+    if state not in _CLUSTER_WORKS:
+        advice = f"raise emr.generation in config/{environment}.yaml, and make deploy ENV={environment}"
+        return Part(
+            STEP, f"the cluster is {state}", facts, [Problem(f"the cluster {cluster} is {state}", advice, "ended")]
+        )
+    # The newest are first.
+    steps = [step for step in emr.list_steps(ClusterId=cluster)["Steps"] if step["Name"].startswith(deployed.step_name)]
+    living = [step for step in steps if step["Status"]["State"] in _STEP_LIVES]
+    newest = next(iter(living or steps), None)
+    if newest is None:
+        return Part(
+            STEP, "no step", facts, [Problem("the cluster has no step", f"make deploy ENV={environment}", "ended")]
+        )
+    status = newest["Status"]
+    started = status["Timeline"].get("StartDateTime")
+    facts |= {"step": newest["Id"], "step_state": status["State"], SINCE: started.timestamp() if started else None}
+    if living:
+        return Part(STEP, f"{status['State']} on {cluster}", facts)
+    reason = status.get("FailureDetails", {}).get("Message", "")
+    facts["reason"] = reason
+    found = f"the step {newest['Id']} is {status['State']}" + (f": {_line(reason)}" if reason else "")
+    advice = "it is added again within ten minutes; where it fails again, headwater logs writer says why"
+    return Part(STEP, f"{status['State']}: no step runs", facts, [Problem(found, advice, "ended")])
+
+
+def observe_job(deployed: Deployed, job: str) -> Part:
+    """The newest run of a job. Raises what boto3 raises."""
+    runs = deployed.client("glue").get_job_runs(JobName=job, MaxResults=5)["JobRuns"]
+    name = f"Glue job {job.removeprefix(deployed.prefix + '-')}"
+    facts: dict[str, Any] = {"job": job}
+    if not runs:
+        advice = f"make deploy ENV={deployed.environment.name}"
+        return Part(name, "no run", facts, [Problem(f"the job {job} has no run", advice, "ended")])
+    newest = max(runs, key=lambda run: run["StartedOn"])
+    state = newest["JobRunState"]
+    facts |= {"run": newest["Id"], "run_state": state, SINCE: newest["StartedOn"].timestamp()}
+    facts["reason"] = newest.get("ErrorMessage", "")
+    if state in _RUN_LIVES:
+        return Part(name, f"{state} since {newest['StartedOn']:%d %b %H:%M} UTC", facts)
+    found = f"the run {newest['Id']} is {state}" + (f": {_line(facts['reason'])}" if facts["reason"] else "")
+    advice = "the next one is started within five minutes; where it fails again, headwater logs job says why"
+    return Part(name, f"{state}: no run goes on", facts, [Problem(found, advice, "ended")])
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:300]

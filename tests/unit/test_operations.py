@@ -1,0 +1,160 @@
+"""What `headwater status` makes of what the parts answer, and which lines of a log `headwater logs` takes."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+from typing import Any
+
+import pytest
+
+from headwater.lake.progress import NOTED_AS, Progress
+from headwater.operations import database
+from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.part_logs import Wanted
+from headwater.operations.state import UNASKED, WELL, WRONG, Alarm, Part, Problem, State
+from headwater.operations.timeline import last_commit
+from tests.unit.conftest import BUCKET
+
+MIB = 1 << 20
+TABLES = ["northwind.orders", "capture.heartbeat"]
+SLOT = {
+    "active": True,
+    "wal_status": "reserved",
+    "unread_bytes": 100,
+    "held_bytes": 200,
+    "left_bytes": None,
+    "position": "0/1",
+}
+_folders = itertools.count()
+
+
+ANSWER = {"slot": SLOT, "other_slot": None, "published": TABLES, "sessions": 1, "heartbeat_seconds": 5.0}
+
+
+def judged(slot: dict[str, Any] | None = None, **facts: Any) -> Part:
+    return database.judge({**ANSWER, "slot": {**SLOT, **(slot or {})}, **facts}, TABLES, 10 * MIB, "dev")
+
+
+def told(part: Part) -> list[tuple[str, str]]:
+    return [(problem.runbook, problem.found) for problem in part.problems]
+
+
+def test_a_database_that_is_read_is_well_and_says_how_far() -> None:
+    part = judged({"unread_bytes": MIB, "held_bytes": 2 * MIB, "left_bytes": 100 * MIB})
+    assert (part.state, part.says) == (
+        WELL,
+        "slot is read, 1.0 MiB behind; log kept 2.0 MiB, 100.0 MiB left",
+    )
+
+
+@pytest.mark.parametrize(
+    ("slot", "facts", "page", "found"),
+    [
+        ({"active": False}, {"sessions": 0}, "connector", "nobody reads"),
+        ({"wal_status": "lost", "active": False}, {}, "lost-slot", "changes are lost"),
+        ({"unread_bytes": 11 * MIB, "held_bytes": 12 * MIB}, {}, "slot-lag", "yet to read"),
+        ({"held_bytes": 11 * MIB}, {}, "slot-lag", "the connector has read it"),
+        ({"left_bytes": 9 * MIB}, {}, "slot-lag", "after 9.0 MiB more"),
+        ({"wal_status": "unreserved", "left_bytes": -5}, {}, "slot-lag", "after 0.0 MiB more"),
+        ({}, {"heartbeat_seconds": 61.0}, "connector", "last heartbeat was 61 s ago"),
+        ({}, {"published": TABLES[:1]}, "connector", "lacks capture.heartbeat"),
+        ({}, {"published": None}, "connector", "lacks capture.heartbeat, northwind.orders"),
+        ({}, {"other_slot": {"name": "theirs", "held_bytes": 11 * MIB}}, "slot-lag", "the slot theirs"),
+    ],
+)
+def test_what_is_wrong_with_the_database_has_its_page(
+    slot: dict[str, Any], facts: dict[str, Any], page: str, found: str
+) -> None:
+    ((named, text),) = told(judged(slot, **facts))
+    assert named == page
+    assert found in text
+
+
+def test_a_slot_that_is_not_there_is_lost() -> None:
+    assert [page for page, _ in told(database.judge({**ANSWER, "slot": None}, TABLES, 10 * MIB, "dev"))] == [
+        "lost-slot"
+    ]
+
+
+def test_a_slot_is_not_read_while_the_first_snapshot_is() -> None:
+    part = judged({"active": False}, sessions=2, heartbeat_seconds=4000.0)
+    assert part.state == WELL
+    assert "while all rows are" in part.says
+
+
+def test_the_newest_value_of_a_metric_counts_for_five_minutes() -> None:
+    metric = Metric.of("AWS/Kafka", "SumOffsetLag", "Maximum", Cluster_Name="c")
+    assert metric.dimensions == (("Cluster Name", "c"),)
+    values = Measurements(1000.0, {metric: {640.0: 7.0, 880.0: 3.0, 700.0: 9.0}})
+    assert values.last(metric) == 3.0
+    assert Measurements(1181.0, values.values).last(metric) is None
+    assert (values.most(metric, 300), values.most(metric, 130), values.most(metric, 60)) == (9.0, 3.0, None)
+    assert (values.total(metric, 400), values.last_at(metric)) == (19.0, 880.0)
+    other = Metric.of("AWS/Kafka", "Another", "Maximum")
+    assert (values.last(other), values.last_at(other), values.total(other, 99)) == (None, None, 0)
+
+
+def commit(s3: Any, name: str, body: bytes) -> None:
+    s3.put_object(Bucket=BUCKET, Key=name, Body=body)
+
+
+def test_the_last_commit_is_the_newest_that_tells_its_progress(s3: Any) -> None:
+    folder = f"operations-{next(_folders)}/orders"
+    assert last_commit(s3, f"s3://{BUCKET}/{folder}") is None
+
+    def noted(offset: int) -> bytes:
+        return json.dumps({"extraMetadata": {NOTED_AS: Progress({"t/0": offset}).to_json()}}).encode()
+
+    timeline = f"{folder}/.hoodie"
+    commit(s3, f"{timeline}/20261127010000000.deltacommit", noted(1))
+    commit(s3, f"{timeline}/20261127020000000.deltacommit", noted(2))
+    # A compaction, its plan, a write under way, an empty file, and what is below a folder of its own.
+    commit(s3, f"{timeline}/20261127030000000.commit", b'{"extraMetadata": {"schema": "x"}}')
+    commit(s3, f"{timeline}/20261127040000000.deltacommit", b"")
+    commit(s3, f"{timeline}/20261127050000000.deltacommit.inflight", noted(5))
+    commit(s3, f"{timeline}/metadata/20261127060000000.deltacommit", noted(6))
+    found = last_commit(s3, f"s3://{BUCKET}/{folder}")
+    assert found is not None
+    assert (found.instant, found.progress.cursor) == ("20261127020000000", {"t/0": 2})
+    assert abs((dt.datetime.now(dt.UTC) - found.completed).total_seconds()) < 60
+
+
+@pytest.mark.parametrize(
+    ("wanted", "line", "taken"),
+    [
+        (Wanted(0), "anything", True),
+        (Wanted(0, errors=True), "2026 INFO all is well", False),
+        (Wanted(0, errors=True), "2026 ERROR it is not", True),
+        (Wanted(0, errors=True), "Caused by: java.io.IOException: no", True),
+        (Wanted(0, errors=True), '{"event": "failed", "table": "orders"}', True),
+        (Wanted(0, errors=True), '{"event": "idle", "table": "orders"}', False),
+        (Wanted(0, table="orders"), '{"event": "idle", "table": "orders"}', True),
+        (Wanted(0, table="orders"), '{"event": "idle", "table": "products"}', False),
+        (Wanted(0, table="orders"), "orders", False),
+        (Wanted(0, table="orders"), "{orders", False),
+        (Wanted(0, text="lag"), "the lag grows", True),
+        (Wanted(0, text="lag"), "it grows", False),
+    ],
+)
+def test_a_log_gives_the_lines_that_are_wanted(wanted: Wanted, line: str, taken: bool) -> None:
+    assert wanted.takes(line) == taken
+
+
+def test_a_state_is_as_its_worst_part() -> None:
+    well, unasked = Part("a", "runs"), Part("b", unasked="denied")
+    wrong = Part("c", problems=[Problem("it hangs", "kill it", "writer")], unasked="no metrics")
+    alarm = Alarm("slot-lag", 0.0, "late", True, "slot-lag")
+
+    def state(*parts: Part, alarms: tuple[Alarm, ...] = (), unasked: str = "") -> State:
+        return State("dev", 1.0, parts, (), alarms, unasked)
+
+    assert state(well).verdict == WELL
+    assert state(well, unasked).verdict == UNASKED
+    assert state(well, unasked="denied").verdict == UNASKED
+    assert state(well, unasked, wrong).verdict == WRONG
+    assert state(well, alarms=(alarm,)).verdict == WRONG
+    document = state(well, wrong, alarms=(alarm,)).document()
+    assert (document["state"], [part["state"] for part in document["parts"]]) == (WRONG, [WELL, WRONG])
+    assert json.loads(json.dumps(document))["parts"][1]["problems"][0]["runbook"] == "writer"
