@@ -21,7 +21,7 @@ QUARANTINE = "_quarantine"
 # A writer reports each minute, and CloudWatch has a minute some time after it.
 _SILENT_SECONDS = 300.0
 _HOUR = 3600.0
-# Within it a late commit counts.
+# Within it a late commit counts, and a value that does not fit, as for their alarms.
 _RECENT_SECONDS = 300.0
 
 
@@ -87,10 +87,11 @@ def observe(
                 "quarantine",
             )
         )
-    if unfit > limits.unfit_values:
+    recently = measurements.total(_of(deployed, contract, reported.UNFIT, "Sum"), _RECENT_SECONDS)
+    if recently > limits.unfit_values:
         problems.append(
             Problem(
-                f"{unfit:,.0f} values of the last hour do not fit their columns",
+                f"{recently:,.0f} values of the last minutes do not fit their columns",
                 f'see the rows of {table}_current where "_unfit" is not null',
                 "unfit",
             )
