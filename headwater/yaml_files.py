@@ -132,8 +132,9 @@ def convert(document: object, kind: type[_Kind], where: str) -> _Kind:
     """Make the msgspec Struct ``kind`` of a document; ``where`` is its file. Raises UserError naming the first field
     that does not fit.
 
-    A field may be a Struct, a list or tuple, a Literal, str, int, float, bool, or one of them or None. The error takes
-    what it expected from the field's type and limits. A field that has a pattern or a limited length says it itself:
+    A field may be a Struct, one of several Structs with tags, a list or tuple, a Literal, str, int, float, bool, or one
+    of them or None. The error takes what it expected from the field's type and limits. A field that has a pattern or a
+    limited length says it itself:
     ``Meta(pattern=…, extra={"expected": "12 digits in quotes"})``.
     """
     try:
@@ -149,14 +150,15 @@ def _explained(message: str, document: object, kind: type, where: str) -> UserEr
     value: Any = document
     node = inspect.type_info(kind)
     for step in steps:
-        value, node = value[step], _type_below(node, step)
+        node = _type_below(node, step, value)
+        value = value[step]
     if problem.startswith("Object missing required field"):
         name = _quoted(problem)
-        expected = _expected(_type_below(node, name), None)
+        expected = _expected(_type_below(node, name, value), None)
         return UserError(f"{where}: {_dotted([*steps, name])}: found nothing, expected {expected}")
     unknown = _unknown_field(problem, place, value)
     if unknown is not None:
-        known = ", ".join(_fields(node))
+        known = ", ".join(_fields(_meant(node, value)))
         return UserError(f"{where}: {_dotted([*steps, unknown])}: found an unknown field, expected {known}")
     wrong_type = ", got `" in problem
     return refusal(where, _dotted(steps), value, _expected(node, value) if wrong_type else _limits(node))
@@ -190,8 +192,32 @@ def _kinds(node: inspect.Type) -> Iterator[inspect.Type]:
         yield node
 
 
-def _type_below(node: inspect.Type, step: str | int) -> inspect.Type:
+def _meant(node: inspect.Type, value: Any) -> inspect.Type:
+    """The type that a value's tag chooses among several Structs; the type as it is where there is no such choice."""
     for kind in _kinds(node):
+        if isinstance(kind, inspect.StructType) and _has_tag(value, kind):
+            return kind
+    return node
+
+
+def _has_tag(value: Any, kind: inspect.StructType) -> bool:
+    return kind.tag_field is not None and isinstance(value, Mapping) and value.get(kind.tag_field) == kind.tag
+
+
+def _tags(node: inspect.Type) -> dict[str, list[Any]]:
+    """The tags of the Structs that a value may be, by the field that holds them."""
+    tags: dict[str, list[Any]] = {}
+    for kind in _kinds(node):
+        if isinstance(kind, inspect.StructType) and kind.tag_field:
+            tags.setdefault(kind.tag_field, []).append(kind.tag)
+    return tags
+
+
+def _type_below(node: inspect.Type, step: str | int, value: Any) -> inspect.Type:
+    """The type of a field or an entry of ``value``, which has the type ``node``."""
+    if isinstance(step, str) and step in _tags(node):
+        return inspect.LiteralType(tuple(_tags(node)[step]))
+    for kind in _kinds(_meant(node, value)):
         if isinstance(kind, inspect.StructType) and isinstance(step, str):
             return next(field.type for field in kind.fields if field.encode_name == step)
         if isinstance(kind, (inspect.ListType, inspect.VarTupleType)) and isinstance(step, int):
@@ -200,7 +226,9 @@ def _type_below(node: inspect.Type, step: str | int) -> inspect.Type:
 
 
 def _fields(node: inspect.Type) -> list[str]:
-    return [field.encode_name for kind in _kinds(node) if isinstance(kind, inspect.StructType) for field in kind.fields]
+    """The names of the fields of the Structs that a value may be, a field with a tag first."""
+    structs = [kind for kind in _kinds(node) if isinstance(kind, inspect.StructType)]
+    return [*_tags(node), *(field.encode_name for struct in structs for field in struct.fields)]
 
 
 def _expected(node: inspect.Type, value: object) -> str:

@@ -11,23 +11,29 @@ from headwater.contract.model import Contract
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment import rds_authority
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import Aurora, CreatedTables, Environment
+from headwater.deployment.key_value_names import key_value_names
 from headwater.errors import UserError
 from headwater.paths import ROOT
 from stacks import nag
 from stacks.assets import Assets
+from stacks.aurora import AuroraSource
 from stacks.bi import BiStack
 from stacks.connect import ConnectStack
-from stacks.database import DATABASE_NAME, DatabaseStack
+from stacks.database import DatabaseStack
 from stacks.database_content import DatabaseContentStack
+from stacks.database_peering import DatabasePeeringStack
 from stacks.emr import EmrStack
 from stacks.emr_writer import EmrWriterStack
+from stacks.existing_database import ExistingSource
 from stacks.function_logs import keep_function_logs
 from stacks.glue_job import GlueJobStack
 from stacks.key_value import KeyValueStack
+from stacks.key_value_sources import KeyValueSources
 from stacks.lake import LANDING_PREFIX, LakeStack
 from stacks.monitoring import MonitoringStack, Watched
 from stacks.network import NetworkStack
+from stacks.relational_source import Address, RelationalSource
 from stacks.stream import StreamStack
 from stacks.stream_topics import StreamTopicsStack
 
@@ -36,18 +42,19 @@ _CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 
 @dataclass(frozen=True)
 class Application:
-    """The stacks, in the order of their deployment. ``bi`` is None where the environment does not ask for it."""
+    """The stacks, in the order of their deployment. One that the environment does not ask for is None."""
 
     network: NetworkStack
     lake: LakeStack
-    database: DatabaseStack
-    database_content: DatabaseContentStack
+    database: DatabaseStack | None
+    database_content: DatabaseContentStack | None
+    database_peering: DatabasePeeringStack | None
     stream: StreamStack
     stream_topics: StreamTopicsStack
     connect: ConnectStack
     emr: EmrStack
     emr_writer: EmrWriterStack
-    key_value: KeyValueStack
+    key_value: KeyValueStack | None
     glue_job: GlueJobStack
     monitoring: MonitoringStack
     bi: BiStack | None
@@ -58,16 +65,8 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     nag.check(scope)
     network = NetworkStack(scope, environment=environment)
     lake = LakeStack(scope, environment=environment, contracts=contracts)
-    database = DatabaseStack(scope, environment=environment, network=network)
-    capture = capture_settings(environment, lake, database)
-    content = DatabaseContentStack(
-        scope,
-        environment=environment,
-        network=network,
-        database=database,
-        connector=connectors.source_name(capture),
-        assets=assets,
-    )
+    database = _database(scope, environment, network, lake, assets)
+    capture = capture_settings(environment, lake, database.source.address)
     stream = StreamStack(scope, environment=environment, network=network)
     topics = connectors.topics(contracts, capture)
     stream_topics = StreamTopicsStack(scope, environment=environment, stream=stream, topics=topics)
@@ -76,15 +75,13 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         environment=environment,
         network=network,
         lake=lake,
-        database=database,
+        database=database.source,
         stream=stream,
         stream_topics=stream_topics,
         contracts=contracts,
         capture=capture,
         assets=assets,
     )
-    # The connector logs in as a role that the content creates.
-    connect.add_stack_dependency(content)
     emr = EmrStack(
         scope,
         environment=environment,
@@ -95,21 +92,25 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
         assets=assets,
     )
     emr_writer = EmrWriterStack(scope, environment=environment, lake=lake, emr=emr, contracts=contracts, assets=assets)
-    key_value = KeyValueStack(scope, environment=environment, contracts=contracts)
+    key_value = None
+    if isinstance(environment.key_value, CreatedTables):
+        key_value = KeyValueStack(scope, environment=environment, settings=environment.key_value, contracts=contracts)
+        sources = key_value.sources
+    else:
+        sources = KeyValueSources(lake, key_value_names(environment, contracts))
     glue_job = GlueJobStack(
-        scope, environment=environment, lake=lake, key_value=key_value, contracts=contracts, assets=assets
+        scope, environment=environment, lake=lake, key_value=sources, contracts=contracts, assets=assets
     )
     watched = Watched(
         contracts=contracts,
         capture=capture,
         lake=lake,
-        database=database,
-        database_content=content,
+        source=database.source,
         stream=stream,
         connect=connect,
         emr=emr,
         emr_writer=emr_writer,
-        key_value=key_value,
+        key_value=sources,
         glue_job=glue_job,
     )
     monitoring = MonitoringStack(scope, environment=environment, watched=watched)
@@ -124,8 +125,9 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     return Application(
         network,
         lake,
-        database,
-        content,
+        database.aurora,
+        database.content,
+        database.peering,
         stream,
         stream_topics,
         connect,
@@ -138,15 +140,48 @@ def build(scope: Construct, environment: Environment, contracts: Sequence[Contra
     )
 
 
-def capture_settings(environment: Environment, lake: LakeStack, database: DatabaseStack) -> CaptureSettings:
+@dataclass(frozen=True)
+class _Database:
+    """The source of the relational pipeline, and the stacks that its kind has."""
+
+    source: RelationalSource
+    aurora: DatabaseStack | None = None
+    content: DatabaseContentStack | None = None
+    peering: DatabasePeeringStack | None = None
+
+
+def _database(
+    scope: Construct, environment: Environment, network: NetworkStack, lake: LakeStack, assets: Assets
+) -> _Database:
+    settings = environment.database
+    if isinstance(settings, Aurora):
+        aurora = DatabaseStack(scope, environment=environment, settings=settings, network=network)
+        content = DatabaseContentStack(
+            scope,
+            environment=environment,
+            network=network,
+            database=aurora,
+            connector=connectors.source_name(capture_settings(environment, lake, aurora.address)),
+            assets=assets,
+        )
+        return _Database(AuroraSource.of(aurora, content), aurora, content)
+    peering = None
+    if settings.peering is not None:
+        peering = DatabasePeeringStack(
+            scope, environment=environment, settings=settings.peering, cidr=settings.cidr, network=network
+        )
+    return _Database(ExistingSource.of(settings, peering), peering=peering)
+
+
+def capture_settings(environment: Environment, lake: LakeStack, address: Address) -> CaptureSettings:
     """What the connectors are told about this environment. CloudFormation fills in the addresses."""
     return CaptureSettings(
         environment=environment.name,
         region=environment.region,
-        database_host=database.host,
-        database_port=database.port,
-        database_name=DATABASE_NAME,
-        database_secret=database.secret_name("cdc"),
+        database_host=address.host,
+        database_port=address.port,
+        database_name=address.name,
+        database_secret=address.secret,
         database_root=_database_root(environment),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,

@@ -37,6 +37,14 @@ class HeadwaterStack(cdk.Stack):
         self.environment_settings = environment
         self._part = part
 
+    @staticmethod
+    def of_construct(construct: Construct) -> HeadwaterStack:
+        """The stack that a construct belongs to."""
+        stack = cdk.Stack.of(construct)
+        if not isinstance(stack, HeadwaterStack):
+            raise TypeError(f"{construct.node.path}: found in {stack.node.path}, expected a stack of Headwater's")
+        return stack
+
     @property
     def availability_zones(self) -> list[str]:
         """The zones that the environment's file names; CDK's own property would look them up with credentials."""
@@ -108,7 +116,7 @@ class HeadwaterStack(cdk.Stack):
             conditions={"StringEquals": {"events:source": source}},
         )
 
-    def grant_decrypt(self, grantee: iam.IGrantable, key: kms.IKey, service: str) -> None:
+    def grant_decrypt(self, grantee: iam.IGrantable, key_arn: str, service: str) -> None:
         """Let a principal of this or a later stack decrypt with a key through one service, such as ``kinesis``.
 
         The key's own grant would name the principal in the key's policy, and so make the key's stack need the later
@@ -117,7 +125,7 @@ class HeadwaterStack(cdk.Stack):
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["kms:Decrypt"],
-            resource_arns=[key.key_arn],
+            resource_arns=[key_arn],
             conditions={"StringEquals": {"kms:ViaService": f"{service}.{self.region}.amazonaws.com"}},
         )
 

@@ -17,16 +17,15 @@ from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
-from headwater.definitions.connectors import PUBLICATION, SLOT, CaptureSettings
-from headwater.definitions.order_database import publication_statements, published_tables
+from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment.environment import Environment
-from stacks.assets import Assets, grant_fetch
+from stacks.assets import Assets
 from stacks.base import HeadwaterStack, grant_pass_role, properties_text
-from stacks.database import DatabaseStack
 from stacks.lake import LakeStack
 from stacks.nag import Reason, acknowledge_wildcard
 from stacks.network import NetworkStack
 from stacks.polled import PolledProvider
+from stacks.relational_source import RelationalSource
 from stacks.stream import StreamStack
 from stacks.stream_topics import StreamTopicsStack
 
@@ -63,7 +62,7 @@ class _Definition:
     """What makes one connector differ from another.
 
     ``part`` begins the ids of its resources. A worker has ``units`` of 1 vCPU and 4 GiB. ``slot`` holds the properties
-    of the replication slot that a source reads.
+    of the replication slot that a source reads, where the custom resource may look at it.
     """
 
     part: str
@@ -92,7 +91,7 @@ class ConnectStack(HeadwaterStack):
         environment: Environment,
         network: NetworkStack,
         lake: LakeStack,
-        database: DatabaseStack,
+        database: RelationalSource,
         stream: StreamStack,
         stream_topics: StreamTopicsStack,
         contracts: Sequence[Contract],
@@ -101,8 +100,9 @@ class ConnectStack(HeadwaterStack):
     ) -> None:
         super().__init__(scope, environment=environment, part="connect", description="Headwater: MSK Connect")
         # A connector that starts before its topics, tables and roles are there fails.
-        self.add_stack_dependency(stream_topics)
-        self.add_stack_dependency(database)
+        for needed in (stream_topics, *database.stacks):
+            self.add_stack_dependency(needed)
+        self.capture = capture
         self._network = network
         self._subnets = network.work_subnet_ids
         self._stream = stream
@@ -110,13 +110,12 @@ class ConnectStack(HeadwaterStack):
         self._plugin = self._custom_plugin(assets)
         self._worker = self._worker_configuration(capture)
         self._provider = PolledProvider(self, "Connectors", module="connector", assets=assets)
-        database.grant_run_sql(self._provider.role)
+        database.grant_wait_for_slot(self._provider.role)
         self._grant_keep_connectors([connectors.source_name(capture), connectors.sink_name(capture)])
 
         source_name, source_config = connectors.source_connector(contracts, capture)
         source_role, source_group = self._principal("Source", source_name), self._security_group("Source")
-        database.grant_connect(source_group)
-        database.grant_log_in(source_role, "cdc")
+        database.grant_capture(source_role, source_group)
         stream.grant_write(source_role, connectors.topics(contracts, capture))
         if any(contract.needs_mask_key for contract in of_database(contracts, POSTGRESQL)):
             lake.grant_read_mask_key(source_role)
@@ -131,10 +130,10 @@ class ConnectStack(HeadwaterStack):
                 security_group=source_group,
                 units=environment.connect.source_units,
                 workers=1,
-                slot={"Name": SLOT, **database.data_api},
+                slot=database.slot_properties,
             )
         )
-        source.node.add_dependency(self._publication(database, contracts, assets))
+        source.node.add_dependency(*database.publish(self, contracts, assets))
 
         sink_name, sink_config = connectors.sink_connector(contracts, capture)
         sink_role, sink_group = self._principal("Sink", sink_name), self._security_group("Sink")
@@ -201,27 +200,6 @@ class ConnectStack(HeadwaterStack):
         group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "AWS services")
         self._stream.grant_connect(group)
         return group
-
-    def _publication(
-        self, database: DatabaseStack, contracts: Sequence[Contract], assets: Assets
-    ) -> cdk.CustomResource:
-        """The publication that the source connector reads. Deleting it drops the connector's slot as well."""
-        document = {"tables": published_tables(contracts), "statements": publication_statements(contracts)}
-        statements = s3_assets.Asset(self, "Statements", path=str(assets.statements("publication", document)))
-        provider = PolledProvider(self, "Publications", module="database_bootstrap", assets=assets)
-        grant_fetch(provider.role, [statements])
-        database.grant_run_sql(provider.role)
-        return provider.resource(
-            "Publication",
-            "Publication",
-            PUBLICATION,
-            {
-                **database.data_api,
-                "Statements": statements.s3_object_url,
-                "Slot": SLOT,
-                "Publication": PUBLICATION,
-            },
-        )
 
     def _connector(self, definition: _Definition) -> cdk.CustomResource:
         role, security_group = definition.role, definition.security_group

@@ -14,10 +14,11 @@ from constructs import Construct
 
 from headwater.definitions.order_database import APP_ROLE, CDC_ROLE, READER_ROLE
 from headwater.deployment import rds_authority
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import Aurora, Environment
 from stacks.base import HeadwaterStack
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
 from stacks.network import NetworkStack
+from stacks.relational_source import Address
 
 DATABASE_NAME = "northwind"
 PORT = 5432
@@ -30,9 +31,8 @@ AWKWARD_CHARACTERS = " %+~`#$&*()|[]{}:;<>?!'/@\"\\^=,"
 class DatabaseStack(HeadwaterStack):
     """The source of the relational pipeline."""
 
-    def __init__(self, scope: Construct, *, environment: Environment, network: NetworkStack) -> None:
+    def __init__(self, scope: Construct, *, environment: Environment, settings: Aurora, network: NetworkStack) -> None:
         super().__init__(scope, environment=environment, part="database", description="Headwater: Aurora PostgreSQL")
-        settings = environment.database
         self._key = self.encryption_key("Aurora storage and database secrets")
         engine = rds.DatabaseClusterEngine.aurora_postgres(
             version=rds.AuroraPostgresEngineVersion.of(settings.engine_version, settings.engine_version.split(".")[0])
@@ -119,6 +119,11 @@ class DatabaseStack(HeadwaterStack):
         """The writer's port."""
         return cdk.Token.as_string(self.cluster.cluster_endpoint.port)
 
+    @property
+    def address(self) -> Address:
+        """Where the source connector finds it."""
+        return Address(self.host, self.port, DATABASE_NAME, self.secret_name("cdc"))
+
     def secret_name(self, part: str) -> str:
         """The name of a role's secret; ``part`` is a key of ``ROLES``."""
         return f"headwater/{self.environment_settings.name}/{part}"
@@ -199,7 +204,7 @@ class DatabaseStack(HeadwaterStack):
             actions=["secretsmanager:GetSecretValue", "secretsmanager:DescribeSecret"],
             resource_arns=[secret.secret_arn for secret in secrets],
         )
-        self.grant_decrypt(grantee, self._key, "secretsmanager")
+        self.grant_decrypt(grantee, self._key.key_arn, "secretsmanager")
 
     def _role_secret(self, part: str, role: str) -> secretsmanager.Secret:
         secret = secretsmanager.Secret(

@@ -17,13 +17,12 @@ from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
 from headwater.definitions import spark_settings
-from headwater.definitions.dynamodb_table import table_name
 from headwater.deployment.environment import Environment
 from headwater.lake.announcements import event_source
 from headwater.lake.metrics import NAMESPACE
 from stacks.assets import Assets, NamedFile, grant_fetch
 from stacks.base import HeadwaterStack
-from stacks.key_value import KeyValueStack
+from stacks.key_value_sources import KeyValueSources
 from stacks.lake import LakeStack
 from stacks.polled import PolledProvider
 from stacks.restarts import Restarts
@@ -47,7 +46,7 @@ class GlueJobStack(HeadwaterStack):
         *,
         environment: Environment,
         lake: LakeStack,
-        key_value: KeyValueStack,
+        key_value: KeyValueSources,
         contracts: Sequence[Contract],
         assets: Assets,
     ) -> None:
@@ -112,7 +111,7 @@ class GlueJobStack(HeadwaterStack):
         hudi = s3_assets.Asset(self, f"HudiJar-{group}", path=str(self._assets.hudi_jar()))
         writer = s3_assets.Asset(self, f"WriterJar-{group}", path=str(self._assets.writer_jar()))
         shipped = [self._contract_assets[contract.table] for contract in contracts]
-        tables = lake_tables(contracts)
+        source_of = {table.table: contract for contract in contracts for table in lake_tables([contract])}
         wheel = NamedFile.publish(self, self._assets.wheel())
         wheel.grant_fetch(role)
         grant_fetch(role, [script, package, hudi, writer, *shipped])
@@ -129,12 +128,18 @@ class GlueJobStack(HeadwaterStack):
             "--conf": _chained(spark_settings.shared()),
             # Glue passes an argument once, so that what differs by table is a list.
             "--contract": ",".join(asset.s3_object_url for asset in shipped),
-            "--stream-arn": _by_table({table.table: self._key_value.stream_arn(table) for table in tables}),
-            "--source-table": _by_table({table.table: table_name(environment.name, table) for table in tables}),
+            "--stream-arn": _by_table(
+                {table: self._key_value.stream_arn(contract) for table, contract in source_of.items()}
+            ),
+            "--source-table": _by_table(
+                {table: self._key_value.tables[contract.table] for table, contract in source_of.items()}
+            ),
             "--lake": self._lake.lake_uri,
             "--database": self._lake.database,
             "--quarantine": f"{self._lake.lake_uri}/_quarantine",
-            "--checkpoint": _by_table({table.table: self._lake.checkpoint_uri(table) for table in tables}),
+            "--checkpoint": _by_table(
+                {table.table: self._lake.checkpoint_uri(table) for table in lake_tables(contracts)}
+            ),
             "--starting-position": "TRIM_HORIZON",
             "--window-seconds": str(settings.window_seconds),
             "--epoch": str(settings.epoch),

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import cast
 
 import aws_cdk as cdk
 from aws_cdk import aws_dynamodb as dynamodb
-from aws_cdk import aws_iam as iam
 from aws_cdk import aws_kinesis as kinesis
 from constructs import Construct
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.definitions.dynamodb_table import key_attributes, table_name
-from headwater.deployment.environment import Environment
+from headwater.definitions.dynamodb_table import key_attributes
+from headwater.deployment.environment import CreatedTables, Environment
+from headwater.deployment.key_value_names import KeyValueNames, key_value_names
 from stacks.base import HeadwaterStack
+from stacks.key_value_sources import KeyValueSources
 from stacks.nag import Reason, acknowledge
 
 _KEY_TYPES = {
@@ -25,60 +26,34 @@ _KEY_TYPES = {
 }
 
 
-@dataclass(frozen=True)
-class KeyValueSource:
-    """A table and the stream of its changes, which has the table's name."""
-
-    name: str
-    table: dynamodb.TableV2
-    stream: kinesis.Stream
-
-
 class KeyValueStack(HeadwaterStack):
-    """The sources of the key-value pipeline, by the lake tables that they feed."""
+    """Table and stream of each DynamoDB contract. Both have the name of the contract's source in the environment."""
 
-    def __init__(self, scope: Construct, *, environment: Environment, contracts: Sequence[Contract]) -> None:
+    def __init__(
+        self, scope: Construct, *, environment: Environment, settings: CreatedTables, contracts: Sequence[Contract]
+    ) -> None:
         super().__init__(
             scope, environment=environment, part="key-value", description="Headwater: DynamoDB and Kinesis"
         )
+        self._settings = settings
         self._key = self.encryption_key("DynamoDB tables and their changes on Kinesis")
         # Exported whether or not a contract is there to import it, so that the last contract can be removed.
         self.export_value(self._key.key_arn)
-        self.sources = {contract.table: self._source(contract) for contract in of_database(contracts, DYNAMODB)}
-
-    def grant_read_stream(self, grantee: iam.IGrantable, contract: Contract) -> None:
-        """Let a job of a later stack read the changes of one contract's source."""
-        iam.Grant.add_to_principal(
-            grantee=grantee,
-            actions=[
-                "kinesis:DescribeStream",
-                "kinesis:DescribeStreamSummary",
-                "kinesis:GetRecords",
-                "kinesis:GetShardIterator",
-                "kinesis:ListShards",
-            ],
-            resource_arns=[self.stream_arn(contract)],
+        names = key_value_names(environment, contracts)
+        for contract in of_database(contracts, DYNAMODB):
+            self._source(contract, names[contract.table])
+        self.sources = KeyValueSources(
+            self, {table: replace(each, stream_key=self._key.key_arn) for table, each in names.items()}
         )
-        self.grant_decrypt(grantee, self._key, "kinesis")
+        """What it makes, as later stacks see it."""
 
-    def stream_arn(self, contract: Contract) -> str:
-        """The ARN of the stream of one contract's changes, for a later stack.
-
-        It is composed of names: a reference would be an export per stream, which CloudFormation does not let go while a
-        stack imports it, so that no contract could be removed.
-        """
-        return self.format_arn(
-            service="kinesis", resource="stream", resource_name=table_name(self.environment_settings.name, contract)
-        )
-
-    def _source(self, contract: Contract) -> KeyValueSource:
-        settings = self.environment_settings.key_value
-        name = table_name(self.environment_settings.name, contract)
+    def _source(self, contract: Contract, names: KeyValueNames) -> None:
+        settings = self._settings
         on_demand = settings.stream_shards is None
         stream = kinesis.Stream(
             self,
             f"Stream-{contract.table}",
-            stream_name=name,
+            stream_name=names.stream,
             stream_mode=kinesis.StreamMode.ON_DEMAND if on_demand else kinesis.StreamMode.PROVISIONED,
             shard_count=settings.stream_shards,
             retention_period=cdk.Duration.hours(settings.stream_retention_hours),
@@ -91,7 +66,7 @@ class KeyValueStack(HeadwaterStack):
         table = dynamodb.TableV2(
             self,
             f"Table-{contract.table}",
-            table_name=name,
+            table_name=names.table,
             partition_key=keys[0],
             sort_key=keys[1] if len(keys) > 1 else None,
             billing=dynamodb.Billing.on_demand(),
@@ -108,4 +83,3 @@ class KeyValueStack(HeadwaterStack):
         cast(dynamodb.CfnGlobalTable, table.node.default_child).add_property_override(
             "Replicas.0.KinesisStreamSpecification.ApproximateCreationDateTimePrecision", "MICROSECOND"
         )
-        return KeyValueSource(name, table, stream)

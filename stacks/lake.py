@@ -133,7 +133,7 @@ class LakeStack(HeadwaterStack):
                 )
             ],
         )
-        self.grant_decrypt(grantee, self.key, "secretsmanager")
+        self.grant_decrypt(grantee, self.key.key_arn, "secretsmanager")
 
     def grant_land(self, grantee: iam.IGrantable) -> None:
         """Let a sink write landing objects, and read them to find its position."""

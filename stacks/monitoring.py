@@ -33,13 +33,12 @@ from headwater.lake import metrics
 from headwater.lake.announcements import FAILING, INCOMPLETE, RECOVERED, UPKEEP_FAILING, event_source
 from stacks.base import HeadwaterStack
 from stacks.connect import ConnectStack
-from stacks.database import DatabaseStack
-from stacks.database_content import DatabaseContentStack
 from stacks.emr import EmrStack
 from stacks.emr_writer import EmrWriterStack
 from stacks.glue_job import GlueJobStack
-from stacks.key_value import KeyValueStack
+from stacks.key_value_sources import KeyValueSources
 from stacks.lake import LakeStack
+from stacks.relational_source import LogMetrics, RelationalSource
 from stacks.stream import StreamStack
 
 _MINUTE = 60
@@ -58,13 +57,12 @@ class Watched:
     contracts: Sequence[Contract]
     capture: CaptureSettings
     lake: LakeStack
-    database: DatabaseStack
-    database_content: DatabaseContentStack
+    source: RelationalSource
     stream: StreamStack
     connect: ConnectStack
     emr: EmrStack
     emr_writer: EmrWriterStack
-    key_value: KeyValueStack
+    key_value: KeyValueSources
     glue_job: GlueJobStack
 
 
@@ -229,31 +227,8 @@ class MonitoringStack(HeadwaterStack):
 
     def _watch_relational(self, watched: Watched) -> None:
         settings, capture = self.environment_settings.monitoring, watched.capture
-        writer = {"DBClusterIdentifier": watched.database.cluster.cluster_identifier, "Role": "WRITER"}
-        # RDS's documentation has two names for it, and which of them Aurora sends has not been seen. Without either the
-        # alarm is raised, because nobody would watch the slot.
-        lag = cloudwatch.MathExpression(
-            expression="MAX([oldest, oldestLogical])",
-            using_metrics={
-                "oldest": _metric("AWS/RDS", "OldestReplicationSlotLag", writer, "Maximum"),
-                "oldestLogical": _metric("AWS/RDS", "OldestLogicalReplicationSlotLag", writer, "Maximum"),
-            },
-            period=cdk.Duration.seconds(_MINUTE),
-        )
-        self._graph(
-            "Replication slot, bytes not yet read",
-            {"slot-lag": lag},
-            "The source connector does not keep up and Aurora keeps WAL for it, or Aurora says nothing of its slot",
-            _Limit(settings.slot_lag_mib * _MIB, missing=_NEVER_SENT),
-            runbook="slot-lag",
-        )
-        self._graph(
-            "WAL, bytes",
-            {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", writer, "Maximum")},
-            "WAL grows (a slot that nobody reads, a transaction that does not end), or Aurora says nothing of it",
-            _Limit(settings.wal_mib * _MIB, missing=_NEVER_SENT),
-            runbook="slot-lag",
-        )
+        if watched.source.log_metrics is not None:
+            self._watch_log(watched.source.log_metrics)
         group = {"Cluster Name": watched.stream.cluster.cluster_name, "Consumer Group": sink_group(capture)}
         self._graph(
             "Consumer lag of the sink, records",
@@ -308,7 +283,11 @@ class MonitoringStack(HeadwaterStack):
                 runbook=alarm,
                 urgent=is_urgent,
             )
-        rotation = {"FunctionName": watched.database_content.role_rotation.function_name}
+        if watched.source.role_rotation is not None:
+            self._watch_rotation(watched.source.role_rotation.function_name)
+
+    def _watch_rotation(self, function: str) -> None:
+        rotation = {"FunctionName": function}
         self._graph(
             "Rotation of the roles' passwords, errors",
             {"rotation-failed": _metric("AWS/Lambda", "Errors", rotation, "Sum", 5 * _MINUTE)},
@@ -317,19 +296,48 @@ class MonitoringStack(HeadwaterStack):
             runbook="rotation-failed",
         )
 
-    def _watch_key_value(self, key_value: KeyValueStack) -> None:
+    def _watch_log(self, sent: LogMetrics) -> None:
+        """Watch the replication slot, and the log that the server keeps."""
         settings = self.environment_settings.monitoring
-        sources = key_value.sources
+        # RDS's documentation has two names for it, and which of them Aurora sends has not been seen. Without either the
+        # alarm is raised, because nobody would watch the slot.
+        lag = cloudwatch.MathExpression(
+            expression="MAX([oldest, oldestLogical])",
+            using_metrics={
+                "oldest": _metric("AWS/RDS", "OldestReplicationSlotLag", sent.dimensions, "Maximum"),
+                "oldestLogical": _metric("AWS/RDS", "OldestLogicalReplicationSlotLag", sent.dimensions, "Maximum"),
+            },
+            period=cdk.Duration.seconds(_MINUTE),
+        )
+        self._graph(
+            "Replication slot, bytes not yet read",
+            {"slot-lag": lag},
+            f"The source connector does not keep up and {sent.sender} keeps WAL for it, or {sent.sender} says nothing "
+            "of its slot",
+            _Limit(settings.slot_lag_mib * _MIB, missing=_NEVER_SENT),
+            runbook="slot-lag",
+        )
+        self._graph(
+            "WAL, bytes",
+            {"wal": _metric("AWS/RDS", "TransactionLogsDiskUsage", sent.dimensions, "Maximum")},
+            "WAL grows (a slot that nobody reads, a transaction that does not end), or "
+            f"{sent.sender} says nothing of it",
+            _Limit(settings.wal_mib * _MIB, missing=_NEVER_SENT),
+            runbook="slot-lag",
+        )
+
+    def _watch_key_value(self, sources: KeyValueSources) -> None:
+        settings = self.environment_settings.monitoring
         self._graph(
             "Kinesis iterator age, milliseconds",
             {
                 f"iterator-age-{table}": _metric(
                     "AWS/Kinesis",
                     "GetRecords.IteratorAgeMilliseconds",
-                    {"StreamName": source.name},
+                    {"StreamName": stream},
                     "Maximum",
                 )
-                for table, source in sources.items()
+                for table, stream in sources.streams.items()
             },
             "The Glue job does not keep up; what is older than the stream's retention is lost",
             _Limit(settings.iterator_age_seconds * 1000),
@@ -338,8 +346,8 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "DynamoDB to Kinesis, milliseconds not yet replicated",
             {
-                f"replication-age-{table}": _replication("MAX(AgeOfOldestUnreplicatedRecord)", source.name)
-                for table, source in sources.items()
+                f"replication-age-{table}": _replication("MAX(AgeOfOldestUnreplicatedRecord)", source)
+                for table, source in sources.tables.items()
             },
             "DynamoDB does not get its changes into Kinesis",
             _Limit(settings.replication_age_seconds * 1000),
@@ -348,8 +356,8 @@ class MonitoringStack(HeadwaterStack):
         self._graph(
             "DynamoDB to Kinesis, changes lost",
             {
-                f"replication-failed-{table}": _replication("SUM(FailedToReplicateRecordCount)", source.name)
-                for table, source in sources.items()
+                f"replication-failed-{table}": _replication("SUM(FailedToReplicateRecordCount)", source)
+                for table, source in sources.tables.items()
             },
             "DynamoDB gave up on changes, such as those over 1 MB",
             _Limit(0, of_periods=1),

@@ -147,6 +147,12 @@ class NetworkStack(HeadwaterStack):
         return list(self.vpc.select_subnets(subnet_group_name=_WORK).subnet_ids)
 
     @property
+    def work_route_table_ids(self) -> list[str]:
+        """The ids of the route tables of the subnets ``work``, in the order of the zones."""
+        subnets = self.vpc.select_subnets(subnet_group_name=_WORK).subnets
+        return [subnet.route_table.route_table_id for subnet in subnets]
+
+    @property
     def data_subnet_ids(self) -> list[str]:
         """The ids of the subnets ``data``, in the order of the zones."""
         return list(self.vpc.select_subnets(subnet_group_name=_DATA).subnet_ids)

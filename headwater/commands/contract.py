@@ -25,10 +25,11 @@ from headwater.contract.inference import Inferred
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contract, read_contracts, read_versions
 from headwater.definitions import dynamodb_checks, source_checks
-from headwater.definitions.dynamodb_table import key_attributes, table_name
+from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
 from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.key_value_names import key_value_names
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
 from headwater.verify import load_queries
@@ -72,7 +73,8 @@ def check(
     found: list[Finding] = []
     if live and not invalid:
         key_value = of_database(described, DYNAMODB)
-        names = {entry.table: table_name(settings.name, entry) for entry in key_value} if settings else {}
+        known = key_value_names(settings, described) if settings else {}
+        names = {entry: each.table for entry, each in known.items()}
         names |= sources.renamed_tables(dynamodb_table or [], key_value)
         if of_database(described, POSTGRESQL):
             with sources.connect(database_url, host, port, database, user) as connection:

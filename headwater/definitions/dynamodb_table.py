@@ -1,4 +1,4 @@
-"""What a contract says of its DynamoDB table: its key and its name; and where its exports lie."""
+"""What a contract says of its DynamoDB table: its key; and where its exports lie."""
 
 from __future__ import annotations
 
@@ -32,9 +32,3 @@ def key_attributes(contract: Contract) -> list[KeyAttribute]:
         )
     columns = [contract.column(name) for name in contract.key]
     return [KeyAttribute(column.path[0], str(column.source_type)) for column in columns]
-
-
-def table_name(environment: str, contract: Contract) -> str:
-    """The name of a contract's table and stream in an environment: ``headwater-accounts`` becomes
-    ``headwater-dev-accounts`` in dev."""
-    return f"headwater-{environment}-{contract.source.table.removeprefix('headwater-')}"

@@ -9,13 +9,14 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
-from headwater.deployment.environment import Environment, Rule
+from headwater.deployment.environment import Aurora, Environment, Rule
 from headwater.yaml_files import either, read_yaml
 
 FILE = Path(__file__).with_name("allow_lists.yaml")
 _OF_EMR = "which EMR offers and which encrypt what goes between instances"
+_OF_AURORA = "database.engine_version"
 _LISTS = {
-    "database.engine_version": "aurora_postgresql",
+    _OF_AURORA: "aurora_postgresql",
     "stream.kafka_version": "msk_versions",
     "stream.broker_type": "msk_broker_types",
     "connect.kafka_connect_version": "msk_connect_versions",
@@ -47,7 +48,8 @@ def rules(environment: Environment) -> Iterator[Rule]:
     if environment.network.nat_instance_type is not None:
         yield _listed(environment, "network.nat_instance_type", "nat_instance_types")
     for field, name in _LISTS.items():
-        yield _listed(environment, field, name)
+        if field != _OF_AURORA or isinstance(environment.database, Aurora):
+            yield _listed(environment, field, name)
     for field in ("emr.primary_type", "emr.core_type"):
         yield _instance_rule(environment, field)
     primary = environment.emr.primary_type

@@ -39,6 +39,8 @@ FREE = (
     "AWS::EC2::SubnetRouteTableAssociation",
     "AWS::EC2::VPC",
     "AWS::EC2::VPCGatewayAttachment",
+    # Within a zone; what crosses zones is paid by the gigabyte, as within a VPC.
+    "AWS::EC2::VPCPeeringConnection",
     "AWS::EMR::SecurityConfiguration",
     "AWS::Events::Rule",
     "AWS::Glue::Database",

@@ -35,6 +35,8 @@ LogDays = Literal[
 LOG_DAYS: tuple[int, ...] = get_args(LogDays)
 LOCAL_ACCOUNT = "111111111111"
 """The account of the local AWS: an environment of this account is deployed there."""
+KIND = "kind"
+"""The field that says which of several forms a mapping has."""
 MAX_EPOCH = 9999  # the order of changes has four digits for it
 
 
@@ -171,8 +173,23 @@ class Lake(_Part, frozen=True, kw_only=True):
     ]
 
 
-class Database(_Part, frozen=True, kw_only=True):
-    """Aurora PostgreSQL Serverless v2; capacities in Aurora capacity units (2 GiB of memory each)."""
+_ID = "([0-9a-f]{8}|[0-9a-f]{17})"  # of a resource of EC2, behind its prefix
+_RootCertificate = Annotated[
+    Annotated[str, Meta(min_length=1)] | None,
+    Meta(
+        description="A file with the certificate, as PEM, of the authority that signs the database's; null on AWS, "
+        "where it is RDS's.",
+        extra={"expected": "the name of a file, or null"},
+    ),
+]
+_KeyArn = Annotated[
+    Annotated[str, Meta(pattern=rf"^arn:aws[a-z-]*:kms:[a-z0-9-]+:[0-9]{{12}}:key/[A-Za-z0-9-]+{END}")] | None,
+    Meta(extra={"expected": "the ARN of a KMS key, or null"}),
+]
+
+
+class Aurora(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="aurora"):
+    """Aurora PostgreSQL Serverless v2, which the deployment makes; capacities in units of 2 GiB of memory."""
 
     engine_version: Annotated[str, Meta(description="Aurora PostgreSQL's version, in quotes.", examples=["16.9"])]
     # Logical replication keeps the cluster awake, so a minimum of 0 (auto-pause) would promise what cannot happen.
@@ -190,12 +207,98 @@ class Database(_Part, frozen=True, kw_only=True):
     ]
     readers: Annotated[int, Meta(ge=0, le=15, description="Reader instances beside the writer.")]
     backup_days: Annotated[int, Meta(ge=1, le=35, description="How long automatic backups stay, in days.")]
-    root_certificate: Annotated[
-        Annotated[str, Meta(min_length=1)] | None,
+    root_certificate: _RootCertificate
+
+
+class Peering(_Part, frozen=True, kw_only=True):
+    """A VPC peering of this account and region, with routes both ways and a rule that lets the source connector in."""
+
+    vpc: Annotated[
+        str,
         Meta(
-            description="A file with the certificate, as PEM, of the authority that signs the database's; null on AWS, "
-            "where it is RDS's.",
-            extra={"expected": "the name of a file, or null"},
+            pattern=f"^vpc-{_ID}{END}",
+            description="The database's VPC, of which cidr is the network.",
+            extra={"expected": "the id of a VPC"},
+        ),
+    ]
+    route_tables: Annotated[
+        tuple[
+            Annotated[
+                str,
+                Meta(pattern=f"^rtb-{_ID}{END}", extra={"expected": "the id of a route table such as rtb-1a2b"}),
+            ],
+            ...,
+        ],
+        Meta(
+            description="The route tables of the database's subnets. Each gets a route back.",
+            min_length=1,
+            extra={"expected": "one or more ids of route tables"},
+            extra_json_schema=DIFFERENT,
+        ),
+    ]
+    security_group: Annotated[
+        str,
+        Meta(
+            pattern=f"^sg-{_ID}{END}",
+            description="The database's security group, which gets a rule that lets the source connector in.",
+            extra={"expected": "the id of a security group"},
+        ),
+    ]
+
+
+class Monitored(_Part, frozen=True, kw_only=True):
+    """The cluster or instance of RDS whose metrics tell of the replication slot and of the log that is kept."""
+
+    kind: Annotated[
+        Literal["cluster", "instance"],
+        Meta(description="cluster: Aurora's, or a Multi-AZ DB cluster. instance: a DB instance of RDS."),
+    ]
+    identifier: Annotated[str, Meta(min_length=1, description="Its identifier.", extra={"expected": "an identifier"})]
+
+
+class ExistingDatabase(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="existing"):
+    """A PostgreSQL database that is there. `headwater db capture` prepares it; a deployment changes nothing in it."""
+
+    host: Annotated[
+        str,
+        Meta(
+            pattern=rf"^[A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?{END}",
+            description="The server's host name, as in its certificate.",
+            extra={"expected": "a host name"},
+        ),
+    ]
+    port: Annotated[int, Meta(ge=1, le=65535, description="The server's port.")]
+    name: Annotated[str, Meta(min_length=1, description="The database's name.", extra={"expected": "a name"})]
+    secret: Annotated[
+        str,
+        Meta(
+            pattern=rf"^[A-Za-z0-9/_+=.@-]{{1,512}}{END}",
+            description="The name, not the ARN, of the secret in Secrets Manager, of this account and region, with the "
+            "JSON fields username and password: those of the role that `headwater db capture` makes.",
+            extra={"expected": "the name of a secret, not its ARN"},
+        ),
+    ]
+    secret_key: Annotated[
+        _KeyArn, Meta(description="The ARN of the KMS key of the secret; null for the account's aws/secretsmanager.")
+    ]
+    root_certificate: _RootCertificate
+    cidr: Annotated[
+        str,
+        Meta(
+            description="The IPv4 network of the server's addresses, which the source connector may reach on the "
+            "server's port; with a peering the whole network of its VPC. It is apart from network.cidr.",
+            examples=["10.60.0.0/16"],
+        ),
+    ]
+    peering: Annotated[
+        Peering | None,
+        Meta(description="The VPC to which the deployment makes a peering; null where you make the way to cidr."),
+    ]
+    monitored: Annotated[
+        Monitored | None,
+        Meta(
+            description="What of RDS the alarms slot-lag and wal watch; null for a server that is not RDS's: no such "
+            "alarms."
         ),
     ]
 
@@ -288,8 +391,15 @@ class Emr(_Part, frozen=True, kw_only=True):
     ]
 
 
-class KeyValue(_Part, frozen=True, kw_only=True):
-    """DynamoDB's changes on Kinesis."""
+# What Kinesis offers: a day to a year.
+_RetentionHours = Annotated[
+    int,
+    Meta(ge=24, le=8760, description="How long streams keep records: the time in which a stopped job can catch up."),
+]
+
+
+class CreatedTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="created"):
+    """DynamoDB tables, which the deployment makes, and their changes on Kinesis."""
 
     stream_shards: Annotated[
         Annotated[int, Meta(ge=1)] | None,
@@ -298,12 +408,43 @@ class KeyValue(_Part, frozen=True, kw_only=True):
             extra={"expected": "a whole number, 1 or more, or null for a stream on demand"},
         ),
     ]
-    # What Kinesis offers: a day to a year.
-    stream_retention_hours: Annotated[
-        int,
+    stream_retention_hours: _RetentionHours
+
+
+class ExistingTable(_Part, frozen=True, kw_only=True):
+    """A DynamoDB table that is there, and the stream that its changes go to."""
+
+    contract: Annotated[str, Meta(min_length=1, description="The contract's table, which is the name of its file.")]
+    table: Annotated[
+        str,
         Meta(
-            ge=24, le=8760, description="How long streams keep records: the time in which a stopped job can catch up."
+            pattern=rf"^[A-Za-z0-9_.-]{{3,255}}{END}",
+            description="The DynamoDB table's name.",
+            extra={"expected": "the name of a DynamoDB table, not its ARN"},
         ),
+    ]
+    stream: Annotated[
+        str,
+        Meta(
+            pattern=rf"^[A-Za-z0-9_.-]{{1,128}}{END}",
+            description="The name of the Kinesis stream of this account and region that the table's changes go to, and "
+            "no other table's, with times in microseconds.",
+            extra={"expected": "the name of a Kinesis stream, not its ARN"},
+        ),
+    ]
+    stream_key: Annotated[
+        _KeyArn,
+        Meta(description="The ARN of the KMS key of the stream; null where it has none, or the account's aws/kinesis."),
+    ]
+
+
+class ExistingTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="existing"):
+    """DynamoDB tables and Kinesis streams that are there. A deployment changes nothing in them."""
+
+    stream_retention_hours: _RetentionHours
+    tables: Annotated[
+        tuple[ExistingTable, ...],
+        Meta(description="A table and its stream for each DynamoDB contract.", extra_json_schema=DIFFERENT),
     ]
 
 
@@ -446,11 +587,17 @@ class Environment(_Part, frozen=True, kw_only=True):
     data: Data
     network: Network
     lake: Lake
-    database: Database
+    database: Annotated[
+        Aurora | ExistingDatabase,
+        Meta(description="The PostgreSQL database: Aurora, which the deployment makes, or one that is there."),
+    ]
     stream: Stream
     connect: Connect
     emr: Emr
-    key_value: KeyValue
+    key_value: Annotated[
+        CreatedTables | ExistingTables,
+        Meta(description="The DynamoDB tables: those that the deployment makes, or ones that are there."),
+    ]
     glue: Glue
     monitoring: Monitoring
     bi: Annotated[Bi | None, Meta(description="QuickSight, which must be set up in the account; null for none.")]

@@ -12,8 +12,19 @@ from collections.abc import Iterator
 from operator import attrgetter
 from pathlib import Path
 
+import msgspec
+
 from headwater.deployment import allow_lists, node_memory
-from headwater.deployment.environment import INTERFACE_ENDPOINTS, NEEDED_ENDPOINTS, Environment, Rule, names
+from headwater.deployment.environment import (
+    INTERFACE_ENDPOINTS,
+    NEEDED_ENDPOINTS,
+    Aurora,
+    Environment,
+    ExistingDatabase,
+    ExistingTables,
+    Rule,
+    names,
+)
 from headwater.errors import UserError
 from headwater.yaml_files import convert, read_yaml, refusal
 
@@ -21,6 +32,9 @@ from headwater.yaml_files import convert, read_yaml, refusal
 _MINUTE = 60
 _DAY_HOURS = 24
 _PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+# Connectors of MSK Connect reach nothing there: https://docs.aws.amazon.com/msk/latest/developerguide/
+# msk-connect-from-connectors.html
+_OF_MSK_CONNECT = tuple(map(ipaddress.IPv4Network, ("10.99.0.0/16", "172.21.0.0/16", "192.168.0.0/16")))
 
 
 def read_environment(name: str, folder: Path) -> Environment:
@@ -35,7 +49,7 @@ def read_environment(name: str, folder: Path) -> Environment:
     for field, holds, expected, only_warns in _rules(environment, name):
         if holds:
             continue
-        value = attrgetter(field)(environment)
+        value = msgspec.to_builtins(attrgetter(field)(environment))
         problem = refusal(str(path), field, list(value) if isinstance(value, tuple) else value, expected)
         if not only_warns:
             raise problem
@@ -49,6 +63,7 @@ def _rules(environment: Environment, stem: str) -> Iterator[Rule]:
     yield from _data_rules(environment)
     yield from _network_rules(environment)
     yield from _database_rules(environment)
+    yield from _key_value_rules(environment)
     yield from _sink_rules(environment)
     principals = environment.lake.query_principals
     yield Rule("lake.query_principals", len(set(principals)) == len(principals), "different ARNs")
@@ -104,8 +119,48 @@ def _network_rules(environment: Environment) -> Iterator[Rule]:
 
 
 def _database_rules(environment: Environment) -> Iterator[Rule]:
-    least, most = environment.database.capacity_min, environment.database.capacity_max
-    yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
+    database = environment.database
+    if isinstance(database, Aurora):
+        least, most = database.capacity_min, database.capacity_max
+        yield Rule("database.capacity_max", most >= least, f"capacity_min ({least}) or more")
+    else:
+        yield from _existing_database_rules(environment, database)
+
+
+def _existing_database_rules(environment: Environment, database: ExistingDatabase) -> Iterator[Rule]:
+    own = ipaddress.IPv4Network(environment.network.cidr)
+    try:
+        cidr = ipaddress.IPv4Network(database.cidr)
+        apart = not any(cidr.overlaps(taken) for taken in (own, *_OF_MSK_CONNECT))
+    except ValueError:
+        apart = False
+    taken = ", ".join(map(str, _OF_MSK_CONNECT))
+    yield Rule(
+        "database.cidr",
+        apart,
+        f"an IPv4 network apart from network.cidr ({own}), and from {taken}, where MSK Connect reaches nothing",
+    )
+    if database.peering is not None:
+        tables = database.peering.route_tables
+        yield Rule("database.peering.route_tables", len(set(tables)) == len(tables), "different route tables")
+    yield Rule("database.secret_key", *_of_region(environment, database.secret_key))
+
+
+def _key_value_rules(environment: Environment) -> Iterator[Rule]:
+    key_value = environment.key_value
+    if not isinstance(key_value, ExistingTables):
+        return
+    for part in ("contract", "table", "stream"):
+        values = [getattr(table, part) for table in key_value.tables]
+        yield Rule("key_value.tables", len(set(values)) == len(values), f"each {part} once")
+    for table in key_value.tables:
+        holds, expected = _of_region(environment, table.stream_key)
+        yield Rule("key_value.tables", holds, f"{expected} as stream_key of {table.contract}")
+
+
+def _of_region(environment: Environment, key: str | None) -> tuple[bool, str]:
+    """Whether a key is of the environment's region, and what is expected."""
+    return key is None or key.split(":")[3] == environment.region, f"a key of {environment.region}"
 
 
 def _sink_rules(environment: Environment) -> Iterator[Rule]:

@@ -8,7 +8,7 @@ import msgspec
 
 from headwater.contract.document import DynamodbContract, PostgresqlContract
 from headwater.contract.model import DYNAMODB
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import KIND, Environment
 from headwater.paths import SCHEMAS
 
 CONTRACT = SCHEMAS / "contract.schema.json"
@@ -17,7 +17,17 @@ ENVIRONMENT = SCHEMAS / "environment.schema.json"
 
 def files() -> dict[Path, str]:
     """The files of ``schemas/`` with their text."""
-    return {CONTRACT: _text(_contract()), ENVIRONMENT: _text(msgspec.json.schema(Environment))}
+    return {CONTRACT: _text(_contract()), ENVIRONMENT: _text(_environment())}
+
+
+def _environment() -> dict[str, Any]:
+    schema = msgspec.json.schema(Environment)
+    for part in schema["$defs"].values():
+        # msgspec adds the field of a tag by itself, without a description.
+        tag = part["properties"].get(KIND, {})
+        if "description" not in tag and "enum" in tag:
+            tag["description"] = part["description"]
+    return schema
 
 
 def _contract() -> dict[str, Any]:

@@ -10,8 +10,6 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 import msgspec
 
 from headwater.deployment.environment import Environment
-from headwater.deployment.environment_rules import read_environment
-from headwater.paths import CONFIG
 
 # Who the environment is, not how it is set: a change is another deployment.
 _IDENTITY = ("name", "account", "region")
@@ -22,9 +20,16 @@ _OTHER = {
     "bi": {"principal": "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts", "refresh": "daily"},
     "connect.kafka_connect_version": "2.7.1",
     "data.delete_with_stacks_of": None,
+    "database.cidr": "10.61.0.0/16",
     "database.engine_version": "16.8",
+    "database.host": "orders.cluster-1a2b.eu-central-1.rds.amazonaws.com",
+    "database.monitored": {"kind": "instance", "identifier": "orders"},
+    "database.name": "orders",
+    "database.peering": {"vpc": "vpc-07de7507", "route_tables": ["rtb-07de7507"], "security_group": "sg-07de7507"},
     # It holds certificates.
     "database.root_certificate": "headwater/deployment/rds_authority.yaml",
+    "database.secret": "orders/headwater-cdc",
+    "database.secret_key": "arn:aws:kms:eu-central-1:123456789012:key/07de7",
     "emr.core_type": "r7g.2xlarge",
     "emr.idle_seconds_max": 20,
     "emr.primary_type": "r7g.2xlarge",
@@ -32,6 +37,7 @@ _OTHER = {
     "glue.maintenance_window": "Mon:4",
     "glue.version": "5.0",
     "glue.worker_type": "G.1X",
+    "key_value.tables": [{"contract": "accounts", "table": "Users", "stream": "user-changes", "stream_key": None}],
     "lake.landing_days": 2,
     "lake.max_quarantined_share": 0.5,
     "lake.max_unfit_share": 0.25,
@@ -45,11 +51,11 @@ _OTHER = {
 }
 
 
-def changed_environment(name: str) -> Environment:
+def changed_environment(settings: Environment) -> Environment:
     """The environment with every setting changed that can be. Fails where a setting has no other value here."""
-    before = msgspec.to_builtins(read_environment(name, CONFIG))
+    before = msgspec.json.decode(msgspec.json.encode(settings))
     after = copy.deepcopy(before)
-    for path, type_ in _settings(Environment):
+    for path, type_ in _settings(Environment, before):
         if path in (*_IDENTITY, *_FOR_GOOD):
             continue
         *parents, last = path.split(".")
@@ -62,13 +68,24 @@ def changed_environment(name: str) -> Environment:
     return msgspec.convert(after, Environment)
 
 
-def _settings(struct: type, prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The dotted path and the type of each setting; an optional group of settings counts as one."""
+def _settings(struct: type, values: Any, prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The dotted path and the type of each setting; an optional group of settings counts as one. Of the forms that a
+    group can have, it is that of ``values``, whose kind is chosen for good."""
     for name, type_ in get_type_hints(struct, include_extras=False).items():
-        if isinstance(type_, type) and issubclass(type_, msgspec.Struct):
-            yield from _settings(type_, f"{prefix}{name}.")
+        forms = [form for form in get_args(type_) or (type_,) if _is_struct(form)]
+        tagged = [form for form in forms if form.__struct_config__.tag_field is not None]
+        if tagged:
+            kind = values[name][tagged[0].__struct_config__.tag_field]
+            (form,) = [form for form in tagged if form.__struct_config__.tag == kind]
+            yield from _settings(form, values[name], f"{prefix}{name}.")
+        elif forms == [type_]:
+            yield from _settings(type_, values[name], f"{prefix}{name}.")
         else:
             yield f"{prefix}{name}", type_
+
+
+def _is_struct(type_: Any) -> bool:
+    return isinstance(type_, type) and issubclass(type_, msgspec.Struct)
 
 
 def _another(path: str, type_: Any, value: Any) -> Any:

@@ -22,9 +22,12 @@ from headwater.packaging import python_archives
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
 from stacks.assets import HUDI_JAR, Assets
+from tests.synth.existing import with_existing
 
 # dev with QuickSight and a role to query with, which no environment on AWS has until it asks for them.
 WITH_BI = "dev with bi"
+# dev with a database and DynamoDB tables that are there already.
+EXISTING = "dev with existing sources"
 ANALYST = "arn:aws:iam::123456789012:role/analyst"
 PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts"
 
@@ -46,7 +49,7 @@ class Synthesized:
         self.environment = settings
         self.contracts = contracts
         self.stacks = application.build(app, settings, contracts, assets)
-        self.capture = application.capture_settings(settings, self.stacks.lake, self.stacks.database)
+        self.capture = self.stacks.connect.capture
         self._templates: dict[str, dict[str, Any]] = {}
 
     def template(self, part: str) -> dict[str, Any]:
@@ -143,13 +146,14 @@ def new_app(tmp_path_factory: pytest.TempPathFactory) -> Callable[[], cdk.App]:
 def synthesize(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> Callable[[str], Synthesized]:
-    """Synthesizes each environment, or ``WITH_BI``, once."""
+    """Synthesizes each environment, ``WITH_BI``, or ``EXISTING`` once."""
+    changed = {WITH_BI: _with_readers, EXISTING: with_existing}
     done: dict[str, Synthesized] = {}
 
     def synthesized(name: str) -> Synthesized:
         if name not in done:
-            settings = read_environment("dev" if name == WITH_BI else name, CONFIG)
-            settings = _with_readers(settings) if name == WITH_BI else settings
+            settings = read_environment("dev" if name in changed else name, CONFIG)
+            settings = changed[name](settings) if name in changed else settings
             done[name] = Synthesized(new_app(), settings, contracts, assets)
         return done[name]
 
@@ -162,10 +166,16 @@ def every(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesize
     return synthesize(request.param)
 
 
-@pytest.fixture(scope="session", params=[*environment.on_aws(CONFIG), WITH_BI])
+@pytest.fixture(scope="session", params=[*environment.on_aws(CONFIG), WITH_BI, EXISTING])
 def every_stack(request: pytest.FixtureRequest, synthesize: Callable[[str], Synthesized]) -> Synthesized:
-    """Each environment in turn, and dev with the optional stacks."""
+    """Each environment in turn, dev with the optional stacks, and dev with existing sources."""
     return synthesize(request.param)
+
+
+@pytest.fixture(scope="session")
+def existing(synthesize: Callable[[str], Synthesized]) -> Synthesized:
+    """dev with existing sources."""
+    return synthesize(EXISTING)
 
 
 @pytest.fixture(scope="session")

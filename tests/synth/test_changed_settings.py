@@ -12,7 +12,9 @@ import pytest
 from cfnlint.schema.manager import PROVIDER_SCHEMA_MANAGER
 
 from headwater.contract.model import Contract
+from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.templates import Deployment, Resource
+from headwater.paths import CONFIG
 from stacks.assets import Assets
 from tests.synth.changed_settings import changed_environment
 from tests.synth.conftest import Synthesized
@@ -95,11 +97,18 @@ def _value(properties: Any, path: str) -> Any:
 @pytest.fixture(scope="module")
 def changed(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
     """dev with every setting changed."""
-    return Synthesized(new_app(), changed_environment("dev"), contracts, assets)
+    return Synthesized(new_app(), changed_environment(read_environment("dev", CONFIG)), contracts, assets)
 
 
 def test_no_changed_setting_replaces_a_resource_under_its_name(dev: Synthesized, changed: Synthesized) -> None:
     assert collisions(deployment(dev), deployment(changed)) == []
+
+
+def test_no_changed_setting_of_existing_sources_does_so(
+    existing: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    changed = Synthesized(new_app(), changed_environment(existing.environment), contracts, assets)
+    assert collisions(deployment(existing), deployment(changed)) == []
 
 
 def test_a_version_behind_a_fixed_name_is_found(dev: Synthesized, changed: Synthesized) -> None:

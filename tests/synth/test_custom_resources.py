@@ -103,6 +103,7 @@ def test_the_roles_get_their_passwords_from_their_own_secrets(every: Synthesized
 def test_the_database_is_filled_when_its_instances_answer(every: Synthesized) -> None:
     assert every.resources("AWS::RDS::DBInstance", "database")
     assert every.resources("Custom::HeadwaterDatabase", "database_content")
+    assert every.stacks.database_content is not None
     assert every.stacks.database in every.stacks.database_content.dependencies
 
 

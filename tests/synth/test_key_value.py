@@ -9,7 +9,7 @@ import pytest
 from aws_cdk.assertions import Template
 
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import CreatedTables, Environment
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
@@ -28,6 +28,11 @@ def settings() -> Environment:
 def accounts(contracts: list[Contract]) -> Contract:
     (contract,) = [contract for contract in contracts if contract.table == "accounts"]
     return contract
+
+
+def key_value_stack(app: cdk.App, settings: Environment, contracts: list[Contract]) -> KeyValueStack:
+    assert isinstance(settings.key_value, CreatedTables)
+    return KeyValueStack(app, environment=settings, settings=settings.key_value, contracts=contracts)
 
 
 def table(synthesized: "Synthesized") -> dict[str, Any]:
@@ -81,6 +86,7 @@ def test_table_and_stream_are_encrypted_with_a_key_of_the_environment(every: "Sy
 
 def test_the_stream_is_sized_as_configured(every: "Synthesized") -> None:
     configured = every.environment.key_value
+    assert isinstance(configured, CreatedTables)
     assert stream(every)["RetentionPeriodHours"] == configured.stream_retention_hours
     assert stream(every).get("ShardCount") == configured.stream_shards
     mode = "ON_DEMAND" if configured.stream_shards is None else "PROVISIONED"
@@ -91,7 +97,7 @@ def test_a_number_as_the_only_key_is_one(
     settings: Environment, accounts: Contract, new_app: Callable[[], cdk.App]
 ) -> None:
     numbered = replace(accounts, key=("loyalty_points",))
-    template = Template.from_stack(KeyValueStack(new_app(), environment=settings, contracts=[numbered]))
+    template = Template.from_stack(key_value_stack(new_app(), settings, [numbered]))
     (resource,) = template.find_resources("AWS::DynamoDB::GlobalTable").values()
     assert resource["Properties"]["KeySchema"] == [{"AttributeName": "loyaltyPoints", "KeyType": "HASH"}]
     assert resource["Properties"]["AttributeDefinitions"] == [{"AttributeName": "loyaltyPoints", "AttributeType": "N"}]
@@ -100,13 +106,13 @@ def test_a_number_as_the_only_key_is_one(
 def test_a_third_key_is_refused(settings: Environment, accounts: Contract, new_app: Callable[[], cdk.App]) -> None:
     wide = replace(accounts, key=("id", "cust_name", "email"))
     with pytest.raises(UserError, match=r"accounts: key: found id, cust_name, email, expected one or two columns"):
-        KeyValueStack(new_app(), environment=settings, contracts=[wide])
+        key_value_stack(new_app(), settings, [wide])
 
 
 def test_tables_of_postgresql_get_no_source_here(
     settings: Environment, contracts: list[Contract], new_app: Callable[[], cdk.App]
 ) -> None:
-    stack = KeyValueStack(new_app(), environment=settings, contracts=contracts)
+    stack = key_value_stack(new_app(), settings, contracts)
     assert list(stack.sources) == [contract.table for contract in of_database(contracts, DYNAMODB)]
     assert "accounts" in stack.sources
     assert "orders" not in stack.sources

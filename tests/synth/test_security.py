@@ -158,7 +158,7 @@ NOTHING_AT_REST = re.compile(
     r"Custom::\w+|AWS::("
     r"Budgets::Budget|CloudFormation::CustomResource|CloudWatch::(Alarm|Dashboard)|"
     r"EC2::(EIP|FlowLog|InternetGateway|LaunchTemplate|NatGateway|Route|RouteTable|SecurityGroup(In|E)gress|"
-    r"SecurityGroup|Subnet|SubnetRouteTableAssociation|VPC|VPCEndpoint|VPCGatewayAttachment)|"
+    r"SecurityGroup|Subnet|SubnetRouteTableAssociation|VPC|VPCEndpoint|VPCGatewayAttachment|VPCPeeringConnection)|"
     r"Athena::(NamedQuery|PreparedStatement)|Events::Rule|Glue::(Database|Table|Connection)|IAM::\w+|KMS::Alias|"
     r"KafkaConnect::\w+|"
     r"Lambda::\w+|Logs::(LogGroup|MetricFilter)|MSK::(Configuration|Topic)|QuickSight::\w+|"

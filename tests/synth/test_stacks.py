@@ -430,6 +430,7 @@ def test_the_first_rotation_finds_its_rules_and_an_instance_and_follows_the_cont
     functions = [schedule["RotationLambdaARN"]["Fn::GetAtt"][0] for schedule in schedules]
     assert functions.count(name.partition("/")[2]) == 1
     # The whole stack of the cluster, with its instances and rules, is deployed before.
+    assert every.stacks.database_content is not None
     assert every.stacks.database in every.stacks.database_content.dependencies
     (group,) = [name for name in every.resources("AWS::EC2::SecurityGroup", "database") if "Rotation" in name]
     for type_ in ("AWS::EC2::SecurityGroupEgress", "AWS::EC2::SecurityGroupIngress"):
@@ -458,6 +459,7 @@ def test_each_reader_is_an_instance_that_scales_like_the_writer(
     settings = read_environment("dev", CONFIG)
     two = msgspec.structs.replace(settings, database=msgspec.structs.replace(settings.database, readers=2))
     database = application.build(new_app(), two, contracts, assets).database
+    assert database is not None
     resources = cdk.assertions.Template.from_stack(database).to_json()["Resources"].values()
     instances = [resource["Properties"] for resource in resources if resource["Type"] == "AWS::RDS::DBInstance"]
     assert [instance["DBInstanceClass"] for instance in instances] == ["db.serverless"] * 3

@@ -62,7 +62,7 @@ def test_the_last_contract_of_dynamodb_can_be_removed_and_added_again(
 def test_settings_can_be_changed_and_changed_back(
     dev: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:
-    changed = templates(Synthesized(new_app(), changed_environment("dev"), contracts, assets))
+    changed = templates(Synthesized(new_app(), changed_environment(read_environment("dev", CONFIG)), contracts, assets))
     assert refusals(templates(dev), changed) == []
     assert refusals(changed, templates(dev)) == []
 

@@ -1,3 +1,4 @@
+import copy
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -7,6 +8,7 @@ import pytest
 import yaml
 
 from headwater.deployment import environment
+from headwater.deployment.environment import ExistingDatabase, ExistingTables
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
 from headwater.paths import CONFIG
@@ -140,6 +142,13 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("lake.landing_days", 8, r"tombstone_days: found 7, expected landing_days \(8\) or more"),
         ("lake.max_unfit_share", 1.5, r"max_unfit_share: found 1.5, expected 0 to 1"),
         ("monitoring.quarantined_records", -1, r"quarantined_records: found -1, expected 0 or more"),
+        ("database", {}, r"dev\.yaml: database\.kind: found nothing, expected aurora or existing"),
+        ("database.kind", "rds", r"database\.kind: found 'rds', expected aurora or existing"),
+        ("database", {"kind": "existing"}, r"database\.host: found nothing, expected a host name"),
+        ("database", "big", r"database: found 'big', expected a mapping with kind, .* or a mapping with kind, host, "),
+        ("database.host", "db", r"database\.host: found an unknown field, expected kind, engine_version, "),
+        ("key_value", {}, r"dev\.yaml: key_value\.kind: found nothing, expected created or existing"),
+        ("key_value.tables", [], r"key_value\.tables: found an unknown field, expected kind, stream_shards, "),
         ("bi", "yes", r"bi: found 'yes', expected a mapping with principal, refresh, or null"),
         ("bi", {"user": "me"}, r"bi\.user: found an unknown field, expected principal"),
         ("bi", {"principal": "me"}, r"bi\.principal: found 'me', expected the ARN of a QuickSight user or group"),
@@ -152,12 +161,144 @@ def test_a_wrong_value_is_refused_by_file_field_found_and_expected(
         read_environment("dev", changed(tmp_path, field, value))
 
 
+DATABASE = {
+    "kind": "existing",
+    "host": "rental.example.com",
+    "port": 5432,
+    "name": "rental",
+    "secret": "rental/headwater-cdc",
+    "secret_key": None,
+    "root_certificate": None,
+    "cidr": "10.60.0.0/16",
+    "peering": {
+        "vpc": "vpc-1a2b3c4d",
+        "route_tables": ["rtb-1a2b3c4d", "rtb-2b3c4d5e"],
+        "security_group": "sg-1a2b3c4d",
+    },
+    "monitored": {"kind": "instance", "identifier": "rental"},
+}
+ACCOUNTS = {"contract": "accounts", "table": "Accounts", "stream": "account-changes", "stream_key": None}
+ORDERS = {"contract": "orders", "table": "Orders", "stream": "order-changes", "stream_key": None}
+KEY_VALUE = {"kind": "existing", "stream_retention_hours": 24, "tables": [ACCOUNTS, ORDERS]}
+KEY = "arn:aws:kms:eu-central-1:111122223333:key/1a2b"
+
+
+def existing(folder: Path, field: str = "name", value: Any = "dev") -> Path:
+    """Write dev with a database and tables that are there into the folder, with one field changed."""
+    document = yaml.safe_load((CONFIG / "dev.yaml").read_text())
+    document |= copy.deepcopy({"database": DATABASE, "key_value": KEY_VALUE})
+    *parents, last = field.split(".")
+    target = document
+    for part in parents:
+        target = target[part]
+    target[last] = value
+    (folder / "dev.yaml").write_text(yaml.safe_dump(document))
+    return folder
+
+
+def test_a_database_and_tables_that_are_there_can_be_named(tmp_path: Path) -> None:
+    settings = read_environment("dev", existing(tmp_path))
+    assert isinstance(settings.database, ExistingDatabase)
+    assert settings.database.peering is not None
+    assert isinstance(settings.key_value, ExistingTables)
+    assert [table.stream for table in settings.key_value.tables] == ["account-changes", "order-changes"]
+    read_environment("dev", existing(tmp_path, "database.peering", None))
+    read_environment("dev", existing(tmp_path, "database.cidr", "203.0.113.7/32"))
+    read_environment("dev", existing(tmp_path, "database.monitored", None))
+    read_environment("dev", existing(tmp_path, "database.secret_key", KEY))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "message"),
+    [
+        ("database.host", "rental example", r"database\.host: found 'rental example', expected a host name"),
+        ("database.port", 0, r"database\.port: found 0, expected 1 to 65535"),
+        ("database.name", "", r"database\.name: found '', expected a name"),
+        (
+            "database.secret",
+            "arn:aws:secretsmanager:eu-central-1:111122223333:secret:rental",
+            r"database\.secret: found 'arn:.*', expected the name of a secret, not its ARN",
+        ),
+        ("database.secret_key", "alias/rental", r"secret_key: found 'alias/rental', expected the ARN of a KMS key, or"),
+        (
+            "database.secret_key",
+            KEY.replace("central", "west"),
+            r"secret_key: found .*, expected a key of eu-central-1",
+        ),
+        ("database.cidr", "10.60.0.7/16", r"cidr: found '10\.60\.0\.7/16', expected an IPv4 network apart from"),
+        ("database.cidr", "10.40.128.0/24", r"cidr: .* apart from network\.cidr \(10\.40\.0\.0/16\), and from 10\.99"),
+        ("database.cidr", "0.0.0.0/0", r"database\.cidr: found '0\.0\.0\.0/0', expected an IPv4 network apart"),
+        ("database.cidr", "172.21.5.0/24", r"cidr: .* 172\.21\.0\.0/16, 192\.168\.0\.0/16, where MSK Connect reaches"),
+        ("database.peering", {}, r"database\.peering\.vpc: found nothing, expected the id of a VPC"),
+        ("database.peering.vpc", "rental", r"peering\.vpc: found 'rental', expected the id of a VPC"),
+        ("database.peering.route_tables", [], r"route_tables: found \[\], expected one or more ids of route tables"),
+        (
+            "database.peering.route_tables",
+            ["rtb-1a2b3c4d"] * 2,
+            r"route_tables: found .*, expected different route tables",
+        ),
+        (
+            "database.peering.route_tables",
+            ["main"],
+            r"route_tables\[0\]: found 'main', expected the id of a route table",
+        ),
+        ("database.peering.security_group", "default", r"security_group: found 'default', expected the id of a secur"),
+        ("database.monitored.kind", "server", r"monitored\.kind: found 'server', expected cluster or instance"),
+        ("database.engine_version", "16.9", r"engine_version: found an unknown field, expected kind, host, port, name"),
+        (
+            "key_value.tables",
+            [{**ACCOUNTS, "table": "a/b"}],
+            r"tables\[0\]\.table: found 'a/b', expected the name of a",
+        ),
+        (
+            "key_value.tables",
+            [{**ACCOUNTS, "stream": ""}],
+            r"tables\[0\]\.stream: found '', expected the name of a Kin",
+        ),
+        (
+            "key_value.tables",
+            [{"contract": "accounts"}],
+            r"tables\[0\]\.table: found nothing, expected the name of a Dy",
+        ),
+        ("key_value.tables", [ACCOUNTS, ACCOUNTS], r"key_value\.tables: found .*, expected each contract once"),
+        (
+            "key_value.tables",
+            [ACCOUNTS, {**ORDERS, "stream": "account-changes"}],
+            r"key_value\.tables: found .*, expected each stream once",
+        ),
+        (
+            "key_value.tables",
+            [{**ACCOUNTS, "stream_key": KEY.replace("central", "west")}],
+            r"key_value\.tables: found .*, expected a key of eu-central-1 as stream_key of accounts",
+        ),
+        ("key_value.stream_retention_hours", 168, r"tombstone_days: found 7, expected more than key_value\.stream_ret"),
+        (
+            "key_value.stream_shards",
+            1,
+            r"stream_shards: found an unknown field, expected kind, stream_retention_hours,",
+        ),
+    ],
+)
+def test_what_cannot_be_taken_is_refused(tmp_path: Path, field: str, value: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        read_environment("dev", existing(tmp_path, field, value))
+
+
 def fields(document: dict[str, Any], prefix: str = "") -> Iterator[str]:
     """The dotted path of every field."""
     for name, value in document.items():
         yield f"{prefix}{name}"
         if isinstance(value, dict):
             yield from fields(value, f"{prefix}{name}.")
+
+
+@pytest.mark.parametrize("value", [[{}], {1: 2}, -1, ""])
+@pytest.mark.parametrize(
+    "field", [*fields({"database": DATABASE}), *fields({"key_value": {**KEY_VALUE, "tables": []}})]
+)
+def test_every_field_of_what_is_there_does_so_too(tmp_path: Path, field: str, value: Any) -> None:
+    with pytest.raises(UserError, match=rf"dev\.yaml: {re.escape(field)}[^ ]*: found .+, expected \w+"):
+        read_environment("dev", existing(tmp_path, field, value))
 
 
 @pytest.mark.parametrize("value", [[{}], {1: 2}, -1, ""])

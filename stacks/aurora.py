@@ -1,0 +1,71 @@
+"""The database that the deployment makes, as the stacks of its connector and its alarms see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_s3_assets as s3_assets
+from constructs import IDependable
+
+from headwater.contract.model import Contract
+from headwater.definitions.connectors import PUBLICATION, SLOT
+from headwater.definitions.order_database import publication_statements, published_tables
+from stacks.assets import Assets, grant_fetch
+from stacks.base import HeadwaterStack
+from stacks.database import DatabaseStack
+from stacks.database_content import DatabaseContentStack
+from stacks.polled import PolledProvider
+from stacks.relational_source import LogMetrics, RelationalSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class AuroraSource(RelationalSource):
+    """Aurora's stack, with the content that another stack gives it."""
+
+    database: DatabaseStack
+
+    @classmethod
+    def of(cls, database: DatabaseStack, content: DatabaseContentStack) -> AuroraSource:
+        """The source that the two stacks make. The connector logs in as a role that the content creates."""
+        return cls(
+            address=database.address,
+            stacks=[database, content],
+            slot_properties={"Name": SLOT, **database.data_api},
+            log_metrics=LogMetrics(
+                "Aurora", {"DBClusterIdentifier": database.cluster.cluster_identifier, "Role": "WRITER"}
+            ),
+            role_rotation=content.role_rotation,
+            database=database,
+        )
+
+    def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
+        """Let the source connector in by rules of both groups, and read its role's secret."""
+        self.database.grant_connect(group)
+        self.database.grant_log_in(role, "cdc")
+
+    def grant_wait_for_slot(self, grantee: iam.IGrantable) -> None:
+        """Let a custom resource ask for the slot through the Data API."""
+        self.database.grant_run_sql(grantee)
+
+    def publish(self, stack: HeadwaterStack, contracts: Sequence[Contract], assets: Assets) -> Sequence[IDependable]:
+        """Make the publication by a custom resource. Deleting it drops the connector's slot as well."""
+        document = {"tables": published_tables(contracts), "statements": publication_statements(contracts)}
+        statements = s3_assets.Asset(stack, "Statements", path=str(assets.statements("publication", document)))
+        provider = PolledProvider(stack, "Publications", module="database_bootstrap", assets=assets)
+        grant_fetch(provider.role, [statements])
+        self.database.grant_run_sql(provider.role)
+        publication = provider.resource(
+            "Publication",
+            "Publication",
+            PUBLICATION,
+            {
+                **self.database.data_api,
+                "Statements": statements.s3_object_url,
+                "Slot": SLOT,
+                "Publication": PUBLICATION,
+            },
+        )
+        return [publication]

@@ -1,0 +1,44 @@
+"""DatabasePeering: the way from the connectors' subnets to a database in another VPC."""
+
+from __future__ import annotations
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from constructs import Construct
+
+from headwater.deployment.environment import Environment, Peering
+from stacks.base import HeadwaterStack
+from stacks.network import NetworkStack
+
+
+class DatabasePeeringStack(HeadwaterStack):
+    """A peering with the VPC of which ``cidr`` is the network, and routes both ways. CloudFormation accepts a peering
+    within one account and region by itself."""
+
+    def __init__(
+        self, scope: Construct, *, environment: Environment, settings: Peering, cidr: str, network: NetworkStack
+    ) -> None:
+        super().__init__(
+            scope,
+            environment=environment,
+            part="database-peering",
+            description="Headwater: peering with the VPC of an existing database",
+        )
+        peering = ec2.CfnVPCPeeringConnection(
+            self,
+            "Peering",
+            vpc_id=network.vpc.vpc_id,
+            peer_vpc_id=settings.vpc,
+            tags=[cdk.CfnTag(key="Name", value=f"{self.prefix}-database")],
+        )
+        there = dict.fromkeys(network.work_route_table_ids, cidr)
+        back = dict.fromkeys(settings.route_tables, environment.network.cidr)
+        for name, routes in (("Route", there), ("RouteBack", back)):
+            for number, (table, destination) in enumerate(routes.items(), start=1):
+                ec2.CfnRoute(
+                    self,
+                    f"{name}{number}",
+                    route_table_id=table,
+                    destination_cidr_block=destination,
+                    vpc_peering_connection_id=peering.attr_id,
+                )

@@ -1,0 +1,86 @@
+"""A PostgreSQL database that is there, as the stacks of its connector and its alarms see it.
+
+Its owner makes role, publication, heartbeat and signals by ``headwater db capture``. The deployment may read the
+password of that role, and knows no other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import aws_cdk as cdk
+from aws_cdk import aws_ec2 as ec2
+from aws_cdk import aws_iam as iam
+from constructs import IDependable
+
+from headwater.contract.model import Contract
+from headwater.deployment.environment import ExistingDatabase, Monitored
+from stacks.assets import Assets
+from stacks.base import HeadwaterStack
+from stacks.database_peering import DatabasePeeringStack
+from stacks.relational_source import Address, LogMetrics, RelationalSource
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExistingSource(RelationalSource):
+    """The database that the environment's file describes."""
+
+    settings: ExistingDatabase
+
+    @classmethod
+    def of(cls, settings: ExistingDatabase, peering: DatabasePeeringStack | None) -> ExistingSource:
+        """The source; ``peering`` is the way to it, None where its owner makes that."""
+        return cls(
+            address=Address(settings.host, str(settings.port), settings.name, settings.secret),
+            stacks=[peering] if peering is not None else [],
+            log_metrics=_log_metrics(settings.monitored) if settings.monitored is not None else None,
+            settings=settings,
+        )
+
+    def grant_capture(self, role: iam.Role, group: ec2.SecurityGroup) -> None:
+        """Let the source connector out to the database's port, into its security group where there is a peering, and
+        read the secret."""
+        self._grant_reach(group)
+        stack = HeadwaterStack.of_construct(role)
+        secret = stack.format_arn(
+            service="secretsmanager",
+            resource="secret",
+            # Secrets Manager ends the ARN with a hyphen and six characters.
+            resource_name=f"{self.settings.secret}-??????",
+            arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
+        )
+        iam.Grant.add_to_principal(grantee=role, actions=["secretsmanager:GetSecretValue"], resource_arns=[secret])
+        if self.settings.secret_key is not None:
+            stack.grant_decrypt(role, self.settings.secret_key, "secretsmanager")
+
+    def grant_wait_for_slot(self, grantee: iam.IGrantable) -> None:
+        """Grant nothing: no custom resource has a way into the database."""
+
+    def publish(self, stack: HeadwaterStack, contracts: Sequence[Contract], assets: Assets) -> Sequence[IDependable]:
+        """Make nothing: ``headwater db capture`` has made the publication."""
+        return []
+
+    def _grant_reach(self, group: ec2.SecurityGroup) -> None:
+        number, peering = self.settings.port, self.settings.peering
+        port = ec2.Port.tcp(number)
+        if peering is None:
+            group.add_egress_rule(ec2.Peer.ipv4(self.settings.cidr), port, "PostgreSQL")
+            return
+        group.add_egress_rule(ec2.Peer.security_group_id(peering.security_group), port, "PostgreSQL")
+        ec2.CfnSecurityGroupIngress(
+            group,
+            "IntoDatabase",
+            description="Headwater's source connector",
+            group_id=peering.security_group,
+            source_security_group_id=group.security_group_id,
+            ip_protocol="tcp",
+            from_port=number,
+            to_port=number,
+        )
+
+
+def _log_metrics(monitored: Monitored) -> LogMetrics:
+    if monitored.kind == "cluster":
+        return LogMetrics("RDS", {"DBClusterIdentifier": monitored.identifier, "Role": "WRITER"})
+    return LogMetrics("RDS", {"DBInstanceIdentifier": monitored.identifier})
