@@ -31,14 +31,14 @@ class DatabasePeeringStack(HeadwaterStack):
             peer_vpc_id=settings.vpc,
             tags=[cdk.CfnTag(key="Name", value=f"{self.prefix}-database")],
         )
-        there = dict.fromkeys(network.work_route_table_ids, cidr)
-        back = dict.fromkeys(settings.route_tables, environment.network.cidr)
-        for name, routes in (("Route", there), ("RouteBack", back)):
-            for number, (table, destination) in enumerate(routes.items(), start=1):
-                ec2.CfnRoute(
-                    self,
-                    f"{name}{number}",
-                    route_table_id=table,
-                    destination_cidr_block=destination,
-                    vpc_peering_connection_id=peering.attr_id,
-                )
+        routes = {f"Route{at}": (table, cidr) for at, table in enumerate(network.work_route_table_ids, start=1)}
+        # Named by the table: with a number, one that leaves the list would hand its route's place to the next one.
+        routes |= {f"RouteBack-{table}": (table, environment.network.cidr) for table in settings.route_tables}
+        for name, (table, destination) in routes.items():
+            ec2.CfnRoute(
+                self,
+                name,
+                route_table_id=table,
+                destination_cidr_block=destination,
+                vpc_peering_connection_id=peering.attr_id,
+            )

@@ -25,7 +25,7 @@ def check(
     say(reachability.table({environment: network}))
     findings = reachability.findings(network, declared)
     granted = policies.read(deployment)
-    for principal in rights.read_principals():
+    for principal in policies.needed_by(deployment, rights.read_principals()):
         findings += policies.judge(deployment, granted, principal).missing
     for finding in findings:
         say(finding)

@@ -132,6 +132,13 @@ class Judgement:
     unused: Sequence[tuple[str, str]]
 
 
+def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
+    """The principals of a deployment: without what only one with a database of its own needs, where it has none."""
+    if any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
+        return list(principals)
+    return [principal.without_aurora() for principal in principals if not principal.only_with_aurora]
+
+
 def judge(deployment: Deployment, policies: Policies, principal: Principal) -> Judgement:
     """Compare a principal's rights with its role's policies."""
     where = f"{principal.name} ({principal.role})"
@@ -169,7 +176,8 @@ def judge(deployment: Deployment, policies: Policies, principal: Principal) -> J
 
 def places(deployment: Deployment) -> dict[str, str]:
     """What the names in braces stand for in an environment: ``{lake}`` and the other buckets, ``{database}`` and the
-    others of which there is one, and by stack and id the resources of the types above, as ``{connect_SourceRole}``."""
+    others of which there is one, the source connector's ``{source_secret}``, and by stack and id the resources of the
+    types above, as ``{connect_SourceRole}``."""
     values = {
         "region": deployment.region,
         "account": deployment.account,
@@ -184,6 +192,15 @@ def places(deployment: Deployment) -> dict[str, str]:
         values["environment"] = deployment.name(database).rpartition("_")[2]
     for cluster in deployment.resources("AWS::MSK::Cluster"):
         values["kafka"] = deployment.arn(cluster).partition(":cluster/")[2]
+    for connector in deployment.resources("Custom::HeadwaterConnector"):
+        password = connector.properties["Connector"]["connectorConfiguration"].get("database.password", "")
+        for secret in re.findall(r"\$\{secretsmanager:([^:]+):", password):
+            values["source_secret"] = secret
+    for job in deployment.resources("AWS::Glue::Job"):
+        for stream in str(job.properties["DefaultArguments"].get("--stream-arn", "")).split(","):
+            table, _, arn = stream.partition("=")
+            # A stream that exists is no resource of the deployment.
+            values.setdefault(f"key-value_Stream{table}", arn.rpartition("/")[2])
     return values
 
 

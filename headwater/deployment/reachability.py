@@ -1,9 +1,10 @@
 """Which components of a deployment can reach which, from the templates alone.
 
-The model knows subnets with their routes, NAT, gateway and interface endpoints, and security groups with the rules in
-them and the rules that are resources. Everything that names a security group is a component. A flow is open where the
-source's groups let it out, the destination's let it in, and, beyond the VPC, a route leads there. Whatever the model
-does not know (network ACLs, IPv6, peering) becomes a finding.
+The model knows subnets with their routes, NAT, gateway and interface endpoints, peerings, and security groups with the
+rules in them and the rules that are resources. Everything that names a security group is a component. A flow is open
+where the source's groups let it out, the destination's let it in, and, beyond the VPC, a route leads there. Of another
+VPC's groups the model knows the rules that the templates add, and of networks to which no template makes a way, whether
+the groups let out. Whatever it does not know (network ACLs, IPv6) becomes a finding.
 """
 
 from __future__ import annotations
@@ -21,10 +22,13 @@ from headwater.yaml_files import load_yaml
 
 FLOWS = Path(__file__).with_name("flows.yaml")
 INTERNET = "internet"
+BEYOND = "beyond the VPC"
+"""Another VPC behind a peering, and networks outside the VPC that rules name."""
 
 _WORLD = IPv4Network("0.0.0.0/0")
 _NOWHERE = IPv4Network("255.255.255.255/32")
 _SERVICE_KINDS = ("service", "endpoint")
+_AURORA = "Aurora"
 _REFERENCE = re.compile(r"\$\{([^.{}]+)\.([^.{}]+)(?:\.[^{}]*)?\}")
 _INGRESS, _EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"
 # These name groups and subnets without being in them.
@@ -39,7 +43,6 @@ _NOT_PLACED = (
 )
 _UNKNOWN_TYPES = (
     "AWS::EC2::NetworkAcl",
-    "AWS::EC2::VPCPeeringConnection",
     "AWS::EC2::TransitGatewayAttachment",
     "AWS::EC2::VPCCidrBlock",
     "AWS::EC2::EgressOnlyInternetGateway",
@@ -175,7 +178,8 @@ class Flow:
 @dataclass(frozen=True)
 class Declared:
     """A flow as ``flows.yaml`` declares it. Its destination is a component (kind ``to``), an AWS service, by its
-    endpoint or the internet (kind ``service``), or an AWS service by its endpoint only (kind ``endpoint``)."""
+    endpoint or the internet (kind ``service``), an AWS service by its endpoint only (kind ``endpoint``), or the port of
+    an existing database (kind ``database``, without ports of its own)."""
 
     source: str
     destination: str
@@ -184,17 +188,26 @@ class Declared:
     reason: str
 
     def fits(self, flow: Flow) -> bool:
-        """Whether the declaration is about this flow; ``*`` in a name stands for any text."""
-        return _like(self.source, flow.source) and _like(self.destination, flow.destination)
+        """Whether the declaration is about this flow; ``*`` in a name stands for any text, but not for what is outside
+        the VPC as a source."""
+        comes_from_outside = flow.source in (INTERNET, BEYOND) and flow.source != self.source
+        return not comes_from_outside and _like(self.source, flow.source) and _like(self.destination, flow.destination)
 
 
 @dataclass(frozen=True)
 class Declarations:
-    """``flows.yaml``: names of components by place, flows that must be open, and flows that may be open."""
+    """``flows.yaml``: names of components by place, flows that must be open, flows that may be open, and by the kind of
+    the database further flows that must be."""
 
     names: Mapping[str, str]
     needed: Sequence[Declared]
     tolerated: Sequence[Declared]
+    databases: Mapping[str, Sequence[Declared]] = field(default_factory=dict)
+
+    def needed_by(self, network: Network) -> list[Declared]:
+        """The flows that must be open in a network."""
+        has_aurora = any(component.name == _AURORA for component in network.components)
+        return [*self.needed, *self.databases.get("aurora" if has_aurora else "existing", ())]
 
 
 def declarations(path: Path = FLOWS) -> Declarations:
@@ -204,16 +217,20 @@ def declarations(path: Path = FLOWS) -> Declarations:
         document["components"],
         [_declared(path, "needed", entry) for entry in document["needed"]],
         [_declared(path, "tolerated", entry) for entry in document["tolerated"]],
+        {
+            kind: [_declared(path, f"databases.{kind}", entry) for entry in entries]
+            for kind, entries in document["databases"].items()
+        },
     )
 
 
 def _declared(path: Path, part: str, entry: Mapping[str, str]) -> Declared:
-    kind = next((kind for kind in _SERVICE_KINDS if kind in entry), "to")
+    kind = next((kind for kind in (*_SERVICE_KINDS, "database") if kind in entry), "to")
     fields = {"from", kind, "reason"} | ({"ports"} if kind == "to" else set())
     if set(entry) != fields:
         found, expected = ", ".join(sorted(entry)), ", ".join(sorted(fields))
         raise UserError(f"{path}: {part}: found an entry with {found}, expected {expected}")
-    ports = Ports.parse(entry["ports"]) if kind == "to" else HTTPS
+    ports = Ports.parse(entry["ports"]) if kind == "to" else Ports() if kind == "database" else HTTPS
     return Declared(entry["from"], entry[kind], kind, ports, entry["reason"])
 
 
@@ -228,12 +245,14 @@ class Network:
         self.problems = list(self._unknown())
         self._subnets = {subnet.key: subnet for subnet in self.deployment.resources("AWS::EC2::Subnet")}
         self._groups = {group.key: group for group in self.deployment.resources("AWS::EC2::SecurityGroup")}
+        self._peered: dict[str, list[tuple[IPv4Network, str]]] = {}
         self._routes = self._read_routes()
         self._tables = {
             _key(association.properties["SubnetId"]): _key(association.properties["RouteTableId"])
             for association in self.deployment.resources("AWS::EC2::SubnetRouteTableAssociation")
         }
         self._ingress, self._egress = self._read_rules()
+        self._foreign = self._read_foreign_groups()
         endpoints = self.deployment.resources("AWS::EC2::VPCEndpoint")
         self._endpoints = {_service(endpoint): endpoint for endpoint in endpoints}
         self.components = self._read_components()
@@ -245,9 +264,20 @@ class Network:
             if not source.place.startswith("endpoint:"):
                 flows += [self._between(source, destination) for destination in self.components]
                 flows += [self._to_gateway(source, service) for service in sorted(self._gateways())]
-                flows.append(self._to_internet(source))
-        flows += [self._from_internet(component) for component in self.components]
+                flows += [self._to_internet(source), self._to_beyond(source)]
+        for component in self.components:
+            flows += [self._from_internet(component), self._from_beyond(component)]
         return sorted((flow for flow in flows if flow.ports), key=lambda flow: (flow.source, flow.destination))
+
+    @property
+    def database_port(self) -> Ports:
+        """The port on which the source connector's configuration has the database."""
+        configurations = [
+            connector.properties["Connector"]["connectorConfiguration"]
+            for connector in self.deployment.resources("Custom::HeadwaterConnector")
+        ]
+        numbers = [int(each["database.port"]) for each in configurations if "database.port" in each]
+        return Ports(frozenset(PortRange("tcp", number, number) for number in numbers))
 
     def to_service(self, source: str, service: str) -> Flow:
         """The flow from a component to an AWS service: through the endpoint that takes over the service's name, else
@@ -312,11 +342,16 @@ class Network:
         )
 
     def _read_routes(self) -> dict[str, tuple[str, str]]:
-        """Where each route table's default route leads: the kind of target and its key, by the table's key."""
+        """Where each route table's default route leads: the kind of target and its key, by the table's key. Keeps apart
+        what leads to a peering, also of tables of another VPC."""
         routes = {}
         for route in self.deployment.resources("AWS::EC2::Route"):
             targets = {name: route.properties[name] for name in route.properties if name.endswith("Id")}
             table = _key(targets.pop("RouteTableId"))
+            if list(targets) == ["VpcPeeringConnectionId"]:
+                destination = IPv4Network(route.properties["DestinationCidrBlock"])
+                self._peered.setdefault(table, []).append((destination, _key(targets["VpcPeeringConnectionId"])))
+                continue
             if route.properties.get("DestinationCidrBlock") != str(_WORLD) or len(targets) != 1:
                 self.problems.append(f"{route.place}: a route that the model does not know")
                 continue
@@ -338,6 +373,19 @@ class Network:
                 inline = [rule for rule in inline if (rule.get("CidrIp"), rule["IpProtocol"]) != (str(_WORLD), "-1")]
             egress[key] = list(self._rules(group, [*inline, *resources], "Destination"))
         return ingress, egress
+
+    def _read_foreign_groups(self) -> dict[str, list[Rule]]:
+        """What rules of the templates let into another VPC's groups, by the group's id."""
+        foreign: dict[str, list[Rule]] = {}
+        for type_, side in ((_INGRESS, "Source"), (_EGRESS, "Destination")):
+            for rule in self.deployment.resources(type_):
+                group = _key(rule.properties["GroupId"])
+                if group in self._groups:
+                    continue
+                if type_ == _EGRESS:
+                    self.problems.append(f"{rule.place}: a rule of another VPC's group that the model does not know")
+                foreign.setdefault(group, []).extend(self._rules(rule, [rule.properties], side))
+        return foreign
 
     def _rule_resources(self, type_: str, group: str) -> list[Mapping[str, Any]]:
         """The properties of a group's rules that are resources."""
@@ -386,9 +434,13 @@ class Network:
         ports = Ports()
         for group in component.groups:
             for rule in self._egress[group]:
-                if isinstance(rule.peer, IPv4Network) and not rule.peer.is_private:
+                if isinstance(rule.peer, IPv4Network) and not rule.peer.is_private and not self._is_beyond(rule.peer):
                     ports |= rule.ports
         return ports
+
+    def _is_beyond(self, network: IPv4Network) -> bool:
+        """Whether a network has no address of the VPC's subnets."""
+        return not any(network.overlaps(self._network(subnet)) for subnet in self._subnets)
 
     def _between(self, source: Component, destination: Component) -> Flow:
         ports_by_pair = [
@@ -397,6 +449,59 @@ class Network:
             for there in destination.subnets
         ]
         return _flow(source.name, destination.name, ports_by_pair, "within the VPC")
+
+    def _to_beyond(self, source: Component) -> Flow:
+        """What the source reaches in another VPC's groups by a peering, and in networks that its rules name."""
+        rules = [rule for group in source.groups for rule in self._egress[group]]
+        peered = [network for routes in self._peered.values() for network, _ in routes]
+        named = Ports()
+        for rule in rules:
+            if isinstance(rule.peer, IPv4Network) and self._is_beyond(rule.peer):
+                named |= Ports() if any(map(rule.peer.overlaps, peered)) else rule.ports
+        ports_by_subnet = [named | self._to_peered(source, rules, subnet) for subnet in source.subnets]
+        return _flow(source.name, BEYOND, ports_by_subnet, "its owner's way" if named else "peering")
+
+    def _to_peered(self, source: Component, rules: Sequence[Rule], subnet: str) -> Ports:
+        """The ports of another VPC's groups that the source's rules reach from one of its subnets."""
+        ports = Ports()
+        for network, peering in self._peered.get(self._tables.get(subnet, ""), []):
+            if not self._leads_back(peering, subnet):
+                continue
+            for group, let_in in self._foreign.items():
+                out, into = Ports(), Ports()
+                for rule in rules:
+                    named = isinstance(rule.peer, IPv4Network) and rule.peer.overlaps(network)
+                    out |= rule.ports if named or rule.peer == group else Ports()
+                for rule in let_in:
+                    named = isinstance(rule.peer, IPv4Network) and rule.peer.overlaps(self._network(subnet))
+                    into |= rule.ports if named or rule.peer in source.groups else Ports()
+                ports |= out & into
+        return ports
+
+    def _leads_back(self, peering: str, subnet: str) -> bool:
+        """Whether each route table of another VPC that has a route to the peering has one back to the subnet."""
+        tables = [
+            [network for network, way in routes if way == peering]
+            for table, routes in self._peered.items()
+            if table not in self._tables.values()
+        ]
+        back = [any(map(self._network(subnet).subnet_of, networks)) for networks in tables if networks]
+        return bool(back) and all(back)
+
+    def _from_beyond(self, component: Component) -> Flow:
+        """What a component lets in from another VPC by a peering, and from networks that its rules name."""
+        ports_by_subnet = []
+        for subnet in component.subnets:
+            peered = [network for network, _ in self._peered.get(self._tables.get(subnet, ""), [])]
+            ports = Ports()
+            for rule in (rule for group in component.groups for rule in self._ingress[group]):
+                if isinstance(rule.peer, IPv4Network):
+                    comes = self._is_beyond(rule.peer) or any(map(rule.peer.overlaps, peered))
+                else:
+                    comes = rule.peer not in self._groups
+                ports |= rule.ports if comes else Ports()
+            ports_by_subnet.append(ports)
+        return _flow(BEYOND, component.name, ports_by_subnet, "peering" if self._peered else "its owner's way")
 
     def _to_gateway(self, source: Component, service: str) -> Flow:
         tables = {_key(table) for table in self._endpoints[service].properties["RouteTableIds"]}
@@ -449,7 +554,8 @@ def findings(network: Network, declared: Declarations) -> list[str]:
     flows = network.flows()
     by_ends = {(flow.source, flow.destination): flow for flow in flows}
     allowed: dict[tuple[str, str], Ports] = {}
-    for needed in declared.needed:
+    for needed in declared.needed_by(network):
+        needed_ports = network.database_port if needed.kind == "database" else needed.ports
         ends = f"{needed.source} → {needed.destination}"
         if needed.source not in names or (needed.kind == "to" and needed.destination not in {*names, INTERNET}):
             problems.append(f"needed flow {ends}: a component of this name is not there")
@@ -460,13 +566,13 @@ def findings(network: Network, declared: Declarations) -> list[str]:
             else by_ends.get((needed.source, needed.destination))
         )
         open_ports = flow.surely if flow is not None else Ports()
-        if missing := needed.ports - open_ports:
+        if missing := needed_ports - open_ports:
             problems.append(f"closed: {ends}, {missing}, needed: {needed.reason}")
         elif flow is not None and needed.kind == "endpoint" and flow.destination == INTERNET:
             problems.append(f"by {flow.way}, not by an endpoint: {ends}, needed: {needed.reason}")
         elif flow is not None:
             taken = (flow.source, flow.destination)
-            allowed[taken] = allowed.get(taken, Ports()) | needed.ports
+            allowed[taken] = allowed.get(taken, Ports()) | needed_ports
     for flow in flows:
         ports = allowed.get((flow.source, flow.destination), Ports())
         for tolerated in declared.tolerated:

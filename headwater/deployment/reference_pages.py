@@ -22,7 +22,8 @@ Every connection that routes, endpoints and security groups let through, read fr
 tests fail where a needed flow is closed, and where an open flow is neither needed nor tolerated. `make reference`
 writes this page.
 
-`internet` stands for every address outside the VPC. Ports are the destination's.
+`internet` stands for every address outside the VPC, `beyond the VPC` for another VPC and for networks that rules name.
+Ports are the destination's.
 
 ## All open flows
 {flows}
@@ -33,6 +34,16 @@ the internet.
 | from | to | ports | reason |
 |---|---|---|---|
 {needed}
+Beside them, where the deployment makes the database:
+
+| from | to | ports | reason |
+|---|---|---|---|
+{aurora}
+Where the database exists, by a peering or on its owner's way:
+
+| from | to | ports | reason |
+|---|---|---|---|
+{existing}
 ## Tolerated flows
 The pipeline does not need them. `*` stands for any text.
 
@@ -82,7 +93,11 @@ def flows(deployments: Mapping[str, Deployment]) -> str:
     declared = reachability.declarations()
     networks = {name: Network(deployment, declared.names) for name, deployment in deployments.items()}
     return _FLOWS.format(
-        flows=reachability.table(networks), needed=_rows(declared.needed), tolerated=_rows(declared.tolerated)
+        flows=reachability.table(networks),
+        needed=_rows(declared.needed),
+        aurora=_rows(declared.databases["aurora"]),
+        existing=_rows(declared.databases["existing"]),
+        tolerated=_rows(declared.tolerated),
     )
 
 
@@ -92,7 +107,8 @@ def permissions(deployments: Mapping[str, Deployment], principals: Sequence[Prin
     unproven: dict[str, set[str]] = {}
     for name, deployment in sorted(deployments.items()):
         granted = policies.read(deployment)
-        judgements = [policies.judge(deployment, granted, principal) for principal in principals]
+        judged = policies.needed_by(deployment, principals)
+        judgements = [policies.judge(deployment, granted, principal) for principal in judged]
         doubts = [f"{judgement.principal}: {text}" for judgement in judgements for text in judgement.unproven]
         for text in (*doubts, *policies.unjudged(granted, principals)):
             unproven.setdefault(_in_braces(text, deployment), set()).add(name)
@@ -134,7 +150,8 @@ def _rows(declared: Iterable[Declared]) -> str:
     for flow in declared:
         source, destination = (name.replace("*", "\\*") for name in (flow.source, flow.destination))
         by = " (by its endpoint)" if flow.kind == "endpoint" else ""
-        lines.append(f"| {source} | {destination}{by} | {flow.ports} | {flow.reason} |\n")
+        ports = "the database's" if flow.kind == "database" else flow.ports
+        lines.append(f"| {source} | {destination}{by} | {ports} | {flow.reason} |\n")
     return "".join(lines)
 
 
@@ -144,7 +161,8 @@ def _in_braces(text: str, deployment: Deployment) -> str:
     environment_name = places["environment"]
     # The longest first: the name of the assets' bucket contains account and region.
     for place, value in sorted(places.items(), key=lambda entry: -len(entry[1])):
-        if place != "environment":
+        # Either may be part of other names.
+        if place not in ("environment", "source_secret"):
             text = text.replace(value, f"{{{place}}}")
     for before in ("headwater-", "headwater/", "headwater_"):
         text = text.replace(f"{before}{environment_name}", f"{before}{{environment}}")

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import msgspec
 
@@ -50,28 +51,38 @@ class Right:
 @dataclass(frozen=True)
 class Principal:
     """A role and the rights that it needs. ``role`` is the role's place; ``recorded`` are the rights that a local run
-    asked for, ``declared`` those that only parts of AWS ask for, with the reason of each."""
+    asked for, ``declared`` those that only parts of AWS ask for, with the reason of each. ``of_aurora`` are those of
+    them that only a deployment with a database of its own needs; ``only_with_aurora``, where the whole role is."""
 
     name: str
     role: str
     recorded: frozenset[Right]
     declared: Mapping[Right, str]
+    of_aurora: frozenset[Right] = frozenset()
+    only_with_aurora: bool = False
 
     @property
     def rights(self) -> list[Right]:
         """Recorded and declared rights, in order."""
         return sorted(self.recorded | set(self.declared))
 
+    def without_aurora(self) -> Principal:
+        """The principal where the database is an existing one."""
+        kept = {right: reason for right, reason in self.declared.items() if right not in self.of_aurora}
+        return replace(self, recorded=self.recorded - self.of_aurora, declared=kept)
+
 
 class _Declared(msgspec.Struct, forbid_unknown_fields=True):
     right: str
     reason: str
+    only_with: Literal["aurora"] | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
     role: str
     recorded: list[str]
     declared: list[_Declared]
+    only_with: Literal["aurora"] | None = None
 
 
 def read_principals(folder: Path = RIGHTS) -> list[Principal]:
@@ -81,5 +92,9 @@ def read_principals(folder: Path = RIGHTS) -> list[Principal]:
         file = convert(read_yaml(path), _File, str(path))
         recorded = frozenset(Right.parse(text) for text in file.recorded)
         declared = {Right.parse(entry.right): entry.reason for entry in file.declared}
-        principals.append(Principal(path.stem.replace("_", " "), file.role, recorded, declared))
+        of_aurora = frozenset(Right.parse(entry.right) for entry in file.declared if entry.only_with)
+        name = path.stem.replace("_", " ")
+        principals.append(
+            Principal(name, file.role, recorded, declared, of_aurora, only_with_aurora=file.only_with is not None)
+        )
     return principals

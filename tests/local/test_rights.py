@@ -40,7 +40,7 @@ NAMES = Names(
     buckets={LANDING_BUCKET: "{landing}", LAKE_BUCKET: "{lake}"},
     resources={
         GLUE_DATABASE: "{database}",
-        SECRET_NAME: "headwater/{environment}/cdc",
+        SECRET_NAME: "{source_secret}",
         accounts.TABLE: "{key-value_Streamaccounts}",
     },
     keys=(

@@ -18,7 +18,8 @@ PRINCIPALS = rights.read_principals()
 def missing(synthesized: "Synthesized", changed: Templates) -> list[str]:
     deployed = deployment(synthesized, changed)
     granted = policies.read(deployed)
-    return [text for principal in PRINCIPALS for text in policies.judge(deployed, granted, principal).missing]
+    needed = policies.needed_by(deployed, PRINCIPALS)
+    return [text for principal in needed for text in policies.judge(deployed, granted, principal).missing]
 
 
 def test_no_right_is_missing_that_the_local_run_asks_for(every: "Synthesized") -> None:
