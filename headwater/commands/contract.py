@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import psycopg
 import typer
@@ -24,12 +24,14 @@ from headwater.contract.evolution import Change
 from headwater.contract.inference import Inferred
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contract, read_contracts, read_versions
-from headwater.definitions import dynamodb_checks, source_checks
+from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes
+from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
+from headwater.deployment.environment import Environment, ExistingDatabase, ExistingTables
 from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.key_value_names import key_value_names
+from headwater.deployment.key_value_names import KeyValueNames, key_value_names
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
 from headwater.verify import load_queries
@@ -45,9 +47,10 @@ def contract() -> None:
 
 @app.command()
 def check(
+    context: typer.Context,
     environment: Annotated[
         str | None,
-        typer.Argument(metavar="[ENV]", help="The environment whose DynamoDB tables and region are meant."),
+        typer.Argument(metavar="[ENV]", help="The environment whose sources and region are meant."),
     ] = None,
     live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
@@ -65,8 +68,10 @@ def check(
     a file is invalid or a source does not fit.
 
     --live changes nothing. It asks PostgreSQL's catalog, which any role may read, and DynamoDB for the descriptions of
-    the tables. PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. A deployment checks PostgreSQL by
-    the same rules, and fails before the source connector starts.
+    the tables. PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. A deployment that makes the database
+    checks it by the same rules, and fails before the source connector starts. Where the database of ENV exists, host,
+    port, name and the source connector's role are those of its file, unless an option says otherwise; existing DynamoDB
+    tables have their streams checked as well.
     """
     settings = read_environment(environment, CONFIG) if environment is not None else None
     described, invalid = _read(contracts)
@@ -76,12 +81,17 @@ def check(
         known = key_value_names(settings, described) if settings else {}
         names = {entry: each.table for entry, each in known.items()}
         names |= sources.renamed_tables(dynamodb_table or [], key_value)
+        region = region or (settings.region if settings else "")
         if of_database(described, POSTGRESQL):
-            with sources.connect(database_url, host, port, database, user) as connection:
+            at = _address(context, settings, _Address(host, port, database, user))
+            with sources.connect(database_url, *at) as connection:
                 found += _in_postgresql(described, connection)
         if key_value:
-            client = sources.dynamodb_client(dynamodb_endpoint, region or (settings.region if settings else ""))
-            found += _in_dynamodb(described, names, client)
+            streams = _existing_streams(settings, known)
+            client = sources.dynamodb_client(dynamodb_endpoint, region)
+            found += _in_dynamodb(described, names, client, streams)
+            if streams:
+                found += _in_kinesis(streams, sources.kinesis_client(region))
     failed = bool(invalid) or any(finding.level in PROBLEMS for finding in found)
     if as_json:
         document = {"fits": not failed, "invalid": invalid, "findings": [asdict(finding) for finding in found]}
@@ -262,9 +272,55 @@ def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection
         raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
 
 
-def _in_dynamodb(contracts: Sequence[Contract], names: Mapping[str, str], client: object) -> list[Finding]:
+class _Address(NamedTuple):
+    """Where the database is, and who logs in; the fields have the options' names."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+
+
+def _address(context: typer.Context, settings: Environment | None, options: _Address) -> _Address:
+    """The address of the options, or of the environment's existing database where they are not given."""
+    if settings is None or not isinstance(settings.database, ExistingDatabase):
+        return options
+    existing = settings.database
+    known = _Address(existing.host, existing.port, existing.name, CDC_ROLE)
+    sources_of = {name: context.get_parameter_source(name) for name in options._fields}
+    given = {name for name, source in sources_of.items() if source is not None and source.name != "DEFAULT"}
+    return known._replace(**{name: value for name, value in options._asdict().items() if name in given})
+
+
+def _existing_streams(
+    settings: Environment | None, known: Mapping[str, KeyValueNames]
+) -> dict[str, ExpectedStream] | None:
+    """The streams that an environment says are there, by contract; None where it makes its own."""
+    if settings is None or not isinstance(settings.key_value, ExistingTables):
+        return None
+    hours = settings.key_value.stream_retention_hours
+    return {contract: ExpectedStream(each.stream, each.stream_key, hours) for contract, each in known.items()}
+
+
+def _in_kinesis(streams: Mapping[str, ExpectedStream], client: object) -> list[Finding]:
     try:
-        return dynamodb_checks.findings(contracts, names, client)
+        return kinesis_checks.findings(streams, client)
+    except (BotoCoreError, ClientError) as error:
+        raise UserError(
+            f"Kinesis cannot be asked: {error}. Check the credentials and --region; the check needs "
+            "kinesis:DescribeStreamSummary."
+        ) from None
+
+
+def _in_dynamodb(
+    contracts: Sequence[Contract],
+    names: Mapping[str, str],
+    client: object,
+    streams: Mapping[str, ExpectedStream] | None,
+) -> list[Finding]:
+    named = None if streams is None else {contract: stream.name for contract, stream in streams.items()}
+    try:
+        return dynamodb_checks.findings(contracts, names, client, named)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
             f"DynamoDB cannot be asked: {error}. Check the credentials, --region and --dynamodb-endpoint; the check "

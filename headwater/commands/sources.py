@@ -90,6 +90,12 @@ def dynamodb_client(endpoint: str, region: str) -> Any:
         ) from None
 
 
+def kinesis_client(region: str) -> Any:
+    """boto3's client for Kinesis."""
+    configured = session()
+    return configured.client("kinesis", region_name=region or configured.region_name or DEFAULT_REGION)
+
+
 def mask_key(secret: str, region: str) -> bytes | None:
     """The key in the secret of the options; None where they name none. Raises UserError where it cannot be read."""
     if not secret:

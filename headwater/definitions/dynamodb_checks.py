@@ -1,4 +1,5 @@
-"""Whether the contracts fit their real DynamoDB tables: what ``stacks/key_value.py`` sets, asked of DynamoDB."""
+"""Whether the contracts fit their real DynamoDB tables: what ``stacks/key_value.py`` sets, or the owner of existing
+tables, asked of DynamoDB."""
 
 from __future__ import annotations
 
@@ -17,17 +18,25 @@ _Answer = Mapping[str, Any]
 _Finding = Callable[[str, str, str, str], Finding]
 
 
-def findings(contracts: Iterable[Contract], tables: Mapping[str, str], client: Any) -> list[Finding]:
+def findings(
+    contracts: Iterable[Contract], tables: Mapping[str, str], client: Any, streams: Mapping[str, str] | None = None
+) -> list[Finding]:
     """What is to be said of the tables of the DynamoDB contracts. ``tables`` has their names by contract, where they
-    are not the contracts' own; ``client`` is boto3's. Raises botocore's ClientError."""
+    are not the contracts' own; ``client`` is boto3's. ``streams`` has the streams that their changes have to go to,
+    where the tables exist: their owner then does what a deployment would. Raises botocore's ClientError."""
     return [
         finding
         for contract in of_database(contracts, DYNAMODB)
-        for finding in _check(contract, tables.get(contract.table, contract.source.table), client)
+        for finding in _check(
+            contract,
+            tables.get(contract.table, contract.source.table),
+            client,
+            None if streams is None else streams[contract.table],
+        )
     ]
 
 
-def _check(contract: Contract, table: str, client: Any) -> Iterator[Finding]:
+def _check(contract: Contract, table: str, client: Any, stream: str | None) -> Iterator[Finding]:
     def finding(level: str, found: str, expected: str, action: str) -> Finding:
         return Finding(contract.table, table, level, found, expected, action)
 
@@ -36,7 +45,7 @@ def _check(contract: Contract, table: str, client: Any) -> Iterator[Finding]:
     except ClientError as error:
         if _code(error) != "ResourceNotFoundException":
             raise
-        yield finding(UNFIT, "no such table", "the source table of the contract", "deploy, or correct source.table")
+        yield finding(UNFIT, "no such table", "the source table of the contract", _where_to_name(stream))
         return
     types = {
         attribute["AttributeName"]: attribute["AttributeType"] for attribute in description["AttributeDefinitions"]
@@ -55,7 +64,7 @@ def _check(contract: Contract, table: str, client: Any) -> Iterator[Finding]:
             WARNING,
             "provisioned capacity",
             "on-demand: where writes are throttled, so is a change of what the lake shows",
-            _DEPLOY,
+            _DEPLOY if stream is None else "nothing, where it never is; else aws dynamodb update-table",
         )
     asked = {
         "DescribeKinesisStreamingDestination": _destination,
@@ -70,7 +79,11 @@ def _check(contract: Contract, table: str, client: Any) -> Iterator[Finding]:
                 raise
             yield finding(WARNING, f"an API without {operation}", "DynamoDB", "check the table in AWS")
         else:
-            yield from check(contract, answer, finding)
+            yield from check(contract, answer, finding, stream)
+
+
+def _where_to_name(stream: str | None) -> str:
+    return "deploy, or correct source.table" if stream is None else "correct key_value.tables in the environment's file"
 
 
 def _attributes(key: list[tuple[str, str]]) -> str:
@@ -81,12 +94,26 @@ def _code(error: ClientError) -> str:
     return str(error.response["Error"]["Code"])
 
 
-def _destination(contract: Contract, answer: _Answer, finding: _Finding) -> Iterator[Finding]:
+def _destination(contract: Contract, answer: _Answer, finding: _Finding, stream: str | None) -> Iterator[Finding]:
     destinations = answer.get("KinesisDataStreamDestinations", [])
     active = [entry for entry in destinations if entry["DestinationStatus"] == "ACTIVE"]
+    enable = "aws dynamodb enable-kinesis-streaming-destination"
     if not active:
         states = ", ".join(entry["DestinationStatus"] for entry in destinations) or "none"
-        yield finding(UNPREPARED, f"no active Kinesis destination ({states})", "one, which brings the changes", _DEPLOY)
+        yield finding(
+            UNPREPARED,
+            f"no active Kinesis destination ({states})",
+            "one, which brings the changes",
+            _DEPLOY if stream is None else enable,
+        )
+    elif stream is not None:
+        named = [entry for entry in active if entry["StreamArn"].endswith(f":stream/{stream}")]
+        if not named:
+            others = ", ".join(entry["StreamArn"].rpartition("/")[2] for entry in active)
+            yield finding(
+                UNPREPARED, f"changes that go to {others}", f"to {stream}", f"correct key_value.tables, or {enable}"
+            )
+        active = named
     for entry in active:
         precision = entry.get("ApproximateCreationDateTimePrecision", "MILLISECOND")
         if precision != "MICROSECOND":
@@ -94,11 +121,11 @@ def _destination(contract: Contract, answer: _Answer, finding: _Finding) -> Iter
                 UNPREPARED,
                 f"times in {precision} at the Kinesis destination",
                 "MICROSECOND: changes of an item within a millisecond would have one time",
-                f"{_DEPLOY}, or aws dynamodb update-kinesis-streaming-destination",
+                f"{f'{_DEPLOY}, or ' if stream is None else ''}aws dynamodb update-kinesis-streaming-destination",
             )
 
 
-def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding) -> Iterator[Finding]:
+def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding, stream: str | None) -> Iterator[Finding]:
     description = answer["TimeToLiveDescription"]
     is_on = description["TimeToLiveStatus"] in ("ENABLED", "ENABLING")
     actual = description.get("AttributeName") if is_on else None
@@ -108,7 +135,7 @@ def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding) -> Ite
             UNPREPARED,
             f"a time to live by {actual}" if actual else "no time to live",
             f"one by {expected}, as source.time_to_live says" if expected else "none, as source.time_to_live is unset",
-            f"correct the contract, or {_DEPLOY}",
+            f"correct the contract{f', or {_DEPLOY}' if stream is None else ''}",
         )
     for column in contract.columns:
         if column.path == (expected,) and column.source_type != "N":
@@ -120,13 +147,15 @@ def _time_to_live(contract: Contract, answer: _Answer, finding: _Finding) -> Ite
             )
 
 
-def _recovery(contract: Contract, answer: _Answer, finding: _Finding) -> Iterator[Finding]:
+def _recovery(contract: Contract, answer: _Answer, finding: _Finding, stream: str | None) -> Iterator[Finding]:
     backups = answer["ContinuousBackupsDescription"]
     status = backups.get("PointInTimeRecoveryDescription", {}).get("PointInTimeRecoveryStatus", "DISABLED")
     if status != "ENABLED":
         yield finding(
-            UNPREPARED,
+            UNPREPARED if stream is None else WARNING,
             "no point-in-time recovery",
             "point-in-time recovery: without it DynamoDB exports no table for headwater backfill",
-            _DEPLOY,
+            _DEPLOY
+            if stream is None
+            else "headwater resync reads the items by a Scan; else aws dynamodb update-continuous-backups",
         )

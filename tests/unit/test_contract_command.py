@@ -1,14 +1,43 @@
 """``headwater contract`` on files alone."""
 
 import json
+import re
+from contextlib import nullcontext
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
-from headwater.paths import CONTRACTS
+from headwater.commands import contract, sources
+from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
+from headwater.definitions.kinesis_checks import ExpectedStream
+from headwater.definitions.source_checks import Finding
+from headwater.errors import UserError
+from headwater.paths import CONFIG, CONTRACTS
 
 PRODUCTS = (CONTRACTS / "products.yaml").read_text()
+
+
+SOURCES = {
+    "database": """database:
+  kind: existing
+  host: rental.example.com
+  port: 5433
+  name: rental
+  secret: rental/headwater-cdc
+  secret_key: null
+  root_certificate: null
+  cidr: 10.60.0.0/16
+  peering: null
+  monitored: null
+""",
+    "key_value": """key_value:
+  kind: existing
+  stream_retention_hours: 24
+  tables: [{contract: accounts, table: Accounts, stream: account-changes, stream_key: null}]
+""",
+}
 
 
 def run(*arguments: str) -> Result:
@@ -47,3 +76,69 @@ def test_a_table_that_two_contracts_describe_is_invalid(tmp_path: Path) -> None:
     result = run("check", "--contracts", str(tmp_path))
     assert result.exit_code == 1
     assert "is described by two contracts" in result.stdout
+
+
+class Asked:
+    """Sources that note how they are asked, and fit."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
+        self.database: tuple[object, ...] = ()
+        self.tables: tuple[object, ...] = ()
+        self.streams: object = None
+        patch.setattr(contract, "CONFIG", folder)
+        patch.setattr(sources, "connect", self._connect)
+        patch.setattr(sources, "dynamodb_client", lambda endpoint, region: region)
+        patch.setattr(sources, "kinesis_client", lambda region: region)
+        patch.setattr(source_checks, "findings", lambda *asked: [])
+        patch.setattr(dynamodb_checks, "findings", self._tables)
+        patch.setattr(kinesis_checks, "findings", self._streams)
+
+    def _connect(self, *asked: object) -> nullcontext[None]:
+        self.database = asked
+        return nullcontext()
+
+    def _tables(self, contracts: object, *asked: object) -> list[Finding]:
+        self.tables = asked
+        return []
+
+    def _streams(self, streams: object, client: object) -> list[Finding]:
+        self.streams = streams
+        return []
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
+    """The sources of dev, which exist."""
+    text = (CONFIG / "dev.yaml").read_text()
+    for part, written in SOURCES.items():
+        text = re.sub(rf"^{part}:\n(  .*\n)+", written, text, flags=re.MULTILINE)
+    (tmp_path / "dev.yaml").write_text(text)
+    return Asked(tmp_path, monkeypatch)
+
+
+def test_an_existing_database_is_found_by_its_environment(asked: Asked) -> None:
+    assert run("check", "dev", "--live").exit_code == 0
+    assert asked.database == ("", "rental.example.com", 5433, "rental", "headwater_cdc")
+    assert run("check", "dev", "--live", "--user", "postgres", "--host", "127.0.0.1").exit_code == 0
+    assert asked.database == ("", "127.0.0.1", 5433, "rental", "postgres")
+
+
+def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:
+    assert run("check", "dev", "--live").exit_code == 0
+    assert asked.tables == ({"accounts": "Accounts"}, "eu-central-1", {"accounts": "account-changes"})
+    assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24)}
+
+
+def test_sources_that_the_deployment_makes_are_found_by_the_options(asked: Asked, tmp_path: Path) -> None:
+    (tmp_path / "dev.yaml").write_text((CONFIG / "dev.yaml").read_text())
+    assert run("check", "dev", "--live").exit_code == 0
+    assert asked.database == ("", "127.0.0.1", 5432, "northwind", "headwater_reader")
+    assert asked.tables == ({"accounts": "headwater-dev-accounts"}, "eu-central-1", None)
+    assert asked.streams is None
+
+
+def test_a_contract_whose_table_the_environment_does_not_name_is_an_error(asked: Asked, tmp_path: Path) -> None:
+    path = tmp_path / "dev.yaml"
+    path.write_text(path.read_text().replace("contract: accounts", "contract: users"))
+    with pytest.raises(UserError, match=r"key_value\.tables: found \['users'\], expected \['accounts'\]"):
+        run("check", "dev", "--live")

@@ -31,6 +31,7 @@ class Service:
             "key": [("id", "S", "HASH"), ("custName", "N", "RANGE")],
             "billing": "PAY_PER_REQUEST",
             "destinations": [("ACTIVE", "MICROSECOND")],
+            "stream": "account-changes",
             "time_to_live": {"TimeToLiveStatus": "ENABLED", "AttributeName": "expires_at"},
             "recovery": "ENABLED",
         } | answers
@@ -52,7 +53,11 @@ class Service:
             raise refusal("UnknownOperationException")
         return {
             "KinesisDataStreamDestinations": [
-                {"DestinationStatus": status, "ApproximateCreationDateTimePrecision": precision}
+                {
+                    "StreamArn": f"arn:aws:kinesis:eu-central-1:123456789012:stream/{self.answers['stream']}",
+                    "DestinationStatus": status,
+                    "ApproximateCreationDateTimePrecision": precision,
+                }
                 for status, precision in self.answers["destinations"]
             ]
         }
@@ -105,6 +110,47 @@ def test_a_table_as_the_deployment_makes_it_fits() -> None:
 )
 def test_what_differs_is_named(answers: dict[str, Any], level: str, found: str) -> None:
     assert check(Service(**answers)) == [(level, found)]
+
+
+def of_existing(service: Service) -> list[tuple[str, str, str]]:
+    """What is found of a table that exists, and what to do."""
+    described = parse_contract(CONTRACT, "accounts.yaml")
+    client = Modelled("dynamodb", service)
+    found = dynamodb_checks.findings([described], {"accounts": NAME}, client, {"accounts": "account-changes"})
+    return [(finding.level, finding.found, finding.action) for finding in found]
+
+
+@pytest.mark.parametrize(
+    ("answers", "level", "found", "action"),
+    [
+        (
+            {"stream": "user-changes"},
+            "unprepared",
+            "changes that go to user-changes",
+            "correct key_value.tables, or aws",
+        ),
+        (
+            {"stream": "old-account-changes"},
+            "unprepared",
+            "changes that go to old-account-changes",
+            "correct key_value",
+        ),
+        ({"destinations": []}, "unprepared", "no active Kinesis destination (none)", "aws dynamodb enable-kinesis"),
+        ({"destinations": [("ACTIVE", "MILLISECOND")]}, "unprepared", "times in MILLISECOND at the Kinesis", "aws dyn"),
+        ({"recovery": "DISABLED"}, "warning", "no point-in-time recovery", "headwater resync reads the items"),
+        ({"billing": "PROVISIONED"}, "warning", "provisioned capacity", "nothing, where it never is"),
+        ({"time_to_live": {"TimeToLiveStatus": "DISABLED"}}, "unprepared", "no time to live", "correct the contract"),
+    ],
+)
+def test_what_an_existing_table_lacks_is_its_owners_to_do(
+    answers: dict[str, Any], level: str, found: str, action: str
+) -> None:
+    assert of_existing(Service()) == []
+    ((at, what, to_do),) = of_existing(Service(**answers))
+    assert at == level
+    assert what.startswith(found)
+    assert to_do.startswith(action)
+    assert "deploy" not in to_do
 
 
 def test_a_table_that_is_missing_is_named() -> None:

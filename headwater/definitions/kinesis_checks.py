@@ -1,0 +1,73 @@
+"""Whether the streams of existing DynamoDB tables are as the environment says, asked of Kinesis."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from botocore.exceptions import ClientError
+
+from headwater.definitions.source_checks import UNFIT, UNPREPARED, WARNING, Finding
+
+AWS_KEY = "alias/aws/kinesis"
+
+
+@dataclass(frozen=True)
+class ExpectedStream:
+    """A stream by its name, the ARN of its key, None for none or AWS's own, and how long it keeps records."""
+
+    name: str
+    key: str | None
+    retention_hours: int
+
+
+def findings(streams: Mapping[str, ExpectedStream], client: Any) -> list[Finding]:
+    """What is to be said of the streams, which are by contract. ``client`` is boto3's for Kinesis. Raises botocore's
+    ClientError."""
+    return [finding for contract, expected in streams.items() for finding in _check(contract, expected, client)]
+
+
+def _check(contract: str, expected: ExpectedStream, client: Any) -> Iterator[Finding]:
+    def finding(level: str, found: str, wanted: str, action: str) -> Finding:
+        return Finding(contract, expected.name, level, found, wanted, action)
+
+    try:
+        summary = client.describe_stream_summary(StreamName=expected.name)["StreamDescriptionSummary"]
+    except ClientError as error:
+        if error.response["Error"]["Code"] != "ResourceNotFoundException":
+            raise
+        yield finding(UNFIT, "no such stream", "the stream of the table's changes", "create it, or correct its name")
+        return
+    kept = summary["RetentionPeriodHours"]
+    if kept < expected.retention_hours:
+        yield finding(
+            UNPREPARED,
+            f"records kept for {kept} hours",
+            f"{expected.retention_hours}, as key_value.stream_retention_hours says",
+            "correct it, or aws kinesis increase-stream-retention-period",
+        )
+    if kept > expected.retention_hours:
+        yield finding(
+            UNFIT,
+            f"records kept for {kept} hours",
+            f"{expected.retention_hours}: a record that comes after its row's tombstone has gone brings the row back",
+            "correct key_value.stream_retention_hours",
+        )
+    key = summary.get("KeyId") if summary.get("EncryptionType") == "KMS" else None
+    if key is not None and key.startswith("alias/") and key != AWS_KEY:
+        yield finding(WARNING, f"the key {key}", "its ARN, to compare it", "see that stream_key is the ARN of this key")
+    elif not _same_key(key, expected.key):
+        yield finding(
+            UNFIT,
+            f"the key {key or 'none'}",
+            f"{expected.key or f'none, or {AWS_KEY}'}, as stream_key says: the job could not read",
+            "correct stream_key",
+        )
+
+
+def _same_key(actual: str | None, expected: str | None) -> bool:
+    """Whether a stream's key, which is an id or an ARN, is the expected one; AWS's own needs no right."""
+    if expected is None or actual is None:
+        return expected is None and (actual is None or actual.endswith(AWS_KEY))
+    return actual == expected or expected.endswith(f"key/{actual}")
