@@ -8,9 +8,11 @@ from typing import Any
 import aws_cdk as cdk
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
+from headwater.cli import compose
 from headwater.contract.model import Contract
-from headwater.deployment import policies, rights
+from headwater.deployment import cost, policies, rights
 from headwater.deployment.environment import Environment, ExistingTable, Monitored
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.reachability import Network, declarations, findings
@@ -351,6 +353,20 @@ def test_a_missing_right_to_the_secret_and_to_the_stream_is_named(existing: Synt
     missing = [text for each in principals for text in policies.judge(deployed, allowed, each).missing]
     assert any("source connector" in text and "secret:rental/headwater-cdc" in text for text in missing)
     assert any("glue writer" in text and "stream/account-changes" in text for text in missing)
+
+
+def test_make_check_lets_it_through(existing: Synthesized) -> None:
+    arguments = ["check", "dev", "--synthesized", str(existing.assembly)]
+    result = CliRunner().invoke(compose(["check"]), arguments, catch_exceptions=False)
+    assert result.exit_code == 0, result.stdout
+    assert "| source connector | beyond the VPC | tcp 5433 | peering | dev |" in result.stdout
+
+
+def test_it_has_an_estimate_without_what_is_there(existing: Synthesized, dev: Synthesized) -> None:
+    estimate = cost.estimate(deployment(existing), "dev")
+    assert estimate.unknown == {}
+    assert not [name for name in estimate.by_resource() if name.startswith(("database:", "key-value:"))]
+    assert estimate.total < cost.estimate(deployment(dev), "dev").total
 
 
 # What is read and watched
