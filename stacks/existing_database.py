@@ -71,7 +71,7 @@ class ExistingSource(RelationalSource):
         ec2.CfnSecurityGroupIngress(
             group,
             "IntoDatabase",
-            description="Headwater's source connector",
+            description="Source connector of Headwater",
             group_id=peering.security_group,
             source_security_group_id=group.security_group_id,
             ip_protocol="tcp",

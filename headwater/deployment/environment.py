@@ -251,7 +251,7 @@ class Monitored(_Part, frozen=True, kw_only=True):
 
     kind: Annotated[
         Literal["cluster", "instance"],
-        Meta(description="cluster: Aurora's, or a Multi-AZ DB cluster. instance: a DB instance of RDS."),
+        Meta(description="cluster: an Aurora cluster. instance: a DB instance of RDS."),
     ]
     identifier: Annotated[str, Meta(min_length=1, description="Its identifier.", extra={"expected": "an identifier"})]
 

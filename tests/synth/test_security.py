@@ -367,6 +367,20 @@ def test_buckets_are_closed_to_the_public_take_tls_only_and_log_who_comes(every_
         assert {"NumericLessThan": {"s3:TlsVersion": 1.2}} in denied, name
 
 
+def test_rules_are_described_in_the_characters_that_ec2_takes(every_stack: "Synthesized") -> None:
+    rules: list[dict[str, Any]] = []
+    for _, each in _resources(every_stack):
+        if each["Type"] == "AWS::EC2::SecurityGroup":
+            properties = each["Properties"]
+            rules += [*properties.get("SecurityGroupIngress", []), *properties.get("SecurityGroupEgress", [])]
+            rules.append({"Description": properties["GroupDescription"]})
+        elif each["Type"] in ("AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"):
+            rules.append(each["Properties"])
+    texts = {rule["Description"] for rule in rules if isinstance(rule.get("Description"), str)}
+    assert len(texts) > 5
+    assert [text for text in texts if not re.fullmatch(r"[A-Za-z0-9 ._:/()#,@\[\]+=&;{}!$*-]{0,255}", text)] == []
+
+
 def test_instances_answer_to_version_2_of_the_metadata_service_only(every_stack: "Synthesized") -> None:
     templates = every_stack.resources("AWS::EC2::LaunchTemplate")
     safe = {
