@@ -11,7 +11,7 @@ from headwater.deployment import environment
 from headwater.deployment.environment import ExistingDatabase, ExistingTables
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG
+from headwater.paths import CONFIG, ROOT
 
 
 def changed(folder: Path, field: str, value: Any, name: str = "dev") -> Path:
@@ -206,6 +206,16 @@ def test_a_database_and_tables_that_are_there_can_be_named(tmp_path: Path) -> No
     read_environment("dev", existing(tmp_path, "database.cidr", "203.0.113.7/32"))
     read_environment("dev", existing(tmp_path, "database.monitored", None))
     read_environment("dev", existing(tmp_path, "database.secret_key", KEY))
+
+
+def test_the_how_tos_example_is_taken(tmp_path: Path) -> None:
+    text = (ROOT / "docs" / "how-to" / "existing-sources.md").read_text()
+    (block,) = re.findall(r"^```yaml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    document = yaml.safe_load((CONFIG / "dev.yaml").read_text()) | yaml.safe_load(block)
+    (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
+    settings = read_environment("dev", tmp_path)
+    assert isinstance(settings.database, ExistingDatabase)
+    assert isinstance(settings.key_value, ExistingTables)
 
 
 @pytest.mark.parametrize(
