@@ -50,14 +50,14 @@ BROKEN = {
         f"is not authorized to perform: {REMOVED_RIGHT}",
     ),
     "secret": (
-        ("stacks/application.py", 'database.secret_name("cdc")', 'database.secret_name("reader")'),
+        ("stacks/database.py", 'self.secret_name("cdc")', 'self.secret_name("reader")'),
         "is not authorized to perform: secretsmanager:GetSecretValue",
     ),
     "order": (
         (
             "stacks/connect.py",
-            "source.node.add_dependency(self._publication(database, contracts, assets))",
-            "self._publication(database, contracts, assets).node.add_dependency(source)",
+            "source.node.add_dependency(*database.publish(self, contracts, assets))",
+            "database.publish(self, contracts, assets)[0].node.add_dependency(source)",
         ),
         "Publication autocreation is disabled",
     ),
@@ -456,7 +456,7 @@ def test_a_right_that_a_writer_loses_is_refused_in_s3_and_in_kinesis(deployment:
     may_read = ('"kinesis:GetRecords",\n', '"kinesis:ListTagsForStream",\n')
     before = len(deployment.refused())
     deployment.checkout.change("stacks/lake.py", *may_write)
-    deployment.checkout.change("stacks/key_value.py", *may_read)
+    deployment.checkout.change("stacks/key_value_sources.py", *may_read)
     succeeded(deployment.checkout.deploy())
 
     def refused(action: str, resource: str) -> bool:
@@ -465,7 +465,7 @@ def test_a_right_that_a_writer_loses_is_refused_in_s3_and_in_kinesis(deployment:
     for asked in (("s3:PutObject", "/_leases/orders.json"), ("kinesis:GetRecords", "stream/headwater-local-accounts")):
         wait_until(f"{asked} to be refused", partial(refused, *asked), timeout=120)
     deployment.checkout.change("stacks/lake.py", *reversed(may_write))
-    deployment.checkout.change("stacks/key_value.py", *reversed(may_read))
+    deployment.checkout.change("stacks/key_value_sources.py", *reversed(may_read))
     succeeded(deployment.checkout.deploy())
     deployment.expected += [line for line in deployment.refused()[before:] if " kinesis:GetRecords " in line]
     # A run that has ended over it would wait for the schedule.
