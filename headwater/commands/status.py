@@ -3,15 +3,20 @@
 import datetime as dt
 import json
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
+import psycopg
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from headwater.commands import environments
+from headwater.commands import environments, sources
+from headwater.errors import UserError
+from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
 from headwater.operations.state import UNASKED, WELL, WRONG, Part, Problem, State
 from headwater.paths import CONTRACTS
@@ -28,6 +33,13 @@ def status(
         str, typer.Argument(metavar="[ENV]", help="The environment; by default the one on this machine.")
     ] = "local",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    database_url: Annotated[
+        str,
+        typer.Option(
+            help="Ask the PostgreSQL of this connection string, such as one of your own, in place of Aurora's Data "
+            "API; without the password."
+        ),
+    ] = "",
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON, with all facts.")] = False,
 ) -> None:
     """Show how an environment is, part by part from the sources to the lake's tables, and what to do where something
@@ -36,12 +48,26 @@ def status(
     The status is 0 where all is well, 1 where something is wrong or an alarm rings, and 3 where nothing was found
     wrong, but a part could not be asked.
     """
-    state = observe(environments.deployed(environment, contracts))
+    deployed = environments.deployed(environment, contracts)
+    with ExitStack() as opened:
+        query = through_data_api(deployed)
+        if database_url:
+            connection = opened.enter_context(sources.connect(database_url, "", 0, "", ""))
+            query = partial(_first_value, connection)
+        state = observe(deployed, query)
     if as_json:
         sys.stdout.write(json.dumps(state.document(), indent=1, ensure_ascii=False) + "\n")
     else:
         _show(state)
     raise typer.Exit(STATUSES[state.verdict])
+
+
+def _first_value(connection: psycopg.Connection, query: str) -> str:
+    try:
+        rows = connection.execute(query.encode()).fetchall()
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
+    return str(rows[0][0])
 
 
 def _show(state: State) -> None:

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
-from kafka.errors import TopicAlreadyExistsError, UnknownTopicOrPartitionError
+from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
 from headwater.errors import UserError
 from headwater.local import java
@@ -96,6 +96,16 @@ class Broker(Part):
             }
             for member in members
         ]
+
+    def answers(self) -> bool:
+        """Whether it answers within two seconds."""
+        try:
+            KafkaAdminClient(
+                bootstrap_servers=self.bootstrap, request_timeout_ms=2000, bootstrap_timeout_ms=2000
+            ).close()
+        except KafkaError:
+            return False
+        return True
 
     def lags(self) -> dict[tuple[str, str], int]:
         """Return the records that each consumer group has still to read of each topic where it has committed an

@@ -32,7 +32,8 @@ class Clusters:
         # The revisions of each, the oldest first.
         self._configurations: dict[str, list[dict[str, str]]] = {}
         self._brokers: dict[str, tuple[Broker, ExitStack]] = {}
-        self.api = Api("kafka", {"GetBootstrapBrokers": self._bootstrap_brokers})
+        operations = {"GetBootstrapBrokers": self._bootstrap_brokers, "ListClustersV2": self._list_clusters}
+        self.api = Api("kafka", operations)
 
     def types(self) -> dict[str, ResourceType]:
         """The resource types, by their names."""
@@ -107,6 +108,17 @@ class Clusters:
         except UserError as error:
             raise ApiError("NotFoundException", str(error)) from None
         return {"BootstrapBrokerStringSaslIam": bootstrap}
+
+    def _list_clusters(self, request: dict[str, Any]) -> dict[str, Any]:
+        listed = [(arn, arn.split("/")[1], broker) for arn, (broker, _) in list(self._brokers.items())]
+        # MSK heals a broker that does not answer.
+        return {
+            "ClusterInfoList": [
+                {"ClusterArn": arn, "ClusterName": name, "State": "ACTIVE" if broker.answers() else "HEALING"}
+                for arn, name, broker in listed
+                if name.startswith(request.get("ClusterNameFilter", ""))
+            ]
+        }
 
 
 class _Configuration:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -10,10 +10,14 @@ from headwater.definitions import connectors
 from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
-from headwater.operations.part_logs import last_errors
+from headwater.operations.part_logs import last_error
 from headwater.operations.state import Part, Problem, Runbook
 
 SOURCE, SINK = "source connector", "sink"
+# What the source connector says, and the page for it.
+_PAGES: Mapping[str, Runbook] = {LOST_SLOT: "lost-slot", UNREAD_TABLE: "unread-table"}
+_CONNECTOR: Runbook = "connector"
+_RECENTLY_SECONDS, _LONG_AGO_SECONDS = 120.0, 3600.0
 _IN_CHANGE = ("CREATING", "RESTARTING", "RESUMING", "UPDATING")
 
 
@@ -57,16 +61,14 @@ def _connector(
         return Part(part, f"{state}, {tasks}", facts)
     if failed:
         tasks += f", {failed:.0f} failed"
-    errors = last_errors(deployed, "source" if part == SOURCE else "sink", 1)
-    if runs and not errors:
+    # What failed long ago said so then; what goes on failing has just said it.
+    since = _RECENTLY_SECONDS if runs else _LONG_AGO_SECONDS
+    error = last_error(deployed, "source" if part == SOURCE else "sink", since, list(_PAGES))
+    if runs and not error:
         return Part(part, f"{state}, {tasks}", facts)
-    facts["last_error"] = errors[-1] if errors else None
-    found = f"{state}, {tasks}" + (f": {errors[-1]}" if errors else "")
-    runbook: Runbook = "connector"
-    if errors and LOST_SLOT in errors[-1]:
-        runbook = "lost-slot"
-    elif errors and UNREAD_TABLE in errors[-1]:
-        runbook = "unread-table"
+    facts["last_error"] = error
+    found = f"{state}, {tasks}" + (f": {error}" if error else "")
+    runbook = next((page for said, page in _PAGES.items() if said in error), _CONNECTOR)
     advice = f"mend what the log says, then restart the connector: headwater logs {part.split()[0]} says more"
     return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
 from headwater.definitions.order_database import CDC_ROLE, published_tables
+from headwater.deployment.environment import Aurora
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 
@@ -40,16 +41,31 @@ FROM pg_current_wal_lsn() AS written
 """
 
 
-def observe(deployed: Deployed) -> Part:
-    """Ask the database through the Data API, as who may read it. Raises what boto3 raises."""
-    answer = deployed.client("rds-data").execute_statement(
-        resourceArn=deployed.database_arn,
-        secretArn=deployed.reader_secret,
-        database=_DATABASE,
-        sql=_QUERY,
-    )
+Query = Callable[[str], str]
+"""Runs a query whose answer is one text."""
+
+
+def through_data_api(deployed: Deployed) -> Query | None:
+    """A query of the database that the deployment has made, as who may read it; None where it has made none, whose own
+    network alone reaches it. It raises what boto3 raises."""
+    if not isinstance(deployed.environment.database, Aurora):
+        return None
+
+    def query(sql: str) -> str:
+        answer = deployed.client("rds-data").execute_statement(
+            resourceArn=deployed.database_arn, secretArn=deployed.reader_secret, database=_DATABASE, sql=sql
+        )
+        return str(answer["records"][0][0]["stringValue"])
+
+    return query
+
+
+def observe(deployed: Deployed, query: Query | None) -> Part:
+    """Ask the database, where there is a way to. Raises what the query raises."""
+    if query is None:
+        return Part(NAME, "not asked", unasked="it is your own: --database-url asks it, from where it can be reached")
     return judge(
-        json.loads(answer["records"][0][0]["stringValue"]),
+        json.loads(query(_QUERY)),
         published_tables(deployed.relational),
         deployed.environment.monitoring.slot_lag_mib * _MIB,
         deployed.environment.name,

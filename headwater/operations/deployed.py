@@ -11,6 +11,7 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment.environment import Environment
+from headwater.deployment.key_value_names import key_value_names
 from headwater.errors import UserError
 
 
@@ -23,6 +24,7 @@ class Deployed:
         self.contracts = list(contracts)
         self.relational = of_database(contracts, POSTGRESQL)
         self.key_value = of_database(contracts, DYNAMODB)
+        self.key_value_names = key_value_names(environment, contracts)
         self.tables = lake_tables(contracts)
         """The contracts of the lake's tables, the histories of changes among them."""
         self.prefix = f"headwater-{environment.name}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from headwater.contract.model import Contract
-from headwater.definitions.dynamodb_table import table_name
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
 from headwater.operations.state import Part, Problem
@@ -24,12 +23,13 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 
 def observe(deployed: Deployed, measurements: Measurements, contract: Contract) -> Part:
     """A contract's table and its stream. Raises what boto3 raises."""
-    name = table_name(deployed.environment.name, contract)
+    names = deployed.key_value_names[contract.table]
+    name, stream_name = names.table, names.stream
     dynamodb, kinesis = deployed.client("dynamodb"), deployed.client("kinesis")
     table = dynamodb.describe_table(TableName=name)["Table"]["TableStatus"]
     destinations = dynamodb.describe_kinesis_streaming_destination(TableName=name)["KinesisDataStreamDestinations"]
-    destination = next((each for each in destinations if each["StreamArn"].endswith(f"/{name}")), None)
-    stream = kinesis.describe_stream_summary(StreamName=name)["StreamDescriptionSummary"]
+    destination = next((each for each in destinations if each["StreamArn"].endswith(f"/{stream_name}")), None)
+    stream = kinesis.describe_stream_summary(StreamName=stream_name)["StreamDescriptionSummary"]
     hours = stream["RetentionPeriodHours"]
     behind = measurements.last(_age(deployed, contract))
     status = destination["DestinationStatus"] if destination else "none"
@@ -72,5 +72,5 @@ def part_name(contract: Contract) -> str:
 
 
 def _age(deployed: Deployed, contract: Contract) -> Metric:
-    stream = table_name(deployed.environment.name, contract)
+    stream = deployed.key_value_names[contract.table].stream
     return Metric.of("AWS/Kinesis", "GetRecords.IteratorAgeMilliseconds", "Maximum", StreamName=stream)

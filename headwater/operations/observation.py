@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.contract.model import Contract, lake_tables
 from headwater.errors import UserError
-from headwater.operations import alarms, connectors, database, key_value, tables, writers
+from headwater.operations import alarms, connectors, database, kafka, key_value, tables, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, measured
 from headwater.operations.state import Alarm, Part, Problem, Runbook, State
@@ -37,9 +37,10 @@ _NOT_THERE = "ValidationError"
 _Asked = Future[list[Part]]
 
 
-def observe(deployed: Deployed) -> State:
-    """Ask all parts. Where one cannot be asked it says why, and the others are asked all the same. Raises UserError
-    where the credentials are of another account, or the environment is not deployed."""
+def observe(deployed: Deployed, query: database.Query | None) -> State:
+    """Ask all parts, and PostgreSQL by ``query``, where there is a way to it. Where one cannot be asked it says why,
+    and the others are asked all the same. Raises UserError where the credentials are of another account, or the
+    environment is not deployed."""
     now = time.time()
     _find(deployed)
     with ThreadPoolExecutor(_AT_ONCE, "state") as pool:
@@ -55,9 +56,10 @@ def observe(deployed: Deployed) -> State:
         if deployed.relational:
             step = ask(writers.STEP, "ended", partial(writers.observe_step, deployed))
             writer_of |= {contract.table: step for contract in deployed.relational}
-            source = ask(database.NAME, "connector", partial(database.observe, deployed))
+            source = ask(database.NAME, "connector", partial(database.observe, deployed, query))
             parts += [
                 source,
+                ask(kafka.NAME, "connector", partial(kafka.observe, deployed)),
                 ask("connectors", "connector", lambda: connectors.observe(deployed, measurements, *source.result())),
                 step,
             ]

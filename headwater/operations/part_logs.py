@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,10 +28,10 @@ _GROUPS: Mapping[str, str] = {
 WRITER = "writer"
 """The EMR step, whose logs lie in S3."""
 PARTS = (*_GROUPS, WRITER)
-_ERRORS = ("ERROR", "Exception", "Error:", "FATAL")
+# How a line begins, or what stands in it, that tells of an error: of Java, of a log's level, of Python.
+_ERROR = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b|\b(ERROR|FATAL)\b")
 # Connect says it of each plugin that it cannot load, and goes on.
 _HARMLESS = ("PluginScanner",)
-_RECENT_SECONDS = 120.0
 _MILLISECONDS = 1000
 _LINE_CHARACTERS = 300
 _FILES = ("stdout.gz", "stderr.gz")
@@ -56,7 +57,7 @@ class Wanted:
 
     def takes(self, line: str) -> bool:
         """Whether a line is wanted, whenever it was written."""
-        if self.errors and not any(word in line for word in _ERRORS) and not _failed(line):
+        if self.errors and not _ERROR.search(line) and not _failed(line):
             return False
         if self.table and _event(line).get("table") != self.table:
             return False
@@ -87,14 +88,16 @@ def group_path(part: str, environment: str) -> str:
     return _GROUPS[part].format(environment=environment)
 
 
-def last_errors(deployed: Deployed, part: str, most: int) -> list[str]:
-    """The last lines that tell of an error in a part's log of the last minutes, shortened to a line each."""
+def last_error(deployed: Deployed, part: str, seconds: float, foremost: Sequence[str]) -> str:
+    """What the log of a part of the last ``seconds`` tells of an error, in a line: the newest with one of the
+    ``foremost`` texts, or else the newest; "" where there is none."""
     found = [
         line.text[:_LINE_CHARACTERS]
-        for line in lines(deployed, part, Wanted(time.time() - _RECENT_SECONDS, errors=True))
-        if not line.text.lstrip().startswith("at ") and not any(word in line.text for word in _HARMLESS)
+        for line in lines(deployed, part, Wanted(time.time() - seconds, errors=True))
+        if not any(word in line.text for word in _HARMLESS)
     ]
-    return found[-most:]
+    known = [text for text in found if any(word in text for word in foremost)]
+    return next(reversed(known or found), "")
 
 
 def _groups(logs: Any, path: str) -> Sequence[str]:

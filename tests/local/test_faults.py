@@ -373,7 +373,7 @@ FAULTS = {
     "connections": Fault(
         refuse_connections, "PostgreSQL", "connector", "not currently accepting connections", take_connections
     ),
-    "kafka": Fault(freeze("kafka.Kafka"), "PostgreSQL", "connector", "heartbeat", thaw("kafka.Kafka")),
+    "kafka": Fault(freeze("kafka.Kafka"), "Kafka", "connector", "is HEALING", thaw("kafka.Kafka")),
     "step": Fault(kill_the_step, "EMR step", "ended", "is FAILED", add_the_step),
     "run": Fault(kill_the_run, "Glue job key-value", "ended", "is FAILED", start_the_run),
     "landing": Fault(lose_what_landed, "products", "writer", "are missing", restore_what_landed),

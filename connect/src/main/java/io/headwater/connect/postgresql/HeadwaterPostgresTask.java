@@ -1,5 +1,6 @@
 package io.headwater.connect.postgresql;
 
+import io.debezium.DebeziumException;
 import io.debezium.config.Configuration;
 import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.PostgresConnectorTask;
@@ -40,9 +41,17 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
         Map<String, String> partition = new PostgresPartition(config.getLogicalName(), "").getSourcePartition();
         positions.refuseLowered(partition);
         Map<String, Object> position = positions.offset(partition);
-        new SourceDatabase(config).prepare(position, positions.isRaised(partition));
+        SourceDatabase database = new SourceDatabase(config);
+        database.prepare(position, positions.isRaised(partition));
         reads = new TableReads(configuration.asMap(), position);
-        ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> started = super.start(configuration);
+        ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> started;
+        try {
+            started = super.start(configuration);
+        } catch (DebeziumException e) {
+            // The slot may have gone since it was looked at, which Debezium tells in other words.
+            database.refuseLost(position);
+            throw e;
+        }
         hasStarted = true;
         return started;
     }

@@ -62,6 +62,18 @@ final class SourceDatabase {
         }
     }
 
+    /** Raises ConnectException where the slot cannot give all changes after {@code position} by now. */
+    void refuseLost(Map<String, Object> position) {
+        if (!StoredPositions.isOfLog(position)) {
+            return;
+        }
+        try (PostgresConnection connection = new PostgresConnection(config.getJdbcConfig(), "Headwater")) {
+            refuseLost(slot(connection.connection()), ((Number) position.get(SourceInfo.LSN_KEY)).longValue());
+        } catch (SQLException e) {
+            throw new RetriableException("The source's database does not answer.", e);
+        }
+    }
+
     /** The slot, once no other task reads it: one with an older configuration would skip what is asked for here. */
     private Slot free(Connection connection) throws SQLException {
         long deadline = System.nanoTime() + FREE_WITHIN.toNanos();

@@ -1,0 +1,28 @@
+"""The state of the MSK cluster between the two connectors."""
+
+from __future__ import annotations
+
+from headwater.operations.deployed import Deployed
+from headwater.operations.state import Part, Problem
+
+NAME = "Kafka"
+_ACTIVE = "ACTIVE"
+# Kafka takes and gives records in these, too.
+_IN_CHANGE = ("CREATING", "MAINTENANCE", "UPDATING")
+
+
+def observe(deployed: Deployed) -> Part:
+    """The cluster as MSK sees it. Raises what boto3 raises."""
+    pages = deployed.client("kafka").get_paginator("list_clusters_v2").paginate(ClusterNameFilter=deployed.prefix)
+    listed = [cluster for page in pages for cluster in page["ClusterInfoList"]]
+    # The filter takes what a name begins with.
+    state = next((each["State"] for each in listed if each["ClusterName"] == deployed.prefix), None)
+    environment = deployed.environment.name
+    facts = {"cluster": deployed.prefix, "state": state}
+    if state is None:
+        advice = f"make deploy ENV={environment}"
+        return Part(NAME, "not there", facts, [Problem(f"there is no cluster {deployed.prefix}", advice, "connector")])
+    if state == _ACTIVE or state in _IN_CHANGE:
+        return Part(NAME, state, facts)
+    advice = "MSK mends its brokers by itself, and the connectors go on then: headwater logs brokers says more"
+    return Part(NAME, state, facts, [Problem(f"the cluster {deployed.prefix} is {state}", advice, "connector")])
