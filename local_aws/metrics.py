@@ -12,6 +12,7 @@ HOOKS = (
     (cloudwatch, "TWO_WEEKS_SECONDS"),
     (cloudwatch, "_evaluate_alarm"),
     (cloudwatch, "record_metric"),
+    (cloudwatch_logs, "_compile_filter_pattern"),
     (cloudwatch_logs, "_metric_filters"),
     (cloudwatch_logs, "_put_log_events"),
     (cloudwatch_logs, "_put_metric_filter"),
@@ -22,6 +23,7 @@ HOOKS = (
 )
 """What of ministack is called or replaced here."""
 
+_TERM = re.compile(r"\?\w+")
 _LITERAL = re.compile(r'"([^"]+)"')
 _BEHIND = re.compile(rb'"MillisBehindLatest": ?(\d+)')
 # More than that key and its number take.
@@ -35,6 +37,7 @@ def hook() -> None:
     """Send the metrics, and leave alarms alone."""
     cloudwatch.TWO_WEEKS_SECONDS = _KEPT_SECONDS
     cloudwatch._evaluate_alarm = lambda alarm: None
+    cloudwatch_logs._compile_filter_pattern = _any_of_terms(cloudwatch_logs._compile_filter_pattern)
     cloudwatch_logs._put_log_events = _counting_lines(cloudwatch_logs._put_log_events)
     cloudwatch_logs._put_metric_filter = _of_a_text(cloudwatch_logs._put_metric_filter)
     eventbridge._matches_pattern_view = _counting_rules(eventbridge._matches_pattern_view)
@@ -54,6 +57,18 @@ def _of_a_text(put: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]
         return put(data)
 
     return refusing
+
+
+def _any_of_terms(compile_: Callable[[str], Callable[[str], bool]]) -> Callable[[str], Callable[[str], bool]]:
+    """Have a pattern of several terms, each with a question mark, take what holds any of them, by their letters."""
+
+    def compiling(pattern: str) -> Callable[[str], bool]:
+        terms = pattern.split()
+        if not terms or not all(_TERM.fullmatch(term) for term in terms):
+            return compile_(pattern)
+        return lambda message: any(term[1:] in message for term in terms)
+
+    return compiling
 
 
 def _counting_lines(put: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:

@@ -1,6 +1,7 @@
 """What the verbs share that ask a deployed environment: which it is, and AWS's clients for it."""
 
 import os
+import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,9 +19,12 @@ from headwater.local_aws.daemon import Running
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG
 
+_STEERING = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ENDPOINT = "AWS_ENDPOINT_URL"
 # A person waits: what does not answer is told soon.
-_IMPATIENT = Config(connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3, "mode": "standard"})
+_IMPATIENT = Config(
+    connect_timeout=5, read_timeout=20, retries={"total_max_attempts": 3, "mode": "standard"}, max_pool_connections=32
+)
 
 
 def deployed(name: str, contracts: Path) -> Deployed:
@@ -28,6 +32,11 @@ def deployed(name: str, contracts: Path) -> Deployed:
     in the local AWS that AWS_ENDPOINT_URL names, or else in the one of this checkout. Raises UserError."""
     environment = read_environment(name, CONFIG)
     return Deployed(environment, read_contracts(contracts), _clients(environment))
+
+
+def printable(text: str) -> str:
+    """A text of a log or an error without what would steer a terminal."""
+    return _STEERING.sub("?", text)
 
 
 def _clients(environment: Environment) -> Callable[[str], Any]:

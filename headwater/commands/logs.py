@@ -4,6 +4,7 @@ import datetime as dt
 import re
 import sys
 import time
+from collections import deque
 from pathlib import Path
 from typing import Annotated
 
@@ -11,6 +12,7 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands import environments
+from headwater.commands.environments import printable
 from headwater.errors import UserError
 from headwater.operations.part_logs import PARTS, Wanted, lines
 from headwater.paths import CONTRACTS
@@ -41,7 +43,7 @@ def logs(
         raise UserError(f"--since: found {since}, expected a number and s, m, h or d, such as 15m")
     wanted = Wanted(time.time() - int(found[1]) * _UNITS[found[2]], errors, table, text)
     try:
-        newest = list(lines(environments.deployed(environment, contracts), part, wanted))[-last:]
+        newest = deque(lines(environments.deployed(environment, contracts), part, wanted), last)
     except (BotoCoreError, ClientError) as error:
         raise UserError(
             f"the log of {part}: found {error}, expected lines: see that it is deployed, and that these credentials "
@@ -49,6 +51,6 @@ def logs(
         ) from None
     for line in newest:
         at = "" if line.at is None else f"{dt.datetime.fromtimestamp(line.at, dt.UTC):%Y-%m-%dT%H:%M:%SZ} "
-        sys.stdout.write(f"{at}{line.text}\n")
+        sys.stdout.write(f"{at}{printable(line.text)}\n")
     if not newest:
         sys.stderr.write(f"No such line in the log of {part} since {since}\n")

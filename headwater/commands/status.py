@@ -15,6 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from headwater.commands import environments, sources
+from headwater.commands.environments import printable
 from headwater.errors import UserError
 from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
@@ -86,14 +87,14 @@ def _show(state: State) -> None:
         console.print(f"alarms: {escape(state.alarms_unasked) or 'none rings'}")
     for part in (*state.parts, *state.tables):
         if part.unasked:
-            console.print(f"{escape(part.name)} could not be asked: {escape(part.unasked)}")
+            console.print(f"{escape(part.name)} could not be asked: {escape(printable(part.unasked))}")
     problems = [(part.name, problem) for part in state.parts for problem in part.problems]
     problems += _of_tables(state)
     if problems:
         console.print("\n[bold]What to do[/], the first part first, since others may follow from it:")
     for number, (name, problem) in enumerate(problems, 1):
         for line in (
-            f"{number}. [bold]{escape(name)}[/]: {escape(problem.found)}",
+            f"{number}. [bold]{escape(name)}[/]: {escape(printable(problem.found))}",
             f"   {escape(problem.next)}",
             f"   docs/runbooks/{problem.runbook}.md",
         ):

@@ -8,6 +8,7 @@ import datetime as dt
 import itertools
 import shutil
 import threading
+import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -239,6 +240,8 @@ class Connectors:
                     worker.log,
                     delivered["logGroup"],
                     f"{connector.cluster}-{number}",
+                    # As MSK Connect names the worker.
+                    f"[Worker-{uuid.uuid4().hex[:17]}] ",
                 )
                 connector.running.enter_context(delivery)
             connector.running.enter_context(worker)

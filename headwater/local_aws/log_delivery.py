@@ -18,13 +18,14 @@ _BYTES_OF_AN_EVENT = 26
 
 class LogDelivery:
     """Delivers the lines of ``path``, from its present end on, to a stream of a log group, in a thread. ``logs`` is a
-    boto3 client. What is written until it is closed is delivered."""
+    boto3 client. What is written until it is closed is delivered, each line behind ``prefix``."""
 
-    def __init__(self, logs: Any, path: Path, group: str, stream: str) -> None:
+    def __init__(self, logs: Any, path: Path, group: str, stream: str, prefix: str = "") -> None:
         self._logs = logs
         self._path = path
         self._group = group
         self._stream = stream
+        self._prefix = prefix
         self._read = path.stat().st_size if path.exists() else 0
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"log of {stream}", daemon=True)
@@ -60,12 +61,12 @@ class LogDelivery:
         events: list[dict[str, Any]] = []
         size = 0
         for line in whole.decode(errors="replace").split("\n"):
-            text = line[: _BYTES // 8]
+            text = self._prefix + line[: _BYTES // 8]
             length = len(text.encode()) + _BYTES_OF_AN_EVENT
             if len(events) == _EVENTS or size + length > _BYTES:
                 self._put(events)
                 events, size = [], 0
-            if text.strip():
+            if line.strip():
                 events.append({"timestamp": int(time.time() * 1000), "message": text})
                 size += length
         self._put(events)

@@ -25,7 +25,7 @@ def observe(deployed: Deployed) -> list[Alarm]:
         found.append(
             Alarm(
                 alarm["AlarmName"].removeprefix(prefix),
-                alarm["StateUpdatedTimestamp"].timestamp(),
+                alarm.get("StateTransitionedTimestamp", alarm["StateUpdatedTimestamp"]).timestamp(),
                 _RUNBOOK.sub("", text).strip(),
                 any(action.endswith(_URGENT) for action in alarm["AlarmActions"]),
                 page[1] if page else "",

@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from headwater.definitions import connectors
 from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.operations.deployed import Deployed
@@ -16,8 +18,9 @@ from headwater.operations.state import Part, Problem, Runbook
 SOURCE, SINK = "source connector", "sink"
 # What the source connector says, and the page for it.
 _PAGES: Mapping[str, Runbook] = {LOST_SLOT: "lost-slot", UNREAD_TABLE: "unread-table"}
+_UNREADABLE = "its log cannot be read"
 _CONNECTOR: Runbook = "connector"
-_RECENTLY_SECONDS, _LONG_AGO_SECONDS = 120.0, 3600.0
+_RECENTLY_SECONDS, _LONG_AGO_SECONDS = 120.0, 86_400.0
 _IN_CHANGE = ("CREATING", "RESTARTING", "RESUMING", "UPDATING")
 
 
@@ -63,14 +66,22 @@ def _connector(
         tasks += f", {failed:.0f} failed"
     # What failed long ago said so then; what goes on failing has just said it.
     since = _RECENTLY_SECONDS if runs else _LONG_AGO_SECONDS
-    error = last_error(deployed, "source" if part == SOURCE else "sink", since, list(_PAGES))
-    if runs and not error:
+    error = _last_error(deployed, "source" if part == SOURCE else "sink", since)
+    if runs and (not error or error.startswith(_UNREADABLE)):
         return Part(part, f"{state}, {tasks}", facts)
     facts["last_error"] = error
     found = f"{state}, {tasks}" + (f": {error}" if error else "")
     runbook = next((page for said, page in _PAGES.items() if said in error), _CONNECTOR)
     advice = f"mend what the log says, then restart the connector: headwater logs {part.split()[0]} says more"
     return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
+
+
+def _last_error(deployed: Deployed, log: str, seconds: float) -> str:
+    """The last error of a log. Where that cannot be read, the connector is as bad without."""
+    try:
+        return last_error(deployed, log, seconds, list(_PAGES))
+    except (BotoCoreError, ClientError) as error:
+        return f"{_UNREADABLE}: {error}"
 
 
 def _with_lag(deployed: Deployed, measurements: Measurements, sink: Part) -> Part:

@@ -13,7 +13,8 @@ from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 
 NAME = "PostgreSQL"
-_DATABASE = "northwind"
+DATABASE = "northwind"
+"""What a deployment's own database is called."""
 _MIB = 1 << 20
 # The connector sends one every ten seconds.
 _HEARTBEAT_SECONDS = 60.0
@@ -53,7 +54,7 @@ def through_data_api(deployed: Deployed) -> Query | None:
 
     def query(sql: str) -> str:
         answer = deployed.client("rds-data").execute_statement(
-            resourceArn=deployed.database_arn, secretArn=deployed.reader_secret, database=_DATABASE, sql=sql
+            resourceArn=deployed.database_arn, secretArn=deployed.reader_secret_arn, database=DATABASE, sql=sql
         )
         return str(answer["records"][0][0]["stringValue"])
 
@@ -95,6 +96,8 @@ def judge(facts: dict[str, Any], tables: Sequence[str], most_bytes: int, environ
             )
         )
         return Part(NAME, "no replication slot", facts, problems)
+    # Of a slot that is lost the server tells no place in its log.
+    unread, held, beat = slot["unread_bytes"] or 0, slot["held_bytes"] or 0, facts["heartbeat_seconds"]
     if slot["wal_status"] == "lost":
         problems.append(
             Problem(
@@ -105,35 +108,38 @@ def judge(facts: dict[str, Any], tables: Sequence[str], most_bytes: int, environ
         )
     elif not slot["active"] and not facts["sessions"]:
         problems.append(Problem("nobody reads the replication slot", "see the source connector", "connector"))
-    elif slot["active"] and facts["heartbeat_seconds"] > _HEARTBEAT_SECONDS:
+    elif slot["active"] and beat is None:
+        advice = "the connector cannot go on without it: insert it, as the connector's log says"
+        problems.append(Problem(f"{HEARTBEAT_TABLE} has no row", advice, "connector"))
+    elif slot["active"] and beat > _HEARTBEAT_SECONDS:
         problems.append(
             Problem(
-                f"the source connector's last heartbeat was {facts['heartbeat_seconds']:,.0f} s ago",
+                f"the source connector's last heartbeat was {beat:,.0f} s ago",
                 "it reads, and gets no further: see its log, and whether Kafka takes records",
                 "connector",
             )
         )
-    elif slot["unread_bytes"] > most_bytes:
+    elif unread > most_bytes:
         problems.append(
             Problem(
-                f"the connector has {_mib(slot['unread_bytes'])} yet to read",
+                f"the connector has {_mib(unread)} yet to read",
                 "wait after a load; where it grows all day, give the connector more",
                 "slot-lag",
             )
         )
-    elif slot["held_bytes"] > most_bytes:
+    elif held > most_bytes:
         problems.append(
             Problem(
-                f"the log is kept from {_mib(slot['held_bytes'])} back on, and the connector has read it",
+                f"the log is kept from {_mib(held)} back on, and the connector has read it",
                 "find the transaction that has been open since then, and end it",
                 "slot-lag",
             )
         )
-    if slot["wal_status"] == "unreserved" or (slot["left_bytes"] is not None and slot["left_bytes"] < most_bytes):
-        left = _mib(max(slot["left_bytes"] or 0, 0))
+    left = slot["left_bytes"]
+    if slot["wal_status"] == "unreserved" or (slot["wal_status"] != "lost" and left is not None and left < most_bytes):
         problems.append(
             Problem(
-                f"after {left} more of log the server gives the slot up, and changes are lost",
+                f"after {_mib(max(left or 0, 0))} more of log the server gives the slot up, and changes are lost",
                 "raise max_slot_wal_keep_size, then see why the log is not read",
                 "slot-lag",
             )
@@ -146,11 +152,11 @@ def judge(facts: dict[str, Any], tables: Sequence[str], most_bytes: int, environ
                 "slot-lag",
             )
         )
-    limit = "no limit" if slot["left_bytes"] is None else f"{_mib(slot['left_bytes'])} left"
-    read = "read" if slot["active"] else "not read"
+    limit = "no limit" if left is None else f"{_mib(max(left, 0))} left"
+    read = f"read at {slot['position']}" if slot["active"] else "not read"
     if not slot["active"] and facts["sessions"]:
         read += " yet, while all rows are"
-    says = f"slot is {read}, {_mib(slot['unread_bytes'])} behind; log kept {_mib(slot['held_bytes'])}, {limit}"
+    says = f"slot is {read}, {_mib(unread)} behind; log kept {_mib(held)}, {limit}"
     return Part(NAME, says, facts, problems)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
+from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
@@ -32,6 +34,8 @@ class Deployed:
         self._make = make
         self._clients: dict[str, Any] = {}
         self._lock = threading.Lock()
+        # How far this machine's clock is ahead of AWS's, in seconds.
+        self._ahead = 0.0
 
     def client(self, service: str) -> Any:
         """The client of a service."""
@@ -43,11 +47,19 @@ class Deployed:
     @cached_property
     def account(self) -> str:
         """The account's number. Raises UserError where it is not the environment's."""
-        found = str(self.client("sts").get_caller_identity()["Account"])
+        answer = self.client("sts").get_caller_identity()
+        said = answer["ResponseMetadata"]["HTTPHeaders"].get("date")
+        if said is not None:
+            self._ahead = time.time() - parsedate_to_datetime(said).timestamp()
+        found = str(answer["Account"])
         expected = self.environment.account
         if expected is not None and found != expected:
             raise UserError(f"credentials: found the account {found}, expected {expected}, of {self.environment.name}")
         return found
+
+    def now(self) -> float:
+        """The time by AWS's clock, once it has been asked for the account, in epoch seconds."""
+        return time.time() - self._ahead
 
     @cached_property
     def lake(self) -> str:
@@ -76,8 +88,13 @@ class Deployed:
 
     @property
     def reader_secret(self) -> str:
-        """The secret of who may read the source, and no more."""
+        """The name of the secret of who may read the source, and no more."""
         return f"headwater/{self.environment.name}/reader"
+
+    @cached_property
+    def reader_secret_arn(self) -> str:
+        """Its ARN, which the Data API wants."""
+        return str(self.client("secretsmanager").describe_secret(SecretId=self.reader_secret)["ARN"])
 
     @property
     def capture(self) -> CaptureSettings:

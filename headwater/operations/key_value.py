@@ -13,6 +13,7 @@ _MILLISECONDS = 1000
 _HOUR = 3600
 _ACTIVE = "ACTIVE"
 # Both are on their way to it.
+_TABLE_WORKS = ("ACTIVE", "UPDATING")
 _BEGIN = ("ENABLING", "UPDATING")
 
 
@@ -52,6 +53,8 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
                 "iterator-age",
             )
         )
+    if table not in _TABLE_WORKS:
+        problems.append(Problem(f"the table {name} is {table}", "see the table, and its key", "replication"))
     facts = {
         "table": name,
         "table_status": table,

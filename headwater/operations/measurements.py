@@ -7,6 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from headwater.errors import UserError
+
 _SECONDS = 60
 # How old a metric's newest value is at most: CloudWatch has a minute's some time after it.
 _NEWEST_SECONDS = 300.0
@@ -62,7 +64,8 @@ class Measurements:
 
 
 def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: float) -> Measurements:
-    """The last ``seconds`` before ``now``, in epoch seconds. ``cloudwatch`` is boto3's client."""
+    """The last ``seconds`` before ``now``, in epoch seconds. ``cloudwatch`` is boto3's client. Raises UserError where
+    CloudWatch gives a metric's values not."""
     listed = list(dict.fromkeys(metrics))
     values: dict[Metric, dict[float, float]] = {}
     for start in range(0, len(listed), _QUERIES):
@@ -74,6 +77,8 @@ def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: fl
         )
         for page in pages:
             for result in page["MetricDataResults"]:
+                if result["StatusCode"] not in ("Complete", "PartialData"):
+                    raise UserError(f"CloudWatch: found {result['StatusCode']} for {asked[int(result['Id'][1:])].name}")
                 of = values.setdefault(asked[int(result["Id"][1:])], {})
                 of.update(zip((at.timestamp() for at in result["Timestamps"]), result["Values"], strict=True))
     return Measurements(now, values)

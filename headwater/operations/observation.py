@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
@@ -14,23 +13,18 @@ from headwater.errors import UserError
 from headwater.operations import alarms, connectors, database, kafka, key_value, tables, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, measured
-from headwater.operations.state import Alarm, Part, Problem, Runbook, State
+from headwater.operations.state import WELL, Alarm, Part, Problem, Runbook, State
 
 _AT_ONCE = 16
 _MEASURED_SECONDS = 3600.0
-# How the codes of errors begin that say nothing of the part, but of who asks, or how often.
-_OF_WHO_ASKS = (
-    "AccessDenied",
-    "AuthFailure",
-    "ExpiredToken",
-    "Forbidden",
-    "InvalidClientTokenId",
-    "OptInRequired",
-    "RequestLimitExceeded",
-    "Throttl",
-    "TooManyRequests",
-    "Unauthorized",
-    "UnrecognizedClient",
+# What stands in the codes of errors that speak of the part. All others are of who asks, how often, or AWS's own.
+_OF_THE_PART = (
+    "BadRequest",
+    "DatabaseErrorException",
+    "DatabaseUnavailable",
+    "InvalidRequestException",
+    "NoSuch",
+    "NotFound",
 )
 _NOT_THERE = "ValidationError"
 
@@ -41,11 +35,10 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
     """Ask all parts, and PostgreSQL by ``query``, where there is a way to it. Where one cannot be asked it says why,
     and the others are asked all the same. Raises UserError where the credentials are of another account, or the
     environment is not deployed."""
-    now = time.time()
     _find(deployed)
+    now = deployed.now()
     with ThreadPoolExecutor(_AT_ONCE, "state") as pool:
         ringing = pool.submit(_alarms, deployed)
-        catalog = pool.submit(tables.catalogued, deployed)
         measurements = _measure(deployed, now)
 
         def ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Part]]) -> _Asked:
@@ -70,6 +63,8 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
             job = ask(name, "ended", partial(writers.observe_job, deployed, name))
             writer_of |= {each.table: job for each in deployed.key_value if deployed.job_name(each) == name}
             parts.append(job)
+        catalog = ask(tables.CATALOG, "catalog", partial(tables.observe_catalog, deployed))
+        parts.append(catalog)
         # These wait for the answers of some before them.
         asked_tables = [
             ask(
@@ -110,8 +105,8 @@ def _measure(deployed: Deployed, now: float) -> Measurements:
     asked = [*tables.metrics(deployed), *connectors.metrics(deployed), *key_value.metrics(deployed)]
     try:
         return measured(deployed.client("cloudwatch"), asked, now, _MEASURED_SECONDS)
-    except (BotoCoreError, ClientError) as error:
-        return Measurements(now, {}, f"no metrics: {error}")
+    except Exception as error:  # whatever it is, the parts are asked all the same
+        return Measurements(now, {}, f"no metrics: {_told(error)}")
 
 
 def _table(
@@ -119,27 +114,38 @@ def _table(
     measurements: Measurements,
     contract: Contract,
     writer: _Asked,
-    catalog: Future[dict[str, str]],
+    catalog: _Asked,
 ) -> Part:
-    (written_by,) = writer.result()
-    return tables.observe(deployed, measurements, contract, written_by, catalog.result())
+    (written_by,), (catalogued,) = writer.result(), catalog.result()
+    # Where it could not be asked, that is told once.
+    found = catalogued.facts if catalogued.state == WELL else None
+    return tables.observe(deployed, measurements, contract, written_by, found)
 
 
 def _ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Part]]) -> list[Part]:
     try:
         answer = question()
-    except (BotoCoreError, ClientError, UserError) as error:
-        told = " ".join(str(error).split())
-        code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
-        if code and not code.startswith(_OF_WHO_ASKS):
+    except Exception as error:  # whatever it is, the other parts are asked all the same
+        if isinstance(error, ClientError) and speaks_of_the_part(error.response["Error"]["Code"]):
             advice = "see what has become of it; make deploy makes what is missing"
-            return [Part(name, "does not answer", problems=[Problem(told, advice, runbook)])]
-        return [Part(name, "could not be asked", unasked=told)]
+            return [Part(name, "does not answer", problems=[Problem(_told(error), advice, runbook)])]
+        return [Part(name, "could not be asked", unasked=_told(error))]
     return [answer] if isinstance(answer, Part) else list(answer)
+
+
+def speaks_of_the_part(code: str) -> bool:
+    """Whether an error of AWS's says that something is wrong with what was asked, and not with the asking."""
+    return any(text in code for text in _OF_THE_PART)
 
 
 def _alarms(deployed: Deployed) -> tuple[list[Alarm], str]:
     try:
         return alarms.observe(deployed), ""
-    except (BotoCoreError, ClientError) as error:
-        return [], " ".join(str(error).split())
+    except Exception as error:  # as above
+        return [], _told(error)
+
+
+def _told(error: Exception) -> str:
+    """What an error says, in a line."""
+    kind = "" if isinstance(error, (BotoCoreError, ClientError, UserError)) else f"{type(error).__name__}: "
+    return kind + " ".join(str(error).split())

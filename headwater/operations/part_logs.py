@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import heapq
+import io
+import itertools
 import json
 import re
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -32,9 +34,13 @@ PARTS = (*_GROUPS, WRITER)
 _ERROR = re.compile(r"^(Caused by: )?[\w.$]+(Exception|Error)\b|\b(ERROR|FATAL)\b")
 # Connect says it of each plugin that it cannot load, and goes on.
 _HARMLESS = ("PluginScanner",)
+# MSK Connect begins each line with the worker's name.
+_WORKER = re.compile(r"^\[Worker-[0-9a-f]+\] ?")
 _MILLISECONDS = 1000
 _LINE_CHARACTERS = 300
-_FILES = ("stdout.gz", "stderr.gz")
+# A task that fails says why, and within that much that it ends.
+_TOGETHER_SECONDS = 300.0
+_EVENTS, _REST = "stdout.gz", "stderr.gz"
 
 
 @dataclass(frozen=True)
@@ -55,6 +61,15 @@ class Wanted:
     table: str = ""
     text: str = ""
 
+    @property
+    def pattern(self) -> str:
+        """A pattern of CloudWatch's by which it leaves out most of what is not wanted."""
+        if self.table:
+            return f'{{ $.table = "{_plain(self.table)}" }}'
+        if self.text:
+            return f'"{_plain(self.text)}"'
+        return "?Error ?ERROR ?Exception ?FATAL ?fail" if self.errors else ""
+
     def takes(self, line: str) -> bool:
         """Whether a line is wanted, whenever it was written."""
         if self.errors and not _ERROR.search(line) and not _failed(line):
@@ -65,22 +80,27 @@ class Wanted:
 
 
 def lines(deployed: Deployed, part: str, wanted: Wanted) -> Iterator[Line]:
-    """The lines of a part's log, the oldest first within each group or file. Raises UserError for a part that there is
-    not, and what boto3 raises."""
-    if part == WRITER:
-        yield from _of_the_step(deployed, wanted)
-        return
-    if part not in _GROUPS:
+    """The lines of a part's log, the oldest first. Raises UserError for a part that there is not, or credentials of
+    another account, and what boto3 raises."""
+    if part not in PARTS:
         raise UserError(f"PART: found {part}, expected one of {', '.join(PARTS)}")
+    _ = deployed.account
+    if part == WRITER:
+        return _of_the_step(deployed, wanted)
     logs = deployed.client("logs")
-    for group in _groups(logs, group_path(part, deployed.environment.name)):
-        pages = logs.get_paginator("filter_log_events").paginate(
-            logGroupName=group, startTime=int(wanted.since * _MILLISECONDS)
-        )
-        for page in pages:
-            for event in page["events"]:
-                if wanted.takes(event["message"]):
-                    yield Line(event["timestamp"] / _MILLISECONDS, event["message"].rstrip())
+    groups = _groups(logs, group_path(part, deployed.environment.name))
+    return heapq.merge(*(_of_group(logs, group, wanted) for group in groups), key=lambda line: line.at or 0.0)
+
+
+def _of_group(logs: Any, group: str, wanted: Wanted) -> Iterator[Line]:
+    pages = logs.get_paginator("filter_log_events").paginate(
+        logGroupName=group, startTime=int(wanted.since * _MILLISECONDS), filterPattern=wanted.pattern
+    )
+    for page in pages:
+        for event in page["events"]:
+            text = _WORKER.sub("", event["message"].rstrip())
+            if wanted.takes(text):
+                yield Line(event["timestamp"] / _MILLISECONDS, text)
 
 
 def group_path(part: str, environment: str) -> str:
@@ -89,15 +109,18 @@ def group_path(part: str, environment: str) -> str:
 
 
 def last_error(deployed: Deployed, part: str, seconds: float, foremost: Sequence[str]) -> str:
-    """What the log of a part of the last ``seconds`` tells of an error, in a line: the newest with one of the
-    ``foremost`` texts, or else the newest; "" where there is none."""
+    """What the log of a part of the last ``seconds`` tells of an error, in a line: one with one of the ``foremost``
+    texts, or else the newest; "" where there is none. What the newest error is long after is another matter."""
     found = [
-        line.text[:_LINE_CHARACTERS]
-        for line in lines(deployed, part, Wanted(time.time() - seconds, errors=True))
+        line
+        for line in lines(deployed, part, Wanted(deployed.now() - seconds, errors=True))
         if not any(word in line.text for word in _HARMLESS)
     ]
-    known = [text for text in found if any(word in text for word in foremost)]
-    return next(reversed(known or found), "")
+    if not found:
+        return ""
+    at = (found[-1].at or 0.0) - _TOGETHER_SECONDS
+    known = [line for line in found if (line.at or 0.0) >= at and any(word in line.text for word in foremost)]
+    return (known or found)[-1].text[:_LINE_CHARACTERS]
 
 
 def _groups(logs: Any, path: str) -> Sequence[str]:
@@ -108,7 +131,8 @@ def _groups(logs: Any, path: str) -> Sequence[str]:
 
 
 def _of_the_step(deployed: Deployed, wanted: Wanted) -> Iterator[Line]:
-    """Of the newest step that has logs. EMR puts them into S3 every few minutes, whole; only events have a time."""
+    """The events of the newest step that has logs, and where errors are wanted what else it says, behind them. EMR puts
+    both into S3 every few minutes, whole; only events have a time."""
     emr, cluster = deployed.client("emr"), deployed.cluster_id
     uri = urlsplit(emr.describe_cluster(ClusterId=cluster)["Cluster"]["LogUri"])
     folder = f"{uri.path.strip('/')}/{cluster}/steps"
@@ -116,21 +140,29 @@ def _of_the_step(deployed: Deployed, wanted: Wanted) -> Iterator[Line]:
     for step in emr.list_steps(ClusterId=cluster)["Steps"]:
         if not step["Name"].startswith(deployed.step_name):
             continue
-        bodies = [body for name in _FILES if (body := _read(s3, uri.netloc, f"{folder}/{step['Id']}/{name}"))]
-        for body in bodies:
-            for text in gzip.decompress(body).decode(errors="replace").splitlines():
-                at = _event(text).get("at")
-                if wanted.takes(text) and (at is None or at >= wanted.since):
-                    yield Line(at, text)
-        if bodies:
-            return
+        events = _read(s3, uri.netloc, f"{folder}/{step['Id']}/{_EVENTS}")
+        if events is None:
+            continue
+        rest = _read(s3, uri.netloc, f"{folder}/{step['Id']}/{_REST}") if wanted.errors else None
+        for text in itertools.chain(events, rest or ()):
+            at = _event(text).get("at")
+            if wanted.takes(text) and (at is None or at >= wanted.since):
+                yield Line(at, text)
+        return
 
 
-def _read(s3: Any, bucket: str, key: str) -> bytes | None:
+def _read(s3: Any, bucket: str, key: str) -> Iterator[str] | None:
+    """The lines of a compressed object, read as they are asked for."""
     try:
-        return bytes(s3.get_object(Bucket=bucket, Key=key)["Body"].read())
+        body = s3.get_object(Bucket=bucket, Key=key)["Body"]
     except s3.exceptions.NoSuchKey:
         return None
+    return (line.rstrip("\n") for line in io.TextIOWrapper(gzip.GzipFile(fileobj=body), "utf-8", "replace"))
+
+
+def _plain(text: str) -> str:
+    """A text within quotation marks of a pattern."""
+    return text.replace("\\", "\\\\").replace('"', '\\"')
 
 
 def _event(line: str) -> Mapping[str, Any]:

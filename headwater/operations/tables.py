@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.contract.model import POSTGRESQL, Contract, catalog_names
+from headwater.contract.model import POSTGRESQL, Contract, catalog_names, change_history
 from headwater.definitions import connectors
 from headwater.lake import metrics as reported
 from headwater.lake.landing import Landing, LandingGap, Waiting
 from headwater.lake.quarantine import Quarantine
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
-from headwater.operations.state import WELL, Part, Problem
+from headwater.operations.state import Part, Problem
 from headwater.operations.timeline import LastCommit, last_commit
-from headwater.operations.writers import SINCE
+from headwater.operations.writers import RUNS_SINCE
 
+CATALOG = "Glue catalog"
 QUARANTINE = "_quarantine"
-# A writer reports each minute, and CloudWatch has a minute some time after it.
-_SILENT_SECONDS = 300.0
+# As long as the alarm writer-TABLE waits: a first load or a large batch takes its time.
+_SILENT_SECONDS = 600.0
 _HOUR = 3600.0
 # Within it a late commit counts, and a value that does not fit, as for their alarms.
 _RECENT_SECONDS = 300.0
@@ -33,20 +33,23 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
         yield _of(deployed, contract, reported.UNFIT, "Sum")
 
 
-def catalogued(deployed: Deployed) -> dict[str, str]:
-    """The locations of the tables that the Glue catalog has, by name, with "" for views. Raises what boto3 raises."""
+def observe_catalog(deployed: Deployed) -> Part:
+    """The Glue catalog; its facts are the locations of its tables by name, with "" for views. Raises what boto3
+    raises."""
     pages = deployed.client("glue").get_paginator("get_tables").paginate(DatabaseName=deployed.glue_database)
-    return {
+    found = {
         table["Name"]: table.get("StorageDescriptor", {}).get("Location", "")
         for page in pages
         for table in page["TableList"]
     }
+    return Part(CATALOG, f"{len(found):,} tables and views", found)
 
 
 def observe(
-    deployed: Deployed, measurements: Measurements, contract: Contract, writer: Part, catalog: Mapping[str, str]
+    deployed: Deployed, measurements: Measurements, contract: Contract, writer: Part, catalog: Mapping[str, str] | None
 ) -> Part:
-    """A table of the lake, which ``writer`` writes: a step, or a job. Raises what boto3 raises."""
+    """A table of the lake, which ``writer`` writes: a step, or a job. ``catalog`` is None where it could not be asked.
+    Raises what boto3 raises."""
     table, environment = contract.table, deployed.environment
     s3, uri = deployed.client("s3"), f"{deployed.lake}/{contract.table}"
     committed = last_commit(s3, uri)
@@ -59,10 +62,11 @@ def observe(
     problems, waiting = _landed(deployed, contract, committed)
     limits = environment.monitoring
     silent = None if reports is None else measurements.now - reports
-    signs = (reports, committed.completed.timestamp() if committed else None, writer.facts.get(SINCE))
-    quiet = measurements.now - max((sign for sign in signs if sign is not None), default=0.0)
-    # Where its step or job does not run, that is told.
-    if writer.state == WELL and not measurements.unasked and quiet > _SILENT_SECONDS:
+    began = writer.facts.get(RUNS_SINCE)
+    signs = [began, reports, committed.completed.timestamp() if committed else None]
+    quiet = measurements.now - max(sign for sign in signs if sign is not None) if began is not None else 0.0
+    # Where its step or job does not run, or does not run yet, that is told.
+    if quiet > _SILENT_SECONDS and not measurements.unasked:
         problems.append(
             Problem(
                 f"the writer runs, and has said nothing of {table} for {quiet:,.0f} s",
@@ -96,7 +100,8 @@ def observe(
                 "unfit",
             )
         )
-    problems += _uncatalogued(deployed, contract, uri, catalog)
+    if catalog is not None:
+        problems += _uncatalogued(deployed, contract, uri, catalog)
     facts: dict[str, Any] = {
         "last_commit": committed.instant if committed else None,
         "last_commit_at": committed.completed.timestamp() if committed else None,
@@ -116,8 +121,9 @@ def observe(
 def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Mapping[str, str]) -> list[Problem]:
     """What query engines do not find of a table."""
     # A history's views stand beside its table's.
+    history = change_history(contract)
     names = [contract.table] if contract.is_history else catalog_names(contract)
-    missing = [name for name in names if name not in catalog and not name.endswith("_changes")]
+    missing = [name for name in names if name not in catalog and (history is None or name != history.table)]
     if missing:
         found = f"the catalog lacks {', '.join(missing)}: who queries it finds nothing"
     elif catalog.get(contract.table, uri).rstrip("/") != uri:
@@ -147,7 +153,7 @@ def _landed(
         problems.append(Problem(f"landing objects of {waiting.gap} are missing", gap, "writer"))
     since = waiting.since
     if since is not None:
-        seconds = (dt.datetime.now(dt.UTC) - since).total_seconds()
+        seconds = deployed.now() - since.timestamp()
         if seconds > deployed.environment.monitoring.freshness_seconds:
             problems.append(
                 Problem(

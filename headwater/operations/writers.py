@@ -8,8 +8,9 @@ from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 
 STEP = "EMR step"
-SINCE = "since"
-"""The fact since when a step or a run goes on, in epoch seconds."""
+RUNS_SINCE = "runs_since"
+"""The fact since when a step or a run runs, in epoch seconds; None where it does not."""
+_RUNNING = "RUNNING"
 _CLUSTER_WORKS = ("RUNNING", "WAITING")
 _CLUSTER_BEGINS = ("STARTING", "BOOTSTRAPPING")
 _STEP_LIVES = ("RUNNING", "PENDING")
@@ -39,13 +40,15 @@ def observe_step(deployed: Deployed) -> Part:
         )
     status = newest["Status"]
     started = status["Timeline"].get("StartDateTime")
-    facts |= {"step": newest["Id"], "step_state": status["State"], SINCE: started.timestamp() if started else None}
+    facts |= {"step": newest["Id"], "step_state": status["State"], RUNS_SINCE: None}
+    if started and status["State"] == _RUNNING:
+        facts[RUNS_SINCE] = started.timestamp()
     if living:
         return Part(STEP, f"{status['State']} on {cluster}", facts)
     reason = status.get("FailureDetails", {}).get("Message", "")
     facts["reason"] = reason
     found = f"the step {newest['Id']} is {status['State']}" + (f": {_line(reason)}" if reason else "")
-    advice = "it is added again within ten minutes; where it fails again, headwater logs writer says why"
+    advice = "it is added again within ten minutes; where it fails again, headwater logs writer --errors says why"
     return Part(STEP, f"{status['State']}: no step runs", facts, [Problem(found, advice, "ended")])
 
 
@@ -59,12 +62,18 @@ def observe_job(deployed: Deployed, job: str) -> Part:
         return Part(name, "no run", facts, [Problem(f"the job {job} has no run", advice, "ended")])
     newest = max(runs, key=lambda run: run["StartedOn"])
     state = newest["JobRunState"]
-    facts |= {"run": newest["Id"], "run_state": state, SINCE: newest["StartedOn"].timestamp()}
+    facts |= {"run": newest["Id"], "run_state": state, RUNS_SINCE: None}
+    if state == _RUNNING:
+        facts[RUNS_SINCE] = newest["StartedOn"].timestamp()
     facts["reason"] = newest.get("ErrorMessage", "")
     if state in _RUN_LIVES:
         return Part(name, f"{state} since {newest['StartedOn']:%d %b %H:%M} UTC", facts)
     found = f"the run {newest['Id']} is {state}" + (f": {_line(facts['reason'])}" if facts["reason"] else "")
-    advice = "the next one is started within five minutes; where it fails again, headwater logs job says why"
+    hours = deployed.environment.key_value.stream_retention_hours
+    advice = (
+        f"the next one is started within five minutes, and streams keep changes for {hours} h; where it fails again, "
+        "headwater logs job --errors says why"
+    )
     return Part(name, f"{state}: no run goes on", facts, [Problem(found, advice, "ended")])
 
 

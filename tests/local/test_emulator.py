@@ -79,3 +79,10 @@ def test_a_property_that_changes_and_that_an_update_does_not_look_at_is_asked_ab
 def test_a_filter_of_a_log_that_nothing_here_counts_by_is_refused() -> None:
     done = run("emulator.metrics._of_a_text(print)({'filterPattern': '{ $.level = 50 }'})")
     assert "FilterPattern: found { $.level = 50 }, expected one text in quotation marks" in done.stderr
+
+
+def test_a_log_is_searched_for_any_of_several_terms_by_their_letters() -> None:
+    found = "emulator.metrics._any_of_terms(lambda pattern: pattern.__eq__)"
+    lines = "['an ERROR', 'an error', 'it fails', '?ERROR', 'all is well']"
+    assert told(f"[line for line in {lines} if {found}('?ERROR ?fail')(line)]") == ["an ERROR", "it fails", "?ERROR"]
+    assert told(f"[line for line in {lines} if {found}('an error')(line)]") == ["an error"]

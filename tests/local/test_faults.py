@@ -30,7 +30,8 @@ ACCOUNTS = "headwater-local-accounts"
 JOB = "headwater-local-key-value"
 # Thresholds that a fault passes in a minute.
 THRESHOLDS = {"consumer_lag_records": 100, "freshness_seconds": 60, "slot_lag_mib": 16}
-FOUND_SECONDS = 420
+# A writer that says nothing is told of after ten minutes.
+FOUND_SECONDS = 780
 MENDED_SECONDS = 420
 
 Do = Callable[[Deployment], None]
@@ -38,13 +39,15 @@ Do = Callable[[Deployment], None]
 
 @dataclass(frozen=True)
 class Fault:
-    """What breaks, and what status has to say of it: the part, the page, and a word of what was found."""
+    """What breaks, and what status has to say of it: the part, the page, and a word of what was found. ``log`` is a
+    part's log that tells the cause, and what stands there."""
 
     bring: Do
     part: str
     page: str
     word: str
     mend: Do
+    log: tuple[str, str] | None = None
 
 
 def state(deployment: Deployment) -> dict[str, Any]:
@@ -323,6 +326,7 @@ def deny_the_job(deployment: Deployment) -> None:
 
 def allow_the_job(deployment: Deployment) -> None:
     allow(deployment, "glue-job-Rolekeyvalue")
+    start_the_run(deployment)
 
 
 def deny(deployment: Deployment, role: str, action: str) -> None:
@@ -364,7 +368,12 @@ def read_again(deployment: Deployment) -> None:
 SINK = ("ConnectDistributed", "headwater-local-landing")
 FAULTS = {
     "password": Fault(
-        change_password, "source connector", "connector", "password authentication failed", give_password_back
+        change_password,
+        "source connector",
+        "connector",
+        "password authentication failed",
+        give_password_back,
+        ("source", "password authentication failed"),
     ),
     "slot": Fault(drop_slot, "source connector", "lost-slot", "Changes of the source are lost", raise_epoch),
     "other-slot": Fault(leave_a_slot_behind, "PostgreSQL", "slot-lag", "forgotten", drop_that_slot),
@@ -376,7 +385,9 @@ FAULTS = {
     "kafka": Fault(freeze("kafka.Kafka"), "Kafka", "connector", "is HEALING", thaw("kafka.Kafka")),
     "step": Fault(kill_the_step, "EMR step", "ended", "is FAILED", add_the_step),
     "run": Fault(kill_the_run, "Glue job key-value", "ended", "is FAILED", start_the_run),
-    "landing": Fault(lose_what_landed, "products", "writer", "are missing", restore_what_landed),
+    "landing": Fault(
+        lose_what_landed, "products", "writer", "are missing", restore_what_landed, ("writer", "LandingGap")
+    ),
     "writer-hangs": Fault(
         freeze("SparkSubmit", "--landing"), "orders", "freshness", "landed and wait", thaw("SparkSubmit", "--landing")
     ),
@@ -394,7 +405,7 @@ FAULTS = {
     ),
     "view": Fault(delete_a_view, "orders", "catalog", "orders_current", create_that_view),
     "sink-hangs": Fault(freeze(*SINK), "sink", "consumer-lag", "have not landed", thaw(*SINK)),
-    "right": Fault(deny_the_job, "accounts", "writer", "said nothing of accounts", allow_the_job),
+    "right": Fault(deny_the_job, "Glue job key-value", "ended", "is FAILED", allow_the_job, ("job", "AccessDenied")),
     "unread": Fault(
         forbid_to_read_a_table, "alarm unread-table", "unread-table", "not read to its end", allow_to_read_that_table
     ),
@@ -402,6 +413,7 @@ FAULTS = {
 }
 # Seen where there is something to do alone.
 CHANGES_FIRST = {"sink-hangs", "writer-hangs"}
+CHANGES = ("UPDATE northwind.customers SET city = city", "UPDATE northwind.orders SET freight = freight + 1")
 
 
 @pytest.fixture(scope="module")
@@ -439,22 +451,29 @@ def fill(deployment: Deployment, folder: Path) -> None:
 def test_status_names_the_part_and_its_page_and_that_mends_it(deployment: Deployment, name: str) -> None:
     fault = FAULTS[name]
     wait_until("all to be well", lambda: not problems(state(deployment)), MENDED_SECONDS, 2)
-    fault.bring(deployment)
-    if name in CHANGES_FIRST:
-        sql(
-            deployment,
-            "UPDATE northwind.customers SET city = city",
-            "UPDATE northwind.orders SET freight = freight + 1",
-        )
-
-    def found() -> bool:
-        said = state(deployment)
-        return any(
-            (part, page) == (fault.part, fault.page) and fault.word in text
-            for part, page, text in (*problems(said), *alarms(said))
-        )
-
-    wait_until(f"status to tell of {fault.word}", found, FOUND_SECONDS, 2)
-    fault.mend(deployment)
+    try:
+        fault.bring(deployment)
+        if name in CHANGES_FIRST:
+            sql(deployment, *CHANGES)
+        wait_until(f"status to tell of {fault.word}", lambda: tells_of(deployment, fault), FOUND_SECONDS, 2)
+        if fault.log is not None:
+            part, text = fault.log
+            wait_until(f"the log to tell of {text}", lambda: text in errors_of(deployment, part), FOUND_SECONDS, 2)
+    finally:
+        fault.mend(deployment)
     wait_until("all to be well again", lambda: not problems(state(deployment)), MENDED_SECONDS, 2)
-    deployment.await_equality(240)
+    # A table that failed rests before it begins anew.
+    deployment.await_equality(900)
+
+
+def tells_of(deployment: Deployment, fault: Fault) -> bool:
+    said = state(deployment)
+    return any(
+        (part, page) == (fault.part, fault.page) and fault.word in text
+        for part, page, text in (*problems(said), *alarms(said))
+    )
+
+
+def errors_of(deployment: Deployment, part: str) -> str:
+    """What `headwater logs` has of a part's errors."""
+    return succeeded(deployment.checkout.run_headwater("logs", part, "local", "--errors", **deployment.variables))

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from headwater.definitions import connectors
+from headwater.operations.database import DATABASE
 from headwater.operations.deployed import Deployed
 from headwater.operations.part_logs import PARTS, WRITER, group_path
 
@@ -27,6 +30,7 @@ def test_names_are_those_of_the_templates(dev: Synthesized) -> None:
     assert parameter["Properties"]["Name"] == deployed.cluster_id_parameter
     (cluster,) = dev.resources("AWS::RDS::DBCluster", "database").values()
     assert cluster["Properties"]["DBClusterIdentifier"] == deployed.prefix
+    assert cluster["Properties"]["DatabaseName"] == DATABASE
     (stream,) = dev.resources("AWS::MSK::Cluster", "stream").values()
     assert stream["Properties"]["ClusterName"] == deployed.prefix
     secrets = {
@@ -37,6 +41,12 @@ def test_names_are_those_of_the_templates(dev: Synthesized) -> None:
     assert database["Properties"]["DatabaseInput"]["Name"] == deployed.glue_database
     assert deployed.connector_names == (connectors.source_name(dev.capture), connectors.sink_name(dev.capture))
     assert {"LakeUri", "LandingUri"} <= set(dev.template("lake")["Outputs"])
+
+
+def test_jobs_of_their_own_are_asked_for_by_their_names(dev: Synthesized) -> None:
+    glue = msgspec.structs.replace(dev.environment.glue, jobs="per-table")
+    environment = msgspec.structs.replace(dev.environment, glue=glue)
+    assert Deployed(environment, dev.contracts, no_client).job_names == ["headwater-dev-accounts"]
 
 
 def test_each_part_with_a_log_group_has_it_there(dev: Synthesized) -> None:

@@ -12,7 +12,7 @@ import pytest
 from botocore.exceptions import ClientError
 
 from headwater.lake import landing as landing_module
-from headwater.lake.landing import Landing, LandingGap, LandingObject, cursor_after, read_bodies
+from headwater.lake.landing import Landing, LandingGap, LandingObject, Waiting, cursor_after, read_bodies
 from headwater.lake.s3_deletion import delete_all
 from tests.unit.conftest import BUCKET
 
@@ -68,6 +68,26 @@ def test_an_object_tells_where_it_is_and_how_large(landed: Landed) -> None:
     key = landed.put(0, 5, 8)
     size = landed.s3.head_object(Bucket=BUCKET, Key=key)["ContentLength"]
     assert landed.after({}) == [LandingObject(BUCKET, key, "t.orders/0", 5, 8, size)]
+
+
+def test_what_waits_is_counted_from_the_cursor_on(landed: Landed) -> None:
+    for first in (0, 4, 9):
+        landed.put(0, first, first + 4 if first < 9 else 12)
+    landed.put(1, 5, 7)
+    waiting = landed.landing().waiting({"t.orders/0": 4, "t.orders/1": 5})
+    assert (waiting.objects, waiting.records, waiting.gap) == (3, 10, "")
+    assert waiting.since is not None
+    assert waiting.size > 0
+    assert landed.landing().waiting({"t.orders/0": 12, "t.orders/1": 7}) == Waiting(0, 0, 0, None, "")
+    assert landed.landing().waiting({"t.orders/0": 2, "t.orders/1": 5}).gap == "t.orders/0"
+    # A partition that the table has not read yet begins where it does.
+    assert landed.landing().waiting({"t.orders/0": 4}).gap == ""
+
+
+def test_what_waits_has_to_be_the_sinks(landed: Landed) -> None:
+    landed.put(0, 0, None)
+    with pytest.raises(LandingGap, match="no next-offset"):
+        landed.landing().waiting({})
 
 
 def test_only_what_is_after_the_cursor_is_listed(landed: Landed) -> None:

@@ -5,16 +5,23 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
+from headwater.contract.reading import read_contracts
+from headwater.deployment.environment_rules import read_environment
 from headwater.lake.progress import NOTED_AS, Progress
-from headwater.operations import database
+from headwater.operations import connectors, database, key_value, writers
+from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.observation import observe, speaks_of_the_part
 from headwater.operations.part_logs import Wanted
 from headwater.operations.state import UNASKED, WELL, WRONG, Alarm, Part, Problem, State
 from headwater.operations.timeline import last_commit
+from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import BUCKET
 
 MIB = 1 << 20
@@ -45,7 +52,7 @@ def test_a_database_that_is_read_is_well_and_says_how_far() -> None:
     part = judged({"unread_bytes": MIB, "held_bytes": 2 * MIB, "left_bytes": 100 * MIB})
     assert (part.state, part.says) == (
         WELL,
-        "slot is read, 1.0 MiB behind; log kept 2.0 MiB, 100.0 MiB left",
+        "slot is read at 0/1, 1.0 MiB behind; log kept 2.0 MiB, 100.0 MiB left",
     )
 
 
@@ -53,7 +60,13 @@ def test_a_database_that_is_read_is_well_and_says_how_far() -> None:
     ("slot", "facts", "page", "found"),
     [
         ({"active": False}, {"sessions": 0}, "connector", "nobody reads"),
-        ({"wal_status": "lost", "active": False}, {}, "lost-slot", "changes are lost"),
+        (
+            {"wal_status": "lost", "active": False, "unread_bytes": None, "held_bytes": None},
+            {},
+            "lost-slot",
+            "changes are lost",
+        ),
+        ({}, {"heartbeat_seconds": None}, "connector", "capture.heartbeat has no row"),
         ({"unread_bytes": 11 * MIB, "held_bytes": 12 * MIB}, {}, "slot-lag", "yet to read"),
         ({"held_bytes": 11 * MIB}, {}, "slot-lag", "the connector has read it"),
         ({"left_bytes": 9 * MIB}, {}, "slot-lag", "after 9.0 MiB more"),
@@ -143,6 +156,171 @@ def test_the_last_commit_is_the_newest_that_tells_its_progress(s3: Any) -> None:
 )
 def test_a_log_gives_the_lines_that_are_wanted(wanted: Wanted, line: str, taken: bool) -> None:
     assert wanted.takes(line) == taken
+
+
+class Answers:
+    """Clients of AWS's services, of which each operation gives what it is told to, or raises it. Page by page, an
+    answer is one page."""
+
+    def __init__(self, **answers: Any) -> None:
+        self._answers = answers
+
+    def __call__(self, service: str) -> Answers:
+        return self
+
+    def get_paginator(self, operation: str) -> Any:
+        return SimpleNamespace(paginate=lambda **asked: [getattr(self, operation)(**asked)])
+
+    def __getattr__(self, operation: str) -> Any:
+        def answer(**asked: Any) -> Any:
+            told = self._answers[operation]
+            if isinstance(told, Exception):
+                raise told
+            return told
+
+        return answer
+
+
+def deployed(**answers: Any) -> Deployed:
+    environment = read_environment("dev", CONFIG)
+    identity = {"Account": "111111111111", "ResponseMetadata": {"HTTPHeaders": {}}}
+    return Deployed(environment, read_contracts(CONTRACTS), Answers(get_caller_identity=identity, **answers))
+
+
+def refused(code: str) -> ClientError:
+    return ClientError({"Error": {"Code": code, "Message": "no"}}, "Ask")
+
+
+SOURCE, SINK = "headwater-dev-postgres", "headwater-dev-landing"
+STEP = {"Id": "s-1", "Name": "headwater-dev-writer-1", "Status": {"State": "RUNNING", "Timeline": {}}}
+NOW = 1_800_000_000.0
+BEGAN = dt.datetime.fromtimestamp(NOW - 3600, dt.UTC)
+
+
+def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str) -> list[Part]:
+    listed = [{"connectorName": SOURCE, "connectorState": state}, {"connectorName": SINK, "connectorState": "RUNNING"}]
+    values = {}
+    for name, numbers in ((SOURCE, tasks), (SINK, (1.0, 0.0))):
+        for metric, statistic, value in zip(
+            ("RunningTaskCount", "ErroredTaskCount"), ("Minimum", "Maximum"), numbers or (), strict=False
+        ):
+            values[Metric.of("AWS/KafkaConnect", metric, statistic, ConnectorName=name)] = {NOW - 60: value}
+    events = [{"timestamp": 1000 * number, "message": line} for number, line in enumerate(log, 1)]
+    asked = deployed(list_connectors={"connectors": listed}, filter_log_events={"events": events})
+    return connectors.observe(asked, Measurements(NOW, values), Part("PostgreSQL"))
+
+
+@pytest.mark.parametrize(
+    ("state", "tasks", "log", "found"),
+    [
+        ("RUNNING", (1.0, 0.0), ("ERROR long ago",), None),
+        ("RUNNING", None, (), None),
+        ("UPDATING", (0.0, 0.0), (), None),
+        ("RUNNING", (0.0, 0.0), (), ("connector", "RUNNING, 0 tasks run")),
+        ("PAUSED", None, (), ("connector", "PAUSED")),
+        ("FAILED", (0.0, 1.0), ("[Worker-0a1] 12:00 ERROR it broke",), ("connector", "1 failed: 12:00 ERROR it broke")),
+        (
+            "FAILED",
+            (0.0, 1.0),
+            ("[Worker-0a1] Caused by: E.Exception: Changes of the source are lost: gone", "[Worker-0a1] ERROR stops"),
+            ("lost-slot", "Changes of the source are lost"),
+        ),
+    ],
+)
+def test_a_connector_is_as_its_state_and_its_tasks_say(
+    state: str, tasks: tuple[float, float] | None, log: tuple[str, ...], found: tuple[str, str] | None
+) -> None:
+    source, sink = connector_parts(state, tasks, *log)
+    assert sink.state == WELL
+    assert [(page, text if found is None else found[1] in text) for page, text in told(source)] == (
+        [] if found is None else [(found[0], True)]
+    )
+
+
+def test_a_connector_that_has_failed_has_done_so_though_its_log_cannot_be_read() -> None:
+    listed = [{"connectorName": name, "connectorState": "FAILED"} for name in (SOURCE, SINK)]
+    asked = deployed(list_connectors={"connectors": listed}, filter_log_events=refused("AccessDeniedException"))
+    source, sink = connectors.observe(asked, Measurements(NOW, {}), Part("PostgreSQL"))
+    assert [part.name for part in (source, sink) if part.state == WRONG] == ["source connector", "sink"]
+
+
+@pytest.mark.parametrize(
+    ("cluster", "steps", "state", "runs"),
+    [
+        ("RUNNING", [STEP | {"Status": {"State": "RUNNING", "Timeline": {"StartDateTime": BEGAN}}}], WELL, True),
+        ("STARTING", [], WELL, False),
+        ("WAITING", [STEP | {"Status": {"State": "PENDING", "Timeline": {}}}], WELL, False),
+        ("WAITING", [STEP | {"Status": {"State": "FAILED", "Timeline": {"StartDateTime": BEGAN}}}], WRONG, False),
+        ("WAITING", [STEP | {"Name": "another"}], WRONG, False),
+        ("TERMINATED_WITH_ERRORS", [], WRONG, False),
+    ],
+)
+def test_a_step_runs_or_not(cluster: str, steps: list[Any], state: str, runs: bool) -> None:
+    asked = deployed(
+        get_parameter={"Parameter": {"Value": "j-1"}},
+        describe_cluster={"Cluster": {"Status": {"State": cluster}}},
+        list_steps={"Steps": steps},
+    )
+    part = writers.observe_step(asked)
+    assert (part.state, part.facts.get(writers.RUNS_SINCE) is not None) == (state, runs)
+
+
+@pytest.mark.parametrize(
+    ("destination", "behind", "found"),
+    [
+        ("ACTIVE", 0.0, None),
+        ("ACTIVE", None, None),
+        ("ENABLING", None, None),
+        ("DISABLED", None, "the destination is DISABLED"),
+        ("ACTIVE", 3_600_000.0, "after 23.0 h more the stream drops"),
+    ],
+)
+def test_a_dynamodb_table_is_as_its_stream(destination: str, behind: float | None, found: str | None) -> None:
+    name = "headwater-dev-accounts"
+    stream = {"RetentionPeriodHours": 24, "StreamStatus": "ACTIVE", "OpenShardCount": 1}
+    asked = deployed(
+        describe_table={"Table": {"TableStatus": "ACTIVE"}},
+        describe_kinesis_streaming_destination={
+            "KinesisDataStreamDestinations": [{"StreamArn": f"arn:x/{name}", "DestinationStatus": destination}]
+        },
+        describe_stream_summary={"StreamDescriptionSummary": stream},
+    )
+    (metric,) = key_value.metrics(asked)
+    measurements = Measurements(NOW, {} if behind is None else {metric: {NOW - 60: behind}})
+    (contract,) = asked.key_value
+    problems = told(key_value.observe(asked, measurements, contract))
+    assert [found in text for _, text in problems if found] == ([] if found is None else [True])
+
+
+@pytest.mark.parametrize(
+    ("code", "of_the_part"),
+    [
+        ("ResourceNotFoundException", True),
+        ("NoSuchBucket", True),
+        ("EntityNotFoundException", True),
+        ("BadRequestException", True),
+        ("DatabaseErrorException", True),
+        ("AccessDeniedException", False),
+        ("403", False),
+        ("LimitExceededException", False),
+        ("ThrottlingException", False),
+        ("SlowDown", False),
+        ("ExpiredTokenException", False),
+        ("InvalidSignatureException", False),
+    ],
+)
+def test_an_error_of_who_asks_says_nothing_of_the_part(code: str, of_the_part: bool) -> None:
+    assert speaks_of_the_part(code) == of_the_part
+
+
+def test_a_part_that_cannot_be_asked_leaves_the_others() -> None:
+    outputs = [{"OutputKey": name, "OutputValue": f"s3://bucket/{name}"} for name in ("LakeUri", "LandingUri")]
+    asked = deployed(describe_stacks={"Stacks": [{"Outputs": outputs}]})
+    state = observe(asked, None)
+    assert state.verdict == UNASKED
+    assert {part.state for part in (*state.parts, *state.tables)} == {UNASKED}
+    assert [table.name for table in state.tables] == [table.table for table in asked.tables]
+    assert all("KeyError" in part.unasked for part in state.tables)
 
 
 def test_a_state_is_as_its_worst_part() -> None:
