@@ -217,6 +217,7 @@ def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str) ->
         ("RUNNING", None, (), None),
         ("UPDATING", (0.0, 0.0), (), None),
         ("RUNNING", (0.0, 0.0), (), ("connector", "RUNNING, 0 tasks run")),
+        ("RUNNING", (1.0, 1.0), (), ("connector", "RUNNING, 1 tasks run, 1 failed")),
         ("PAUSED", None, (), ("connector", "PAUSED")),
         ("FAILED", (0.0, 1.0), ("[Worker-0a1] 12:00 ERROR it broke",), ("connector", "1 failed: 12:00 ERROR it broke")),
         (
