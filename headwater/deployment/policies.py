@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -34,6 +34,12 @@ _NAMED = (
     "AWS::Kinesis::Stream",
     "AWS::RDS::DBCluster",
 )
+# Where a right of ``reviewed/rights/`` names a table of the lake, and where a table of PostgreSQL's by its topic.
+_TABLE = re.compile(
+    r"(?P<before>:table/\{database\}/|[}=](?:/?lake/)(?:_leases/|_requests/|_quarantine/)?|\{key-value_Stream"
+    r"|\{lake\}/checkpoints/)(?P<name>[a-z][a-z0-9_]*)"
+)
+_TOPIC = re.compile(r"(?P<before>topic/\{kafka\}/|landing/)(?P<name>headwater\.(?!capture\.)[^/ ]+)")
 
 
 class Answer(Enum):
@@ -133,10 +139,60 @@ class Judgement:
 
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
-    """The principals of a deployment: without what only one with a database of its own needs, where it has none."""
-    if any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
-        return list(principals)
-    return [principal.without_aurora() for principal in principals if not principal.only_with_aurora]
+    """The principals of a deployment: without what only one with a database of its own needs, where it has none. What
+    was recorded for one table is needed for each that is deployed, and a job that reads no table is not needed."""
+    if not any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
+        principals = [principal.without_aurora() for principal in principals if not principal.only_with_aurora]
+    of_dynamodb = _read_by_jobs(deployment)
+    of_postgresql = _lake_tables(deployment) - of_dynamodb
+    topics = {
+        name
+        for name in (str(topic.properties["TopicName"]) for topic in deployment.resources("AWS::MSK::Topic"))
+        if name.startswith("headwater.") and not name.startswith("headwater.capture.")
+    }
+    needed = []
+    for principal in principals:
+        of_job = principal.role.startswith("glue-job:")
+        if of_job and not of_dynamodb:
+            continue
+        tables = of_dynamodb if of_job else of_postgresql
+        recorded = {each for right in principal.recorded for each in _for_each(right, tables, topics)}
+        declared = {
+            each: reason for right, reason in principal.declared.items() for each in _for_each(right, tables, topics)
+        }
+        needed.append(replace(principal, recorded=frozenset(recorded), declared=declared))
+    return needed
+
+
+def _for_each(right: Right, tables: Iterable[str], topics: Iterable[str]) -> Iterator[Right]:
+    """The right for each of the tables or topics, where it is about one; any other right as it is."""
+    text = str(right)
+    for pattern, names in ((_TABLE, tables), (_TOPIC, topics)):
+        match = pattern.search(text)
+        if match is not None:
+            start, end = match.span("name")
+            yield from (Right.parse(f"{text[:start]}{name}{text[end:]}") for name in names)
+            return
+    yield right
+
+
+def _read_by_jobs(deployment: Deployment) -> set[str]:
+    """The lake's tables whose streams the Glue jobs read."""
+    return {table for job in deployment.resources("AWS::Glue::Job") for table, _ in _streams(job)}
+
+
+def _lake_tables(deployment: Deployment) -> set[str]:
+    """The lake's tables, without the views."""
+    entries = [table.properties["TableInput"] for table in deployment.resources("AWS::Glue::Table")]
+    return {str(entry["Name"]) for entry in entries if entry.get("TableType") != "VIRTUAL_VIEW"}
+
+
+def _streams(job: Resource) -> Iterator[tuple[str, str]]:
+    """The tables that a Glue job writes, each with the ARN of its stream."""
+    for stream in str(job.properties["DefaultArguments"].get("--stream-arn", "")).split(","):
+        table, _, arn = stream.partition("=")
+        if arn:
+            yield table, arn
 
 
 def judge(deployment: Deployment, policies: Policies, principal: Principal) -> Judgement:
@@ -197,8 +253,7 @@ def places(deployment: Deployment) -> dict[str, str]:
         for secret in re.findall(r"\$\{secretsmanager:([^:]+):", password):
             values["source_secret"] = secret
     for job in deployment.resources("AWS::Glue::Job"):
-        for stream in str(job.properties["DefaultArguments"].get("--stream-arn", "")).split(","):
-            table, _, arn = stream.partition("=")
+        for table, arn in _streams(job):
             # A stream that exists is no resource of the deployment.
             values.setdefault(f"key-value_Stream{table}", arn.rpartition("/")[2])
     return values
