@@ -128,6 +128,10 @@ class NetworkStack(HeadwaterStack):
             )
         for subnet in self.vpc.select_subnets(subnet_group_name=_WORK).subnets:
             cdk.Tags.of(subnet).add(EMR_TAG, "true")
+        # A peering with an existing database's VPC imports them. If its import alone exported them, the deploy that
+        # ends the peering would take the exports away while that stack imports them, which CloudFormation refuses.
+        for table in self.work_route_table_ids:
+            self.export_value(table)
         self.bastion = self._bastion()
         cdk.CfnOutput(self, "BastionInstance", value=self.bastion.instance_id)
 

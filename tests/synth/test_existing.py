@@ -149,6 +149,14 @@ def test_a_peering_leads_from_the_connectors_subnets_to_the_database_and_back(ex
     assert routes == there | back
 
 
+def test_what_the_network_exports_does_not_depend_on_the_kinds(
+    dev: Synthesized, existing: Synthesized, on_its_owners_way: Synthesized
+) -> None:
+    """CloudFormation refuses to take away an export that another stack imports: a stack of another kind, say."""
+    for other in (existing, on_its_owners_way):
+        assert other.template("network")["Outputs"] == dev.template("network")["Outputs"]
+
+
 def test_a_route_table_that_leaves_the_list_takes_its_own_route_along(
     existing: Synthesized, settings: Environment, build: Build
 ) -> None:
