@@ -23,6 +23,19 @@ final class SourceDatabase {
             LEFT JOIN pg_replication_slots
             ON slot_name = ? AND database = current_database() AND plugin = 'pgoutput'
             """;
+    /** The tables of a list that are there, but outside a publication. Any role may read the catalog. */
+    private static final String FIND_UNPUBLISHED =
+            """
+            SELECT string_agg(name, ', ' ORDER BY name)
+            FROM (
+                SELECT nspname || '.' || relname AS name
+                FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+                WHERE relkind IN ('r', 'p')
+            ) AS known
+            WHERE name = ANY (?) AND name <> ALL (ARRAY(
+                SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = ?
+            ))
+            """;
     private static final String READ_AWAITED = "SELECT capture.read_awaited(?)";
     /** Classes of SQLSTATE: what asks for somebody who mends it, such as a missing function or right. */
     private static final String LASTING = "(?s)(3F|42).*";
@@ -41,22 +54,28 @@ final class SourceDatabase {
      * finds that a slot is missing, but tries again for good where the server has invalidated it, and skips what came
      * before where one was made anew.
      *
-     * <p>Raises ConnectException where the slot cannot give all changes after {@code position}, a stored one or null.
-     * Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}), so that
-     * Debezium makes it again with the snapshot.
+     * <p>Raises ConnectException where the slot cannot give all changes after {@code position}, a stored one or null,
+     * and where a table of the configuration is there, but outside the publication, which would not tell of its
+     * changes. Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}),
+     * so that Debezium makes it again with the snapshot.
      */
     void prepare(Map<String, Object> position, boolean isRaised) {
         try (PostgresConnection connection = new PostgresConnection(config.getJdbcConfig(), "Headwater")) {
             Slot slot = free(connection.connection());
-            if (StoredPositions.isOfLog(position)) {
+            boolean isOfLog = StoredPositions.isOfLog(position);
+            if (isOfLog) {
                 refuseLost(slot, ((Number) position.get(SourceInfo.LSN_KEY)).longValue());
+            }
+            refuseUnpublished(connection.connection());
+            if (isOfLog) {
                 readAwaited(connection.connection());
             } else if (slot.isLost() || slot.exists() && isRaised) {
                 drop(connection);
             }
         } catch (SQLException e) {
             if (e.getSQLState() != null && e.getSQLState().matches(LASTING)) {
-                throw new ConnectException("The source's database is not as its last deploy has made it.", e);
+                throw new ConnectException(
+                        "The source's database is not as its last deploy, or headwater db capture, has made it.", e);
             }
             throw new RetriableException("The source's database does not answer.", e);
         }
@@ -98,16 +117,34 @@ final class SourceDatabase {
         }
     }
 
+    private void refuseUnpublished(Connection connection) throws SQLException {
+        try (PreparedStatement query = connection.prepareStatement(FIND_UNPUBLISHED)) {
+            query.setArray(1, connection.createArrayOf("text", tables()));
+            query.setString(2, config.publicationName());
+            try (ResultSet found = query.executeQuery()) {
+                found.next();
+                if (found.getString(1) != null) {
+                    throw new ConnectException("Tables outside the publication " + config.publicationName() + ": "
+                            + found.getString(1) + ". Deploy, or for a database of your own run headwater db capture,"
+                            + " then restart the connector.");
+                }
+            }
+        }
+    }
+
     /** Has the tables of the configuration that wait for it read from their first row on, by a signal in the log. */
     private void readAwaited(Connection connection) throws SQLException {
-        String[] tables = config.tableIncludeList().split(",");
         try (PreparedStatement call = connection.prepareStatement(READ_AWAITED)) {
-            call.setArray(1, connection.createArrayOf("text", tables));
+            call.setArray(1, connection.createArrayOf("text", tables()));
             call.execute();
             if (!connection.getAutoCommit()) {
                 connection.commit();
             }
         }
+    }
+
+    private String[] tables() {
+        return config.tableIncludeList().split(",");
     }
 
     private void refuseLost(Slot slot, long position) {
