@@ -37,6 +37,10 @@ from headwater.paths import CONFIG, CONTRACTS
 from headwater.verify import load_queries
 from headwater.yaml_files import yaml_paths
 
+_UNCAPTURED = (
+    f"The role {CDC_ROLE} is made by `headwater db capture`: run it first, or check as the administrator with --user."
+)
+
 app = typer.Typer(help="Check contracts, say what a change of one means, and write some.", no_args_is_help=True)
 
 
@@ -84,7 +88,8 @@ def check(
         region = region or (settings.region if settings else "")
         if of_database(described, POSTGRESQL):
             at = _address(context, settings, _Address(host, port, database, user))
-            with sources.connect(database_url, *at) as connection:
+            advice = _UNCAPTURED if at.user == CDC_ROLE and not database_url else ""
+            with sources.connect(database_url, *at, where_refused=advice) as connection:
                 found += _in_postgresql(described, connection)
         if key_value:
             streams = _existing_streams(settings, known)

@@ -1,6 +1,7 @@
 """The sources that commands read: their options, and the connections to them."""
 
 import os
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
@@ -39,8 +40,9 @@ MaskSecret = Annotated[
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
 
 
-def connect(url: str, host: str, port: int, database: str, user: str) -> psycopg.Connection:
-    """Connect to the PostgreSQL of the options. Raises UserError where that is not possible."""
+def connect(url: str, host: str, port: int, database: str, user: str, *, where_refused: str = "") -> psycopg.Connection:
+    """Connect to the PostgreSQL of the options. Raises UserError where that is not possible; it says ``where_refused``
+    where the server does not know the user by this password."""
     try:
         parts = conninfo_to_dict(url) if url else {"host": host, "port": port, "dbname": database, "user": user}
     except psycopg.ProgrammingError as error:
@@ -56,9 +58,10 @@ def connect(url: str, host: str, port: int, database: str, user: str) -> psycopg
     try:
         return psycopg.connect(**{**parts, "password": password, "connect_timeout": 10}, autocommit=True)  # type: ignore[arg-type]
     except psycopg.OperationalError as error:
+        refused = re.search(r"authentication failed|role \".*\" does not exist", str(error))
         raise UserError(
             f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
-            f"Check the address, the user and {PASSWORD_VARIABLE}."
+            f"Check the address, the user and {PASSWORD_VARIABLE}.{f' {where_refused}' if refused else ''}"
         ) from None
 
 

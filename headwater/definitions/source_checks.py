@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from headwater.contract.model import DEFAULT, HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.types import SourceType
-from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
+from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE, SLOT
 
 UNFIT = "unfit"
 """The source cannot be captured as the contract says, and its owner or the contract must change."""
@@ -24,8 +24,12 @@ NOTE = "note"
 """Worth knowing, and as it may be."""
 PROBLEMS = (UNFIT, UNPREPARED)
 
+_LEAST_VERSION = 15
+"""Before it the catalog says nothing of the columns and rows that a publication leaves out."""
 _MOST_BYTES = 65_536
 """What the Data API takes of one statement."""
+
+_UPGRADE = "upgrade the server"
 
 Query = Callable[[str], Iterable[Sequence[object]]]
 """Runs a query and returns its rows."""
@@ -50,7 +54,11 @@ class Finding:
 
 def findings(contracts: Iterable[Contract], role: str, query: Query) -> list[Finding]:
     """What is to be said of the source tables of the PostgreSQL contracts, problems first. ``role`` is the
-    connector's."""
+    connector's. Of a server that is too old nothing else is said."""
+    ((version,),) = query("SELECT current_setting('server_version_num')")
+    major = int(str(version)) // 10_000
+    if major < _LEAST_VERSION:
+        return [Finding("", "server", UNFIT, f"PostgreSQL {major}", f"{_LEAST_VERSION} or later", _UPGRADE)]
     return [Finding(*map(str, row)) for row in query(findings_query(contracts, role))]
 
 
@@ -74,6 +82,11 @@ def _refusal(contracts: Sequence[Contract], role: str, levels: Sequence[str]) ->
 DECLARE
     problems text;
 BEGIN
+    IF current_setting('server_version_num')::int < {_LEAST_VERSION}0000 THEN
+        RAISE EXCEPTION 'server: found PostgreSQL %, expected {_LEAST_VERSION} or later; {_UPGRADE}',
+            current_setting('server_version')
+            USING ERRCODE = 'feature_not_supported';
+    END IF;
     SELECT string_agg(format('%s: found %s, expected %s; %s', place, found, expected, action), '. ' ORDER BY place)
     INTO problems
     FROM ({findings_query(contracts, role)}) AS checked
@@ -115,6 +128,7 @@ def findings_query(contracts: Iterable[Contract], role: str) -> str:
         .replace("{publication}", _literal(PUBLICATION))
         .replace("{heartbeat}", _literal(HEARTBEAT_TABLE))
         .replace("{signal}", _literal(SIGNAL_TABLE))
+        .replace("{slot}", _literal(SLOT))
     )
 
 
@@ -203,6 +217,29 @@ _QUERY = """WITH RECURSIVE
         SELECT '', 'server', 'unfit', 'wal_level = ' || current_setting('wal_level'), 'logical',
             'set it (on Aurora rds.logical_replication = 1 in the cluster''s parameter group) and restart the server'
         WHERE current_setting('wal_level') <> 'logical'
+
+        UNION ALL
+        SELECT '', 'server', 'unfit', 'a server in recovery, such as a reader', 'the one that is written to',
+            'take the address of the primary server, or of the cluster''s writer'
+        WHERE pg_is_in_recovery()
+
+        UNION ALL
+        SELECT '', 'server', 'unfit', 'all ' || current_setting(name) || ' of ' || name || ' in use',
+            'one that is free', 'raise ' || name || ' and restart the server, or drop what nobody uses'
+        FROM (
+            SELECT 'max_replication_slots', (SELECT count(*) FROM pg_replication_slots)
+            UNION ALL
+            SELECT 'max_wal_senders', (SELECT count(*) FROM pg_stat_replication)
+        ) AS used (name, number)
+        WHERE number >= current_setting(name)::bigint
+        AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = {slot})
+
+        UNION ALL
+        SELECT '', 'server', 'unfit',
+            'a replication slot ' || slot_name || ' of ' || coalesce('the database ' || database, 'another server'),
+            'none of this name but this database''s',
+            'see whose it is: a server has one slot of a name, so that one environment reads it'
+        FROM pg_replication_slots WHERE slot_name = {slot} AND database IS DISTINCT FROM current_database()
 
         UNION ALL
         SELECT contract, name, 'unfit', 'no such table', 'the source table of the contract',

@@ -1125,6 +1125,20 @@ def test_the_check_names_what_does_not_fit_and_where(visited_db: psycopg.Connect
     assert _findings(visited_db) == []
 
 
+def test_the_check_finds_a_slot_of_another_database_and_takes_one_of_its_own(visited_db: psycopg.Connection) -> None:
+    info = visited_db.info
+    for database, expected in (
+        ("postgres", ["a replication slot headwater of the database postgres"]),
+        (info.dbname, []),
+    ):
+        with psycopg.connect(info.dsn, password=info.password, dbname=database, autocommit=True) as other:
+            other.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
+            try:
+                assert [finding.found for finding in _findings(visited_db)] == expected
+            finally:
+                other.execute("SELECT pg_drop_replication_slot('headwater')")
+
+
 def test_the_check_finds_a_primary_key_that_cannot_stand_for_the_row_before(visited_db: psycopg.Connection) -> None:
     by_key = replace(VISITS_ABOUT, source=replace(VISITS_ABOUT.source, replica_identity=DEFAULT))
     (unset,) = _findings(visited_db, by_key)

@@ -5,6 +5,7 @@ import re
 from contextlib import nullcontext
 from pathlib import Path
 
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
@@ -83,6 +84,7 @@ class Asked:
 
     def __init__(self, folder: Path, patch: pytest.MonkeyPatch) -> None:
         self.database: tuple[object, ...] = ()
+        self.where_refused = ""
         self.tables: tuple[object, ...] = ()
         self.streams: object = None
         patch.setattr(contract, "CONFIG", folder)
@@ -93,8 +95,8 @@ class Asked:
         patch.setattr(dynamodb_checks, "findings", self._tables)
         patch.setattr(kinesis_checks, "findings", self._streams)
 
-    def _connect(self, *asked: object) -> nullcontext[None]:
-        self.database = asked
+    def _connect(self, *asked: object, where_refused: str) -> nullcontext[None]:
+        self.database, self.where_refused = asked, where_refused
         return nullcontext()
 
     def _tables(self, contracts: object, *asked: object) -> list[Finding]:
@@ -119,8 +121,29 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
 def test_an_existing_database_is_found_by_its_environment(asked: Asked) -> None:
     assert run("check", "dev", "--live").exit_code == 0
     assert asked.database == ("", "rental.example.com", 5433, "rental", "headwater_cdc")
+    assert "run it first, or check as the administrator with --user" in asked.where_refused
     assert run("check", "dev", "--live", "--user", "postgres", "--host", "127.0.0.1").exit_code == 0
     assert asked.database == ("", "127.0.0.1", 5433, "rental", "postgres")
+    assert asked.where_refused == ""
+
+
+@pytest.mark.parametrize(
+    ("told", "more"),
+    [
+        ('FATAL:  password authentication failed for user "headwater_cdc"', " Capture first."),
+        ('FATAL:  role "headwater_cdc" does not exist', " Capture first."),
+        ("Connection refused", ""),
+    ],
+)
+def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(**asked: object) -> None:
+        raise psycopg.OperationalError(told)
+
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    monkeypatch.setenv("HEADWATER_DB_PASSWORD", "wrong")
+    with pytest.raises(UserError) as raised:
+        sources.connect("", "rental.example.com", 5433, "rental", "headwater_cdc", where_refused="Capture first.")
+    assert str(raised.value).endswith(f"{told}. Check the address, the user and HEADWATER_DB_PASSWORD.{more}")
 
 
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:
