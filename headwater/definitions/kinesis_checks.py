@@ -55,7 +55,8 @@ def _check(contract: str, expected: ExpectedStream, client: Any) -> Iterator[Fin
             "correct key_value.stream_retention_hours",
         )
     key = summary.get("KeyId") if summary.get("EncryptionType") == "KMS" else None
-    if key is not None and key.startswith("alias/") and key != AWS_KEY:
+    alias = key is not None and key.rpartition(":")[2].startswith("alias/")
+    if alias and not str(key).endswith(AWS_KEY):
         yield finding(WARNING, f"the key {key}", "its ARN, to compare it", "see that stream_key is the ARN of this key")
     elif not _same_key(key, expected.key):
         yield finding(

@@ -10,6 +10,7 @@ from headwater.definitions.kinesis_checks import AWS_KEY, ExpectedStream
 from tests.modelled import Modelled, refusal
 
 KEY = "arn:aws:kms:eu-central-1:123456789012:key/1a2b"
+ALIAS = "arn:aws:kms:eu-central-1:123456789012:alias/changes"
 
 
 class Service:
@@ -54,6 +55,8 @@ def test_a_stream_as_the_environment_says_fits(key: str | None, stated: str | No
         (KEY, 24, None, ("unfit", f"the key {KEY}")),
         (KEY.replace("1a2b", "2b3c"), 24, KEY, ("unfit", "the key arn:aws:kms:eu-central-1:123456789012:key/2b3c")),
         ("alias/changes", 24, KEY, ("warning", "the key alias/changes")),
+        (ALIAS, 24, KEY, ("warning", f"the key {ALIAS}")),
+        (f"arn:aws:kms:a:b:{AWS_KEY}", 24, KEY, ("unfit", f"the key arn:aws:kms:a:b:{AWS_KEY}")),
         (None, 23, None, ("unprepared", "records kept for 23 hours")),
         (None, 48, None, ("unfit", "records kept for 48 hours")),
     ],
