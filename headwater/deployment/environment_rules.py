@@ -8,7 +8,7 @@ from __future__ import annotations
 import ipaddress
 import math
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from operator import attrgetter
 from pathlib import Path
 
@@ -28,10 +28,10 @@ from headwater.deployment.environment import (
 from headwater.errors import UserError
 from headwater.yaml_files import convert, read_yaml, refusal
 
-# RFC 1918.
 _MINUTE = 60
 _DAY_HOURS = 24
-_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16")))
+# RFC 1918, without 192.168.0.0/16, which is among the next.
+_PRIVATE = tuple(map(ipaddress.IPv4Network, ("10.0.0.0/8", "172.16.0.0/12")))
 # Connectors of MSK Connect reach nothing there: https://docs.aws.amazon.com/msk/latest/developerguide/
 # msk-connect-from-connectors.html
 _OF_MSK_CONNECT = tuple(map(ipaddress.IPv4Network, ("10.99.0.0/16", "172.21.0.0/16", "192.168.0.0/16")))
@@ -96,13 +96,16 @@ def _data_rules(environment: Environment) -> Iterator[Rule]:
 
 def _network_rules(environment: Environment) -> Iterator[Rule]:
     network = environment.network
-    try:
-        cidr = ipaddress.IPv4Network(network.cidr)
-        good_cidr = 16 <= cidr.prefixlen <= 18 and any(cidr.subnet_of(private) for private in _PRIVATE)
-    except ValueError:
-        good_cidr = False
-    private = ", ".join(map(str, _PRIVATE))
-    yield Rule("network.cidr", good_cidr, f"an IPv4 network of /16 to /18 within {private}")
+    cidr = _network(network.cidr)
+    yield Rule(
+        "network.cidr",
+        cidr is not None
+        and 16 <= cidr.prefixlen <= 18
+        and any(map(cidr.subnet_of, _PRIVATE))
+        and not any(map(cidr.overlaps, _OF_MSK_CONNECT)),
+        f"an IPv4 network of /16 to /18, such as 10.40.0.0/16, within {_listed(_PRIVATE)}, and apart from "
+        f"{_listed(_OF_MSK_CONNECT)}, where MSK Connect reaches nothing",
+    )
     wants_instance = network.nat == "instance"
     yield Rule(
         "network.nat_instance_type",
@@ -118,6 +121,19 @@ def _network_rules(environment: Environment) -> Iterator[Rule]:
     )
 
 
+def _network(text: str) -> ipaddress.IPv4Network | None:
+    """The network of a text, where it is written as templates and comparisons have it: address and length."""
+    try:
+        network = ipaddress.IPv4Network(text)
+    except ValueError:
+        return None
+    return network if str(network) == text else None
+
+
+def _listed(networks: Iterable[ipaddress.IPv4Network]) -> str:
+    return ", ".join(map(str, networks))
+
+
 def _database_rules(environment: Environment) -> Iterator[Rule]:
     database = environment.database
     if isinstance(database, Aurora):
@@ -129,16 +145,12 @@ def _database_rules(environment: Environment) -> Iterator[Rule]:
 
 def _existing_database_rules(environment: Environment, database: ExistingDatabase) -> Iterator[Rule]:
     own = ipaddress.IPv4Network(environment.network.cidr)
-    try:
-        cidr = ipaddress.IPv4Network(database.cidr)
-        apart = not any(cidr.overlaps(taken) for taken in (own, *_OF_MSK_CONNECT))
-    except ValueError:
-        apart = False
-    taken = ", ".join(map(str, _OF_MSK_CONNECT))
+    cidr = _network(database.cidr)
     yield Rule(
         "database.cidr",
-        apart,
-        f"an IPv4 network apart from network.cidr ({own}), and from {taken}, where MSK Connect reaches nothing",
+        cidr is not None and not any(map(cidr.overlaps, (own, *_OF_MSK_CONNECT))),
+        f"an IPv4 network such as 10.60.0.0/16, apart from network.cidr ({own}), and from {_listed(_OF_MSK_CONNECT)}, "
+        "where MSK Connect reaches nothing",
     )
     if database.peering is not None:
         tables = database.peering.route_tables
