@@ -457,7 +457,7 @@ class Network:
         named = Ports()
         for rule in rules:
             if isinstance(rule.peer, IPv4Network) and self._is_beyond(rule.peer):
-                named |= Ports() if any(map(rule.peer.overlaps, peered)) else rule.ports
+                named |= Ports() if any(map(rule.peer.subnet_of, peered)) else rule.ports
         ports_by_subnet = [named | self._to_peered(source, rules, subnet) for subnet in source.subnets]
         return _flow(source.name, BEYOND, ports_by_subnet, "its owner's way" if named else "peering")
 
@@ -559,6 +559,9 @@ def findings(network: Network, declared: Declarations) -> list[str]:
         ends = f"{needed.source} → {needed.destination}"
         if needed.source not in names or (needed.kind == "to" and needed.destination not in {*names, INTERNET}):
             problems.append(f"needed flow {ends}: a component of this name is not there")
+            continue
+        if not needed_ports:
+            problems.append(f"needed flow {ends}: no connector's configuration names database.port")
             continue
         flow = (
             network.to_service(needed.source, needed.destination)

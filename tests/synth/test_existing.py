@@ -282,6 +282,23 @@ def the_sink_out(changed: Templates) -> None:
     )
 
 
+def the_sink_out_to_more_than_is_peered(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "SinkSecurityGroup", "connect")
+    group["Properties"]["SecurityGroupEgress"].append(
+        {"CidrIp": "10.60.0.0/15", "IpProtocol": "tcp", "FromPort": 5433, "ToPort": 5433}
+    )
+
+
+def test_a_database_whose_port_no_connector_is_told_is_named(existing: Synthesized) -> None:
+    changed = templates(existing)
+    for template in changed.values():
+        for each in template["Resources"].values():
+            if each["Type"] == "Custom::HeadwaterConnector":
+                each["Properties"]["Connector"]["connectorConfiguration"].pop("database.port", None)
+    named = "needed flow source connector → beyond the VPC: no connector's configuration names database.port"
+    assert named in findings_of(existing, changed)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -294,6 +311,10 @@ def the_sink_out(changed: Templates) -> None:
         (
             the_databases_group_into_the_sink,
             "open but not declared: beyond the VPC → sink connector, tcp 8083, peering",
+        ),
+        (
+            the_sink_out_to_more_than_is_peered,
+            "open but not declared: sink connector → beyond the VPC, tcp 5433, its owner's way",
         ),
         (the_sink_out, "open but not declared: sink connector → beyond the VPC, tcp 5433, its owner's way"),
     ],
