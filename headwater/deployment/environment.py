@@ -66,7 +66,9 @@ class Network(_Part, frozen=True, kw_only=True):
     cidr: Annotated[
         str,
         Meta(
-            description="An IPv4 network of /16 to /18 within a private network of RFC 1918.", examples=["10.40.0.0/16"]
+            description="An IPv4 network of /16 to /18 within 10.0.0.0/8 or 172.16.0.0/12, apart from 10.99.0.0/16 and "
+            "172.21.0.0/16, which MSK Connect does not reach.",
+            examples=["10.40.0.0/16"],
         ),
     ]
     nat: Annotated[
