@@ -15,7 +15,7 @@ from headwater.console import announce, say
 from headwater.deployment.baselines import CDK
 from headwater.deployment.environment import Environment
 from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.protection import UNPROTECTED, incomplete
+from headwater.deployment.protection import UNPROTECTED, incomplete, statuses_of_stacks
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.local_aws.daemon import REGION, Running, log_of
@@ -28,6 +28,8 @@ AT_ONCE = ("--concurrency", "4")
 """How many stacks CDK deploys or destroys at a time in the local AWS."""
 IMPATIENT = ROOT / "local_aws" / "impatient.js"
 """What is loaded into CDK's command line where it deploys to the local AWS."""
+# The stacks that only one kind of a source has, and the stack of the other kind that stands in their place, if any.
+_OF_A_KIND = {"database": "", "database-content": "", "key-value": "", "database-peering": "database"}
 # What a deployment takes on a slow machine, twice over.
 _HERE_SECONDS = 900
 
@@ -43,12 +45,15 @@ def deploy(
 
     Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second
     cdk deploy when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens a
-    right or opens a port, elsewhere before every change.
+    right or opens a port, elsewhere before every change. Nothing is deployed where stacks of another kind of source are
+    left, such as a database's where the environment now takes one that exists.
     """
     environment = read_environment(name, CONFIG)
     running = _local_aws(environment, check_s3) if environment.is_local else None
     deployment = Deployment.read(SYNTHESIZED, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
+    if running is None:
+        _refuse_another_kind(environment, stacks)
     approval = "never" if running else "broadening" if name == "dev" else "any-change"
     if running and not environment.data.retain:
         # There is nothing to protect, and it takes a while to synthesize once more.
@@ -85,6 +90,28 @@ def _local_aws(environment: Environment, check_s3: bool) -> Running:
         # Without an app named, CDK would synthesize it first, only to look at its environments.
         cdk(environment.name, ["bootstrap", "--app", str(SYNTHESIZED), place], running)
     return running
+
+
+def _refuse_another_kind(environment: Environment, stacks: Sequence[str]) -> None:
+    """Raise UserError where the account has stacks of the environment that another kind of its sources has made: no
+    deploy would update them, and they need what this one would take away. Says nothing where CloudFormation does not
+    answer, which is CDK's to tell."""
+    try:
+        there = statuses_of_stacks(boto3.client("cloudformation", region_name=environment.region))
+    except (BotoCoreError, ClientError):
+        return
+    prefix = f"headwater-{environment.name}-"
+    left = [
+        f"{prefix}{part}"
+        for part, other in _OF_A_KIND.items()
+        if f"{prefix}{part}" in there.keys() - set(stacks) and (not other or f"{prefix}{other}" in stacks)
+    ]
+    if left:
+        raise UserError(
+            f"{environment.name}: found the stacks {', '.join(left)} of another database.kind or key_value.kind, "
+            f"expected none: bring the former file back and `make destroy ENV={environment.name}` first, or make "
+            "another environment (docs/how-to/existing-sources.md)"
+        )
 
 
 def _incomplete(environment: Environment, stacks: Sequence[str], running: Running | None) -> list[str]:

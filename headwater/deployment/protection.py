@@ -20,6 +20,11 @@ _COMPLETE = ("CREATE_COMPLETE", "UPDATE_", "IMPORT_")
 def incomplete(cloudformation: Any, stacks: Sequence[str]) -> list[str]:
     """Those of ``stacks`` whose creation has never succeeded, in the order given. ``cloudformation`` is boto3's client;
     the method raises what boto3 raises."""
-    pages = cloudformation.get_paginator("describe_stacks").paginate()
-    statuses = {stack["StackName"]: str(stack["StackStatus"]) for page in pages for stack in page["Stacks"]}
+    statuses = statuses_of_stacks(cloudformation)
     return [name for name in stacks if not statuses.get(name, "").startswith(_COMPLETE)]
+
+
+def statuses_of_stacks(cloudformation: Any) -> dict[str, str]:
+    """The status of each stack of the account and region. Raises what boto3 raises."""
+    pages = cloudformation.get_paginator("describe_stacks").paginate()
+    return {stack["StackName"]: str(stack["StackStatus"]) for page in pages for stack in page["Stacks"]}

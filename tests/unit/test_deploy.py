@@ -130,10 +130,36 @@ def test_complete_stacks_are_deployed_once(monkeypatch: pytest.MonkeyPatch, ran:
     assert contexts(ran) == [""]
 
 
-def test_where_data_may_go_nobody_is_asked(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
-    answer(monkeypatch, CloudFormation({}, refuses=AssertionError("asked")))
+def test_where_data_may_go_cdk_is_the_one_to_say_that_credentials_are_missing(
+    monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    answer(monkeypatch, CloudFormation({}, refuses=NoCredentialsError()))
     deploy.deploy("dev")
     assert [command[-1] for command in ran] == ["broadening"]
+
+
+@pytest.mark.parametrize(
+    ("there", "left"),
+    [
+        (["key-value", "lake"], ["key-value"]),
+        (["database-content", "database", "database-peering"], ["database-content", "database-peering"]),
+        (["database-peering"], ["database-peering"]),
+        (["bi", "lake"], []),
+    ],
+)
+def test_stacks_of_another_kind_of_source_are_refused(
+    there: list[str], left: list[str], monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    names = [f"headwater-stage-{part}" for part in there]
+    answer(monkeypatch, CloudFormation({"headwater-dev-key-value": "", **dict.fromkeys(names, "CREATE_COMPLETE")}))
+    if not left:
+        deploy.deploy("stage")
+        assert ran
+        return
+    expected = ", ".join(f"headwater-stage-{part}" for part in left)
+    with pytest.raises(UserError, match=rf"stage: found the stacks {expected} of another .*make destroy ENV=stage"):
+        deploy.deploy("stage")
+    assert ran == []
 
 
 def test_a_failed_pass_ends_with_its_status(monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]) -> None:
