@@ -34,12 +34,19 @@ _NAMED = (
     "AWS::Kinesis::Stream",
     "AWS::RDS::DBCluster",
 )
-# Where a right of ``reviewed/rights/`` names a table of the lake, and where a table of PostgreSQL's by its topic.
+# The places of the stack of Glue's jobs, and what the recorded ones are called there.
+_JOBS, _SHARED = "glue-job:", "keyvalue"
+# Where a right of ``reviewed/rights/`` names a table of the lake, a job, and a table of PostgreSQL's by its topic.
 _TABLE = re.compile(
     r"(?P<before>:table/\{database\}/|[}=](?:/?lake/)(?:_leases/|_requests/|_quarantine/)?|\{key-value_Stream"
     r"|\{lake\}/checkpoints/)(?P<name>[a-z][a-z0-9_]*)"
 )
+_JOB = re.compile(r"(?P<before>:job/headwater-\{environment\}-)(?P<name>key-value)")
 _TOPIC = re.compile(r"(?P<before>topic/\{kafka\}/|landing/)(?P<name>headwater\.(?!capture\.)[^/ ]+)")
+
+
+_Deployed = Iterable[tuple[re.Pattern[str], Iterable[str]]]
+"""Where rights name something, and the names of what is deployed."""
 
 
 class Answer(Enum):
@@ -140,45 +147,59 @@ class Judgement:
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
     """The principals of a deployment: without what only one with a database of its own needs, where it has none. What
-    was recorded for one table is needed for each that is deployed, and a job that reads no table is not needed."""
+    was recorded for one table is needed for each that is deployed, and what was for the job of all tables for each job
+    that there is."""
     if not any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
         principals = [principal.without_aurora() for principal in principals if not principal.only_with_aurora]
-    of_dynamodb = _read_by_jobs(deployment)
-    of_postgresql = _lake_tables(deployment) - of_dynamodb
+    jobs = {job: {table for table, _ in _streams(job)} for job in deployment.resources("AWS::Glue::Job")}
+    of_postgresql = _lake_tables(deployment).difference(*jobs.values())
     topics = {
         name
         for name in (str(topic.properties["TopicName"]) for topic in deployment.resources("AWS::MSK::Topic"))
         if name.startswith("headwater.") and not name.startswith("headwater.capture.")
     }
+    prefix = f"headwater-{places(deployment)['environment']}-"
+    job_names = {str(job.properties["Name"]).removeprefix(prefix) for job in jobs}
     needed = []
     for principal in principals:
-        of_job = principal.role.startswith("glue-job:")
-        if of_job and not of_dynamodb:
-            continue
-        tables = of_dynamodb if of_job else of_postgresql
-        recorded = {each for right in principal.recorded for each in _for_each(right, tables, topics)}
-        declared = {
-            each: reason for right, reason in principal.declared.items() for each in _for_each(right, tables, topics)
-        }
-        needed.append(replace(principal, recorded=frozenset(recorded), declared=declared))
+        if principal.role == f"{_JOBS}Role{_SHARED}":
+            needed += [_for_all(_of_job(principal, job), ((_TABLE, tables),)) for job, tables in jobs.items()]
+        elif jobs or not principal.role.startswith(_JOBS):
+            needed.append(_for_all(principal, ((_TABLE, of_postgresql), (_TOPIC, topics), (_JOB, job_names))))
     return needed
 
 
-def _for_each(right: Right, tables: Iterable[str], topics: Iterable[str]) -> Iterator[Right]:
-    """The right for each of the tables or topics, where it is about one; any other right as it is."""
+def _of_job(principal: Principal, job: Resource) -> Principal:
+    """The principal of the job of all tables as that of another job."""
+    name = job.place.removeprefix(f"{_JOBS}Job")
+
+    def of(right: Right) -> Right:
+        return Right.parse(str(right).replace(f"{_JOBS}Job{_SHARED}", job.place))
+
+    return replace(
+        principal,
+        role=f"{_JOBS}Role{name}",
+        recorded=frozenset(map(of, principal.recorded)),
+        declared={of(right): reason for right, reason in principal.declared.items()},
+    )
+
+
+def _for_all(principal: Principal, deployed: _Deployed) -> Principal:
+    recorded = {each for right in principal.recorded for each in _for_each(right, deployed)}
+    declared = {each: reason for right, reason in principal.declared.items() for each in _for_each(right, deployed)}
+    return replace(principal, recorded=frozenset(recorded), declared=declared)
+
+
+def _for_each(right: Right, deployed: _Deployed) -> Iterator[Right]:
+    """The right for each name that is deployed, where it is about one; any other right as it is."""
     text = str(right)
-    for pattern, names in ((_TABLE, tables), (_TOPIC, topics)):
+    for pattern, names in deployed:
         match = pattern.search(text)
         if match is not None:
             start, end = match.span("name")
             yield from (Right.parse(f"{text[:start]}{name}{text[end:]}") for name in names)
             return
     yield right
-
-
-def _read_by_jobs(deployment: Deployment) -> set[str]:
-    """The lake's tables whose streams the Glue jobs read."""
-    return {table for job in deployment.resources("AWS::Glue::Job") for table, _ in _streams(job)}
 
 
 def _lake_tables(deployment: Deployment) -> set[str]:

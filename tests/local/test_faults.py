@@ -40,7 +40,7 @@ Do = Callable[[Deployment], None]
 @dataclass(frozen=True)
 class Fault:
     """What breaks, and what status has to say of it: the part, the page, and a word of what was found. ``log`` is a
-    part's log that tells the cause, and what stands there."""
+    part's log that tells the cause, and what stands there; ``alarm`` is one that rings for it within minutes."""
 
     bring: Do
     part: str
@@ -48,6 +48,7 @@ class Fault:
     word: str
     mend: Do
     log: tuple[str, str] | None = None
+    alarm: str = ""
 
 
 def state(deployment: Deployment) -> dict[str, Any]:
@@ -375,7 +376,9 @@ FAULTS = {
         give_password_back,
         ("source", "password authentication failed"),
     ),
-    "slot": Fault(drop_slot, "source connector", "lost-slot", "Changes of the source are lost", raise_epoch),
+    "slot": Fault(
+        drop_slot, "source connector", "lost-slot", "Changes of the source are lost", raise_epoch, alarm="lost-slot"
+    ),
     "other-slot": Fault(leave_a_slot_behind, "PostgreSQL", "slot-lag", "forgotten", drop_that_slot),
     "transaction": Fault(leave_a_transaction_open, "PostgreSQL", "slot-lag", "is kept from", end_that_transaction),
     "publication": Fault(unpublish, "PostgreSQL", "connector", "northwind.products", publish),
@@ -383,8 +386,8 @@ FAULTS = {
         refuse_connections, "PostgreSQL", "connector", "not currently accepting connections", take_connections
     ),
     "kafka": Fault(freeze("kafka.Kafka"), "Kafka", "connector", "is HEALING", thaw("kafka.Kafka")),
-    "step": Fault(kill_the_step, "EMR step", "ended", "is FAILED", add_the_step),
-    "run": Fault(kill_the_run, "Glue job key-value", "ended", "is FAILED", start_the_run),
+    "step": Fault(kill_the_step, "EMR step", "ended", "is FAILED", add_the_step, alarm="step-failed"),
+    "run": Fault(kill_the_run, "Glue job key-value", "ended", "is FAILED", start_the_run, alarm="job-failed"),
     "landing": Fault(
         lose_what_landed, "products", "writer", "are missing", restore_what_landed, ("writer", "LandingGap")
     ),
@@ -398,8 +401,10 @@ FAULTS = {
         "said nothing of accounts",
         thaw("SparkSubmit", "--stream-arn"),
     ),
-    "unfit": Fault(write_what_does_not_fit, "accounts", "unfit", "do not fit", write_what_fits),
-    "nonsense": Fault(stream_nonsense, "accounts", "quarantine", "could not be decoded", drop_nonsense),
+    "unfit": Fault(write_what_does_not_fit, "accounts", "unfit", "do not fit", write_what_fits, alarm="unfit-accounts"),
+    "nonsense": Fault(
+        stream_nonsense, "accounts", "quarantine", "could not be decoded", drop_nonsense, alarm="quarantine-accounts"
+    ),
     "destination": Fault(
         disable_the_destination, "DynamoDB accounts", "replication", "is DISABLED", enable_the_destination
     ),
@@ -459,6 +464,8 @@ def test_status_names_the_part_and_its_page_and_that_mends_it(deployment: Deploy
         if fault.log is not None:
             part, text = fault.log
             wait_until(f"the log to tell of {text}", lambda: text in errors_of(deployment, part), FOUND_SECONDS, 2)
+        if fault.alarm:
+            wait_until(f"{fault.alarm} to ring", lambda: rings(deployment, fault.alarm), FOUND_SECONDS, 5)
     finally:
         fault.mend(deployment)
     wait_until("all to be well again", lambda: not problems(state(deployment)), MENDED_SECONDS, 2)
@@ -472,6 +479,10 @@ def tells_of(deployment: Deployment, fault: Fault) -> bool:
         (part, page) == (fault.part, fault.page) and fault.word in text
         for part, page, text in (*problems(said), *alarms(said))
     )
+
+
+def rings(deployment: Deployment, alarm: str) -> bool:
+    return f"alarm {alarm}" in [name for name, _, _ in alarms(state(deployment))]
 
 
 def errors_of(deployment: Deployment, part: str) -> str:

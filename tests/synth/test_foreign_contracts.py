@@ -44,11 +44,12 @@ def dynamodb(table: str) -> Contract:
     return parse_contract(text, f"{table}.yaml")
 
 
-FILM, RENTALS, ORDERS, DEVICES = (
+FILM, RENTALS, ORDERS, DEVICES, ACCOUNTS = (
     postgresql("film_actor"),
     postgresql("rentals", "shop"),
     postgresql("orders"),
     dynamodb("device_states"),
+    dynamodb("accounts"),
 )
 DEVICE_STATES = ExistingTable(contract="device_states", table="Devices", stream="device-changes", stream_key=None)
 
@@ -74,6 +75,10 @@ def beside_an_existing_database(settings: Environment) -> Environment:
     return msgspec.structs.replace(with_existing(settings), key_value=nothing)
 
 
+def with_a_job_per_table(settings: Environment) -> Environment:
+    return msgspec.structs.replace(settings, glue=msgspec.structs.replace(settings.glue, jobs="per-table"))
+
+
 def missing(synthesized: Synthesized, changed: Templates | None = None) -> list[str]:
     deployed = deployment(synthesized, changed)
     granted = policies.read(deployed)
@@ -88,8 +93,9 @@ def missing(synthesized: Synthesized, changed: Templates | None = None) -> list[
         ([FILM, RENTALS, DEVICES], beside_existing),
         ([FILM, ORDERS], lambda settings: settings),
         ([FILM], beside_an_existing_database),
+        ([FILM, DEVICES, ACCOUNTS], with_a_job_per_table),
     ],
-    ids=["Aurora", "existing sources", "PostgreSQL alone", "an existing PostgreSQL alone"],
+    ids=["Aurora", "existing sources", "PostgreSQL alone", "an existing PostgreSQL alone", "a job per table"],
 )
 def test_no_right_is_missing(
     build: Build, described: list[Contract], change: Callable[[Environment], Environment]
@@ -108,6 +114,22 @@ def test_rights_to_each_table_and_topic_are_needed(build: Build) -> None:
         assert f"topic/{{kafka}}/{topic} " in texts["source connector"] + texts["sink connector"]
     assert "checkpoints/device_states/*" in texts["glue writer"]
     assert not [name for name, text in texts.items() if "northwind" in text or "customers" in text]
+
+
+def test_a_job_of_its_own_needs_what_its_table_does(build: Build) -> None:
+    synthesized = build([FILM, DEVICES, ACCOUNTS], with_a_job_per_table)
+    writers = [
+        each
+        for each in policies.needed_by(deployment(synthesized), rights.read_principals())
+        if each.name == "glue writer"
+    ]
+    texts = {each.role: " ".join(map(str, each.rights)) for each in writers}
+    assert set(texts) == {"glue-job:Roledevicestates", "glue-job:Roleaccounts"}
+    assert "checkpoints/accounts/*" in texts["glue-job:Roleaccounts"]
+    assert "device_states" not in texts["glue-job:Roleaccounts"]
+    changed = templates(synthesized)
+    without(changed, "Roledevicestates", "glue-job", "kinesis:GetRecords")
+    assert any("glue writer (glue-job:Roledevicestates)" in text for text in missing(synthesized, changed))
 
 
 @pytest.mark.parametrize(
