@@ -183,6 +183,14 @@ class MonitoringStack(HeadwaterStack):
             runbook="unfit",
             urgent=False,
         )
+        self._graph(
+            "Rows that differ from their source",
+            {f"differs-{contract.table}": of(contract.table, metrics.DIFFERENCES, "Maximum") for contract in contracts},
+            "headwater verify --watch has found rows that differ from their source",
+            # Who compares may end meanwhile, and the rows differ still.
+            _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
+            runbook="differs",
+        )
         for title, name, statistic in (
             ("Changes committed a minute", metrics.CHANGES, "Sum"),
             ("Seconds a commit", metrics.COMMIT_SECONDS, "Maximum"),

@@ -40,9 +40,14 @@ def printable(text: str) -> str:
 
 
 def _clients(environment: Environment) -> Callable[[str], Any]:
+    session, endpoint = session_of(environment)
+    return partial(session.client, region_name=environment.region, endpoint_url=endpoint or None, config=_IMPATIENT)
+
+
+def session_of(environment: Environment) -> tuple[boto3.Session, str]:
+    """The credentials for an environment, and its endpoint, "" where that is AWS's own. Raises UserError."""
     if not environment.is_local or os.environ.get(_ENDPOINT):
-        session = sources.session()
-        return partial(session.client, region_name=environment.region, config=_IMPATIENT)
+        return sources.session(), os.environ.get(_ENDPOINT, "")
     running = Running.find()
     if running is None:
         raise UserError(
@@ -50,9 +55,4 @@ def _clients(environment: Environment) -> Callable[[str], Any]:
             "take the variables that make demo DEPLOYED=1 KEEP=1 prints"
         )
     variables = running.environment
-    return partial(
-        boto3.Session(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]).client,
-        region_name=environment.region,
-        endpoint_url=variables[_ENDPOINT],
-        config=_IMPATIENT,
-    )
+    return boto3.Session(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]), variables[_ENDPOINT]

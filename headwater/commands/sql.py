@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import sources
-from headwater.commands.verify import lake_at
+from headwater.commands.lakes import lake_at
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS

@@ -135,7 +135,7 @@ def _parts(state: State) -> Table:
 
 def _tables(state: State) -> Table:
     grid = Table("table", "state")
-    for heading in ("last commit", "unread", "freshness", "put aside", "unfit"):
+    for heading in ("last commit", "unread", "freshness", "put aside", "unfit", "differ"):
         grid.add_column(heading, justify="right")
     for table in state.tables:
         facts = table.facts
@@ -148,6 +148,7 @@ def _tables(state: State) -> Table:
             "" if facts.get("freshness_seconds") is None else f"{facts['freshness_seconds']:,.1f} s",
             _count(facts.get("quarantine_objects")),
             _count(facts.get("unfit_values_of_an_hour")),
+            _count(facts.get("rows_that_differ")),
         )
     return grid
 

@@ -1,5 +1,7 @@
 """``headwater verify``: compare the lake with its sources."""
 
+from __future__ import annotations
+
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -15,9 +17,11 @@ from psycopg import sql
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands import sources
+from headwater.commands import lakes, sources
+from headwater.commands.endless_comparison import EndlessComparison
+from headwater.commands.lakes import AnyLake
 from headwater.commands.resync import ItemReader, read_by_connector
-from headwater.commands.writer_requests import s3_client, s3_errors
+from headwater.commands.writer_requests import s3_errors
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
@@ -25,18 +29,24 @@ from headwater.order_database import administration
 from headwater.paths import CONTRACTS
 from headwater.verify import (
     DynamoDbSource,
-    Lake,
     PostgresqlSource,
     Source,
     TableComparison,
     load_queries,
-    s3_options,
     verify_tables,
 )
+from headwater.verify.watch import EXTRA, Difference, TableWatch
 
 
 def verify(
-    lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")],
+    environment: Annotated[
+        str,
+        typer.Argument(
+            metavar="[ENV]",
+            help="A deployed environment, which says where lake, landing objects and DynamoDB's tables are.",
+        ),
+    ] = "",
+    lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: sources.DatabaseUrl = "",
     host: sources.Host = "127.0.0.1",
@@ -52,58 +62,139 @@ def verify(
     repair: Annotated[
         bool, typer.Option("--repair", help="Have what is missing, extra or different read again, as resync does.")
     ] = False,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Compare while all writes go on, again and again, until Ctrl-C.")
+    ] = False,
+    once: Annotated[bool, typer.Option("--once", help="With --watch: end after the first round.")] = False,
+    every: Annotated[float, typer.Option(help="With --watch: seconds from one round to the next.", min=0)] = 600,
+    share: Annotated[
+        float, typer.Option(help="With --watch: the share of a core of PostgreSQL's to take.", min=0.001, max=1)
+    ] = 0.1,
+    read_units: Annotated[
+        float, typer.Option(help="With --watch: the read units a second to take of each DynamoDB table.", min=1)
+    ] = 100,
+    landing: Annotated[
+        str, typer.Option(help="With --watch and without ENV: where the landing objects lie, s3://bucket/prefix.")
+    ] = "",
 ) -> None:
     """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
     rows whose values do not fit their columns.
 
     PostgreSQL's password comes from HEADWATER_DB_PASSWORD or a prompt. Let the pipelines drain first: a change that has
-    not reached the lake counts as missing, extra or different. With --repair, the user must be one who may write into
-    PostgreSQL's capture.signal.
+    not reached the lake counts as missing, extra or different. With --watch it is waited for. With --repair, the user
+    must be one who may write into PostgreSQL's capture.signal.
     """
     described = read_contracts(contracts)
-    queries = load_queries(described, contracts)
-    renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
-    read_lake = lake_at(lake, endpoint, region)
     if repair and as_json:
         raise UserError("--repair: found --json, expected one of them")
-    mask_key = sources.mask_key(mask_secret, region)
-    progress = Console(stderr=True)
-    read: dict[str, Source] = {}
-    repairs: dict[str, Repair] = {}
+    if watch and as_json:
+        raise UserError("--watch: found --json, expected one of them")
+    if not watch and (once or landing):
+        raise UserError(f"{'--once' if once else '--landing'}: found no --watch, expected it")
+    place = lakes.named(
+        environment,
+        described,
+        contracts,
+        lake,
+        landing,
+        dynamodb_table or [],
+        endpoint,
+        dynamodb_endpoint,
+        region,
+        mask_secret,
+    )
+    relational, keyed = of_database(described, POSTGRESQL), of_database(described, DYNAMODB)
+    queries = load_queries(described, contracts)
     with ExitStack() as opened:
-        if of_database(described, DYNAMODB):
-            dynamodb = sources.dynamodb_client(dynamodb_endpoint, region)
-            read[DYNAMODB] = DynamoDbSource(dynamodb, renamed, mask_key)
-            if repair:
-                reader = ItemReader(dynamodb, s3_client(endpoint, region), lake)
-                repairs[DYNAMODB] = partial(_load_again, reader, renamed)
-        if of_database(described, POSTGRESQL):
-            connection = opened.enter_context(sources.connect(database_url, host, port, database, user))
-            read[POSTGRESQL] = PostgresqlSource(connection, queries, mask_key)
-            repairs[POSTGRESQL] = partial(_read_again, connection)
-        with progress.status("Reading …") as status:
-            tables = verify_tables(
-                described,
-                read,
-                read_lake,
-                lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
-            )
-        if as_json:
-            sys.stdout.write(json.dumps({"tables": [_without_keys(table) for table in tables]}, indent=1) + "\n")
+        postgresql = _Postgresql(partial(sources.connect, database_url, host, port, database, user), opened)
+        repairs: dict[str, Repair] = {
+            DYNAMODB: partial(_load_again, place),
+            POSTGRESQL: partial(_read_again, postgresql),
+        }
+
+        def read(contract: Contract) -> PostgresqlSource | DynamoDbSource:
+            if contract.source.database == DYNAMODB:
+                return DynamoDbSource(place.dynamodb, place.tables, place.mask_key, read_units)
+            return PostgresqlSource(postgresql.connection(), queries, place.mask_key, share)
+
+        if keyed:
+            # Refused before anybody is asked for a password.
+            read(keyed[0])
+        if relational:
+            postgresql.connection()
+        if watch:
+            equal = _watch(described, place, postgresql, read, repairs if repair else {}, every=every, once=once)
         else:
-            console = Console()
-            console.print(comparison_table(tables))
-            _print_examples(tables, console)
-        if repair:
-            for contract, table in zip(described, tables, strict=True):
-                if table.missing or table.extra or table.different:
-                    repairs[contract.source.database](contract, table)
-    if not all(table.equal for table in tables):
+            equal = _compare(described, place, read, repairs if repair else {}, as_json=as_json)
+    if not equal:
         raise typer.Exit(1)
 
 
-Repair = Callable[[Contract, TableComparison], None]
-"""Has what differs of a contract's table read again."""
+def _compare(
+    described: Sequence[Contract],
+    place: AnyLake,
+    read: Callable[[Contract], Source],
+    repairs: Mapping[str, Repair],
+    *,
+    as_json: bool,
+) -> bool:
+    """Compare all tables once, and say whether they are equal."""
+    sources_of = {contract.source.database: read(contract) for contract in described}
+    with Console(stderr=True).status("Reading …") as status:
+        tables = verify_tables(
+            described,
+            sources_of,
+            place.lake(),
+            lambda table, side, rows: status.update(f"{table}: {rows:,} rows of the {side}"),
+        )
+    if as_json:
+        sys.stdout.write(json.dumps({"tables": [_without_keys(table) for table in tables]}, indent=1) + "\n")
+    else:
+        console = Console()
+        console.print(comparison_table(tables))
+        _print_examples(tables, console)
+    for contract, table in zip(described, tables, strict=True):
+        if contract.source.database in repairs and (table.missing or table.extra or table.different):
+            repairs[contract.source.database](contract, [tuple(key.values()) for key in table.keys])
+    return all(table.equal for table in tables)
+
+
+def _watch(
+    described: Sequence[Contract],
+    place: AnyLake,
+    postgresql: _Postgresql,
+    read: Callable[[Contract], PostgresqlSource | DynamoDbSource],
+    repairs: Mapping[str, Repair],
+    *,
+    every: float,
+    once: bool,
+) -> bool:
+    """Compare all tables again and again, and say whether they are equal at the end."""
+    by_name = {contract.table: contract for contract in described}
+
+    def mend(table: str, found: Sequence[Difference]) -> None:
+        contract = by_name[table]
+        whole = any(difference.kind == EXTRA for difference in found)
+        repairs[contract.source.database](contract, [] if whole else [difference.asked for difference in found])
+
+    comparison = EndlessComparison(every, place.kept(), mend if repairs else None)
+    for contract in described:
+        comparison.add(
+            contract.table,
+            TableWatch(
+                lambda contract=contract: read(contract).table(contract),  # type: ignore[misc]
+                lambda contract=contract: place.lake().table(contract),  # type: ignore[misc]
+                place.position(contract, postgresql.value),
+                comparison.rest,
+            ),
+        )
+    return comparison.run(once=once)
+
+
+Repair = Callable[[Contract, Sequence[Any]], None]
+"""Has rows of a contract's table read again, by their keys as a source is asked for them, or all where none is named.
+"""
+_PARTS_AT_ONCE = 50  # PartiQL's limit for IN
 
 
 def _without_keys(table: TableComparison) -> dict[str, Any]:
@@ -111,26 +202,76 @@ def _without_keys(table: TableComparison) -> dict[str, Any]:
     return {name: value for name, value in asdict(table).items() if name != "keys"}
 
 
-def _read_again(connection: psycopg.Connection, contract: Contract, found: TableComparison) -> None:
-    """Read the rows of the keys that differ, or the whole table where they do not tell all, or where PostgreSQL does
-    not find them as they are spelled here."""
-    where = _condition(contract, found.keys) if found.keys else ""
+class _Postgresql:
+    """The connection to PostgreSQL, which is made again where it was lost."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection], opened: ExitStack) -> None:
+        self._connect = connect
+        self._opened = opened
+        self._connection: psycopg.Connection | None = None
+
+    def connection(self) -> psycopg.Connection:
+        """A connection that works, as far as is known. Raises UserError."""
+        last = self._connection
+        if last is None:
+            self._connection = self._opened.enter_context(self._connect())
+        elif last.closed:
+            try:
+                again = psycopg.connect(last.info.dsn, password=last.info.password, autocommit=True)
+            except psycopg.OperationalError as error:
+                raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
+            self._connection = self._opened.enter_context(again)
+        return self._connection  # type: ignore[return-value]
+
+    def value(self, query: str) -> str:
+        """The one text that a query gives. Raises UserError."""
+        try:
+            row = self.connection().execute(query.encode()).fetchone()
+        except psycopg.Error as error:
+            raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
+        return "" if row is None else str(row[0])
+
+
+def _read_again(postgresql: _Postgresql, contract: Contract, keys: Sequence[Sequence[str]]) -> None:
+    """Read the rows of the keys, or the whole table where there are none, or where PostgreSQL does not find them as
+    they are spelled here."""
+    connection = postgresql.connection()
+    where = _condition(contract, keys) if keys else ""
     with suppress(UserError):
-        if where and administration.rows_where(connection, contract.source.table, where) == len(found.keys):
+        if where and administration.rows_where(connection, contract.source.table, where) == len(keys):
             read_by_connector(connection, [contract], where)
             return
     read_by_connector(connection, [contract])
 
 
-def _condition(contract: Contract, keys: Sequence[Mapping[str, str]]) -> str:
+def _condition(contract: Contract, keys: Sequence[Sequence[str]]) -> str:
     names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
-    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key.values()))) for key in keys]
+    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key))) for key in keys]
     return sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
 
 
-def _load_again(reader: ItemReader, renamed: Mapping[str, str], contract: Contract, found: TableComparison) -> None:
+def _load_again(place: AnyLake, contract: Contract, keys: Sequence[Any]) -> None:
+    """Read the items beside those of the keys, or the whole table where there are none, or many."""
+    reader = ItemReader(place.dynamodb, place.s3, place.uri)
     with s3_errors():
-        reader.read(contract, renamed.get(contract.table, contract.source.table))
+        reader.read(contract, place.tables.get(contract.table, contract.source.table), _beside(keys))
+
+
+def _beside(keys: Sequence[Any]) -> str:
+    """The condition of PartiQL for all items that share the first part of these keys, which DynamoDB has beside each
+    other; "" where they are not as DynamoDB has them, or many."""
+    if len(keys) > _PARTS_AT_ONCE or not all(isinstance(key, Mapping) for key in keys):
+        return ""
+    first = [next(iter(key.items())) for key in keys]
+    kinds = {next(iter(value)) for _, value in first}
+    if not kinds <= {"S", "N"}:
+        return ""
+    values = {_quoted(value["S"]) if "S" in value else value["N"] for _, value in first}
+    return f'"{first[0][0]}" IN [{", ".join(sorted(values))}]' if first else ""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
 
 
 def comparison_table(tables: Sequence[TableComparison]) -> Table:
@@ -152,24 +293,3 @@ def _print_examples(tables: Sequence[TableComparison], console: Console) -> None
             console.print(f"{table.name} {key}: {example.kind}", markup=False, highlight=False)
             for name, (in_source, in_lake) in example.columns.items():
                 console.print(f"  {name}: source {in_source} | lake {in_lake}", markup=False, highlight=False)
-
-
-def lake_at(lake: str, endpoint: str, region: str) -> Lake:
-    """The lake at an address, ``s3://bucket/prefix`` or a folder, to be read."""
-    if "://" not in lake:
-        return Lake(Path(lake).resolve().as_uri(), {})
-    return Lake(lake, {} if lake.startswith("file:") else _storage(endpoint, region))
-
-
-def _storage(endpoint: str, region: str) -> dict[str, str]:
-    # boto3 finds credentials that hudi-rs does not: profiles, SSO, and their region.
-    configured = sources.session()
-    credentials = configured.get_credentials()
-    keys = credentials.get_frozen_credentials() if credentials is not None else None
-    return s3_options(
-        region or configured.region_name or sources.DEFAULT_REGION,
-        endpoint or None,
-        keys.access_key if keys else None,
-        keys.secret_key if keys else None,
-        keys.token if keys else None,
-    )

@@ -47,13 +47,15 @@ class LandingObject:
 @dataclass(frozen=True)
 class Waiting:
     """What has landed after a cursor: how many objects, of how many bytes, with how many records; when the oldest
-    landed, and None where nothing waits; and the first partition that lacks offsets right after the cursor, or ""."""
+    landed, and None where nothing waits; the first partition that lacks offsets right after the cursor, or ""; and the
+    cursor after all of it."""
 
     objects: int
     size: int
     records: int
     since: dt.datetime | None
     gap: str
+    ends: OffsetCursor
 
 
 class Landing:
@@ -96,6 +98,7 @@ class Landing:
         Raises LandingGap where that one is not the sink's."""
         objects = size = records = 0
         since, gap = None, ""
+        ends = dict(cursor)
         for partition in self._partitions():
             source = f"{self._topic}/{partition}"
             entries = list(self._entries(partition, cursor))
@@ -106,10 +109,11 @@ class Landing:
                 gap = gap or source
             objects += len(entries)
             size += sum(entry["Size"] for entry in entries)
-            records += self._end(entries[-1]["Key"]) - first
+            ends[source] = self._end(entries[-1]["Key"])
+            records += ends[source] - first
             oldest = min(entry["LastModified"] for entry in entries)
             since = oldest if since is None else min(since, oldest)
-        return Waiting(objects, size, records, since, gap)
+        return Waiting(objects, size, records, since, gap, ends)
 
     def body(self, landed: LandingObject) -> bytes:
         """What is in an object: its lines, compressed."""

@@ -30,6 +30,9 @@ QUARANTINED = "QuarantinedRecords"
 UNFIT = "UnfitValues"
 """How many values did not fit their columns and stand in ``_rest`` instead. It is sent only where there were any."""
 
+DIFFERENCES = "Differences"
+"""How many rows of a source and its table differ, as who compares them for ever has found."""
+
 _UNITS = {CHANGES: "Count", QUARANTINED: "Count", UNFIT: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
 _VALUES_PER_DATUM = 150  # PutMetricData's limit
 

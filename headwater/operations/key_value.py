@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from headwater.contract.model import Contract
 from headwater.operations.deployed import Deployed
-from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.measurements import Measurements, Metric, measured
 from headwater.operations.state import Part, Problem
 
 _MILLISECONDS = 1000
@@ -67,6 +67,14 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
     read = "no word of its reader" if seconds is None else f"reader {seconds:,.0f} s behind"
     says = f"changes go to Kinesis: {status}; {read}, kept {hours} h"
     return Part(part_name(contract), says, facts, problems, measurements.unasked)
+
+
+def ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
+    """How old what the job read from a table's stream was at most, in seconds by the epoch seconds at which each minute
+    of the last hour began. Raises what boto3 raises."""
+    age = _age(deployed, contract)
+    of_hour = measured(deployed.client("cloudwatch"), [age], deployed.now(), _HOUR).values.get(age, {})
+    return {minute: value / _MILLISECONDS for minute, value in of_hour.items()}
 
 
 def part_name(contract: Contract) -> str:

@@ -14,6 +14,7 @@ Runbook = Literal[
     "catalog",
     "connector",
     "consumer-lag",
+    "differs",
     "ended",
     "freshness",
     "iterator-age",

@@ -10,6 +10,7 @@ from headwater.definitions import connectors
 from headwater.lake import metrics as reported
 from headwater.lake.landing import Landing, LandingGap, Waiting
 from headwater.lake.quarantine import Quarantine
+from headwater.operations import watched
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
 from headwater.operations.state import Part, Problem
@@ -102,6 +103,9 @@ def observe(
         )
     if catalog is not None:
         problems += _uncatalogued(deployed, contract, uri, catalog)
+    compared = watched.read(s3, deployed.lake, table)
+    if compared is not None:
+        problems += watched.problems(compared, measurements.now, environment.name)
     facts: dict[str, Any] = {
         "last_commit": committed.instant if committed else None,
         "last_commit_at": committed.completed.timestamp() if committed else None,
@@ -114,6 +118,8 @@ def observe(
         "writer_silent_seconds": silent,
         "quarantine_objects": len(aside),
         "unfit_values_of_an_hour": unfit,
+        "compared_at": compared.round_at if compared else None,
+        "rows_that_differ": compared.differences if compared else None,
     }
     return Part(table, "", facts, problems, measurements.unasked)
 

@@ -132,17 +132,17 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
     """
     name = table.contract.table
     report = report or (lambda table, side, rows: None)
-    key_of = _key_taker(table)
+    key_of = key_taker(table)
     unseen: dict[Row, bytes] = {}
     for row in table.rows():
         key = key_of(row)
         if key in unseen:
-            spelled_key = ", ".join(f"{column} = {value}" for column, value in _spelled_key(table, key).items())
+            repeated = ", ".join(f"{column} = {value}" for column, value in spelled_key(table, key).items())
             raise UserError(
-                f"{name}: the source has {spelled_key} twice, expected once: the columns of the "
+                f"{name}: the source has {repeated} twice, expected once: the columns of the "
                 f"contract's `key` ({', '.join(table.contract.key)}) must be unique there."
             )
-        unseen[key] = _digest(row)
+        unseen[key] = digest(row)
         if len(unseen) % BATCH_ROWS == 0:
             report(name, "source", len(unseen))
     source_count = len(unseen)
@@ -154,39 +154,39 @@ def compare(table: SourceTable, batches: Iterable[pa.RecordBatch], report: RowsR
     examples: list[Example] = []
     extra = lake_count = unfit_count = 0
     for batch in live_rows(batches):
-        for row, unfit in zip(lake_rows(table.fields, batch), _unfit_columns(batch), strict=True):
+        for row, unfit in zip(lake_rows(table.fields, batch), unfit_columns(batch), strict=True):
             key = key_of(row)
             unfit_count += len(unfit)
             expected = unseen.pop(key, None)
             if expected is None:
                 extra += 1
                 if len(examples) < MAX_EXAMPLES:
-                    examples.append(Example("extra", _spelled_key(table, key)))
-                if key in differing and differing[key] == _digest(row):
+                    examples.append(Example("extra", spelled_key(table, key)))
+                if key in differing and differing[key] == digest(row):
                     # A right copy after a wrong one: the key has its row and one too many.
                     del differing[key]
                     example_rows.pop(key, None)
             elif unfit:
                 unfit_rows[key] = (row, unfit)
-            elif expected != _digest(row):
+            elif expected != digest(row):
                 differing[key] = expected
                 if len(example_rows) < MAX_EXAMPLES:
                     example_rows[key] = row
         lake_count += batch.num_rows
         report(name, "lake", lake_count)
 
-    examples += [Example("missing", _spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
+    examples += [Example("missing", spelled_key(table, key)) for key in itertools.islice(unseen, MAX_EXAMPLES)]
     unfit_examples, beside_unfit = _compare_unfit(table, unfit_rows)
     examples += [*_different_examples(table, example_rows), *unfit_examples]
     wrong = [*unseen, *differing, *beside_unfit]
-    keys = () if extra or len(wrong) > MAX_KEYS else tuple(_spelled_key(table, key, str) for key in wrong)
+    keys = () if extra or len(wrong) > MAX_KEYS else tuple(spelled_key(table, key, str) for key in wrong)
     different = len(differing) + len(beside_unfit)
     return TableComparison(
         name, source_count, lake_count, len(unseen), extra, different, tuple(examples), unfit=unfit_count, keys=keys
     )
 
 
-def _unfit_columns(batch: pa.RecordBatch) -> Iterator[frozenset[str]]:
+def unfit_columns(batch: pa.RecordBatch) -> Iterator[frozenset[str]]:
     """The names of the columns whose values do not fit, for each row of a batch."""
     at = batch.schema.get_field_index("_unfit")
     if at < 0:
@@ -203,7 +203,7 @@ def _compare_unfit(
     different: list[Row] = []
     if not lake:
         return examples, different
-    key_of = _key_taker(table)
+    key_of = key_taker(table)
     for row in table.rows():
         key = key_of(row)
         if key not in lake:
@@ -222,7 +222,7 @@ def _compare_unfit(
                 for column, source_form, lake_form in zip(table.fields, row, stored, strict=True)
                 if column.name in (differing or unfit)
             }
-            examples.append(Example("different" if differing else "unfit", _spelled_key(table, key), columns))
+            examples.append(Example("different" if differing else "unfit", spelled_key(table, key), columns))
     return examples, different
 
 
@@ -238,7 +238,8 @@ def lake_rows(fields: Iterable[Field], batch: pa.RecordBatch) -> Iterator[Row]:
     return zip(*columns, strict=True)
 
 
-def _key_taker(table: SourceTable) -> Callable[[Row], Row]:
+def key_taker(table: SourceTable) -> Callable[[Row], Row]:
+    """The function that takes the key out of a row."""
     names = [column.name for column in table.fields]
     places = [names.index(name) for name in table.contract.key]
     return lambda row: tuple(row[at] for at in places)
@@ -249,7 +250,7 @@ def _different_examples(table: SourceTable, lake: Mapping[Row, Row]) -> list[Exa
     examples: list[Example] = []
     if not lake:
         return examples
-    key_of = _key_taker(table)
+    key_of = key_taker(table)
     for row in table.rows():
         key = key_of(row)
         if key not in lake:
@@ -259,16 +260,18 @@ def _different_examples(table: SourceTable, lake: Mapping[Row, Row]) -> list[Exa
             for column, source_form, lake_form in zip(table.fields, row, lake[key], strict=True)
             if source_form != lake_form
         }
-        examples.append(Example("different", _spelled_key(table, key), columns))
+        examples.append(Example("different", spelled_key(table, key), columns))
         if len(examples) == len(lake):
             break
     return examples
 
 
-def _spelled_key(table: SourceTable, key: Row, cut: Callable[[str], str] = shortened) -> dict[str, str]:
+def spelled_key(table: SourceTable, key: Row, cut: Callable[[str], str] = shortened) -> dict[str, str]:
+    """A key as text, by its columns."""
     spell = {column.name: column.spell for column in table.fields}
     return {name: cut(spell[name](value)) for name, value in zip(table.contract.key, key, strict=True)}
 
 
-def _digest(row: Row) -> bytes:
+def digest(row: Row) -> bytes:
+    """What stands for a row where rows are many: 16 bytes."""
     return hashlib.blake2b(repr(row).encode("utf-8", "surrogatepass"), digest_size=16).digest()

@@ -1,12 +1,12 @@
-"""DynamoDB as a source: its items as forms, read by a Scan.
+"""DynamoDB as a source: its items as forms, read by a Scan, or in bunches of its pages while others write.
 
 The contract's columns are compared, and ``_rest``, which must hold everything that no column names, with its type, but
 what the contract leaves out. What the contract masks is masked first.
 """
 
 import json
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
@@ -22,7 +22,8 @@ from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
 from headwater.verify.arrow_forms import arrow_forms
-from headwater.verify.compare import Field
+from headwater.verify.bunches import Bunch, Found
+from headwater.verify.compare import Field, key_taker
 from headwater.verify.forms import (
     Form,
     Row,
@@ -38,16 +39,25 @@ from headwater.verify.forms import (
 )
 from headwater.verify.spelling import spelled
 
+_KEYS_AT_ONCE = 100  # BatchGetItem's limit
 _SETS = ("SS", "NS", "BS")
 _DOCUMENTS = ("M", "L")
 
 
 class DynamoDbSource:
     """DynamoDB, read with boto3's low-level ``client``. ``tables`` holds, by the contract's table, the actual name of
-    each DynamoDB table that is not called as the contract's ``source.table``. ``mask_key`` is the key of masks."""
+    each DynamoDB table that is not called as the contract's ``source.table``. ``mask_key`` is the key of masks. Reading
+    in bunches takes at most ``read_units`` a second of each table."""
 
-    def __init__(self, client: Any, tables: Mapping[str, str] | None = None, mask_key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        client: Any,
+        tables: Mapping[str, str] | None = None,
+        mask_key: bytes | None = None,
+        read_units: float = 100.0,
+    ) -> None:
         self._client = client
+        self._read_units = read_units
         self._mask_key = mask_key
         self._tables = tables or {}
 
@@ -58,7 +68,7 @@ class DynamoDbSource:
     def table(self, contract: Contract) -> "DynamoDbTable":
         """The items of a contract's table. Raises UserError where it needs the key of masks and there is none."""
         table = self._tables.get(contract.table, contract.source.table)
-        return DynamoDbTable(contract, self._client, table, self._mask_key)
+        return DynamoDbTable(contract, self._client, table, self._mask_key, self._read_units)
 
 
 class DynamoDbTable:
@@ -67,21 +77,94 @@ class DynamoDbTable:
     An item whose time to live has run out counts as long as a Scan returns it.
     """
 
-    def __init__(self, contract: Contract, client: Any, table: str, mask_key: bytes | None = None) -> None:
+    def __init__(
+        self,
+        contract: Contract,
+        client: Any,
+        table: str,
+        mask_key: bytes | None = None,
+        read_units: float = 100.0,
+    ) -> None:
         self.contract = contract
+        self._read_units = read_units
         self._mask_key = needed_key(contract, mask_key)
         self.fields = (*(_field(column) for column in contract.columns), _rest_field(contract))
         self._client = client
         self._table = table
         self._plan = [(column.path, _column_form(column)) for column in contract.columns]
         self._named = _Named.by(contract)
+        self._key_names: tuple[str, ...] = ()
 
     def rows(self) -> Iterator[Row]:
         """Stream the items' rows, with strongly consistent reads. Raises UserError where the table cannot be read."""
-        try:
+        with self._errors():
             for page in self._client.get_paginator("scan").paginate(TableName=self._table, ConsistentRead=True):
                 for item in page["Items"]:
                     yield self.row(item)
+
+    def bunches(self, rows: int, pause: Callable[[float], None]) -> Iterator[Bunch]:
+        """The items in bunches of about ``rows``, by strongly consistent reads. ``pause`` is called with the seconds to
+        wait after each page, so that the source's read units are not exceeded. Raises UserError as ``rows`` does."""
+        named = self._named_key()
+        bunch: dict[Row, Found] = {}
+        pages = self._client.get_paginator("scan").paginate(
+            TableName=self._table, ConsistentRead=True, ReturnConsumedCapacity="TOTAL"
+        )
+        with self._errors():
+            for page in pages:
+                bunch |= self._bunch(page["Items"], named)
+                if len(bunch) >= rows:
+                    yield bunch
+                    bunch = {}
+                pause(page["ConsumedCapacity"]["CapacityUnits"] / self._read_units)
+        yield bunch
+
+    def rows_at(self, asked: Sequence[Any]) -> Bunch:
+        """The items with these keys, of ``Found.asked`` or ``asked_of``, by strongly consistent reads. Raises UserError
+        as ``rows`` does."""
+        named = self._named_key()
+        items: list[Mapping[str, Any]] = []
+        waiting = list(asked)
+        with self._errors():
+            while waiting:
+                now, waiting = waiting[:_KEYS_AT_ONCE], waiting[_KEYS_AT_ONCE:]
+                request = {self._table: {"Keys": now, "ConsistentRead": True}}
+                answer = self._client.batch_get_item(RequestItems=request)
+                items += answer["Responses"].get(self._table, ())
+                waiting += answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", ())
+        return self._bunch(items, named)
+
+    def asked_of(self, key: Row) -> dict[str, dict[str, Any]] | None:
+        """By what an item is asked for whose key the lake alone has, as forms; None where DynamoDB would not know it:
+        what is masked, made of another value, or neither text nor number."""
+        masked_names = {mask.path[0] for mask in self.contract.masks}
+        asked: dict[str, dict[str, Any]] = {}
+        for name, value in zip(self.contract.key, key, strict=True):
+            column = self.contract.column(name)
+            is_plain = column.transform is None and column.path[0] not in masked_names
+            field_ = next(each for each in self.fields if each.name == name)
+            if not is_plain or column.source_type not in ("S", "N") or value is None or isinstance(value, tuple):
+                return None
+            asked[column.path[0]] = {column.source_type: field_.spell(value)}
+        return asked if set(asked) == set(self._named_key()) else None
+
+    def _bunch(self, items: Iterable[Mapping[str, Any]], named: Sequence[str]) -> dict[Row, Found]:
+        key_of = key_taker(self)
+        found = (Found(self.row(item), {name: item[name] for name in named}) for item in items)
+        return {key_of(each.row): each for each in found}
+
+    def _named_key(self) -> tuple[str, ...]:
+        """The names of the table's own key."""
+        if not self._key_names:
+            with self._errors():
+                described = self._client.describe_table(TableName=self._table)["Table"]["KeySchema"]
+            self._key_names = tuple(element["AttributeName"] for element in described)
+        return self._key_names
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
+        try:
+            yield
         except (BotoCoreError, ClientError) as error:
             raise UserError(
                 f"{self.contract.table}: reading the DynamoDB table {self._table} failed: {error}. Check "

@@ -1,7 +1,9 @@
-"""PostgreSQL as a source: its tables as forms, all read in one snapshot."""
+"""PostgreSQL as a source: its tables as forms, all read in one snapshot, or in bunches of keys while others write."""
 
+import itertools
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
 from functools import partial
@@ -17,7 +19,8 @@ from headwater.contract.transforms import Transform
 from headwater.contract.types import SourceType, Type
 from headwater.errors import UserError
 from headwater.verify.arrow_forms import arrow_forms
-from headwater.verify.compare import Field
+from headwater.verify.bunches import Bunch, Found
+from headwater.verify.compare import Field, key_taker, spelled_key
 from headwater.verify.forms import (
     Form,
     Row,
@@ -44,6 +47,9 @@ _SESSION = {
     "extra_float_digits": "1",
     "bytea_output": "hex",
 }
+_HELD_CHARACTERS = 32 * 1024 * 1024
+# A share of a core is that of one process.
+_ONE_PROCESS = {"max_parallel_workers_per_gather": "0"}
 
 
 def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
@@ -68,12 +74,17 @@ def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
 
 class PostgresqlSource:
     """A PostgreSQL database. ``queries`` holds the SQL of each ``verify_with`` by table (see ``load_queries``);
-    ``mask_key`` is the key of masks."""
+    ``mask_key`` is the key of masks. Reading in bunches takes at most a ``share`` of one of the server's cores."""
 
     def __init__(
-        self, connection: psycopg.Connection, queries: Mapping[str, str], mask_key: bytes | None = None
+        self,
+        connection: psycopg.Connection,
+        queries: Mapping[str, str],
+        mask_key: bytes | None = None,
+        share: float = 0.1,
     ) -> None:
         self._mask_key = mask_key
+        self._share = share
         self._connection = connection
         self._queries = queries
 
@@ -85,23 +96,36 @@ class PostgresqlSource:
         """
         if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             raise ValueError("verify needs a connection outside a transaction, to read all tables in one snapshot")
-        with self._connection.transaction():
-            self._connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            for name, value in _SESSION.items():
-                self._connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        with _snapshot(self._connection, _SESSION):
             yield
 
     def table(self, contract: Contract) -> "PostgresqlTable":
         """The rows of a contract's table, or those that its ``verify_with`` computes. Raises UserError where it needs
         the key of masks and there is none."""
-        return PostgresqlTable(contract, self._connection, self._queries.get(contract.table), self._mask_key)
+        query = self._queries.get(contract.table)
+        return PostgresqlTable(contract, self._connection, query, self._mask_key, self._share)
+
+
+@contextmanager
+def _snapshot(connection: psycopg.Connection, settings: Mapping[str, str]) -> Iterator[None]:
+    """A transaction that reads, as of one moment, with these settings."""
+    with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        for name, value in settings.items():
+            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
+        yield
 
 
 class PostgresqlTable:
     """A contract's rows in PostgreSQL, as forms in the order of the contract's columns."""
 
     def __init__(
-        self, contract: Contract, connection: psycopg.Connection, query: str | None, mask_key: bytes | None = None
+        self,
+        contract: Contract,
+        connection: psycopg.Connection,
+        query: str | None,
+        mask_key: bytes | None = None,
+        share: float = 0.1,
     ) -> None:
         key = needed_key(contract, mask_key)
         masks = {mask.path[0].lower(): mask for mask in contract.masks}
@@ -111,6 +135,8 @@ class PostgresqlTable:
         self.fields = tuple(_field(column) for column in contract.columns)
         self._connection = connection
         self._query = query
+        self._share = share
+        self._seconds = 0.0
         # COPY gives every value as PostgreSQL's own text. Only arrays come as JSON, which is easier to parse.
         self._selected: list[tuple[str, bool]] = []
         self._plan: list[tuple[int, tuple[str, ...], bool, ToForm]] = []
@@ -132,15 +158,101 @@ class PostgresqlTable:
         """Stream the rows. Raises UserError where the source lacks the table or a column, or refuses to read it.
 
         Within a transaction, which goes on where the stream is left before its end."""
-        statement = self._statement()
+        with self._errors(), self._connection.transaction():
+            for texts in self._copied(self._statement()):
+                yield self.row(texts)
+
+    def bunches(self, rows: int, pause: Callable[[float], None]) -> Iterator[Bunch]:
+        """The rows in bunches of at most ``rows``, by ranges of their key, each as of a moment of its own. ``pause`` is
+        called with the seconds to wait after each, so that the server spends the source's share of a core. Raises
+        UserError as ``rows`` does, and where the key lies within a document."""
+        self._seconds = 0.0
+        ends = self._bunch_ends(rows)
+        for after, end in itertools.pairwise((None, *ends, None)):
+            ranges = [
+                sql.SQL("({}) {} ({})").format(self._key(), sql.SQL(comparison), _literals(key))
+                for comparison, key in ((">", after), ("<=", end))
+                if key is not None
+            ]
+            bunch = self._bunch(sql.SQL(" AND ").join(ranges) if ranges else None)
+            yield bunch
+            pause(self._seconds * (1 / self._share - 1))
+            self._seconds = 0.0
+
+    def rows_at(self, asked: Sequence[Any]) -> Bunch:
+        """The rows with these keys, of ``Found.asked`` or ``asked_of``, as of one moment. Raises UserError as ``rows``
+        does."""
+        keys = sql.SQL(", ").join(sql.SQL("({})").format(_literals(key)) for key in asked)
+        return self._bunch(sql.SQL("({}) IN ({})").format(self._key(), keys))
+
+    def asked_of(self, key: Row) -> tuple[str, ...] | None:
+        """By what a row is asked for whose key the lake alone has, as forms; None where the source would not know it:
+        what is masked, made of another value, or not of its type."""
+        columns = [self.contract.column(name) for name in self.contract.key]
+        masked_names = {mask.path[0].lower() for mask in self.contract.masks}
+        if any(column.transform is not None or column.path[0].lower() in masked_names for column in columns):
+            return None
+        if any(value is None or isinstance(value, tuple) for value in key):
+            return None
+        return tuple(spelled_key(self, key, str).values())
+
+    def _bunch_ends(self, rows: int) -> list[tuple[str, ...]]:
+        """The key of every so many rows, in the order of the source."""
+        numbered = sql.SQL("SELECT {key}, row_number() OVER (ORDER BY {key}) AS row_number_ FROM {table}").format(
+            key=self._key(), table=self._table()
+        )
+        every = sql.SQL(
+            "COPY (SELECT {key} FROM ({numbered}) AS numbered WHERE row_number_ % {rows} = 0 ORDER BY row_number_) "
+            "TO STDOUT"
+        ).format(key=self._key(), numbered=numbered, rows=sql.Literal(rows))
+        with self._errors(), _snapshot(self._connection, _SESSION | _ONE_PROCESS):
+            return [tuple(str(text) for text in texts) for texts in self._copied(every)]
+
+    def _bunch(self, where: sql.Composable | None) -> Bunch:
+        """The rows that meet a condition, or all."""
+        key_of = key_taker(self)
+        names = [name for name, _ in self._selected]
+        places = [names.index(self.contract.column(name).path[0]) for name in self.contract.key]
+        found: dict[Row, Found] = {}
+        with self._errors(), _snapshot(self._connection, _SESSION | _ONE_PROCESS):
+            for texts in self._copied(self._statement(where)):
+                row = self.row(texts)
+                found[key_of(row)] = Found(row, tuple(str(texts[place]) for place in places))
+        return found
+
+    def _key(self) -> sql.Composed:
+        """The key's columns. Raises UserError."""
+        paths = [self.contract.column(name).path for name in self.contract.key]
+        inner = next((path for path in paths if len(path) > 1), None)
+        if inner is not None:
+            raise UserError(
+                f"{self.contract.table}: found {'.'.join(inner)} in the key, expected columns of the source: what lies "
+                "within a document is not read in bunches"
+            )
+        return sql.SQL(", ").join(sql.Identifier(path[0]) for path in paths)
+
+    def _copied(self, statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
+        """A statement's rows. Some are held before they are given, so that the server's time is not that of who takes
+        them."""
+        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
+            rows = copy.rows()
+            while True:
+                began = time.perf_counter()
+                held, size = [], 0
+                for texts in rows:
+                    held.append(texts)
+                    size += sum(len(text) for text in texts if text)
+                    if size >= _HELD_CHARACTERS:
+                        break
+                self._seconds += time.perf_counter() - began
+                if not held:
+                    return
+                yield from held
+
+    @contextmanager
+    def _errors(self) -> Iterator[None]:
         try:
-            with (
-                self._connection.transaction(),
-                self._connection.cursor() as cursor,
-                cursor.copy(statement) as copy,
-            ):
-                for texts in copy.rows():
-                    yield self.row(texts)
+            yield
         except psycopg.Error as error:
             origin = self.contract.verify_with or self.contract.source.table
             raise UserError(
@@ -148,16 +260,20 @@ class PostgresqlTable:
                 "the user needs SELECT on the tables that are read."
             ) from error
 
-    def _statement(self) -> sql.Composed:
+    def _statement(self, where: sql.Composable | None = None) -> sql.Composed:
         selected = [
             sql.SQL("to_json({})" if array else "{}").format(sql.Identifier(name)) for name, array in self._selected
         ]
+        condition = sql.SQL("") if where is None else sql.SQL(" WHERE {}").format(where)
+        return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(
+            sql.SQL(", ").join(selected), self._table(), condition
+        )
+
+    def _table(self) -> sql.Composable:
         if self._query is None:
-            table: sql.Composable = sql.Identifier(self.contract.source.schema, self.contract.source.name)
-        else:
-            # The line end closes a comment on the query's last line.
-            table = sql.SQL("(" + self._query.strip().rstrip(";") + "\n) AS recomputed")
-        return sql.SQL("COPY (SELECT {} FROM {}) TO STDOUT").format(sql.SQL(", ").join(selected), table)
+            return sql.Identifier(self.contract.source.schema, self.contract.source.name)
+        # The line end closes a comment on the query's last line.
+        return sql.SQL("(" + self._query.strip().rstrip(";") + "\n) AS recomputed")
 
     def row(self, texts: Sequence[str | None]) -> Row:
         """One row's forms from PostgreSQL's texts, which come in the order in which the statement selects them."""
@@ -173,6 +289,10 @@ class PostgresqlTable:
                     value = value.get(name) if isinstance(value, dict) else None
             row.append(None if value is None else to_form(value))
         return tuple(row)
+
+
+def _literals(key: Sequence[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Literal, key))
 
 
 def _document(text: str) -> Any:

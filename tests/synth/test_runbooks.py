@@ -30,7 +30,7 @@ def kind(alarm: str, synthesized: Synthesized) -> str:
     for place, pattern in (
         ("TOPIC", r"(consumer-lag)-.+"),
         ("CONNECTOR", r"(running|failed)-.+"),
-        ("TABLE", r"(freshness|writer|quarantine|unfit|iterator-age|replication-age|replication-failed)-.+"),
+        ("TABLE", r"(freshness|writer|quarantine|unfit|iterator-age|replication-age|replication-failed|differs)-.+"),
     ):
         if found := re.fullmatch(pattern, alarm):
             return f"{found.group(1)}-{place}"

@@ -78,7 +78,9 @@ def test_what_waits_is_counted_from_the_cursor_on(landed: Landed) -> None:
     assert (waiting.objects, waiting.records, waiting.gap) == (3, 10, "")
     assert waiting.since is not None
     assert waiting.size > 0
-    assert landed.landing().waiting({"t.orders/0": 12, "t.orders/1": 7}) == Waiting(0, 0, 0, None, "")
+    assert landed.landing().waiting({"t.orders/0": 12, "t.orders/1": 7}) == Waiting(
+        0, 0, 0, None, "", {"t.orders/0": 12, "t.orders/1": 7}
+    )
     assert landed.landing().waiting({"t.orders/0": 2, "t.orders/1": 5}).gap == "t.orders/0"
     # A partition that the table has not read yet begins where it does.
     assert landed.landing().waiting({"t.orders/0": 4}).gap == ""

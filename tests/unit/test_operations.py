@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from headwater.contract.reading import read_contracts
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake.progress import NOTED_AS, Progress
-from headwater.operations import connectors, database, key_value, writers
+from headwater.operations import connectors, database, key_value, watched, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
 from headwater.operations.observation import observe, speaks_of_the_part
@@ -340,3 +340,34 @@ def test_a_state_is_as_its_worst_part() -> None:
     document = state(well, wrong, alarms=(alarm,)).document()
     assert (document["state"], [part["state"] for part in document["parts"]]) == (WRONG, [WELL, WRONG])
     assert json.loads(json.dumps(document))["parts"][1]["problems"][0]["runbook"] == "writer"
+
+
+def test_what_the_endless_comparison_finds_is_kept_and_told(s3: Any) -> None:
+    lake = f"s3://{BUCKET}/watched/{next(_folders)}"
+    assert watched.read(s3, lake, "orders") is None
+    known = watched.Watched("orders", at=1000.0, missing=1, extra=2, rows=["order_id = 1"])
+    watched.write(s3, lake, known)
+    found = watched.read(s3, lake, "orders")
+    assert found is not None
+    assert found.differences == 3
+    (problem,) = watched.problems(found, 1100.0, "dev")
+    assert problem.runbook == "differs"
+    assert "1 missing, 2 too many (order_id = 1)" in problem.found
+
+
+@pytest.mark.parametrize(
+    ("ended", "error", "seconds", "said"),
+    [
+        (False, "", 800.0, None),
+        (False, "", 1000.0, "has said nothing for 1,000 s"),
+        (True, "", 1000.0, None),
+        (False, "PostgreSQL does not answer", 10.0, "does not get on: PostgreSQL does not answer"),
+        (True, "PostgreSQL does not answer", 10.0, None),
+    ],
+)
+def test_a_comparison_that_stands_still_is_told_and_one_that_was_ended_is_not(
+    ended: bool, error: str, seconds: float, said: str | None
+) -> None:
+    known = watched.Watched("orders", at=0.0, ended=ended, error=error)
+    problems = watched.problems(known, seconds, "dev")
+    assert [said in problem.found if said else False for problem in problems] == ([True] if said else [])

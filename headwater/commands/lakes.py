@@ -1,0 +1,189 @@
+"""The lakes that commands read, and where their sources and their objects are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any
+
+import boto3
+
+from headwater.commands import environments, sources
+from headwater.commands.endless_comparison import Kept
+from headwater.commands.writer_requests import s3_client
+from headwater.contract.masks import read_key
+from headwater.contract.model import DYNAMODB, Contract, of_database
+from headwater.definitions.connectors import CaptureSettings
+from headwater.errors import UserError
+from headwater.lake.landing import Landing
+from headwater.operations.database import Query
+from headwater.operations.deployed import Deployed
+from headwater.operations.key_value import ages
+from headwater.operations.positions import LandedPosition, StreamedPosition
+from headwater.operations.timeline import last_commit
+from headwater.verify import Lake, s3_options
+from headwater.verify.watch import Reached
+
+
+def lake_at(lake: str, endpoint: str, region: str) -> Lake:
+    """The lake at an address, ``s3://bucket/prefix`` or a folder, to be read. Raises UserError."""
+    if "://" not in lake:
+        return Lake(Path(lake).resolve().as_uri(), {})
+    return Lake(lake, {} if lake.startswith("file:") else _storage(sources.session(), endpoint, region))
+
+
+def _storage(session: boto3.Session, endpoint: str, region: str) -> dict[str, str]:
+    # boto3 finds credentials that hudi-rs does not: profiles, SSO, and their region.
+    credentials = session.get_credentials()
+    keys = credentials.get_frozen_credentials() if credentials is not None else None
+    return s3_options(
+        region or session.region_name or sources.DEFAULT_REGION,
+        endpoint or None,
+        keys.access_key if keys else None,
+        keys.secret_key if keys else None,
+        keys.token if keys else None,
+    )
+
+
+class NamedLake:
+    """A lake and its DynamoDB tables as options name them: ``tables`` has those that are not called as in their
+    contracts. ``landing`` is needed for the positions of PostgreSQL's tables alone, and may be ""."""
+
+    def __init__(
+        self,
+        uri: str,
+        landing: str,
+        tables: Mapping[str, str],
+        endpoint: str,
+        dynamodb_endpoint: str,
+        region: str,
+        mask_secret: str,
+    ) -> None:
+        self.uri = uri
+        self.tables = tables
+        self._landing = landing
+        self._endpoint = endpoint
+        self._dynamodb_endpoint = dynamodb_endpoint
+        self._region = region
+        self._mask_secret = mask_secret
+
+    def lake(self) -> Lake:
+        """The lake, to be read with credentials as they are now. Raises UserError."""
+        return lake_at(self.uri, self._endpoint, self._region)
+
+    @cached_property
+    def s3(self) -> Any:
+        """boto3's client of S3. Raises ValueError."""
+        return s3_client(self._endpoint, self._region)
+
+    @cached_property
+    def dynamodb(self) -> Any:
+        """boto3's client of DynamoDB. Raises UserError."""
+        return sources.dynamodb_client(self._dynamodb_endpoint, self._region)
+
+    @cached_property
+    def mask_key(self) -> bytes | None:
+        """The key of masks, where there is one. Raises UserError."""
+        return sources.mask_key(self._mask_secret, self._region)
+
+    def kept(self) -> Kept:
+        """Where what is found is kept."""
+        return Kept(self.s3, self.uri)
+
+    def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
+        """Takes the position of a contract's source. Raises UserError where that is not known by options."""
+        if contract.source.database == DYNAMODB:
+            raise UserError(f"--watch: found the table {contract.table} of DynamoDB, expected ENV, whose stream tells")
+        if not self._landing:
+            raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or ENV")
+        landing = Landing(self.s3, self._landing, f"{CaptureSettings.topic_prefix}.{contract.source.table}")
+        return LandedPosition(query, landing, partial(_cursor, self.s3, f"{self.uri.rstrip('/')}/{contract.table}"))
+
+
+class DeployedLake:
+    """The lake of an environment."""
+
+    def __init__(self, deployed: Deployed) -> None:
+        self._deployed = deployed
+        self.tables = {table: names.table for table, names in deployed.key_value_names.items()}
+
+    @property
+    def uri(self) -> str:
+        """Where it lies."""
+        return self._deployed.lake
+
+    def lake(self) -> Lake:
+        """The lake, to be read with credentials as they are now. Raises UserError."""
+        session, endpoint = environments.session_of(self._deployed.environment)
+        return Lake(self.uri, _storage(session, endpoint, self._deployed.environment.region))
+
+    @property
+    def s3(self) -> Any:
+        """boto3's client of S3."""
+        return self._deployed.client("s3")
+
+    @property
+    def dynamodb(self) -> Any:
+        """boto3's client of DynamoDB."""
+        return self._deployed.client("dynamodb")
+
+    @cached_property
+    def mask_key(self) -> bytes | None:
+        """The key of masks, where a contract needs it. Raises UserError."""
+        if not any(contract.needs_mask_key for contract in self._deployed.contracts):
+            return None
+        return read_key(self._deployed.client("secretsmanager"), f"headwater/{self._deployed.environment.name}/mask")
+
+    def kept(self) -> Kept:
+        """Where what is found is kept."""
+        return Kept(self.s3, self.uri, self._deployed.client("cloudwatch"), self._deployed.glue_database)
+
+    def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
+        """Takes the position of a contract's source."""
+        if contract.source.database == DYNAMODB:
+            return StreamedPosition(partial(ages, self._deployed, contract), self._deployed.now)
+        topic = f"{self._deployed.capture.topic_prefix}.{contract.source.table}"
+        landing = Landing(self.s3, self._deployed.landing, topic)
+        return LandedPosition(query, landing, partial(_cursor, self.s3, f"{self.uri}/{contract.table}"))
+
+
+def _cursor(s3: Any, uri: str) -> Mapping[str, int]:
+    committed = last_commit(s3, uri)
+    return committed.progress.cursor if committed else {}
+
+
+AnyLake = NamedLake | DeployedLake
+
+
+def named(
+    environment: str,
+    described: Sequence[Contract],
+    contracts: Path,
+    uri: str,
+    landing: str,
+    dynamodb_table: Sequence[str],
+    endpoint: str,
+    dynamodb_endpoint: str,
+    region: str,
+    mask_secret: str,
+) -> AnyLake:
+    """The lake of an environment, or the one that options name, for the contracts ``described``. Raises UserError."""
+    options = {
+        "--lake": uri,
+        "--landing": landing,
+        "--dynamodb-table": dynamodb_table,
+        "--endpoint": endpoint,
+        "--dynamodb-endpoint": dynamodb_endpoint,
+        "--region": region,
+        "--mask-secret": mask_secret,
+    }
+    if environment:
+        given = next((name for name, value in options.items() if value), None)
+        if given is not None:
+            raise UserError(f"ENV: found {given}, too, expected one of them: an environment says it itself")
+        return DeployedLake(environments.deployed(environment, contracts))
+    if not uri:
+        raise UserError("ENV: found neither an environment nor --lake, expected one of them")
+    tables = sources.renamed_tables(dynamodb_table, of_database(described, DYNAMODB))
+    return NamedLake(uri, landing, tables, endpoint, dynamodb_endpoint, region, mask_secret)

@@ -1,0 +1,152 @@
+"""The comparison that never ends, beside a real pipeline under load: what was lost is named and mended,
+and nothing else is named."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from pathlib import Path
+
+import psycopg
+import pytest
+
+from headwater.contract.reading import read_contracts
+from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from headwater.local.processes import wait_until
+from headwater.order_database.loading import load_folder
+from headwater.paths import CONTRACTS, ROOT
+from headwater.samples import orders
+
+LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
+    contracts = tmp_path / "contracts"
+    # DynamoDB's stream is asked for by its environment alone.
+    shutil.copytree(CONTRACTS, contracts, ignore=shutil.ignore_patterns("accounts.yaml"))
+    orders.generate(0.1, 1, tmp_path / "data")
+    with Pipeline(tmp_path / "run", read_contracts(contracts), contracts) as pipeline:
+
+        def load(owner: psycopg.Connection) -> None:
+            load_folder(owner, tmp_path / "data")
+            owner.execute(
+                "INSERT INTO northwind.customers (customer_id, company_name) VALUES ('GONE', 'a'), ('WRONG', 'b')"
+            )
+
+        pipeline.start(lambda text: nullcontext(), load)
+        pipeline.drain()
+        yield pipeline
+
+
+@contextmanager
+def load_on(pipeline: Pipeline) -> Iterator[None]:
+    """Changes of rows until the block ends, which are not those that are lost."""
+    stop = threading.Event()
+
+    def run() -> None:
+        with pipeline.source() as owner:
+            for number in itertools.count():
+                if stop.wait(0.02):
+                    return
+                busy = f"L{number % 50}"
+                owner.execute("DELETE FROM northwind.customers WHERE customer_id = %s", (busy,))
+                for city in ("Rome", f"Rome {number}"):
+                    owner.execute(
+                        "INSERT INTO northwind.customers (customer_id, company_name, city) VALUES (%s, 'busy', %s) "
+                        "ON CONFLICT (customer_id) DO UPDATE SET city = excluded.city",
+                        (busy, city),
+                    )
+                owner.execute(
+                    "UPDATE northwind.orders SET freight = %s WHERE order_id %% 10 = %s", (number, number % 10)
+                )
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        thread.join()
+
+
+@contextmanager
+def comparison(pipeline: Pipeline, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
+    """The command, and what it has said so far."""
+    command = [
+        *(sys.executable, "-m", "headwater.cli", "verify", "--watch", "--every", "5", *options),
+        *("--contracts", str(pipeline.contract_folder), "--region", REGION, "--endpoint", pipeline.aws.s3_endpoint),
+        *("--lake", LAKE, "--landing", f"s3://{LANDING_BUCKET}/{pipeline.settings.landing_prefix}"),
+        *("--port", str(pipeline.postgres.port), "--user", "postgres", "--database", DATABASE),
+    ]
+    environment = {**os.environ, **CREDENTIALS, "HEADWATER_DB_PASSWORD": pipeline.postgres.password}
+    ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
+    process = subprocess.Popen(
+        command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    signal.signal(signal.SIGINT, ignored)
+    lines: list[str] = []
+
+    def listen() -> None:
+        assert process.stdout is not None
+        for line in process.stdout:
+            lines.append(line.rstrip())
+
+    reader = threading.Thread(target=listen)
+    reader.start()
+    try:
+        yield process, lines
+    finally:
+        process.kill()
+        process.wait()
+        reader.join()
+
+
+def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipeline) -> None:
+    s3 = pipeline.aws.client("s3")
+
+    def kept() -> dict[str, object]:
+        body = s3.get_object(Bucket=LAKE_BUCKET, Key="lake/_verify/customers.json")["Body"].read()
+        known: dict[str, object] = json.loads(body)
+        return known
+
+    with load_on(pipeline), comparison(pipeline, "--repair") as (process, said):
+        wait_until("the first round", lambda: sum("rows compared" in line for line in said) >= 3, 60, 0.2)
+        with pipeline.source() as owner, owner.transaction():
+            # No event tells of these.
+            owner.execute("ALTER PUBLICATION headwater DROP TABLE northwind.customers")
+            owner.execute("DELETE FROM northwind.customers WHERE customer_id = 'GONE'")
+            owner.execute("UPDATE northwind.customers SET company_name = 'new' WHERE customer_id = 'WRONG'")
+            owner.execute("INSERT INTO northwind.customers (customer_id, company_name) VALUES ('NEVER', 'c')")
+        with pipeline.source() as owner:
+            owner.execute("ALTER PUBLICATION headwater ADD TABLE northwind.customers")
+
+        def mended() -> bool:
+            assert process.poll() is None, "\n".join(said)
+            return sum("equal again" in line for line in said) == len(LOST)
+
+        try:
+            wait_until("what was lost to be mended", mended, 120, 0.2)
+        finally:
+            sys.stdout.write("\n".join(said))
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0, "\n".join(said)
+    text = "\n".join(said)
+    named = re.findall(r"(\w+) (\w+) = (\S+): (extra|different|missing)", text)
+    assert {(table, key, kind) for table, _, key, kind in named} == {
+        ("customers", key, kind) for key, kind in LOST.items()
+    }, text
+    assert "company_name: source new | lake b" in text
+    assert (kept()["ended"], kept()["missing"], kept()["error"]) == (True, 0, "")
+    pipeline.drain()
+    assert all(table.equal for table in pipeline.verify())
