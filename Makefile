@@ -2,7 +2,7 @@
 # must be there.
 .DEFAULT_GOAL := help
 .PHONY: help setup assets demo test unit lint synth check cost diff baselines deploy destroy \
-	reference requests bench soak drills mutants lock clean
+	reference site requests bench soak drills mutants lock clean
 
 # Where that is set, every program compiles what it imports anew, which is half of a synthesis: uv compiles nothing.
 unexport PYTHONDONTWRITEBYTECODE
@@ -30,10 +30,11 @@ demo: setup ## Run the pipeline here, compare lake and sources (DATA=DIR SCALE=1
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(RATE),--rate $(RATE)) $(if $(KEEP),--keep) \
 		$(if $(DEPLOYED),--deployed)
 
-test: assets ## Check everything: lint, the connectors' tests, then all of tests/ but the drills
+test: assets ## Check everything: lint, the connectors' tests, the site, then all of tests/ but the drills
 	@echo "Testing connect/ (Maven) beside lint"
 	@mvn -B -ntp -q -f connect/pom.xml test & java=$$!; \
 		$(MAKE) --no-print-directory lint; lint=$$?; wait $$java && exit $$lint
+	@$(MAKE) --no-print-directory site
 	@$(QUICK) tests/synth tests/unit
 	@$(QUICK) tests/lake
 	@$(QUICK) tests/local
@@ -77,6 +78,18 @@ destroy: assets ## Delete the stacks of ENV=dev, and their data where two settin
 reference: setup ## Write the pages of docs/reference that are made from the baselines and from the code
 	@$(BIN)/headwater reference
 
+# Not --quiet: it would keep --strict from counting warnings.
+site: build/site-tools/stamp ## Build the documentation's site in build/site; a link that leads nowhere fails it
+	@echo "Building the site of the documentation"
+	@NO_MKDOCS_2_WARNING=1 build/site-tools/bin/mkdocs build --strict
+
+build/site-tools/stamp: requirements-docs.txt | setup
+	@echo "Setting up MkDocs in build/site-tools"
+	@$(BIN)/python -m venv --clear build/site-tools
+	@build/site-tools/bin/python -m pip install --disable-pip-version-check --quiet \
+		--require-hashes -r requirements-docs.txt
+	@touch $@
+
 requests: assets ## Record in reviewed/rights/ which rights the local run asks for
 	@HEADWATER_RECORD_REQUESTS=1 $(BIN)/pytest tests/local/test_rights.py
 
@@ -101,6 +114,7 @@ lock: ## Upgrade the locked Python packages, the locks of Node's packages and th
 	@$(COMPILE) --upgrade requirements.in requirements-dev.in -o build/lock/all.txt
 	@$(COMPILE) requirements.in -c build/lock/all.txt -o requirements.txt
 	@$(COMPILE) requirements-dev.in -c build/lock/all.txt -o requirements-dev.txt
+	@$(COMPILE) --upgrade requirements-docs.in -o requirements-docs.txt
 	@$(COMPILE) --upgrade local_aws/requirements.in -o local_aws/requirements.txt
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm install --package-lock-only --no-audit --no-fund
 	@PATH="$(CURDIR)/$(BIN):$$PATH" npm --prefix local_aws install --package-lock-only --no-audit --no-fund

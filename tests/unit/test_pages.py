@@ -1,4 +1,4 @@
-"""Pages are found from their index, and their links lead somewhere."""
+"""Pages are found from their index and on the site, and their links lead somewhere."""
 
 import re
 from pathlib import Path
@@ -15,7 +15,7 @@ _LINK = re.compile(r"(?<!`)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 
 
 def test_the_index_names_every_page_of_the_documentation() -> None:
-    named = _linked_files(DOCS / "README.md")
+    named = set(_linked_files(DOCS / "README.md"))
     pages = {path for path in DOCS.rglob("*.md") if path.parent.name not in INDEXED and path != DOCS / "README.md"}
     assert pages - named == set()
     assert {DOCS / folder / "README.md" for folder in INDEXED} <= named
@@ -24,7 +24,25 @@ def test_the_index_names_every_page_of_the_documentation() -> None:
 @pytest.mark.parametrize("folder", INDEXED)
 def test_the_index_of_a_folder_names_every_page_in_it(folder: str) -> None:
     pages = set((DOCS / folder).glob("*.md")) - {DOCS / folder / "README.md"}
-    assert pages - _linked_files(DOCS / folder / "README.md") == set()
+    assert pages - set(_linked_files(DOCS / folder / "README.md")) == set()
+
+
+def test_the_site_has_every_page_once_in_the_order_of_its_index() -> None:
+    shown = [ROOT / path for path in re.findall(r"^ +- (\S+\.md)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)]
+    assert sorted(shown) == PAGES
+    for folder in (path for path in DOCS.iterdir() if path.is_dir()):
+        index = folder / "README.md" if folder.name in INDEXED else DOCS / "README.md"
+        ordered = [path for path in _linked_files(index) if path.parent == folder]
+        assert [path for path in shown if path.parent == folder and path != index] == ordered, folder
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_list_has_an_empty_line_before_it(page: Path) -> None:
+    """The site takes it for text otherwise, unlike the forge."""
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    item = r" *(?:[-*]|\d+\.) "
+    for paragraph in re.split(r"\n\s*\n|^#.*\n", text, flags=re.MULTILINE):
+        assert re.match(item, paragraph) or not re.search(rf"^{item}", paragraph, re.MULTILINE), paragraph
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
@@ -42,8 +60,9 @@ def _links(page: Path) -> list[str]:
     return [link for link in _LINK.findall(text) if not re.match(r"[a-z]+:", link)]
 
 
-def _linked_files(page: Path) -> set[Path]:
-    return {(page.parent / link.partition("#")[0]).resolve() for link in _links(page)}
+def _linked_files(page: Path) -> list[Path]:
+    """The files that a page links to, in the order of their first links."""
+    return list(dict.fromkeys((page.parent / link.partition("#")[0]).resolve() for link in _links(page)))
 
 
 def _anchors(page: Path) -> set[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
 import sys
 import xml.etree.ElementTree as ET
@@ -59,19 +60,27 @@ def test_both_locks_hold_what_their_lists_name_and_agree_in_versions_and_hashes(
     assert _named("requirements-dev.in") <= set(dev)
     assert _named("requirements.in").isdisjoint(_named("requirements-dev.in"))
     assert [name for name in app.keys() & dev.keys() if app[name] != dev[name]] == []
-    assert [name for name, (_, hashes) in (app | dev).items() if not hashes] == []
+    assert _without_hashes(app | dev) == []
+
+
+def test_the_lock_of_the_site_holds_what_its_list_names() -> None:
+    locked = _locked("requirements-docs.txt")
+    assert _named("requirements-docs.in") <= set(locked)
+    assert _without_hashes(locked) == []
 
 
 def test_no_lock_holds_the_address_of_a_registry() -> None:
-    lists = ("requirements.in", "requirements-dev.in", "requirements.txt", "requirements-dev.txt")
-    for name in (*lists, "local_aws/requirements.in", "local_aws/requirements.txt"):
-        assert not re.search(r"https?://|--(extra-)?index-url|--find-links", (ROOT / name).read_text()), name
+    lists = [path for folder in (ROOT, ROOT / "local_aws") for path in folder.glob("requirements*.*")]
+    assert len(lists) == 8
+    for path in lists:
+        assert not re.search(r"https?://|--(extra-)?index-url|--find-links", path.read_text()), path
     for name in ("package-lock.json", "local_aws/package-lock.json"):
         assert '"resolved"' not in (ROOT / name).read_text(), name
 
 
 def test_notice_names_every_direct_dependency() -> None:
-    direct = _named("requirements.in") | _named("requirements-dev.in")
+    direct = _named("requirements.in") | _named("requirements-dev.in") | _named("requirements-docs.in")
+    direct |= set(json.loads((ROOT / "package.json").read_text())["devDependencies"])
     for pom in ("assets/jars/pom.xml", "connect/pom.xml"):
         tree = ET.parse(ROOT / pom)  # noqa: S314 the repository's own file
         direct |= {
@@ -89,13 +98,20 @@ def _named(list_file: str) -> set[str]:
     return {_normalized(re.split(r"[\[<>=~! ]", line)[0]) for line in lines if line and not line.startswith("#")}
 
 
-def _locked(lock_file: str) -> dict[str, tuple[str, frozenset[str]]]:
-    """The version with its marker, and the hashes, by distribution."""
+def _locked(lock_file: str) -> dict[str, set[tuple[str, frozenset[str]]]]:
+    """Each version with its marker, and its hashes, by distribution."""
     text = (ROOT / lock_file).read_text()
     entries = re.finditer(r"^([\w.-]+)==(.+?) \\\n((?: +--hash=.*\n?)+)", text, re.MULTILINE)
-    locked = {entry[1]: (entry[2], frozenset(re.findall(r"sha256:[0-9a-f]{64}", entry[3]))) for entry in entries}
-    assert len(locked) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
+    locked: dict[str, set[tuple[str, frozenset[str]]]] = {}
+    for entry in entries:
+        hashes = frozenset(re.findall(r"sha256:[0-9a-f]{64}", entry[3]))
+        locked.setdefault(entry[1], set()).add((entry[2], hashes))
+    assert sum(map(len, locked.values())) == len(re.findall(r"^[\w.-]+==", text, re.MULTILINE))
     return locked
+
+
+def _without_hashes(locked: dict[str, set[tuple[str, frozenset[str]]]]) -> list[str]:
+    return [name for name, versions in locked.items() if not all(hashes for _, hashes in versions)]
 
 
 def _imported_by_the_app_and_the_jobs() -> set[str]:

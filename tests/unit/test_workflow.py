@@ -41,13 +41,24 @@ def test_pull_requests_are_checked_with_their_own_rights(workflow: dict[str, Any
     assert set(workflow["on"]) == {"pull_request", "push"}
 
 
-def test_only_the_job_that_runs_no_code_of_the_change_may_write(workflow: dict[str, Any]) -> None:
+def test_only_jobs_that_run_no_code_of_the_change_may_write(workflow: dict[str, Any]) -> None:
     assert workflow["permissions"] == {"contents": "read"}
     writing = {name: job for name, job in workflow["jobs"].items() if "permissions" in job}
-    assert list(writing) == ["comment"]
-    assert writing["comment"]["permissions"] == {"pull-requests": "write"}
-    text = yaml.safe_dump(writing["comment"])
-    assert not re.search(r"checkout|make |headwater", text)
+    assert {name: job["permissions"] for name, job in writing.items()} == {
+        "publish": {"id-token": "write", "pages": "write"},
+        "comment": {"pull-requests": "write"},
+    }
+    assert not re.search(r"checkout|make |headwater", yaml.safe_dump(writing))
+
+
+def test_the_site_is_kept_of_every_change_and_published_from_main_alone(workflow: dict[str, Any]) -> None:
+    assert workflow["on"]["push"] == {"branches": ["main"]}
+    [kept, published] = [step for step in workflow["jobs"]["site"]["steps"] if "upload-" in step.get("uses", "")]
+    assert "if" not in kept
+    assert published["if"] == "github.event_name == 'push'"
+    assert workflow["jobs"]["publish"]["if"].startswith("github.event_name == 'push' && ")
+    [folder] = re.findall(r"^site_dir: (.*)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
+    assert {upload["with"]["path"] for upload in (kept, published)} == {f"{folder}/"}
 
 
 def test_actions_are_pinned_to_a_commit_with_its_version_beside() -> None:
@@ -104,7 +115,7 @@ def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any])
 def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None:
     runs = "\n".join(step.get("run", "") for _, step in _steps(workflow))
     made = {word for line in re.findall(r"^make (.*)$", runs, re.MULTILINE) for word in line.split() if "=" not in word}
-    assert {"setup", "assets", "lint", "unit", "synth", "test"} <= made <= _targets()
+    assert {"setup", "assets", "lint", "unit", "synth", "test", "site"} <= made <= _targets()
     verbs = set(re.findall(r"bin/headwater ([a-z]+)", runs))
     assert verbs
     assert verbs <= set(VERBS)
