@@ -19,19 +19,14 @@ from headwater import pages
 from headwater.definitions.dashboard import PIE_CUSTOMERS
 from headwater.definitions.named_queries import revenue_sql
 from headwater.demo.cores import Cores
+from headwater.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
 from headwater.pages import ACCENT, INK, MUTED, WARM, bars, styled
 from headwater.verify import TableComparison
 
 _NAMED_DOTS = 8
-# What the scatter takes of its page, and a label with its margin; how far a label is from its dot at each place.
-_CHART_PIXELS = (450, 420)
-_LABEL_PIXELS = (48, 16)
-_LABEL_PLACES = {
-    "top center": (0, 20),
-    "bottom center": (0, -20),
-    "middle right": (42, 0),
-    "middle left": (-42, 0),
-}
+# Radii in pixels, and how far the axes go for the largest dot.
+_LARGEST_DOT, _SMALLEST_DOT = 19, 4
+_BEYOND = 1.08
 _BINS = 50
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
@@ -344,52 +339,52 @@ def _revenue_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
     )
 
 
-def label_places(dots: Sequence[tuple[float, float]], named: int) -> list[str]:
-    """Where the labels of the first ``named`` dots of a chart stand so that none covers another, by Plotly's names of
-    places; "" for a label that has no place left. The first labels are given theirs first."""
-    width = max((x for x, _ in dots), default=0) or 1
-    height = max((y for _, y in dots), default=0) or 1
-    taken: list[tuple[float, float]] = []
-    places = []
-    for x, y in dots[:named]:
-        place = ""
-        for name, (across, up) in _LABEL_PLACES.items():
-            at = (x / width * _CHART_PIXELS[0] + across, y / height * _CHART_PIXELS[1] + up)
-            if all(abs(at[0] - left) > _LABEL_PIXELS[0] or abs(at[1] - low) > _LABEL_PIXELS[1] for left, low in taken):
-                taken.append(at)
-                place = name
-                break
-        places.append(place)
-    return places
-
-
 def _customers_chart(customers: Sequence[CustomerRevenue]) -> go.Figure:
-    most = max((customer.orders for customer in customers), default=1)
-    dots = [(customer.average_quantity, customer.average_item_revenue) for customer in customers]
-    places = label_places(dots, _NAMED_DOTS)
-    places += [""] * (len(dots) - len(places))
-    chart = go.Figure(
-        go.Scatter(
-            x=[customer.average_quantity for customer in customers],
-            y=[customer.average_item_revenue for customer in customers],
-            mode="markers+text",
-            text=[customer.customer_id if place else "" for customer, place in zip(customers, places, strict=True)],
-            textposition=[place or "top center" for place in places],
-            textfont={"size": 11, "color": MUTED},
-            customdata=[[customer.company_name, customer.orders, customer.revenue] for customer in customers],
+    most = max(customer.orders for customer in customers)
+    right = _BEYOND * max(customer.average_quantity for customer in customers) or 1
+    top = _BEYOND * max(customer.average_item_revenue for customer in customers) or 1
+    dots = [
+        Dot(
+            customer.average_quantity / right,
+            customer.average_item_revenue / top,
+            max(_LARGEST_DOT * math.sqrt(customer.orders / most), _SMALLEST_DOT),
+        )
+        for customer in customers
+    ]
+    chart = go.Figure()
+    # Dots with a name lie on the others.
+    for part, color in ((slice(_NAMED_DOTS, None), ACCENT), (slice(_NAMED_DOTS), WARM)):
+        chart.add_scatter(
+            x=[customer.average_quantity for customer in customers[part]],
+            y=[customer.average_item_revenue for customer in customers[part]],
+            mode="markers",
+            customdata=[[customer.company_name, customer.orders, customer.revenue] for customer in customers[part]],
             marker={
-                "size": [customer.orders for customer in customers],
-                "sizemode": "area",
-                "sizeref": 2 * most / 38**2,
-                "sizemin": 4,
-                "color": ACCENT,
+                "size": [2 * dot.radius for dot in dots[part]],
+                "color": color,
                 "opacity": 0.6,
                 "line": {"color": "white", "width": 1},
             },
             hovertemplate="<b>%{customdata[0]}</b><br>%{customdata[1]:,} orders, revenue %{customdata[2]:,.2f}<br>"
             "per item: quantity %{x:.1f}, revenue %{y:,.2f}<extra></extra>",
         )
-    )
-    chart.update_xaxes(title="average quantity per item", rangemode="tozero")
-    chart.update_yaxes(title="average revenue per item", rangemode="tozero")
-    return styled(chart, 520)
+    offsets = label_offsets(dots, [customer.customer_id for customer in customers[:_NAMED_DOTS]])
+    for customer, dot, offset in zip(customers, dots, offsets, strict=False):
+        if offset:
+            chart.add_annotation(
+                x=customer.average_quantity,
+                y=customer.average_item_revenue,
+                text=customer.customer_id,
+                font={"size": 11, "color": INK},
+                ax=offset[0],
+                ay=-offset[1],
+                arrowhead=0,
+                arrowwidth=1,
+                arrowcolor=MUTED,
+                standoff=dot.radius,
+            )
+    # The labels' places are those of a plot of this height.
+    margin = {"l": 64, "r": 12, "t": 12, "b": 52}
+    styled(chart, PLOT_HEIGHT + margin["t"] + margin["b"]).update_layout(margin=margin)
+    chart.update_xaxes(title="average quantity per item", range=[0, right], automargin=False)
+    return chart.update_yaxes(title="average revenue per item", range=[0, top], automargin=False)

@@ -1,7 +1,11 @@
 """The report's figures and its page, from orders made by hand."""
 
+import itertools
 import json
+import math
+import random
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from pathlib import Path
@@ -19,7 +23,6 @@ from headwater.demo.report import (
     Freshness,
     PipelineRun,
     UpdateUnderLoad,
-    label_places,
     revenue_by_customer,
 )
 from headwater.samples.orders_workload import OrdersSummary
@@ -152,19 +155,28 @@ class TestRevenue:
 
 
 class TestLabels:
-    def test_labels_of_dots_that_lie_close_have_different_places(self) -> None:
-        places = label_places([(10, 10), (10, 10), (10, 10), (10, 10), (10, 10), (1, 1)], 6)
-        assert sorted(places[:4]) == ["bottom center", "middle left", "middle right", "top center"]
-        assert places[4:] == ["", "top center"]
+    @pytest.mark.parametrize("seed", range(5))
+    def test_no_label_covers_a_dot_or_another_label_at_any_width_of_the_page(self, seed: int, tmp_path: Path) -> None:
+        draw = random.Random(seed)
+        customers = [f"C{number:04}" for number in range(100)]
+        crowd = [
+            (customer, [(f"{draw.gauss(30, 8):.4f}", max(round(draw.gauss(22, 5)), 1), "0")])
+            for customer in customers
+            for _ in range(draw.randint(1, 9))
+        ]
+        chart = scatter(tmp_path, crowd)
+        assert len(chart["layout"]["annotations"]) >= 6
+        assert overlaps(chart) == set()
 
-    def test_labels_of_dots_that_lie_apart_stand_above_them(self) -> None:
-        assert label_places([(1, 10), (5, 10), (10, 10), (10, 1)], 4) == ["top center"] * 4
+    def test_the_labels_of_dots_on_one_another_stand_around_them(self, tmp_path: Path) -> None:
+        chart = scatter(tmp_path, [(f"TWIN{number}", [("10.0000", 4, "0")]) for number in range(9)])
+        assert [label["text"] for label in chart["layout"]["annotations"]] == [f"TWIN{number}" for number in range(8)]
+        assert overlaps(chart) == set()
 
-    def test_dots_without_labels_set_the_scale(self) -> None:
-        assert label_places([(10, 10), (11, 10), (1000, 1000)], 2) == ["top center", "bottom center"]
-
-    def test_no_dots_have_no_labels(self) -> None:
-        assert label_places([], 8) == []
+    def test_a_label_is_left_out_where_it_has_no_place(self, tmp_path: Path) -> None:
+        name = "A" * 60
+        chart = scatter(tmp_path, [(name, [("10.0000", 4, "0")]), ("SHORT", [("1.0000", 2, "0")])])
+        assert [label["text"] for label in chart["layout"]["annotations"]] == ["SHORT"]
 
 
 class TestFreshness:
@@ -287,6 +299,39 @@ class TestFiles:
         page, _ = built(tmp_path, pipelines=[wrong], lake_orders=orders((name, [("1.0000", 1, "0")])))
         assert name not in page
         assert "&lt;/script&gt;&lt;b&gt;x" in page
+
+
+def scatter(folder: Path, rows: Sequence[tuple[str, list[tuple[str, int, str]]]]) -> dict[str, Any]:
+    """The chart of what customers buy, as the page hands it to Plotly."""
+    page, _ = built(folder, lake_orders=orders(*rows))
+    [chart] = re.findall(r'"chart-customers": (\{.*\}),', page)
+    return dict(json.loads(chart))
+
+
+def overlaps(chart: dict[str, Any]) -> set[str]:
+    """The labels that cover another one or a dot, or are cut off, on a screen of some width."""
+    layout = chart["layout"]
+    dots = [dot for part in chart["data"] for dot in zip(part["x"], part["y"], part["marker"]["size"], strict=True)]
+    margin, (_, right), (_, top) = layout["margin"], layout["xaxis"]["range"], layout["yaxis"]["range"]
+    high, found = layout["height"] - margin["t"] - margin["b"], set()
+    for width in range(270, 1140, 10):
+        wide = width - margin["l"] - margin["r"]
+        labels = {}
+        for label in layout["annotations"]:
+            x, y = label["x"] / right * wide + label["ax"], label["y"] / top * high - label["ay"]
+            reach = 4 * len(label["text"])
+            labels[label["text"]] = (x - reach, x + reach, y - 7, y + 7)
+            if x < reach or x > wide - reach or y < 7 or y > high - 7:
+                found.add(f"{label['text']} is cut off")
+            for dot_x, dot_y, size in dots:
+                across = max(abs(dot_x / right * wide - x) - reach, 0)
+                up = max(abs(dot_y / top * high - y) - 7, 0)
+                if math.hypot(across, up) < size / 2:
+                    found.add(f"{label['text']} covers a dot")
+        for (one, (left, end, low, high_end)), (two, other) in itertools.combinations(labels.items(), 2):
+            if left < other[1] and other[0] < end and low < other[3] and other[2] < high_end:
+                found.add(f"{one} covers {two}")
+    return found
 
 
 def shown(page: str) -> str:
