@@ -15,6 +15,8 @@ from headwater.lake import job
 from headwater.lake.debezium_decoder import kept_decoder, rest_form
 from headwater.lake.fill import Fill
 from headwater.lake.fill_requests import FILL
+from headwater.lake.forget import Forget
+from headwater.lake.forget_requests import FORGET
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.lake.job import CommitNext, Job
 from headwater.lake.landed_changes import LandedChanges
@@ -57,16 +59,20 @@ def main(argv: list[str]) -> int:
 
 def table_work(running: Job, contract: Contract, options: argparse.Namespace) -> CommitNext:
     """What commits a table's changes, does between them what operators ask for (quarantined records are replayed,
-    ``headwater quarantine``, and columns filled from ``_rest``, ``headwater fill``), and keeps the table up."""
+    ``headwater quarantine``, columns filled from ``_rest``, ``headwater fill``, and keys forgotten, ``headwater
+    forget``), and keeps the table up."""
     writer = running.writer(contract)
     topic = f"{options.topic_prefix}.{contract.source.table}"
-    landed = LandedChanges(writer, Landing(running.services.s3, options.landing, topic))
+    landing = Landing(running.services.s3, options.landing, topic)
+    landed = LandedChanges(writer, landing)
     requests = Requests(running.services.s3, options.lake, contract.table)
     kinds: dict[str, MakeWork] = {
         REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
         FILL: Fill(writer, rest_form).work,
+        # A topic is cleared once, by the writer of the table itself.
+        FORGET: Forget(writer, None if contract.is_history else landing).work,
     }
-    requested = RequestedWork(writer, requests, kinds, options.idle_seconds_max)
+    requested = RequestedWork(writer, requests, kinds, options.idle_seconds_max, removed={FORGET})
 
     def expire(before: dt.datetime) -> int:
         of_topic = [other.table for other in running.contracts if other.source == contract.source and other != contract]

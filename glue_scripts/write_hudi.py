@@ -4,8 +4,8 @@ One job writes any number of tables, each with a streaming query, a lease and a 
 streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
 both hand the same columns to the same functions of ``headwater.lake``. What operators ask for is done in between: table
 exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``), columns filled
-from ``_rest`` (``headwater fill``). So is the tables' upkeep. A table that fails rests and begins anew, while the
-others go on.
+from ``_rest`` (``headwater fill``), keys forgotten (``headwater forget``). So is the tables' upkeep. A table that fails
+rests and begins anew, while the others go on.
 """
 
 from __future__ import annotations
@@ -32,6 +32,8 @@ from headwater.lake.backfill_requests import BACKFILL
 from headwater.lake.dynamodb_decoder import kept_decoder, rest_form
 from headwater.lake.fill import Fill
 from headwater.lake.fill_requests import FILL
+from headwater.lake.forget import Forget
+from headwater.lake.forget_requests import FORGET
 from headwater.lake.idle_pause import REQUESTS_PAUSE, IdlePause
 from headwater.lake.job import CommitNext, Job
 from headwater.lake.kinesis import LATEST, TRIM_HORIZON, KinesisStream
@@ -135,11 +137,12 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
         BACKFILL: Backfill(writer, source_table).work,
         REPLAY: Replay(writer, partial(kept_decoder, contract, source_table, writer.settings.mask_key)).work,
         FILL: Fill(writer, rest_form).work,
+        FORGET: Forget(writer).work,
     }
     return TableWork(
         contract.table,
         StreamedChanges(writer, source_table),
-        RequestedWork(writer, requests, kinds, REQUESTS_PAUSE.first),
+        RequestedWork(writer, requests, kinds, REQUESTS_PAUSE.first, removed={FORGET}),
         running.upkeep(writer),
         options.stream_arn[contract.table],
         options.checkpoint.get(contract.table),

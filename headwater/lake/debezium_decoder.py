@@ -47,7 +47,7 @@ Headers = Iterable[tuple[str, str | None]]
 """A record's headers as they are landed: names, and contents in base64."""
 _LSN = re.compile(r"\d{1,20}\Z", re.ASCII).match
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
-_REKEYED = ("__debezium.newkey", "__debezium.oldkey")
+REKEYED = ("__debezium.newkey", "__debezium.oldkey")
 """The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
 _EPOCH = "headwater.epoch"
 """The header that the source connector gives every record after the first epoch."""
@@ -163,7 +163,7 @@ class PostgresDecoder:
         for name, content in headers:
             if name == _EPOCH:
                 epoch = _epoch(content)
-            elif name in _REKEYED:
+            elif name in REKEYED:
                 rekeyed = True
         try:
             event = json.loads(value)
@@ -191,6 +191,37 @@ class PostgresDecoder:
         if reason:
             raise BadRecord(reason, floor, rows)
         return Decoded(rows, floor)
+
+    def row_key(self, image: Any) -> str | None:
+        """The record key of the row that an image, or a record's key, shows; None where it does not tell it."""
+        if not isinstance(image, dict):
+            return None
+        values: list[Any] = [None] * len(self._contract.columns)
+        for at, _, source, convert in self._identity_columns:
+            if at in self._identity_of.key_at:
+                try:
+                    values[at] = convert(image[source])
+                except DEFECTS:
+                    return None
+        try:
+            return self._identity_of.record_key(values)
+        except BadRecord:
+            return None
+
+    def order_told(self, event: Mapping[str, Any], headers: Headers) -> str | None:
+        """The order of an event, None where it does not tell it."""
+        epoch = self._epoch
+        try:
+            for name, content in headers:
+                if name == _EPOCH:
+                    epoch = _epoch(content)
+            return _order_of(event.get("op"), event["source"], epoch)
+        except (BadRecord, *DEFECTS):
+            return None
+
+    def with_untouched(self, after: dict[str, Any], before: Any) -> dict[str, Any]:
+        """An update's after image with the values that the update did not touch, which may stand in the one before."""
+        return self._without_placeholders(after, before)[0]
 
     def _leave_out(self, event: Any, left_out: Callable[[str], bool]) -> None:
         """Remove columns from an event's images, and make null of those without their masks: what was captured before
@@ -241,15 +272,7 @@ class PostgresDecoder:
                 f"table: found {source.get('schema')}.{source.get('table')}, expected {'.'.join(self._table)}"
             )
         op = event.get("op")
-        lsn = source.get("lsn")
-        read_first = op == "r"
-        if read_first and source.get("snapshot") == "incremental":
-            lsn = _lsn_read(source.get("sequence"))
-            read_first = False
-        if type(lsn) is not int or lsn < 0:
-            raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
-        commit = lsn if read_first else _commit_before(source.get("sequence"), lsn)
-        order_ = order(origin.epoch, commit, lsn, snapshot=read_first)
+        order_ = _order_of(op, source, origin.epoch)
         if op == "d" and origin.rekeyed:
             order_ = _floor_below(order_)  # where the contract's key is another one, the insert has the same place
         if op == "t":
@@ -471,6 +494,19 @@ def _names(key: bytes | None) -> set[str]:
     """The columns of a record's key, none where there is no key. Raises ValueError."""
     document = None if key is None else json.loads(key)
     return set(document) if isinstance(document, dict) else set()
+
+
+def _order_of(op: Any, source: Mapping[str, Any], epoch: int) -> str:
+    """The order of an event of that operation. Raises BadRecord where its source does not tell it."""
+    lsn = source.get("lsn")
+    read_first = op == "r"
+    if read_first and source.get("snapshot") == "incremental":
+        lsn = _lsn_read(source.get("sequence"))
+        read_first = False
+    if type(lsn) is not int or lsn < 0:
+        raise BadRecord(f"source.lsn: found {lsn!r}, expected a number")
+    commit = lsn if read_first else _commit_before(source.get("sequence"), lsn)
+    return order(epoch, commit, lsn, snapshot=read_first)
 
 
 def _lsn_read(sequence: Any) -> int | None:

@@ -13,7 +13,7 @@ import datetime as dt
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from json.encoder import encode_basestring
@@ -59,6 +59,7 @@ _TIE_DIGITS = 56  # as many as a Kinesis sequence number has at most
 _EXPORTED, _CHANGED = 0, 1  # of one moment, an exported item is older than a change
 _MARGIN_MICROS = 60 * 10**6
 _EPOCH_START = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
+_TIMES = ("ApproximateCreationDateTime", "ApproximateCreationDateTimePrecision")
 
 _Image = Mapping[str, Raw]
 """An item: the JSON text of each attribute by its name."""
@@ -105,6 +106,38 @@ class DynamoDecoder:
             return Decoded((self._row(image, tail),))
         except DEFECTS as error:
             raise _bad(error) from None
+
+    def told(self, data: str | bytes, sequence: str | None) -> tuple[list[str], str | None]:
+        """The record keys of the items that a change shows, and its order, None where it does not tell that. Raises
+        what ``DEFECTS`` names where it is no change."""
+        record = _members(_unicode(data))
+        change = _members(record["dynamodb"])
+        keys = self._row_keys(change.get(name) for name in ("Keys", "NewImage", "OldImage"))
+        try:
+            micros = _micros(*(_plain(change.get(name)) for name in _TIMES))
+            tie = _event_digits(_plain(record.get("eventID"))) if sequence is None else _sequence_digits(sequence)
+        except DEFECTS:
+            return keys, None
+        return keys, _order(self._epoch, micros, _CHANGED, tie)
+
+    def item_told(self, line: str | bytes, exported_at_micros: int) -> tuple[list[str], str]:
+        """As ``told``, of a line of an export."""
+        order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
+        return self._row_keys([_members(_unicode(line))["Item"]]), order
+
+    def _row_keys(self, images: Iterable[Raw | None]) -> list[str]:
+        """The record keys of those images that tell theirs."""
+        found = []
+        for image in images:
+            try:
+                values: list[Any] = [None] * self._columns.width
+                members = {} if image is None else _members(image)
+                for column in self._columns.key:
+                    values[column.at] = column.of(members.get(column.name))
+                found.append(self._identity.record_key(values))
+            except DEFECTS:
+                continue
+        return found
 
     def kept(self, text: str | bytes | None) -> str | bytes | None:
         """What quarantine may keep of a record's data or of an item's line: all of it, but what the contract leaves
@@ -176,7 +209,12 @@ def floor_of_export(epoch: int, exported_at_micros: int) -> str:
     """The ``_order`` just below the items of an export of that time, in microseconds since 1970. When the export is
     complete, nothing older than it that it did not show is alive: what an earlier export showed and the stream has not
     touched, what was deleted without a record of it, and all of an epoch before."""
-    return _order(epoch_digits(epoch), _place(exported_at_micros) - 1, _CHANGED, "9" * _TIE_DIGITS)
+    return order_at_moment(epoch, _place(exported_at_micros) - 1)
+
+
+def order_at_moment(epoch: int, micros: int) -> str:
+    """The highest ``_order`` of a change at that time, in microseconds since 1970."""
+    return _order(epoch_digits(epoch), micros, _CHANGED, "9" * _TIE_DIGITS)
 
 
 def _sequence_digits(sequence: str) -> str:
@@ -232,6 +270,13 @@ def _members_type(name: str, columns: Sequence[AttributeColumn]) -> Any:
 def _member(image: Any, column: AttributeColumn) -> Raw | None:
     """The text of a column's attribute in such an image."""
     return image.get(column.name) if isinstance(image, dict) else getattr(image, column.member, None)
+
+
+_members = msgspec.json.Decoder(dict[str, Raw]).decode
+
+
+def _plain(raw: Raw | None) -> Any:
+    return None if raw is None else msgspec.json.decode(raw)
 
 
 def _unicode(data: str | bytes) -> str | bytes:
@@ -475,8 +520,8 @@ def kept_decoder(
 
     def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
         if "exported_at" in record:
-            return decode_item(_content(record, "item"), record["exported_at"], record["position"], decoder, purged)
-        data = _content(record, "data")
+            return decode_item(content(record, "item"), record["exported_at"], record["position"], decoder, purged)
+        data = content(record, "data")
         return decode_records(iter([(data, record["sequence"], record["position"])]), decoder, purged)
 
     return decode
@@ -509,7 +554,7 @@ def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:
         return {f"{name}_base64": base64.b64encode(content).decode("ascii")}  # type: ignore[arg-type]
 
 
-def _content(record: Mapping[str, Any], name: str) -> str | bytes | None:
+def content(record: Mapping[str, Any], name: str) -> str | bytes | None:
     """What ``_text`` kept."""
     encoded = record.get(f"{name}_base64")
     content: str | None = record.get(name)

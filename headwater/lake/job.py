@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import functools
 import json
 import math
 import os
@@ -23,6 +24,7 @@ from typing import Any
 import boto3
 from pyspark.sql import SparkSession
 
+from headwater.contract.masks import read_key
 from headwater.contract.model import Contract, from_json, lake_tables
 from headwater.lake import jvm_signals, metrics
 from headwater.lake.announcements import EventBridgeReport
@@ -74,6 +76,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument(
         "--lease-seconds", type=float, default=LEASE_SECONDS, help="how long a dead writer's lease lasts"
     )
+    arguments.add_argument("--forget-secret", help="name or ARN of the secret with the key of forgotten keys' hashes")
     arguments.add_argument("--once", action="store_true", help="drain what there is, then exit")
     return arguments
 
@@ -265,10 +268,18 @@ def running_job(
             max_bad_share=options.max_bad_share,
             max_unfit_share=options.max_unfit_share,
             parallelism=spark.sparkContext.defaultParallelism,
+            hash_key=_hash_key(options.forget_secret),
         )
         catalog = Catalog(boto3.client("glue"), options.database)
         services = WriterServices(s3, catalog, metrics.to_all(print_event, cloudwatch, announcements))
         yield Job(contracts, leases, spark, services, settings, options, stop)
+
+
+def _hash_key(secret: str | None) -> Callable[[], bytes] | None:
+    """What reads the key of forgotten keys' hashes, once, and not before something is forgotten."""
+    if secret is None:
+        return None
+    return functools.cache(lambda: read_key(boto3.client("secretsmanager"), secret))
 
 
 def _read_contract(s3: Any, uri: str) -> Contract:

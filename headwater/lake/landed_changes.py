@@ -10,6 +10,7 @@ from typing import Any
 from pyspark import RDD
 from pyspark.sql import functions as F
 
+from headwater.lake import erased_landing
 from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.changes import ROW_TAGS, late_row
 from headwater.lake.decoded_frame import few_rows_frame, spread
@@ -53,11 +54,14 @@ class LandedChanges:
         def advance(last: Progress) -> Progress:
             return replace(last, cursor=cursor_after(last.cursor, chosen))
 
+        def clear() -> None:
+            erased_landing.clear(self.writer, [(landed.bucket, landed.key) for landed in chosen])
+
         name = f"{objects[0].source.replace('/', '-')}-{objects[0].first:020d}"
         if few:
             if is_late:
                 held.add([self._late(held.counts("", "").lowest)])
-            self.writer.commit_held(held, name, advance)
+            self.writer.commit_held(held, name, advance, clear)
         else:
             usual = self._decoder()
             frame = usual.frame(self._bodies(objects))
@@ -65,7 +69,7 @@ class LandedChanges:
                 (lowest,) = frame.agg(F.min("_order")).first() or (None,)
                 note = few_rows_frame(self.writer.spark, self.writer.contract, [self._late(lowest or "")])
                 frame = frame.unionByName(note)
-            self.writer.commit(frame, name, advance, usual.careful_frame)
+            self.writer.commit(frame, name, advance, usual.careful_frame, clear)
         self._waiting = objects[len(chosen) :]
         if not self._waiting:
             self._ahead.rest(self._table)

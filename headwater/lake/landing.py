@@ -115,6 +115,16 @@ class Landing:
             since = oldest if since is None else min(since, oldest)
         return Waiting(objects, size, records, since, gap, ends)
 
+    @property
+    def folder(self) -> tuple[str, str]:
+        """The bucket, and the prefix of the topic's objects."""
+        return self._bucket, self._prefix
+
+    def all(self) -> list[tuple[str, str, int]]:
+        """Bucket, key and size in bytes of all objects, read or not."""
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix)
+        return [(self._bucket, entry["Key"], entry["Size"]) for page in pages for entry in _landed(page)]
+
     def body(self, landed: LandingObject) -> bytes:
         """What is in an object: its lines, compressed."""
         return _body(self._s3, landed)
@@ -214,7 +224,7 @@ def cursor_after(cursor: Mapping[str, int], objects: list[LandingObject]) -> Off
 
 
 @functools.lru_cache(maxsize=1)
-def _worker_client() -> Any:
+def worker_client() -> Any:
     """One S3 client per Python worker: making one takes longer than reading a small object. Endpoint, region and
     credentials come from the environment, as everywhere with boto3."""
     import boto3
@@ -229,4 +239,4 @@ def _body(s3: Any, landed: LandingObject) -> bytes:
 def read_bodies(objects: Iterable[LandingObject]) -> Iterator[tuple[str, bytes]]:
     """``topic/partition`` and content of each of the objects, read by this Python worker."""
     for landed in objects:
-        yield landed.source, _body(_worker_client(), landed)
+        yield landed.source, _body(worker_client(), landed)

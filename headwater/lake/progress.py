@@ -18,7 +18,7 @@ class Progress:
     that moment is not known. ``exports``: how many data files of each export are in the table. ``order_version``: the
     layout of the table's ``_order``, as ``changes.order_version`` counts them. Older commits carry none: theirs is 1.
     ``purged``: the latest ``_order`` of a tombstone that is purged. ``lowest``: no row of the table has had a lower
-    ``_order``, "" where that is not known.
+    ``_order``, "" where that is not known. ``erased``: how many keys are forgotten at least, which ``erased_keys`` has.
 
     The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
 
@@ -31,6 +31,7 @@ class Progress:
     order_version: int = 1
     purged: str = ""
     lowest: str = ""
+    erased: int = 0
 
     def with_streaming_start(self) -> Progress:
         """This progress with ``since`` set to now, unless an earlier moment is known."""
@@ -45,7 +46,11 @@ class Progress:
 
     def to_json(self) -> str:
         """The text kept in the commit's metadata."""
-        return json.dumps(asdict(self), sort_keys=True)
+        noted = asdict(self)
+        if not self.erased:
+            # A release that does not know of forgotten keys may read on where there are none.
+            del noted["erased"]
+        return json.dumps(noted, sort_keys=True)
 
     @staticmethod
     def from_json(text: str) -> Progress:

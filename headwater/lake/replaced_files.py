@@ -49,6 +49,10 @@ class ReplacedFiles:
         delete_all(self._s3, self._bucket, keys)
         return len(keys)
 
+    def log_files(self) -> int:
+        """How many log files the table has, in all slices."""
+        return sum(not file.is_base for files in self._groups().values() for file in files)
+
     def _groups(self) -> dict[tuple[str, str], list[_File]]:
         """The files of each partition's file groups."""
         groups = defaultdict(list)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from headwater.errors import UserError
@@ -46,7 +46,8 @@ class _Taken:
 
 class RequestedWork:
     """Serves the requests to ``writer``, whose kinds are the keys of ``kinds``. It looks for new ones at most every
-    ``look_seconds``, which ``clock`` counts from any moment."""
+    ``look_seconds``, which ``clock`` counts from any moment. A request of a kind in ``removed`` is removed, with all
+    its versions, once it is answered for good."""
 
     def __init__(
         self,
@@ -55,7 +56,9 @@ class RequestedWork:
         kinds: Mapping[str, MakeWork],
         look_seconds: float,
         clock: Callable[[], float] = time.monotonic,
+        removed: Collection[str] = (),
     ) -> None:
+        self._removed = removed
         self._writer = writer
         self._requests = requests
         self._kinds = kinds
@@ -92,6 +95,7 @@ class RequestedWork:
             nothing = replace(nothing, token=request.token)
             answered = self._requests.status(id_)
             if answered is not None and answered.token == request.token and answered.state != RUNNING:
+                self._remove(id_)  # which a crash may have left
                 return nothing
             kind, _, name = id_.partition("/")
             make = self._kinds.get(kind)
@@ -119,7 +123,13 @@ class RequestedWork:
 
     def _answer(self, id_: str, status: Status) -> None:
         self._requests.answer(id_, status)
-        reported = {name: value for name, value in asdict(status).items() if name != "token"}
+        if status.state != RUNNING:
+            self._remove(id_)
+        reported = {name: value for name, value in status.document().items() if name != "token"}
         self._writer.services.report(
             {"event": "request", "table": self._writer.contract.table, "request": id_, **reported}
         )
+
+    def _remove(self, id_: str) -> None:
+        if id_.partition("/")[0] in self._removed:
+            self._requests.remove(id_)

@@ -11,11 +11,12 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from headwater.errors import UserError
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.s3_versions import delete_object
 
 RUNNING, DONE, REFUSED = "running", "done", "refused"
 ANSWER_SECONDS = 180.0
@@ -38,7 +39,7 @@ class Request:
 class Status:
     """The writer's answer to the request of that ``token``. ``records`` is the number of records in the first
     ``parts_done`` parts, bad ones included, and ``kept`` how many of them are in quarantine still; ``reason`` says why
-    the request was refused."""
+    the request was refused; ``told`` is what a kind tells besides."""
 
     token: str
     state: str
@@ -47,6 +48,14 @@ class Status:
     records: int = 0
     kept: int = 0
     reason: str = ""
+    told: Mapping[str, Any] = field(default_factory=dict)
+
+    def document(self) -> dict[str, Any]:
+        """The answer as JSON has it; earlier releases know nothing that is told besides."""
+        document = asdict(self)
+        if not self.told:
+            del document["told"]
+        return document
 
 
 class Requests:
@@ -70,6 +79,10 @@ class Requests:
         """Take a request back: the writer stops after its current commit."""
         self._s3.delete_object(Bucket=self._bucket, Key=self._folder + id_ + _SUFFIX)
 
+    def remove(self, id_: str) -> None:
+        """Remove a request with all its versions: what it says is then nowhere in the bucket."""
+        delete_object(self._s3, self._bucket, self._folder + id_ + _SUFFIX)
+
     def get(self, id_: str) -> Request | None:
         """A request, or None. Raises UserError where the object is not one that ``put`` wrote."""
         body = self._get(id_ + _SUFFIX)
@@ -84,7 +97,7 @@ class Requests:
 
     def answer(self, id_: str, status: Status) -> None:
         """Answer a request."""
-        self._put(id_ + _STATUS_SUFFIX, asdict(status))
+        self._put(id_ + _STATUS_SUFFIX, status.document())
 
     def status(self, id_: str) -> Status | None:
         """The last answer to a request of that id, or None."""
@@ -144,18 +157,23 @@ def follow(
     patience: float = ANSWER_SECONDS,
     sleep: Callable[[float], None] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
+    token: str = "",
 ) -> Iterator[News]:
     """Yield what is known every ``POLL_SECONDS`` until the request is done. The writer has ``patience`` seconds for its
-    first answer. Raises UserError when it refuses, when none answers, or when the request is withdrawn."""
+    first answer. ``token`` is that of a request which its writer removes when it is answered for good. Raises UserError
+    when it refuses, when none answers, or when the request is withdrawn."""
     asked = newest = clock()
     last: Status | None = None
     while True:
+        # Before the answer is looked for: a request that is removed was answered before.
         request = requests.get(id_)
-        if request is None:
-            raise UserError(f"The {_spoken(id_)} was withdrawn. Run the same command again to go on with it.")
         status = requests.status(id_)
+        its_token = token if request is None else request.token
+        is_answered = status is not None and status.token == its_token
+        if request is None and not (is_answered and status is not None and status.state != RUNNING):
+            raise UserError(f"The {_spoken(id_)} was withdrawn. Run the same command again to go on with it.")
         # A status of another token answers an earlier request.
-        if status is not None and status.token == request.token and status != last:
+        if status is not None and is_answered and status != last:
             last, newest = status, clock()
         if last is not None and last.state == REFUSED:
             raise UserError(f"The job refuses the {_spoken(id_)}. {last.reason}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from botocore.exceptions import ClientError
@@ -14,9 +14,15 @@ _MOST = 1000
 def delete_all(s3: Any, bucket: str, keys: Sequence[str]) -> None:
     """Delete objects, the first ones first. Those that are gone already are no error. Raises ClientError, and then may
     have deleted some."""
-    for start in range(0, len(keys), _MOST):
-        objects = [{"Key": key} for key in keys[start : start + _MOST]]
-        answer = s3.delete_objects(Bucket=bucket, Delete={"Objects": objects, "Quiet": True})
+    delete_versions(s3, bucket, [{"Key": key} for key in keys])
+
+
+def delete_versions(s3: Any, bucket: str, objects: Sequence[Mapping[str, str]]) -> None:
+    """As ``delete_all``, of objects by ``Key`` and, where a version is meant, ``VersionId``."""
+    for start in range(0, len(objects), _MOST):
+        answer = s3.delete_objects(
+            Bucket=bucket, Delete={"Objects": list(objects[start : start + _MOST]), "Quiet": True}
+        )
         # S3 says with 200 that it has not deleted some.
         for error in answer.get("Errors", ()):
             message = f"{error['Key']}: {error.get('Message', '')}"

@@ -327,11 +327,23 @@ class HudiTable:
     def delete(self, rows: DataFrame, progress: Progress) -> Commit:
         """Remove the rows that are at these places, whatever their order, and commit the progress, as one atomic
         step."""
+        return self._commit(rows, progress, self._delete_options())
+
+    def _delete_options(self) -> dict[str, str]:
         resolver = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
         # Hudi knows no schema for it where the last commit was a table's first.
         schema = resolver.getTableAvroSchema(False).toString()
-        options = {"hoodie.datasource.write.operation": "delete", "hoodie.write.schema": schema}
-        return self._commit(rows, progress, options)
+        return {"hoodie.datasource.write.operation": "delete", "hoodie.write.schema": schema}
+
+    def erase(self, rows: DataFrame, progress: Progress) -> Commit:
+        """As ``delete``, and compact all log files: what is not in a row any more is in no file of a newest file slice
+        then, be there rows to remove or not."""
+        if not rows.isEmpty():
+            return self._commit(rows, progress, {**self._delete_options(), **_COMPACT_ALL})
+        stored = self._stored()
+        names = [name for name in stored.columns if not name.startswith("_hoodie_")]
+        nothing = stored.select(*names).limit(0)
+        return self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
 
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         self._await_clock()

@@ -12,17 +12,20 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.storagelevel import StorageLevel
 
 from headwater.contract.evolution import is_layout, layout
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
+from headwater.errors import UserError
 from headwater.lake import quarantine
 from headwater.lake.batches import IS_LEFT, IS_ROW, Batch, Counts, HeldBatch, SpreadBatch
 from headwater.lake.catalog import Catalog
 from headwater.lake.changes import order_version
 from headwater.lake.decoding_ahead import DecodingAhead
+from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
+from headwater.lake.erased_records import kept_records
 from headwater.lake.late_changes import buried, ended, latest, without_forgotten
 from headwater.lake.lease import Lease
 from headwater.lake.metrics import Report
@@ -34,6 +37,8 @@ Advance = Callable[[Progress], Progress]
 """From the progress of the last commit to that of the next."""
 _Review = Callable[[Batch, Counts], None]
 """Looks at a batch and its counts before it is committed, and does with its bad records what there is to do."""
+Clear = Callable[[], None]
+"""Takes what is of forgotten keys out of where a batch came from."""
 _Careful = Callable[[DataFrame], DataFrame]
 """Decodes what is left in a batch."""
 _FEW_ROWS = 100_000
@@ -60,6 +65,7 @@ class WriterSettings:
     max_unfit_share: float = 1.0
     parallelism: int = 2
     mask_key: bytes | None = field(default=None, repr=False)
+    hash_key: Callable[[], bytes] | None = field(default=None, repr=False)
     held_bytes: int = 16 * 1024 * 1024
 
 
@@ -84,7 +90,15 @@ class TableWriter:
         self._table = table
         self._lease = lease
         self._committing = threading.RLock()
+        self._erased_store = ErasedStore(services.s3, table.uri, table.contract)
+        self.erased = self._read_erased()
+        """The keys that the table has forgotten."""
         self._progress = self._resume()
+        if self._progress.erased > len(self.erased.orders):
+            raise ErasedKeysMissing(
+                f"{self._erased_store.address}: found {len(self.erased.orders)} forgotten keys, expected "
+                f"{self._progress.erased} at least. Restore the object: without it persons could come back."
+            )
 
     @property
     def table(self) -> HudiTable:
@@ -165,22 +179,89 @@ class TableWriter:
         is_stream = self.contract.source.database == DYNAMODB
         return before.in_epoch(epoch, order_version(self.contract), from_beginning=is_stream)
 
-    def commit(self, batch: DataFrame, name: str, advance: Advance, careful: _Careful | None = None) -> None:
+    def _read_erased(self) -> ErasedKeys:
+        orders = self._erased_store.read()
+        return ErasedKeys(self.contract.source.table, orders, self._hash_key() if orders else b"")
+
+    def _hash_key(self) -> bytes:
+        if self.settings.hash_key is None:
+            raise UserError(
+                f"{self.contract.table}: found no key for the hashes of forgotten keys, expected --forget-secret, its "
+                "secret"
+            )
+        return self.settings.hash_key()
+
+    def erase(self, key: str, order: str, is_row: Column, sweep: Callable[[], None]) -> tuple[str, int]:
+        """Forget a row: ``is_row`` says which rows of the table are its. From now on nothing of its row key ``key``
+        with an order up to that one is committed. Its rows are removed and all log files compacted by a commit, then
+        ``sweep`` deletes the files that are replaced, before anything else is committed. Returns the keyed hash and the
+        number of rows. May be repeated; raises UserError, LeaseLost, and what Spark raises."""
+        with self._committing:
+            started = time.time()
+            self._lease.check()
+            erased = replace(self.erased, hash_key=self.erased.hash_key or self._hash_key()).and_this(key, order)
+            # First: what is removed may not come back, whatever becomes of the commit.
+            self._erased_store.write(erased.orders)
+            self.erased = erased
+            self._progress = replace(self._progress, erased=len(erased.orders))
+            if not self._has_rows:
+                return erased.hashed(key), 0
+            places = self._table.read().where(is_row & (F.col("_order") <= order)).select(*self.contract.place)
+            places = places.persist(StorageLevel.MEMORY_AND_DISK)
+            try:
+                rows = places.count()
+                self.settle(wait=True)
+                self._lease.check()
+                commit = self._table.erase(places, self._progress)
+                self._done(commit, started, Counts(rows=rows))
+                sweep()
+            finally:
+                places.unpersist()
+            return erased.hashed(key), rows
+
+    def _may_be_erased(self, counts: Counts) -> bool:
+        """Whether something in a batch of these counts may be of a forgotten key: a row as old as those are, or a bad
+        record, whose order is not counted."""
+        highest = self.erased.highest
+        return bool(highest) and (counts.bad > 0 or bool(counts.lowest and counts.lowest <= highest))
+
+    def _without_erased(self, frame: DataFrame) -> DataFrame:
+        """A batch without the rows and the bad records of forgotten keys."""
+        erased, contract = self.erased, self.contract
+        is_kept_erased = kept_records(contract, erased, self.progress.epoch, self.settings.mask_key)
+
+        def is_erased(key: str | None, order: str | None, reason: str | None, raw: str | None) -> bool:
+            if key is not None:
+                return erased.covers(row_key(key, is_history=contract.is_history), order)
+            return reason is not None and raw is not None and is_kept_erased(json.loads(raw), None) is True
+
+        by_record = F.udf(is_erased, "boolean")
+        return frame.where(~by_record("_key", "_order", "_reason", "_raw"))
+
+    def commit(
+        self,
+        batch: DataFrame,
+        name: str,
+        advance: Advance,
+        careful: _Careful | None = None,
+        clear: Clear | None = None,
+    ) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
         last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
-        object begins with ``name``; ``careful`` decodes what is left in it (``IS_LEFT``). Raises TooManyBadRecords,
-        LeaseLost, and what Spark raises; the table and the progress are then as before."""
-        self._persisted(batch, self._reviewed(name), advance, careful)
+        object begins with ``name``; ``careful`` decodes what is left in it (``IS_LEFT``). What of it is of forgotten
+        keys is dropped; before a batch is committed in which such may be, ``clear`` takes it out of where it came from.
+        Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the progress are then as before."""
+        self._persisted(batch, self._reviewed(name), advance, careful, clear=clear)
 
-    def commit_held(self, batch: HeldBatch, name: str, advance: Advance) -> None:
+    def commit_held(self, batch: HeldBatch, name: str, advance: Advance, clear: Clear | None = None) -> None:
         """Commit a batch that is in the driver, in which nothing is left, as ``commit`` does. It takes a job of Spark
         only where it makes the table, or much has to be compared with what is in it."""
         with self._committing:
             started = time.time()
             counts = batch.counts(self.progress.purged, self.progress.floor)
             beside = batch.counts_beside()
-            if not self._has_rows or counts.late:
-                self._persisted(batch.frame(), self._reviewed(name), advance, beside=beside)
+            if not self._has_rows or counts.late or self._may_be_erased(counts):
+                self._persisted(batch.frame(), self._reviewed(name), advance, beside=beside, clear=clear)
                 return
             held = replace(counts, rows=counts.rows - beside.rows)
 
@@ -293,6 +374,7 @@ class TableWriter:
         beside: Counts | None = None,
         timed: bool = True,
         arrived: bool = True,
+        clear: Clear | None = None,
     ) -> Counts:
         """Commit a batch that is read once, and return its counts, with those of what is ``beside`` the frame.
         ``timed`` where the age of its changes tells how fresh the table is; ``arrived`` where its rows come from
@@ -311,6 +393,12 @@ class TableWriter:
                 former, frame = frame, frame.filter(f"NOT ({IS_LEFT})").unionByName(careful(frame.filter(IS_LEFT)))
                 counts = hold(frame)
                 former.unpersist()
+            if arrived and self._may_be_erased(counts):
+                former, frame = frame, self._without_erased(frame)
+                counts = hold(frame)
+                former.unpersist()
+                if clear is not None:
+                    clear()
             if arrived and counts.late:
                 former, frame = frame, self._without_forgotten(frame, counts)
                 counts = hold(frame)

@@ -31,7 +31,7 @@ from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options
-from tests.lake.pipeline import BUCKET, Leases
+from tests.lake.pipeline import BUCKET, HASH_KEY, Leases
 
 SOURCE = "headwater-test-accounts"
 MASK_KEY = b"0123456789abcdef0123456789abcdef"
@@ -125,6 +125,7 @@ class Accounts:
             batch_bytes=batch_bytes,
             max_bad_share=max_bad_share,
             mask_key=MASK_KEY,
+            hash_key=lambda: HASH_KEY,
         )
         table = HudiTable(self._spark, self.contract, self.lake, 2)
         if hasattr(self, "writer"):
@@ -139,7 +140,7 @@ class Accounts:
 
     def job(self, options: argparse.Namespace, epoch: int = 1) -> Job:
         """A new job of the table for the shipped script."""
-        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, mask_key=MASK_KEY)
+        settings = WriterSettings(f"{self.lake}/_quarantine", epoch=epoch, mask_key=MASK_KEY, hash_key=lambda: HASH_KEY)
         leases: Any = self.leases
         return Job([self.contract], leases, self._spark, self._services(), settings, options, threading.Event())
 

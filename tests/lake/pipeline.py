@@ -28,6 +28,7 @@ from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.verify import read_lake, s3_options
 
 BUCKET = "headwater-test"
+HASH_KEY = b"a key of hashes, which is for tests only"
 
 CONTRACT = """
 table: accounts
@@ -160,7 +161,7 @@ class Pipeline:
     def writer(self, lease: Lease | None = None, **settings: Any) -> LandedChanges:
         """What a new writer process would hold: all that it knows comes from the lake. It takes the lease from the
         writer before, unless it is given one."""
-        chosen = WriterSettings(quarantine=f"{self.lake}/_quarantine", **settings)
+        chosen = WriterSettings(**{"quarantine": f"{self.lake}/_quarantine", "hash_key": lambda: HASH_KEY, **settings})
         landing = Landing(self.s3, self.landing, "headwater.shop.accounts")
         if self._writer is not None:
             self._writer.close()
@@ -169,7 +170,7 @@ class Pipeline:
 
     def job(self, options: argparse.Namespace) -> Job:
         """A new job of the table for the shipped script."""
-        settings = WriterSettings(quarantine=f"{self.lake}/_quarantine")
+        settings = WriterSettings(quarantine=f"{self.lake}/_quarantine", hash_key=lambda: HASH_KEY)
         leases: Any = self.leases
         return Job([self.contract], leases, self.spark, self._services(), settings, options, threading.Event())
 

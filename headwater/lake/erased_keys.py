@@ -1,0 +1,102 @@
+"""The keys of a table that are forgotten: what stays of each is a keyed hash, and the order up to which nothing of it
+may come back.
+
+They are one object per table, ``_forgotten/<table>.json`` beside the tables, which only the table's writer writes,
+under its lease, and before it removes anything. So a writer that starts after a crash knows of a key that is not
+removed yet, and a table that is set back to an earlier commit does not bring one back. The progress counts them, so
+that a writer notices where the object is lost. Docs: docs/decisions/forgetting.md.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import hmac
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from headwater.contract.model import Contract
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
+
+FOLDER = "_forgotten"
+
+
+@dataclass(frozen=True)
+class ErasedKeys:
+    """The forgotten keys of the table made of ``source``: by the keyed hash of each the highest ``_order`` that is
+    forgotten. ``hash_key`` is the key of the hash. It is sent to the executors."""
+
+    source: str
+    orders: Mapping[str, str] = field(default_factory=dict)
+    hash_key: bytes = field(default=b"", repr=False)
+
+    @functools.cached_property
+    def highest(self) -> str:
+        """No change with a higher order is of a forgotten key, "" where none is forgotten."""
+        return max(self.orders.values(), default="")
+
+    def hashed(self, row_key: str) -> str:
+        """The keyed hash of a row's record key: HMAC-SHA-256, 64 hexadecimal digits. The source's name goes into it, so
+        that equal keys of two tables cannot be told to be equal."""
+        text = f"{self.source}\n{row_key}".encode("utf-8", "surrogatepass")
+        return hmac.new(self.hash_key, text, hashlib.sha256).hexdigest()
+
+    def covers(self, row_key: str, order: str | None) -> bool:
+        """Whether a change of that row key and order is forgotten; None where its order cannot be told."""
+        if order is not None and order > self.highest:
+            return False  # as nearly all are: nothing is hashed
+        until = self.orders.get(self.hashed(row_key))
+        return until is not None and (order is None or order <= until)
+
+    def and_this(self, row_key: str, order: str) -> ErasedKeys:
+        """These keys and another one."""
+        hashed = self.hashed(row_key)
+        return replace(self, orders={**self.orders, hashed: max(order, self.orders.get(hashed, ""))})
+
+
+def row_key(record_key: str, *, is_history: bool = False) -> str:
+    """The record key of a row in one spelling, out of ``_key``, which in a history has the order behind it."""
+    parts = json.loads(record_key)
+    return json.dumps(parts[:-1] if is_history else parts, ensure_ascii=False, separators=(",", ":"))
+
+
+class ErasedKeysMissing(ValueError):
+    """The object with a table's forgotten keys is gone, or lacks some: to go on could bring persons back."""
+
+
+class ErasedStore:
+    """Where a table's forgotten keys are kept: below the folder in which its own folder ``table_uri`` is."""
+
+    def __init__(self, s3: Any, table_uri: str, contract: Contract) -> None:
+        self._s3 = s3
+        self._bucket, folder = split_uri(table_uri.rpartition("/")[0] + "/")
+        self._key = key_below(folder, f"{FOLDER}/{contract.table}.json")
+
+    @property
+    def address(self) -> str:
+        """The object's address."""
+        return object_uri(self._bucket, self._key)
+
+    def read(self) -> dict[str, str]:
+        """The order of each hash. Raises ErasedKeysMissing where the object is none of a writer's."""
+        try:
+            body = self._s3.get_object(Bucket=self._bucket, Key=self._key)["Body"].read()
+        except self._s3.exceptions.NoSuchKey:
+            return {}
+        try:
+            orders = json.loads(body)["orders"]
+            if not all(isinstance(text, str) for entry in orders.items() for text in entry):
+                raise TypeError("others than texts")
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            raise ErasedKeysMissing(
+                f"{self.address}: found {type(error).__name__}: {error}, expected the keys that are forgotten, as a "
+                "writer writes them. Restore the object: without it persons could come back."
+            ) from None
+        return dict(orders)
+
+    def write(self, orders: Mapping[str, str]) -> None:
+        """Keep the order of each hash. When this returns, every later writer knows them."""
+        body = json.dumps({"orders": orders}, sort_keys=True).encode()
+        self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body)

@@ -1,0 +1,74 @@
+"""Rewriting landing objects without the records of keys that are forgotten: the one exception to writing them once.
+
+An object keeps its name, its metadata, and a line for each offset, so that the sink, the cursors and the order of
+offsets know nothing of it. It is written over the version that was read: one that has expired meanwhile does not come
+back.
+"""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from headwater.lake.decoded_frame import spread
+from headwater.lake.erased_records import LandedLines
+from headwater.lake.landing import worker_client
+from headwater.lake.s3_versions import delete_former
+
+if TYPE_CHECKING:
+    from headwater.lake.writer import TableWriter
+
+_GONE = (404, 409, 412)
+
+
+class Searched(NamedTuple):
+    """What was done to landing objects: how many were read and rewritten, how many of their records gave way, and how
+    many tell no row."""
+
+    objects: int = 0
+    rewritten: int = 0
+    records: int = 0
+    unreadable: int = 0
+
+    def and_those(self, others: Searched) -> Searched:
+        """The sums of both."""
+        return Searched(*(one + other for one, other in zip(self, others, strict=True)))
+
+
+def clear(writer: TableWriter, objects: Sequence[tuple[str, str]]) -> Searched:
+    """Rewrite those of the landing objects, each its bucket and key, in which something is of a key that the writer's
+    table has forgotten, and remove their former versions."""
+    if not objects:
+        return Searched()
+    contract, epoch, erased = writer.contract, writer.progress.epoch, writer.erased
+
+    def search(part: Iterable[tuple[str, str]]) -> Iterator[Searched]:
+        for bucket, key in part:
+            yield _search(worker_client(), bucket, key, LandedLines(contract, epoch, erased))
+
+    total = Searched()
+    for one in spread(writer.spark, objects, writer.settings.parallelism).mapPartitions(search).collect():
+        total = total.and_those(Searched(*one))
+    return total
+
+
+def _search(s3: Any, bucket: str, key: str, lines: LandedLines) -> Searched:
+    try:
+        stored = s3.get_object(Bucket=bucket, Key=key)
+    except s3.exceptions.NoSuchKey:
+        return Searched()
+    former = gzip.decompress(stored["Body"].read()).decode("utf-8").split("\n")
+    now = [lines.without_erased(line) if line else line for line in former]
+    if now == former:
+        return Searched(1, 0, 0, lines.cleared.unreadable)
+    told = {name: stored[name] for name in ("ContentType", "ContentEncoding") if stored.get(name)}
+    body = gzip.compress("\n".join(now).encode("utf-8"), mtime=0)
+    try:
+        s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=stored["Metadata"], IfMatch=stored["ETag"], **told)
+    except s3.exceptions.ClientError as error:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _GONE:
+            raise
+        return Searched(1)  # it has expired meanwhile
+    delete_former(s3, bucket, key)
+    return Searched(1, 1, lines.cleared.lines, lines.cleared.unreadable)
