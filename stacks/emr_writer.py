@@ -77,6 +77,7 @@ class EmrWriterStack(HeadwaterStack):
         submit += ["--max-bad-share", str(lake.max_quarantined_share), "--max-unfit-share", str(lake.max_unfit_share)]
         submit += ["--landing-days", str(lake.landing_days), "--tombstone-days", str(lake.tombstone_days)]
         submit += ["--file-version-hours", str(lake.file_version_hours)]
+        submit += ["--forget-secret", self._lake.forget_secret]
         return submit, [script, package, hudi, writer, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:

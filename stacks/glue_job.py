@@ -147,6 +147,7 @@ class GlueJobStack(HeadwaterStack):
             "--max-unfit-share": str(environment.lake.max_unfit_share),
             "--file-version-hours": str(environment.lake.file_version_hours),
             "--tombstone-days": str(environment.lake.tombstone_days),
+            "--forget-secret": self._lake.forget_secret,
             **self._mask_arguments(contracts),
         }
         # Files are named by their content, so this changes with each of them.
@@ -203,6 +204,7 @@ class GlueJobStack(HeadwaterStack):
             self._lake.grant_read_mask_key(role)
         self._lake.grant_read_exports(role)
         self._lake.grant_write_tables(role, contracts)
+        self._lake.grant_forget(role, contracts)
         self.grant_put_metrics(role, NAMESPACE)
         self.grant_put_events(role, event_source(self._lake.database))
         # Glue encrypts a job's bookmark with the key.

@@ -19,6 +19,7 @@ from headwater.definitions.history_queries import history_statements, history_vi
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
 from headwater.deployment.environment import Environment
+from headwater.lake.erased_keys import FOLDER as FORGOTTEN
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import catalog_view, hudi_table
 from stacks.nag import Reason, acknowledge, acknowledge_wildcard
@@ -70,6 +71,8 @@ class LakeStack(HeadwaterStack):
         # Exported whether or not QuickSight is there to import it, so that it can be taken away.
         self.export_value(self.results.bucket_arn)
 
+        # Made before anybody is to be forgotten: that must not need a deploy.
+        self._forget_key = self._make_forget_key()
         self._mask_key = self._make_mask_key() if any(contract.needs_mask_key for contract in contracts) else None
 
         self.database = f"headwater_{environment.name}"
@@ -116,24 +119,54 @@ class LakeStack(HeadwaterStack):
         hold an ARN's colons."""
         return None if self._mask_key is None else f"headwater/{self.environment_settings.name}/mask"
 
+    @property
+    def forget_secret(self) -> str:
+        """The name of the secret with the key of the hashes of forgotten keys."""
+        return f"headwater/{self.environment_settings.name}/forget"
+
     def grant_read_mask_key(self, grantee: iam.IGrantable) -> None:
         """Let what masks read the key. Raises ValueError where no contract needs it."""
-        if self._mask_key is None:
+        if self.mask_secret is None:
             raise ValueError("no contract masks by hmac")
+        self._grant_read_key(grantee, self.mask_secret)
+
+    def _grant_read_key(self, grantee: iam.IGrantable, secret: str) -> None:
         iam.Grant.add_to_principal(
             grantee=grantee,
             actions=["secretsmanager:GetSecretValue"],
-            # By its name: an exported ARN would keep the secret from going when the last mask goes.
+            # By its name: an exported ARN would keep a secret from going when nothing needs it any more.
             resource_arns=[
                 self.format_arn(
                     service="secretsmanager",
                     resource="secret",
-                    resource_name=f"{self.mask_secret}-??????",
+                    resource_name=f"{secret}-??????",
                     arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME,
                 )
             ],
         )
         self.grant_decrypt(grantee, self.key.key_arn, "secretsmanager")
+
+    def grant_forget(self, grantee: iam.IGrantable, contracts: Sequence[Contract], topics: Iterable[str] = ()) -> None:
+        """Let the writer of these tables forget keys in them: keep what is forgotten, remove requests and older
+        versions of all that it replaces, and rewrite what landed of these topics."""
+        self._grant_read_key(grantee, self.forget_secret)
+        for contract in lake_tables(contracts):
+            table = f"{LAKE_PREFIX}/{contract.table}"
+            aside, requests = (f"{LAKE_PREFIX}/{name}/{contract.table}/*" for name in ("_quarantine", "_requests"))
+            forgotten = f"{LAKE_PREFIX}/{FORGOTTEN}/{contract.table}.json"
+            self._grant_objects(grantee, self.lake, ("GetObject", "PutObject"), forgotten)
+            self._grant_objects(grantee, self.lake, ("DeleteObject",), requests)
+            self._grant_objects(grantee, self.lake, ("DeleteObjectVersion",), f"{table}/*", aside, requests)
+        self._grant_list_versions(grantee, self.lake)
+        landed = [f"{LANDING_PREFIX}/{topic}/*" for topic in topics]
+        if landed:
+            self._grant_objects(grantee, self.landing, ("DeleteObjectVersion", "PutObject"), *landed)
+            self._grant_list_versions(grantee, self.landing)
+
+    def _grant_list_versions(self, grantee: iam.IGrantable, bucket: s3.Bucket) -> None:
+        iam.Grant.add_to_principal(
+            grantee=grantee, actions=["s3:ListBucketVersions"], resource_arns=[bucket.bucket_arn]
+        )
 
     def grant_land(self, grantee: iam.IGrantable) -> None:
         """Let a sink write landing objects, and read them to find its position."""
@@ -283,11 +316,19 @@ class LakeStack(HeadwaterStack):
         ]
 
     def _make_mask_key(self) -> secretsmanager.Secret:
+        description = "Key of the masks in Headwater's tables; another one would make other masks"
+        return self._make_key("MaskKey", "mask", description, Reason.ANOTHER_KEY_MAKES_OTHER_MASKS)
+
+    def _make_forget_key(self) -> secretsmanager.Secret:
+        description = "Key of the hashes of what Headwater's tables have forgotten; without it persons could come back"
+        return self._make_key("ForgetKey", "forget", description, Reason.ANOTHER_KEY_FORGETS_NOBODY)
+
+    def _make_key(self, name: str, of: str, description: str, never_rotated: Reason) -> secretsmanager.Secret:
         secret = secretsmanager.Secret(
             self,
-            "MaskKey",
-            secret_name=f"headwater/{self.environment_settings.name}/mask",
-            description="Key of the masks in Headwater's tables; another one would make other masks",
+            name,
+            secret_name=f"headwater/{self.environment_settings.name}/{of}",
+            description=description,
             encryption_key=self.key,
             generate_secret_string=secretsmanager.SecretStringGenerator(
                 secret_string_template="{}",  # noqa: S106  # no password: the key is added to it
@@ -297,7 +338,7 @@ class LakeStack(HeadwaterStack):
             ),
             removal_policy=self.data_removal,
         )
-        acknowledge(secret, "SMG4", Reason.ANOTHER_KEY_MAKES_OTHER_MASKS)
+        acknowledge(secret, "SMG4", never_rotated)
         return secret
 
     def _log_bucket(self) -> s3.Bucket:

@@ -28,6 +28,7 @@ class Reason(enum.Enum):
     PROTECTED_ONCE_COMPLETE = "headwater deploy protects a stack once it stands: a protected one that failed would stay"
     ROTATES_FROM_ANOTHER_STACK = "The stack of the content rotates the secret, once the content stands"
     ANOTHER_KEY_MAKES_OTHER_MASKS = "Equal texts have equal masks as long as the key stays: it is never rotated"
+    ANOTHER_KEY_FORGETS_NOBODY = "What was forgotten is known by the key of then alone: it is never rotated"
     RULE_LOOKS_ELSEWHERE = "The rule misses EncryptionConfiguration, where EMR has it; a test checks the template"
     NITRO_ENCRYPTS = "The network cards of these instance types encrypt what nodes send each other; a test checks them"
     OWN_KEY = "AWS's own key would cost less, but its policy is not ours to write"

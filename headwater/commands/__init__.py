@@ -16,6 +16,7 @@ VERBS = (
     "contract",
     "quarantine",
     "fill",
+    "forget",
     "resync",
     "db",
     "bench",

@@ -46,9 +46,9 @@ def s3_errors() -> Iterator[None]:
         raise UserError(f"--lake, --endpoint, --region: {error}") from None
 
 
-def watch(requests: Requests, id_: str, parts: str, records: str) -> Status | None:
+def watch(requests: Requests, id_: str, parts: str, records: str, token: str = "") -> Status | None:
     """Show how far a request is until it is done, and return the writer's last answer. ``parts`` and ``records`` say
-    what they are. Raises UserError as ``follow`` does; ends the command on Ctrl-C."""
+    what they are; ``token`` is that of ``follow``. Raises UserError as ``follow`` does; ends the command on Ctrl-C."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -60,7 +60,7 @@ def watch(requests: Requests, id_: str, parts: str, records: str) -> Status | No
     try:
         with Progress(*columns, console=Console(stderr=True)) as progress:
             task = progress.add_task("Waiting for the job", total=None)
-            for news in lake_requests.follow(requests, id_):
+            for news in lake_requests.follow(requests, id_, token=token):
                 last = news.status
                 done, total = (last.parts_done, last.parts) if last is not None else (0, None)
                 progress.update(task, completed=done, total=total, description=_description(news, records))

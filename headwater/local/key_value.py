@@ -13,7 +13,15 @@ from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
 from headwater.local import spark
 from headwater.local.aws import AwsApi
 from headwater.local.dynamodb_local import DynamoDbLocal, create_table
-from headwater.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, bytes_of_part, local_lake
+from headwater.local.pipeline import (
+    FORGET_SECRET,
+    GLUE_DATABASE,
+    LAKE,
+    LAKE_BUCKET,
+    EventLog,
+    bytes_of_part,
+    local_lake,
+)
 from headwater.local.processes import Process, wait_until
 from headwater.local.relay import ORDERLY, Misbehaviour, Relay
 from headwater.local.spark import SparkJob
@@ -108,6 +116,7 @@ class KeyValuePipeline(ExitStack):
             "--database": GLUE_DATABASE,
             "--window-seconds": "1",
             "--lease-seconds": "6",
+            "--forget-secret": FORGET_SECRET,
         }
         job = SparkJob(
             ROOT / "glue_scripts" / "write_hudi.py",

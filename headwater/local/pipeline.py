@@ -38,6 +38,7 @@ ENVIRONMENT = "local"
 LANDING_BUCKET = "headwater-landing"
 LAKE_BUCKET = "headwater-lake"
 SECRET_NAME = "headwater/local/cdc"  # noqa: S105  # a name, not the secret
+FORGET_SECRET = "headwater/local/forget"  # noqa: S105  # a name, not the secret
 MASK_SECRET = "headwater/local/mask"  # noqa: S105  # a name, not the secret
 LAKE = f"s3://{LAKE_BUCKET}/lake"
 
@@ -152,6 +153,7 @@ class Pipeline(ExitStack):
             "--lake": LAKE,
             "--database": GLUE_DATABASE,
             "--lease-seconds": "6",
+            "--forget-secret": FORGET_SECRET,
         }
         listed = [part for uri in uris for part in ("--contract", uri)]
         job = SparkJob(
@@ -340,11 +342,14 @@ def _value(connection: psycopg.Connection, query: str, parameters: Sequence[Any]
 
 
 def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
-    """Create the buckets, the Glue database and its tables in a running AWS API, and upload the contracts."""
+    """Create the buckets, the key of what is forgotten, the Glue database and its tables in a running AWS API, and
+    upload the contracts."""
     s3, glue = aws_api.client("s3"), aws_api.client("glue")
     for bucket in (LANDING_BUCKET, LAKE_BUCKET):
         s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": aws.REGION})
     glue.create_database(DatabaseInput={"Name": GLUE_DATABASE})
+    forget_key = {KEY_FIELD: secrets.token_hex()}
+    aws_api.client("secretsmanager").create_secret(Name=FORGET_SECRET, SecretString=json.dumps(forget_key))
     for contract in contracts:
         s3.put_object(Bucket=LAKE_BUCKET, Key=f"contracts/{contract.table}.json", Body=contract.to_json().encode())
     for table in lake_tables(contracts):

@@ -7,7 +7,6 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Callable
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -240,3 +239,141 @@ def test_nothing_of_a_forgotten_row_is_in_any_store_and_nothing_brings_it_back(
     assert (PERSON, "Yolanda") in lake.alive()
     lake.forget()
     assert (PERSON, "Yolanda") in lake.alive(), "its order is above that which is forgotten"
+
+
+def kill_at(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool = False) -> None:
+    """Have the process killed when it calls that function, or when that has done what it does."""
+    original = getattr(owner, name)
+
+    def killed(*arguments: Any, **options: Any) -> Any:
+        if after:
+            original(*arguments, **options)
+        raise Killed
+
+    monkeypatch.setattr(owner, name, killed)
+
+
+STEPS: list[tuple[Any, str, bool]] = [
+    (ErasedStore, "write", False),
+    (ErasedStore, "write", True),
+    (HudiTable, "erase", True),
+    (ReplacedFiles, "delete", True),
+    (Quarantine, "store", True),
+    (Quarantine, "delete", True),
+    (erased_landing, "clear", False),
+    (erased_landing, "clear", True),
+    (forget, "delete_former", True),
+    (Requests, "answer", True),
+    (requests, "delete_object", False),
+]
+"""Where a writer is killed: what it calls, and whether that is done."""
+QUICK = [1, 2, 6, 10]
+
+
+@pytest.mark.parametrize("steps", [QUICK, pytest.param(range(len(STEPS)), marks=pytest.mark.drill)])
+def test_a_writer_that_is_killed_at_any_step_is_followed_by_one_that_ends_the_same(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch, steps: list[int]
+) -> None:
+    lake.pipeline.land(event("c", 10, after=person()), event("c", 11, after=account(OTHER)))
+    lake.pipeline.land(event("u", 40, person(), {**person(NAMES[1]), "id": "no number"}), b"no json")
+    lake.pipeline.land(event("c", 61, after=account(NEIGHBOUR)))
+    lake.drain()
+    asked = lake.ask()
+    for step in steps:
+        lake.start()
+        with monkeypatch.context() as patch:
+            kill_at(patch, *STEPS[step][:2], after=STEPS[step][2])
+            with pytest.raises(Killed):
+                drain(lake.steps[0])
+        lake.close()
+        # What comes between is committed, but for what is to be forgotten from the first try on.
+        late = [event("u", 35, person(), person(NAMES[1]))] if step > 0 else []
+        lake.pipeline.land(event("c", 900 + step, after=account(100 + step)), *late)
+    lake.start()
+    lake.drain()
+    assert [answer.state for answer in lake.answers(asked)] == [DONE, DONE]
+    assert lake.found() == []
+    assert lake.ids() == {OTHER, NEIGHBOUR, *(100 + step for step in steps)}
+
+
+def test_a_writer_does_not_go_on_without_what_its_table_has_forgotten(lake: Lake) -> None:
+    lake.pipeline.land(event("c", 10, after=account(OTHER)))
+    lake.drain()
+    assert [answer.told["rows"] for answer in lake.forget()] == [0, 0]
+    lake.pipeline.land(event("c", 20, after=person()))
+    lake.drain()
+    assert lake.ids() == {OTHER}, "a row that nobody had seen is forgotten too"
+    key = f"{lake.pipeline.prefix}/lake/_forgotten/accounts.json"
+    kept = lake.s3.get_object(Bucket=lake.bucket, Key=key)["Body"].read()
+    lake.s3.delete_object(Bucket=lake.bucket, Key=key)
+    with pytest.raises(ErasedKeysMissing, match=r"found 0 forgotten keys, expected 1 at least\. Restore the object"):
+        lake.start()
+    lake.s3.put_object(Bucket=lake.bucket, Key=key, Body=kept)
+    lake.start()
+    lake.pipeline.land(event("c", 30, after=person()))
+    lake.drain()
+    assert lake.ids() == {OTHER}
+
+
+def test_a_request_of_another_epoch_or_with_another_key_is_refused_and_goes(lake: Lake) -> None:
+    lake.pipeline.land(event("c", 10, after=account(OTHER)))
+    lake.drain()
+    refused = lake.forget(until(epoch=2))
+    assert [answer.state for answer in refused] == [REFUSED, REFUSED]
+    assert "epoch: found 2, expected 1" in refused[0].reason
+    id_, _ = ask(lake.requests[0], Forgotten({"name": NAMES[0]}, until()))
+    lake.drain()
+    status = lake.requests[0].status(id_)
+    assert status is not None
+    assert status.reason == "KEY: found a value for name, expected one for id, the key of accounts"
+    assert lake.found() == []
+
+
+def test_a_forgotten_item_comes_back_by_no_record_export_or_replay(
+    spark: SparkSession, endpoint: str, aws_api: AwsApi
+) -> None:
+    accounts = Accounts(spark, aws_api, f"d-{uuid.uuid4().hex[:8]}")
+    start = time.time_ns() // 1000 - 600 * 10**6
+    gone, renamed = item("marker-771", name=NAMES[0]), item("marker-771", name=NAMES[1])
+    unfit = {"id": {"N": "5"}, "name": {"S": "no text is its key"}}
+    spoilt = json.loads(change(start + 2, renamed, {**renamed, "registered": {"S": "2024-02-31"}}))
+    del spoilt["dynamodb"]["NewImage"]
+    records = [
+        change(start, None, gone),
+        change(start + 1, gone, renamed),
+        json.dumps(spoilt),
+        change(start, None, unfit),
+    ]
+    accounts.start(max_bad_share=1.0)
+    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records)], 0)
+    accounts.writer._progress = replace(accounts.writer.progress, since=start)
+    old = accounts.export(start + 100 * 10**6, [gone, item("other")])
+    accounts.load(old)
+    aside = accounts.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{accounts._prefix}/lake/_quarantine/")["Contents"]
+    assert len(aside) == 1
+    kept = accounts.s3.get_object(Bucket=BUCKET, Key=aside[0]["Key"])["Body"].read()
+
+    def told() -> list[Trace]:
+        return traces(accounts.s3, BUCKET, f"{accounts._prefix}/lake/", ["marker-771", *NAMES])
+
+    assert len(told()) > 3
+    until_ = order_at_moment(1, time.time_ns() // 1000 + 60 * 10**6)
+    id_, _ = ask(accounts.requests, Forgotten({"id": "marker-771"}, until_))
+    job = key_value(accounts)
+    drain(job.requested.commit_next)
+    status = accounts.requests.status(id_)
+    assert status is not None
+    assert (status.state, status.told["rows"]) == (DONE, 1)
+    assert (status.told["quarantine_records"], status.told["quarantine_unreadable"]) == (1, 1)
+    assert told() == []
+
+    accounts.start(max_bad_share=1.0)
+    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records[:3], 10)], 1)
+    assert told() == []
+    accounts.s3.put_object(Bucket=BUCKET, Key=aside[0]["Key"], Body=kept)
+    ask_replay(accounts.requests, Choice((aside[0]["Key"].rpartition("/")[2],)))
+    accounts.load(accounts.export(start + 200 * 10**6, [gone, item("other", name="Bea")]))
+    assert accounts.alive() == [("other", "2024-01", "Bea")]
+    later = time.time_ns() // 1000 + 120 * 10**6
+    accounts.commit_frame([(change(later, None, item("marker-771", name="Yolanda")), f"{99:056d}")], 2)
+    assert accounts.alive() == [("marker-771", "2024-01", "Yolanda"), ("other", "2024-01", "Bea")]

@@ -22,7 +22,7 @@ def test_the_command_asks_for_a_table_and_tells_how_many_rows_were_filled(
     lake = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}"
     requests = Requests(s3, lake, "orders")
 
-    def follow(_: Requests, id_: str) -> Iterator[News]:
+    def follow(_: Requests, id_: str, token: str = "") -> Iterator[News]:
         assert [listed for listed, _ in requests.listed()] == [id_] == [fill_requests.REQUEST]
         yield News(None, 0)
         yield News(Status("token", DONE, parts=2, parts_done=2, records=1204), 0)

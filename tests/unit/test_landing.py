@@ -230,7 +230,7 @@ def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeyp
         return landed.s3
 
     monkeypatch.setattr(boto3, "client", client)
-    landing_module._worker_client.cache_clear()
+    landing_module.worker_client.cache_clear()
     try:
         for _ in range(2):
             bodies = list(read_bodies(landed.after({})))
@@ -239,7 +239,7 @@ def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeyp
                 ("t.orders/0", b"b\n"),
             ]
     finally:
-        landing_module._worker_client.cache_clear()
+        landing_module.worker_client.cache_clear()
     assert made == ["s3"]
 
 

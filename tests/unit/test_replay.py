@@ -366,7 +366,7 @@ def test_the_replay_of_all_leaves_samples_out_and_ends_with_1_where_records_stay
     lake.quarantine.store("t-0-1", [kept("price", "fits")])
     lake.quarantine.store("t-0-2", [kept("price", "fits")], refused=True)
 
-    def follow(requests: Requests, id_: str) -> Iterator[News]:
+    def follow(requests: Requests, id_: str, token: str = "") -> Iterator[News]:
         assert (waiting := requests.status(id_)) is None or waiting.state == RUNNING
         lake.serve()
         yield News(requests.status(id_), 0)

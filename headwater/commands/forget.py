@@ -1,0 +1,295 @@
+"""``headwater forget``: take a row, with all its past, out of every store of its table."""
+
+import base64
+import datetime as dt
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from email.utils import parsedate_to_datetime
+from pathlib import Path
+from typing import Annotated, Any, Protocol
+
+import typer
+from botocore.exceptions import BotoCoreError, ClientError
+from rich.console import Console
+from rich.table import Table
+
+from headwater.commands import sources
+from headwater.commands.db import Host, Name, Port, User, connect
+from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
+from headwater.console import say
+from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
+from headwater.contract.reading import read_contracts
+from headwater.definitions.dynamodb_table import EXPORTS
+from headwater.deployment.environment import Environment
+from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.expiries import expiries
+from headwater.errors import UserError
+from headwater.lake import backfill_requests, exports_left, forget_requests
+from headwater.lake.debezium_decoder import order as order_at_lsn
+from headwater.lake.dynamodb_decoder import order_at_moment
+from headwater.lake.forget_requests import Forgotten, key_values
+from headwater.lake.requests import RUNNING, Requests, Status
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.scanned_export import delete_export
+from headwater.order_database.absence import absent_until
+from headwater.paths import CONFIG, CONTRACTS
+
+_MARGIN_MICROS = 60 * 10**6
+"""By how much DynamoDB's approximate time of a change may be ahead."""
+
+
+def forget(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
+    key: Annotated[
+        list[str],
+        typer.Argument(metavar="KEY...", help="The row's key: COLUMN=VALUE for each of its columns, or the one value."),
+    ],
+    lake: Annotated[str, LAKE],
+    environment: Annotated[
+        str, typer.Option("--env", help="The lake's environment, whose settings say what expires, and the epochs.")
+    ] = "local",
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+    name: Name = "northwind",
+    dynamodb_table: sources.DynamodbTable = None,
+    dynamodb_endpoint: sources.DynamodbEndpoint = "",
+    endpoint: Annotated[str, ENDPOINT] = "",
+    region: Annotated[str, REGION] = "",
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    receipt: Annotated[Path | None, typer.Option(help="Write the receipt into this file too, as JSON.")] = None,
+    delete_exports: Annotated[
+        bool, typer.Option("--delete-exports", help="Delete the exports of the DynamoDB table beside the lake.")
+    ] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the source, and say what would be searched.")] = False,
+) -> None:
+    """Have the running writers forget a row that its source no longer has: it goes from its table with all older files,
+    its history, landing objects and quarantine, and nothing of before brings it back.
+
+    The command refuses while the source still has the row. Other tables with rows of the same person are asked for each
+    by itself. Ctrl-C only ends the watching; run the same command again to go on.
+    """
+    described = read_contracts(contracts)
+    contract = _contract(described, table)
+    texts = _texts(contract, key)
+    key_values(contract, texts)
+    settings = read_environment(environment, CONFIG)
+    renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
+    source: _Source
+    if contract.source.database == DYNAMODB:
+        client = sources.dynamodb_client(dynamodb_endpoint, region)
+        source = _Items(client, contract, renamed.get(contract.table, contract.source.table), settings.glue.epoch)
+    else:
+        source = _Rows(contract, connect(host, port, user, name), settings.connect.epoch)
+    until = source.absent_until(texts)
+    if until is None:
+        raise UserError(
+            f"{source.name}: found the row, expected none: delete it there first. A row that the source has comes back "
+            "with its next change, or when it is read again."
+        )
+    with s3_errors():
+        s3 = s3_client(endpoint, region)
+        exports = _exports(s3, lake, contract, source.name, delete=delete_exports and not dry_run)
+        if dry_run:
+            _tell_searched(s3, lake, contract, exports)
+            return
+        if exports:
+            raise UserError(
+                f"{exports[0]}: found an export, expected none: its items may be those of the row, and nothing else "
+                "deletes it. Add --delete-exports, which deletes all exports of the table beside the lake."
+            )
+        asked = [
+            (each.table, requests, *forget_requests.ask(requests, Forgotten(texts, until)))
+            for each in lake_tables([contract])
+            for requests in [Requests(s3, lake, each.table)]
+        ]
+        answers = {of: watch(requests, id_, "steps", "rows and records", token) for of, requests, id_, token in asked}
+    written = _receipt(contract, settings, answers, described)
+    written["source"] = {"asked": source.name, "row_is_back": source.absent_until(texts) is None}
+    if receipt is not None:
+        receipt.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    _show(written)
+
+
+def _contract(described: Sequence[Contract], table: str) -> Contract:
+    for contract in described:
+        if contract.table == table:
+            return contract
+    raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(contract.table for contract in described)}")
+
+
+def _texts(contract: Contract, key: Sequence[str]) -> dict[str, str]:
+    """The key's values by column. Raises UserError."""
+    if len(contract.key) == 1 and len(key) == 1 and not key[0].startswith(f"{contract.key[0]}="):
+        return {contract.key[0]: key[0]}
+    named = [text.partition("=") for text in key]
+    if any(not separator for _, separator, _ in named) or len({column for column, *_ in named}) < len(named):
+        expected = " ".join(f"{column}=VALUE" for column in contract.key)
+        raise UserError(f"KEY: found {len(key)} values, expected {expected}, the key of {contract.table}")
+    return {column: value for column, _, value in named}
+
+
+# --- The source -------------------------------------------------------------------------------------------------------
+
+
+class _Source(Protocol):
+    @property
+    def name(self) -> str:
+        """What the source calls the table."""
+
+    def absent_until(self, key: Mapping[str, str]) -> str | None:
+        """The highest ``_order`` that the past of a row has which is not there; None where it is there."""
+
+
+@dataclass
+class _Rows:
+    """A table of PostgreSQL's."""
+
+    contract: Contract
+    connection: Any
+    epoch: int
+
+    @property
+    def name(self) -> str:
+        return self.contract.source.table
+
+    def absent_until(self, key: Mapping[str, str]) -> str | None:
+        columns = {name: self.contract.column(name) for name in key}
+        told = {column.path[0]: (column.source_type or "text", key[name]) for name, column in columns.items()}
+        lsn = absent_until(self.connection, self.contract.source.table, told)
+        return None if lsn is None else order_at_lsn(self.epoch, lsn, lsn, snapshot=False)
+
+
+@dataclass
+class _Items:
+    """A table of DynamoDB's."""
+
+    client: Any
+    contract: Contract
+    name: str
+    epoch: int
+
+    def absent_until(self, key: Mapping[str, str]) -> str | None:
+        columns = [self.contract.column(name) for name in key]
+        where = " AND ".join(f'"{column.path[0]}" = ?' for column in columns)
+        values = [_attribute(column.source_type or "S", key[column.name]) for column in columns]
+        request = {"Statement": f'SELECT * FROM "{self.name}" WHERE {where}', "Parameters": values}
+        further: dict[str, str] = {}
+        try:
+            while True:
+                page = self.client.execute_statement(**request, ConsistentRead=True, **further)
+                if page["Items"]:
+                    return None
+                if not page.get("NextToken"):
+                    break
+                further = {"NextToken": page["NextToken"]}
+        except (BotoCoreError, ClientError) as error:
+            raise UserError(
+                f"{self.name}: the DynamoDB table cannot be asked for the item: {error}. Check --dynamodb-table, the "
+                "endpoint and the credentials, which need dynamodb:PartiQLSelect."
+            ) from None
+        asked_at = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
+        return order_at_moment(self.epoch, int(asked_at.timestamp()) * 10**6 + _MARGIN_MICROS)
+
+
+def _attribute(tag: str, text: str) -> dict[str, Any]:
+    return {tag: base64.b64decode(text) if tag == "B" else text}
+
+
+# --- What is searched -------------------------------------------------------------------------------------------------
+
+
+def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool) -> list[str]:
+    """The exports of a contract's DynamoDB table that are left beside the lake. Raises UserError where one is being
+    loaded."""
+    if contract.source.database != DYNAMODB:
+        return []
+    bucket, prefix = split_uri(lake)
+    folder = object_uri(bucket, key_below(prefix.rpartition("/")[0], EXPORTS))
+    left = exports_left.exports_of(s3, folder, table)
+    if not delete:
+        return left
+    for each in lake_tables([contract]):
+        _refuse_while_loading(Requests(s3, lake, each.table))
+    for uri in left:
+        delete_export(s3, uri)
+    exports_left.delete_former_versions(s3, folder)
+    return []
+
+
+def _refuse_while_loading(requests: Requests) -> None:
+    for id_, _ in requests.listed():
+        status = requests.status(id_)
+        if id_.startswith(f"{backfill_requests.BACKFILL}/") and (status is None or status.state == RUNNING):
+            raise UserError(f"{id_}: found a backfill that is not finished: wait for it, or withdraw it")
+
+
+def _tell_searched(s3: Any, lake: str, contract: Contract, exports: Sequence[str]) -> None:
+    say(f"{contract.source.table} does not have the row. Nothing was done; searched and cleared would be:")
+    bucket, prefix = split_uri(lake)
+    for each in lake_tables([contract]):
+        for folder in (each.table, f"_quarantine/{each.table}"):
+            where = key_below(prefix, f"{folder}/")
+            pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=where)
+            say(f"  {object_uri(bucket, where)}: {sum(page['KeyCount'] for page in pages):,} objects")
+    if contract.source.database != DYNAMODB:
+        say(f"  the landing objects of the topic of {contract.source.table}")
+    for uri in exports:
+        say(f"  {uri}: an export, which --delete-exports deletes")
+
+
+# --- The receipt ------------------------------------------------------------------------------------------------------
+
+
+def _receipt(
+    contract: Contract, settings: Environment, answers: Mapping[str, Status | None], described: Sequence[Contract]
+) -> dict[str, Any]:
+    now = dt.datetime.now(dt.UTC)
+    told = {table: dict(status.told) for table, status in answers.items() if status is not None}
+    hashes = [each.pop("key") for each in told.values()]
+    return {
+        "table": contract.table,
+        "key_hash": hashes[0],
+        "environment": settings.name,
+        "forgotten_at": now.isoformat(timespec="seconds"),
+        "searched": told,
+        "not_searched": [other.table for other in described if other.table != contract.table],
+        "elsewhere": [each.document(now) for each in expiries(settings, contract)],
+    }
+
+
+def _show(receipt: Mapping[str, Any]) -> None:
+    console = Console(markup=False, highlight=False)
+    say(f"Forgotten: a row of {receipt['table']}. The keyed hash of its key is {receipt['key_hash']}")
+    grid = Table("searched", "removed")
+    for table, told in receipt["searched"].items():
+        landing = told["landing"]
+        grid.add_row(f"{table} and its files", f"{told['rows']:,} rows, {told['files_deleted']:,} files")
+        grid.add_row(
+            f"quarantine of {table}: {told['quarantine_objects']:,} objects", f"{told['quarantine_records']:,} records"
+        )
+        if landing["objects"]:
+            removed = f"{landing['records']:,} records, {landing['rewritten']:,} objects rewritten"
+            grid.add_row(f"landing: {landing['objects']:,} objects", removed)
+        grid.add_row(f"older versions of all that in S3, of {table}", f"{told['versions_deleted']:,}")
+    console.print(grid)
+    answers = receipt["searched"].values()
+    unreadable = sum(told["landing"]["unreadable"] + told["quarantine_unreadable"] for told in answers)
+    if unreadable:
+        say(
+            f"{unreadable:,} records tell no key, so that nobody can say whose they are: look at them with headwater "
+            "quarantine show, and drop them."
+        )
+    grid = Table("expires elsewhere", "gone by", "as said by")
+    for entry in receipt["elsewhere"]:
+        grid.add_row(entry["place"], entry["gone_by"] or "not known", entry["why"])
+    console.print(grid)
+    if receipt["not_searched"]:
+        say(f"Not searched, as other tables: {', '.join(receipt['not_searched'])}")
+    if receipt["source"]["row_is_back"]:
+        sys.stderr.write(
+            f"{receipt['source']['asked']} has a row of this key again. If it is a new one and the lake lacks it, have "
+            "it read again: headwater resync --where.\n"
+        )

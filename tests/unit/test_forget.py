@@ -1,0 +1,454 @@
+"""What is known of forgotten keys, what of a record is of them, and how a person asks for one."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import json
+import uuid
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from headwater.commands import forget as command
+from headwater.contract.model import lake_tables
+from headwater.contract.reading import parse_contract, read_contract
+from headwater.deployment.environment_rules import read_environment
+from headwater.deployment.expiries import expiries
+from headwater.errors import UserError
+from headwater.lake import exports_left, s3_versions
+from headwater.lake import requests as lake_requests
+from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
+from headwater.lake.dynamodb_decoder import order_at_moment
+from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
+from headwater.lake.erased_records import LandedLines, kept_records
+from headwater.lake.forget_requests import Forgotten, ask, key_values
+from headwater.lake.progress import Progress
+from headwater.lake.requested_work import RequestedWork
+from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status
+from headwater.lake.scanned_export import write_export
+from headwater.paths import CONFIG, CONTRACTS
+from tests.unit.conftest import BUCKET
+
+ORDERS, ACCOUNTS, CUSTOMERS = (
+    read_contract(CONTRACTS / f"{name}.yaml") for name in ("orders", "accounts", "customers")
+)
+HASH_KEY = b"0123456789abcdef0123456789abcdef"
+PEOPLE = parse_contract(
+    """
+table: people
+description: Keyed by what is not the primary key.
+source: {database: postgresql, table: shop.people}
+key: [mail]
+partition_by: []
+buckets: 1
+columns:
+  - {name: mail, type: string, source_type: text}
+  - {name: name, type: string, source_type: text}
+  - {name: long, type: string, source_type: text}
+""",
+    "people.yaml",
+)
+GONE, OTHER = "gone@example.com", "other@example.com"
+
+
+def until(lsn: int = 1000) -> str:
+    return order(1, lsn, lsn, snapshot=False)
+
+
+def forgotten(order_: str = "", key: str = f'["{GONE}"]') -> ErasedKeys:
+    return ErasedKeys("shop.people", {}, HASH_KEY).and_this(key, order_ or until())
+
+
+def image(mail: str, **values: Any) -> dict[str, Any]:
+    return {"id": 7, "mail": mail, "name": "Ann", "long": "x", **values}
+
+
+def event(op: str, before: Any = None, after: Any = None, lsn: int = 10, **source: Any) -> dict[str, Any]:
+    origin = {"schema": "shop", "table": "people", "lsn": lsn, "ts_ms": 1, "snapshot": "false", **source}
+    return {"op": op, "before": before, "after": after, "source": origin}
+
+
+def packed(document: Any) -> str | None:
+    return None if document is None else base64.b64encode(json.dumps(document).encode()).decode()
+
+
+def line(value: Any, key: Any = None, headers: list[list[str | None]] | None = None) -> str:
+    record = {"offset": 5, "timestamp": 3, "key": packed(key), "value": packed(value), "headers": headers or []}
+    return json.dumps(record, separators=(",", ":"))
+
+
+def told(text: str) -> Any:
+    record = json.loads(text)
+    return None if record["value"] is None else json.loads(base64.b64decode(record["value"]))
+
+
+def rows(text: str) -> list[tuple[str, str, bool]]:
+    """Mail, operation and whether it is a tombstone, of the rows that the decoder makes of a line."""
+    names = [name for name, _ in PEOPLE.lake_columns()]
+    made = list(decode_lines(iter([("t/0", text)]), PostgresDecoder(PEOPLE)))
+    found = [dict(zip(names, row, strict=False)) for row in made]
+    return [(row["mail"], row["_op"], row["_deleted"]) for row in found if row["_order"] is not None]
+
+
+BLANK = '{"offset":5,"timestamp":3,"key":null,"value":null,"headers":[]}'
+
+
+# --- Forgotten keys ---------------------------------------------------------------------------------------------------
+
+
+def test_a_key_is_forgotten_up_to_an_order_and_later_changes_are_not_even_hashed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    keys = forgotten()
+    assert keys.covers(f'["{GONE}"]', until())
+    assert keys.covers(f'["{GONE}"]', None), "whose order nobody can tell"
+    assert not keys.covers(f'["{OTHER}"]', until())
+    assert keys.and_this(f'["{GONE}"]', until(5)).orders == keys.orders, "no order is lowered"
+    (hashed,) = keys.orders
+    assert (len(hashed), GONE in hashed) == (64, False)
+    assert hashed not in replace(keys, source="shop.other").and_this(f'["{GONE}"]', until()).orders.keys() - {hashed}
+    assert replace(keys, source="shop.other").hashed(f'["{GONE}"]') != hashed
+    monkeypatch.setattr(ErasedKeys, "hashed", lambda *_: pytest.fail("hashed"))
+    assert not keys.covers(f'["{GONE}"]', until(1001))
+
+
+def test_a_row_has_one_key_in_its_table_and_in_its_history() -> None:
+    assert row_key('[1,"a\\u003ab,c"]') == row_key('[1,"a:b,c","00011"]', is_history=True) == '[1,"a:b,c"]'
+
+
+def test_what_is_forgotten_is_kept_beside_the_tables(s3: Any) -> None:
+    folder = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}/lake"
+    store = ErasedStore(s3, f"{folder}/orders", ORDERS)
+    assert store.address == f"{folder}/_forgotten/orders.json"
+    assert store.read() == {}
+    store.write({"hash": "order"})
+    assert store.read() == {"hash": "order"}
+    bucket, _, key = store.address.removeprefix("s3://").partition("/")
+    for damaged in (b"{}", b"no json", b'{"orders": {"hash": 1}}'):
+        s3.put_object(Bucket=bucket, Key=key, Body=damaged)
+        with pytest.raises(ErasedKeysMissing, match=r"orders\.json: found .*, expected the keys that are forgotten"):
+            store.read()
+
+
+def test_a_progress_names_forgotten_keys_only_where_there_are_some() -> None:
+    assert "erased" not in Progress().to_json()
+    assert Progress.from_json(Progress(erased=2).to_json()) == Progress(erased=2)
+
+
+# --- Records ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        line(event("c", after=image(GONE))),
+        line(event("r", after=image(GONE), snapshot="true")),
+        line(event("u", image(GONE), image(GONE, name="Bea"))),
+        line(event("d", before=image(GONE))),
+        line(None, key={"mail": GONE}),
+        line({**event("c"), "refused": {"row": image(GONE)}}),
+        line(event("u", image(GONE), {"mail": None})),
+        line({**event("c", after=image(GONE)), "source": {"schema": "shop", "table": "people"}}),
+    ],
+)
+def test_a_record_of_a_forgotten_key_gives_way_to_one_that_gives_no_row(text: str) -> None:
+    lines = LandedLines(PEOPLE, 1, forgotten())
+    assert lines.is_erased(json.loads(text)) is True
+    assert lines.without_erased(text) == BLANK
+    assert rows(BLANK) == []
+    assert lines.cleared.lines == 1
+    assert lines.without_erased(BLANK) == BLANK
+
+
+@pytest.mark.parametrize(
+    ("text", "unreadable"),
+    [
+        (line(event("c", after=image(OTHER))), 0),
+        (line(event("c", after=image(GONE), lsn=1001)), 0),
+        (line(event("t")), 0),
+        (line("no envelope"), 1),
+        ("no json", 1),
+    ],
+)
+def test_any_other_record_stays_as_it_is_letter_by_letter(text: str, unreadable: int) -> None:
+    lines = LandedLines(PEOPLE, 1, forgotten())
+    assert lines.without_erased(text) == text
+    assert (lines.cleared.lines, lines.cleared.unreadable) == (0, unreadable)
+
+
+def test_of_an_update_that_changes_the_key_the_other_rows_part_stays() -> None:
+    lines = LandedLines(PEOPLE, 1, forgotten())
+    placeholder = image(OTHER, long="__debezium_unavailable_value")
+    left = lines.without_erased(line(event("u", image(GONE), placeholder)))
+    assert GONE not in json.dumps(told(left))
+    assert told(left)["after"]["long"] == "x", "what the update did not touch stands in the row before alone"
+    assert rows(left) == [(OTHER, "c", False)]
+    came = lines.without_erased(line(event("u", image(OTHER), image(GONE))))
+    assert GONE not in json.dumps(told(came))
+    assert rows(came) == [(OTHER, "d", True)]
+
+
+def test_the_end_of_a_snapshot_stays_when_its_last_row_goes() -> None:
+    last = line(event("r", after=image(GONE), snapshot="last"), key={"id": 7})
+    cleared = LandedLines(PEOPLE, 1, forgotten()).without_erased(last)
+    assert GONE not in json.dumps(told(cleared))
+    floors = [
+        row[-3] for text in (last, cleared) for row in decode_lines(iter([("t/0", text)]), PostgresDecoder(PEOPLE))
+    ]
+    assert [floor for floor in floors if floor] == [order(1, 10, 10, snapshot=True)[:-1] + "0"] * 2
+    assert rows(cleared) == []
+
+
+def test_a_header_does_not_tell_the_key_that_a_row_had_or_gets() -> None:
+    headers = [["__debezium.newkey", packed({"mail": GONE})], ["headwater.epoch", packed(1)]]
+    text = line(event("d", before=image(OTHER)), key={"mail": OTHER}, headers=headers)
+    cleared = json.loads(LandedLines(PEOPLE, 1, forgotten()).without_erased(text))
+    assert cleared["headers"] == [["__debezium.newkey", None], ["headwater.epoch", packed(1)]]
+    assert (cleared["value"], cleared["key"]) == (json.loads(text)["value"], json.loads(text)["key"])
+
+
+def test_a_quarantined_record_is_of_a_key_by_any_of_its_images_or_nobody_can_say() -> None:
+    is_erased = kept_records(PEOPLE, forgotten(), 1, None)
+    assert is_erased({**json.loads(line(event("u", image(OTHER), image(GONE)))), "source": "t/0"}, 1) is True
+    assert is_erased(json.loads(line(event("c", after=image(GONE), lsn=1001))), None) is False
+    assert is_erased(json.loads(line(event("c", after={"mail": None}))), 1) is None
+    assert is_erased(["no", "record"], 1) is None
+
+
+def test_a_quarantined_change_or_item_of_dynamodb_likewise() -> None:
+    key = {"id": {"S": "a"}, "custName": {"S": "Ann"}}
+    erased = ErasedKeys("headwater-accounts", {}, HASH_KEY).and_this('["a","Ann"]', order_at_moment(1, 10**15))
+    is_erased = kept_records(ACCOUNTS, erased, 1, None)
+
+    def change(at: int, **images: Any) -> dict[str, Any]:
+        dynamodb = {"ApproximateCreationDateTime": at, "ApproximateCreationDateTimePrecision": "MICROSECOND", **images}
+        return {"sequence": "1", "position": "s/1", "data": json.dumps({"dynamodb": dynamodb})}
+
+    assert is_erased(change(10**14, Keys=key), 1) is True
+    assert is_erased(change(10**14, OldImage={**key, "x": {"S": "y"}}), 1) is True
+    assert is_erased(change(10**15 + 1, Keys=key), 1) is False
+    assert is_erased(change(10**14, Keys={"id": {"S": "a"}}), 1) is None
+    assert is_erased({"exported_at": 10**14, "position": "", "item": json.dumps({"Item": key})}, 1) is True
+    assert is_erased({"sequence": "1", "position": "", "data": None}, 1) is None
+
+
+# --- Requests ---------------------------------------------------------------------------------------------------------
+
+
+def test_values_of_a_key_are_those_of_its_columns_types_and_no_error_repeats_them() -> None:
+    assert key_values(ORDERS, {"order_id": "17"}) == {"order_id": 17}
+    assert key_values(ACCOUNTS, {"cust_name": "Ann", "id": "a"}) == {"id": "a", "cust_name": "Ann"}
+    with pytest.raises(UserError, match=r"order_id: found something else, expected a value of the type int") as wrong:
+        key_values(ORDERS, {"order_id": "secret"})
+    assert "secret" not in str(wrong.value)
+    with pytest.raises(UserError, match=r"found a value for id, expected one for id, cust_name"):
+        key_values(ACCOUNTS, {"id": "a"})
+
+
+@pytest.fixture
+def lake() -> str:
+    return f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}/lake"
+
+
+@dataclass
+class Work:
+    """Is done at once, or refuses."""
+
+    refuses: bool = False
+    done: bool = False
+
+    def status(self) -> Status:
+        return Status("", DONE if self.done else RUNNING, told={"key": "hash"} if self.done else {})
+
+    def commit_next(self) -> None:
+        if self.refuses:
+            raise UserError("no")
+        self.done = True
+
+
+@dataclass
+class Writer:
+    """Does what it is asked for, by the shipped loop."""
+
+    s3: Any
+    lake: str
+    table: str
+    events: list[dict[str, Any]] = field(default_factory=list)
+
+    def serve(self, work: Work) -> None:
+        writer: Any = SimpleNamespace(
+            services=SimpleNamespace(report=self.events.append), contract=SimpleNamespace(table=self.table)
+        )
+        requests = Requests(self.s3, self.lake, self.table)
+        served = RequestedWork(writer, requests, {"forget": lambda *_: work}, 0, removed={"forget"})
+        while served.commit_next():
+            pass
+
+
+def versions(s3: Any, prefix: str) -> list[str]:
+    listed = s3.list_object_versions(Bucket=BUCKET, Prefix=prefix)
+    return sorted(
+        entry["Key"].rpartition("/")[2] for kind in ("Versions", "DeleteMarkers") for entry in listed.get(kind, ())
+    )
+
+
+def test_a_request_goes_with_its_versions_once_it_is_answered_even_after_a_crash(s3: Any, lake: str) -> None:
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    requests = Requests(s3, lake, "orders")
+    folder = f"{lake.removeprefix(f's3://{BUCKET}/')}/_requests/"
+    for work, state in ((Work(), DONE), (Work(refuses=True), REFUSED)):
+        id_, _ = ask(requests, Forgotten({"order_id": "771"}, until()))
+        again, token = ask(requests, Forgotten({"order_id": "771"}, until(2000)))
+        assert again == id_, "one request for one key"
+        assert "771" not in id_
+        Writer(s3, lake, "orders").serve(work)
+        assert requests.get(id_) is None
+        assert not any(name.endswith(".json") and "status" not in name for name in versions(s3, folder))
+        status = requests.status(id_)
+        assert status is not None
+        assert (status.token, status.state) == (token, state)
+        if state == DONE:
+            (news,) = lake_requests.follow(requests, id_, token=token)
+            assert news.status == status
+        else:
+            with pytest.raises(UserError, match="refuses"):
+                list(lake_requests.follow(requests, id_, token=token))
+    id_, token = ask(requests, Forgotten({"order_id": "772"}, until()))
+    requests.answer(id_, Status(token, DONE))
+    Writer(s3, lake, "orders").serve(Work(refuses=True))
+    assert requests.get(id_) is None, "the writer of before was killed between its answer and the request's removal"
+
+
+def test_of_a_versioned_bucket_all_but_the_current_versions_go(s3: Any) -> None:
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    folder = uuid.uuid4().hex[:8]
+    for body in (b"1", b"2"):
+        for name in ("kept", "gone", "beside"):
+            s3.put_object(Bucket=BUCKET, Key=f"{folder}/{name}", Body=body)
+    s3.delete_object(Bucket=BUCKET, Key=f"{folder}/gone")
+    assert s3_versions.delete_former(s3, BUCKET, f"{folder}/") == 5
+    assert versions(s3, folder) == ["beside", "kept"]
+    s3_versions.delete_object(s3, BUCKET, f"{folder}/kept")
+    assert versions(s3, folder) == ["beside"]
+    assert s3.get_object(Bucket=BUCKET, Key=f"{folder}/beside")["Body"].read() == b"2"
+
+
+# --- The command ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
+    """What the source answers, one after the other: the order until which the row is absent."""
+    answers: list[str | None] = []
+    for kind in (command._Rows, command._Items):
+        monkeypatch.setattr(kind, "absent_until", lambda *_: answers.pop(0))
+    monkeypatch.setattr(command, "connect", lambda *_: None)
+    monkeypatch.setattr(command.sources, "dynamodb_client", lambda *_: None)
+    return answers
+
+
+def test_a_row_that_the_source_has_is_not_forgotten(lake: str, source: list[str | None], s3: Any) -> None:
+    source.append(None)
+    with pytest.raises(UserError, match=r"northwind\.customers: found the row, expected none: delete it there first"):
+        command.forget("customers", ["ALFKI"], lake)
+    assert Requests(s3, lake, "customers").listed() == []
+
+
+def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
+    lake: str, source: list[str | None], s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    source += [until(), None]
+    searched = {
+        "rows": 1,
+        "files_deleted": 3,
+        "quarantine_objects": 1,
+        "quarantine_records": 0,
+        "quarantine_unreadable": 2,
+        "landing": {"objects": 4, "rewritten": 2, "records": 5, "unreadable": 0},
+        "versions_deleted": 9,
+    }
+    followed = []
+
+    def follow(requests: Requests, id_: str, token: str = "") -> Iterator[News]:
+        request = requests.get(id_)
+        assert request is not None
+        assert (request.token, request.details) == (token, {"key": {"customer_id": "ALFKI"}, "order": until()})
+        followed.append(requests)
+        yield News(Status(token, DONE, told={"key": "a hash", **searched}), 0)
+
+    monkeypatch.setattr(lake_requests, "follow", follow)
+    command.forget("customers", ["customer_id=ALFKI"], lake, environment="prod", receipt=tmp_path / "receipt.json")
+    written = json.loads((tmp_path / "receipt.json").read_text())
+    printed = capsys.readouterr()
+    assert len(followed) == 2
+    assert "ALFKI" not in json.dumps(written) + printed.out
+    assert written["key_hash"] == "a hash"
+    assert written["searched"] == {table.table: searched for table in lake_tables([CUSTOMERS])}
+    assert written["not_searched"] == ["accounts", "orders", "products"]
+    now = dt.datetime.fromisoformat(written["forgotten_at"])
+    gone_by = {each["place"]: dt.datetime.fromisoformat(each["gone_by"]) - now for each in written["elsewhere"]}
+    assert gone_by["Kafka's topic"] == dt.timedelta(hours=168, days=7)
+    assert gone_by["Aurora's automatic backups"] == dt.timedelta(days=35)
+    assert gone_by["Athena's query results"] == dt.timedelta(days=30)
+    assert "4 records tell no key" in printed.out
+    assert "northwind.customers has a row of this key again" in printed.err
+
+
+def test_a_dry_run_asks_for_nothing(
+    lake: str, source: list[str | None], s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    source.append(until())
+    s3.put_object(Bucket=BUCKET, Key=f"{lake.removeprefix(f's3://{BUCKET}/')}/customers/file", Body=b"")
+    command.forget("customers", ["ALFKI"], lake, dry_run=True)
+    printed = capsys.readouterr().out
+    assert "Nothing was done" in printed
+    assert f"{lake}/customers/: 1 objects" in printed
+    assert f"{lake}/_quarantine/customers_changes/: 0 objects" in printed
+    assert Requests(s3, lake, "customers").listed() == []
+
+
+def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not_before(
+    s3: Any, lake: str, source: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    exports = lake.rpartition("/")[0] + "/exports"
+    arn = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-"
+    ours, theirs = (
+        write_export(s3, arn + name, [[{"id": {"S": "a"}}]], dt.datetime.now(dt.UTC), exports)
+        for name in ("accounts", "others")
+    )
+    assert exports_left.exports_of(s3, exports, "headwater-accounts") == [ours]
+    source += [order_at_moment(1, 10**15)] * 9
+    with pytest.raises(UserError, match=r"found an export, expected none: .* --delete-exports"):
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake)
+    requests = Requests(s3, lake, "accounts")
+    requests.ask(f"backfill/{ours.rpartition('/')[2]}", {"export": ours})
+    with pytest.raises(UserError, match="found a backfill that is not finished"):
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
+    requests.delete(f"backfill/{ours.rpartition('/')[2]}")
+    asked = []
+
+    def follow(requests: Requests, id_: str, token: str = "") -> Iterator[News]:
+        asked.append(id_)
+        raise UserError("nobody answers")
+
+    monkeypatch.setattr(lake_requests, "follow", follow)
+    with pytest.raises(UserError, match="nobody answers"):
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
+    assert len(asked) == 1
+    assert versions(s3, ours.removeprefix(f"s3://{BUCKET}/")) == []
+    assert exports_left.exports_of(s3, exports, "headwater-others") == [theirs]
+
+
+@pytest.mark.parametrize("name", ["dev", "stage", "prod", "local"])
+def test_every_environment_says_what_expires_elsewhere(name: str) -> None:
+    settings = read_environment(name, CONFIG)
+    for contract in (CUSTOMERS, ACCOUNTS):
+        assert len(expiries(settings, contract)) == 4
+        assert all(each.why for each in expiries(settings, contract))
