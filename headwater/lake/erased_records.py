@@ -14,15 +14,12 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
-
 from headwater.contract.model import DYNAMODB, Contract
 from headwater.lake.debezium_decoder import REKEYED, PostgresDecoder
-from headwater.lake.dynamodb_decoder import DynamoDecoder, content
 from headwater.lake.erased_keys import ErasedKeys, row_key
 
 _LAST_OF_SNAPSHOT = ("last", "last_in_data_collection")
-_NOT_TOLD = (AttributeError, LookupError, TypeError, ValueError, msgspec.MsgspecError)
+_NOT_TOLD = (AttributeError, LookupError, TypeError, ValueError)
 
 IsErased = Callable[[Any, int | None], bool | None]
 """Whether a record as quarantine keeps it, read in that epoch, is of a forgotten key; None where it tells no key, so
@@ -32,34 +29,19 @@ that nobody can say whose it is."""
 def kept_records(contract: Contract, erased: ErasedKeys, epoch: int, mask_key: bytes | None) -> IsErased:
     """What tells that of a table's quarantined records. ``epoch`` is that of records that were kept without theirs."""
     if contract.source.database == DYNAMODB:
-        decoders: dict[int, DynamoDecoder] = {}
+        # It needs a package that EMR's nodes do not have.
+        from headwater.lake.erased_items import kept_items
 
-        def of_dynamodb(record: Any, its_epoch: int | None) -> bool | None:
-            number = its_epoch or epoch
-            if number not in decoders:
-                decoders[number] = DynamoDecoder(contract, number, mask_key=mask_key)
-            keys, order = _told(record, decoders[number])
-            return any(erased.covers(row_key(key), order) for key in keys) if keys else None
-
-        return of_dynamodb
+        return kept_items(contract, erased, epoch, mask_key)
     readers: dict[int, LandedLines] = {}
 
-    def of_postgresql(record: Any, its_epoch: int | None) -> bool | None:
+    def is_erased(record: Any, its_epoch: int | None) -> bool | None:
         number = its_epoch or epoch
         if number not in readers:
             readers[number] = LandedLines(contract, number, erased)
         return readers[number].is_erased(record)
 
-    return of_postgresql
-
-
-def _told(record: Any, decoder: DynamoDecoder) -> tuple[list[str], str | None]:
-    try:
-        if "exported_at" in record:
-            return decoder.item_told(content(record, "item") or b"", record["exported_at"])
-        return decoder.told(content(record, "data") or b"", record["sequence"])
-    except _NOT_TOLD:
-        return [], None
+    return is_erased
 
 
 @dataclass

@@ -335,14 +335,15 @@ def test_a_forgotten_item_comes_back_by_no_record_export_or_replay(
     accounts = Accounts(spark, aws_api, f"d-{uuid.uuid4().hex[:8]}")
     start = time.time_ns() // 1000 - 600 * 10**6
     gone, renamed = item("marker-771", name=NAMES[0]), item("marker-771", name=NAMES[1])
-    unfit = {"id": {"N": "5"}, "name": {"S": "no text is its key"}}
+    without_key = json.loads(change(start, None, item("nobody")))
+    del without_key["dynamodb"]["Keys"], without_key["dynamodb"]["NewImage"]["id"]
     spoilt = json.loads(change(start + 2, renamed, {**renamed, "registered": {"S": "2024-02-31"}}))
     del spoilt["dynamodb"]["NewImage"]
     records = [
         change(start, None, gone),
         change(start + 1, gone, renamed),
         json.dumps(spoilt),
-        change(start, None, unfit),
+        json.dumps(without_key),
     ]
     accounts.start(max_bad_share=1.0)
     accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records)], 0)

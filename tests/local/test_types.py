@@ -7,6 +7,9 @@ import gzip
 import hmac
 import io
 import json
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -16,7 +19,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.contract.reading import read_contracts
-from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from headwater.local.aws import CREDENTIALS
+from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from tests.lake.traces import Trace, traces
 
 CONTRACTS = Path(__file__).parent / "types"
 TABLE = """
@@ -177,6 +182,63 @@ def test_what_is_masked_is_nowhere_behind_the_source_connector(pipeline: Pipelin
     logs = [path.read_bytes() for path in (pipeline.folder / "connect").rglob("*.log")]
     assert logs
     assert not any(clear in log for log in logs for clear in (b"swordfish", pipeline.mask_key))
+
+
+def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and_a_new_one_may_come(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    """The last of the module's tests: it rewrites landing objects."""
+
+    def lived(owner: psycopg.Connection) -> None:
+        insert(owner, 771177, {"c_text": ["Zebedee"]})
+        owner.execute("UPDATE shop.things SET c_text = 'Zachariah' WHERE id = 771177")
+
+    markers = ["771177", "Zebedee", "Zachariah"]
+
+    def found() -> list[Trace]:
+        s3 = pipeline.aws.client("s3")
+        return [trace for bucket in (LAKE_BUCKET, LANDING_BUCKET) for trace in traces(s3, bucket, "", markers)]
+
+    def forget() -> subprocess.CompletedProcess[str]:
+        server = pipeline.postgres
+        options = {
+            "--lake": LAKE,
+            "--endpoint": pipeline.aws.s3_endpoint,
+            "--host": server.host,
+            "--port": str(server.port),
+            "--user": server.superuser,
+            "--database": DATABASE,
+            "--contracts": str(CONTRACTS),
+            "--receipt": str(tmp_path / "receipt.json"),
+        }
+        listed = [part for pair in options.items() for part in pair]
+        environment = {**os.environ, **CREDENTIALS, "HEADWATER_DB_PASSWORD": server.password}
+        command = [sys.executable, "-m", "headwater.cli", "forget", "things", "771177", *listed]
+        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+    with pipeline.postgres.connect(DATABASE) as owner:
+        lived(owner)
+        pipeline.drain()
+        assert found() != []
+        refused = forget()
+        assert refused.returncode == 2
+        assert "shop.things: found the row, expected none" in refused.stderr
+
+        for _ in range(20):
+            owner.execute("UPDATE shop.things SET c_text = 'Zebedee' WHERE id = 771177")
+        owner.execute("DELETE FROM shop.things WHERE id = 771177")
+        done = forget()
+        assert done.returncode == 0, done.stderr
+        receipt = json.loads((tmp_path / "receipt.json").read_text())
+        assert receipt["searched"]["things"]["rows"] == 1
+        assert "771177" not in done.stdout + json.dumps(receipt)
+        pipeline.drain()
+        assert found() == []
+        insert(owner, 771177, {"c_text": ["Yolanda"]})
+    pipeline.drain()
+    (compared,) = pipeline.verify()
+    assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
+    assert {marker for trace in found() for marker in trace.told} == {"771177"}
 
 
 def lake_contents(pipeline: Pipeline) -> Iterator[bytes]:

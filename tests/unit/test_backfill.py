@@ -200,7 +200,7 @@ def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
 def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
     uri: str, lake: str, requests: Requests, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(*_: object) -> None:
+    def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(lake_requests, "follow", interrupted)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from headwater.commands import forget as command
+from headwater.commands import sources
 from headwater.contract.model import lake_tables
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.deployment.environment_rules import read_environment
@@ -348,7 +349,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     for kind in (command._Rows, command._Items):
         monkeypatch.setattr(kind, "absent_until", lambda *_: answers.pop(0))
     monkeypatch.setattr(command, "connect", lambda *_: None)
-    monkeypatch.setattr(command.sources, "dynamodb_client", lambda *_: None)
+    monkeypatch.setattr(sources, "dynamodb_client", lambda *_: None)
     return answers
 
 
