@@ -139,8 +139,12 @@ def _s3_bucket(
 ) -> Iterator[Right]:
     if request.method == "POST" and "delete" in query:
         for element in ElementTree.fromstring(request.body).iter():  # noqa: S314  # our own clients wrote it
-            if element.tag.endswith("Key") and element.text:
-                yield Right("s3:DeleteObject", names.object(bucket, element.text))
+            if element.tag.endswith("Object"):
+                told = {inner.tag.rpartition("}")[2]: inner.text or "" for inner in element}
+                action = "s3:DeleteObjectVersion" if "VersionId" in told else "s3:DeleteObject"
+                yield Right(action, names.object(bucket, told["Key"]))
+    elif request.method == "GET" and "versions" in query:
+        yield Right("s3:ListBucketVersions", whole)
     elif request.method == "HEAD":
         yield Right("s3:ListBucket", whole)
     elif request.method == "GET" and "location" in query:

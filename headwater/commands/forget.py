@@ -91,6 +91,7 @@ def forget(
         )
     with s3_errors():
         s3 = s3_client(endpoint, region)
+        _refuse_ended_history(s3, lake, contract, described)
         exports = _exports(s3, lake, contract, source.name, delete=delete_exports and not dry_run)
         if dry_run:
             _tell_searched(s3, lake, contract, exports)
@@ -217,6 +218,20 @@ def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool
         delete_export(s3, uri)
     exports_left.delete_former_versions(s3, folder)
     return []
+
+
+def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Sequence[Contract]) -> None:
+    """Raise UserError where a history was ended whose files are left: no writer takes the row out of them."""
+    table = f"{contract.table}_changes"
+    if contract.history is not None or any(other.table == table for other in described):
+        return
+    bucket, prefix = split_uri(lake)
+    folder = key_below(prefix, f"{table}/")
+    if s3.list_objects_v2(Bucket=bucket, Prefix=folder, MaxKeys=1)["KeyCount"]:
+        raise UserError(
+            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none: they have all values "
+            "that the table ever had, and no writer takes the row out of them. Delete them, older versions too."
+        )
 
 
 def _refuse_while_loading(requests: Requests) -> None:

@@ -47,8 +47,8 @@ NAMES = Names(
         # On AWS contracts are assets of the step and the job.
         (LAKE_BUCKET, r"contracts/accounts", "assets-of:glue-job:Jobkeyvalue"),
         (LAKE_BUCKET, r"contracts/", "assets-of:emr-writer:Writer"),
-        # Each table has a lease, which is one object, and folders of bad records and of requests.
-        (LAKE_BUCKET, r"lake/_leases/.*", r"arn:aws:s3:::{lake}/\g<0>"),
+        # Each table has a lease and what it has forgotten, an object each, and folders of bad records and of requests.
+        (LAKE_BUCKET, r"lake/_(forgotten|leases)/.*", r"arn:aws:s3:::{lake}/\g<0>"),
         (LAKE_BUCKET, r"lake/_(quarantine|requests)/[^/]+/", r"arn:aws:s3:::{lake}/\g<0>*"),
     ),
     stream="{key-value_Streamaccounts}",

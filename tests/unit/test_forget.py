@@ -414,6 +414,16 @@ def test_a_dry_run_asks_for_nothing(
     assert Requests(s3, lake, "customers").listed() == []
 
 
+def test_the_files_of_a_history_that_was_ended_are_to_be_deleted_first(
+    s3: Any, lake: str, source: list[str | None]
+) -> None:
+    source.append(until())
+    s3.put_object(Bucket=BUCKET, Key=f"{lake.removeprefix(f's3://{BUCKET}/')}/orders_changes/file", Body=b"")
+    with pytest.raises(UserError, match=r"/orders_changes/: found files of a history that was ended, expected none"):
+        command.forget("orders", ["17"], lake)
+    assert Requests(s3, lake, "orders").listed() == []
+
+
 def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not_before(
     s3: Any, lake: str, source: list[str | None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
