@@ -229,8 +229,8 @@ def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Seq
     folder = key_below(prefix, f"{table}/")
     if s3.list_objects_v2(Bucket=bucket, Prefix=folder, MaxKeys=1)["KeyCount"]:
         raise UserError(
-            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none: they have all values "
-            "that the table ever had, and no writer takes the row out of them. Delete them, older versions too."
+            f"{object_uri(bucket, folder)}: found files of a history that was ended, expected none: they have all "
+            "values that the table ever had, and no writer takes the row out of them. Delete them, older versions too."
         )
 
 

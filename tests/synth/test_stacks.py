@@ -493,6 +493,8 @@ def test_each_role_has_a_secret_with_its_name(every: "Synthesized") -> None:
         f"{prefix}/cdc": {"username": "headwater_cdc"},
         f"{prefix}/app": {"username": "headwater_app"},
         f"{prefix}/reader": {"username": "headwater_reader"},
+        # The key of forgotten keys' hashes, a field of its own.
+        f"{prefix}/forget": {},
     }
 
 
