@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from email.utils import parsedate_to_datetime
 from pathlib import Path
 from typing import Annotated, Any, Protocol
@@ -27,13 +28,14 @@ from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.expiries import expiries
 from headwater.errors import UserError
 from headwater.lake import backfill_requests, exports_left, forget_requests
+from headwater.lake.changes import plain_digits
 from headwater.lake.debezium_decoder import order as order_at_lsn
 from headwater.lake.dynamodb_decoder import order_at_moment
 from headwater.lake.forget_requests import Forgotten, key_values
 from headwater.lake.requests import RUNNING, Requests, Status
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.lake.scanned_export import delete_export
-from headwater.order_database.absence import absent_until
+from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
 
 _MARGIN_MICROS = 60 * 10**6
@@ -83,6 +85,7 @@ def forget(
         source = _Items(client, contract, renamed.get(contract.table, contract.source.table), settings.glue.epoch)
     else:
         source = _Rows(contract, connect(host, port, user, name), settings.connect.epoch)
+    texts = source.spelled(texts)
     until = source.absent_until(texts)
     if until is None:
         raise UserError(
@@ -140,6 +143,9 @@ class _Source(Protocol):
     def name(self) -> str:
         """What the source calls the table."""
 
+    def spelled(self, key: Mapping[str, str]) -> dict[str, str]:
+        """The key as changes spell it, of a person's spelling."""
+
     def absent_until(self, key: Mapping[str, str]) -> str | None:
         """The highest ``_order`` that the past of a row has which is not there; None where it is there."""
 
@@ -156,10 +162,15 @@ class _Rows:
     def name(self) -> str:
         return self.contract.source.table
 
-    def absent_until(self, key: Mapping[str, str]) -> str | None:
+    def spelled(self, key: Mapping[str, str]) -> dict[str, str]:
+        return dict(zip(key, absence.spelled(self.connection, self._told(key)), strict=True))
+
+    def _told(self, key: Mapping[str, str]) -> absence.Key:
         columns = {name: self.contract.column(name) for name in key}
-        told = {column.path[0]: (column.source_type or "text", key[name]) for name, column in columns.items()}
-        lsn = absent_until(self.connection, self.contract.source.table, told)
+        return {column.path[0]: (column.source_type or "text", key[name]) for name, column in columns.items()}
+
+    def absent_until(self, key: Mapping[str, str]) -> str | None:
+        lsn = absence.absent_until(self.connection, self.contract.source.table, self._told(key))
         return None if lsn is None else order_at_lsn(self.epoch, lsn, lsn, snapshot=False)
 
 
@@ -171,6 +182,10 @@ class _Items:
     contract: Contract
     name: str
     epoch: int
+
+    def spelled(self, key: Mapping[str, str]) -> dict[str, str]:
+        numbers = [name for name in key if self.contract.column(name).source_type == "N"]
+        return {**key, **{name: plain_digits(Decimal(key[name])) for name in numbers}}
 
     def absent_until(self, key: Mapping[str, str]) -> str | None:
         columns = [self.contract.column(name) for name in key]
@@ -301,6 +316,8 @@ def _show(receipt: Mapping[str, Any]) -> None:
     for entry in receipt["elsewhere"]:
         grid.add_row(entry["place"], entry["gone_by"] or "not known", entry["why"])
     console.print(grid)
+    if not any(told["rows"] or told["quarantine_records"] or told["landing"]["records"] for told in answers):
+        say("Nothing of this key was found. Is it that of a row, in capitals and small letters as the lake has it?")
     if receipt["not_searched"]:
         say(f"Not searched, as other tables: {', '.join(receipt['not_searched'])}")
     if receipt["source"]["row_is_back"]:

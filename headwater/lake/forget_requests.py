@@ -69,7 +69,11 @@ def key_values(contract: Contract, texts: Mapping[str, str]) -> dict[str, Any]:
             f"KEY: found a value for {', '.join(texts) or 'nothing'}, expected one for {', '.join(contract.key)}, the "
             f"key of {contract.table}"
         )
-    return {name: _value(name, contract.column(name).type, texts[name]) for name in contract.key}
+    columns = [contract.column(name) for name in contract.key]
+    for column in columns:
+        if column.source_type == "N":
+            _value(column.name, Type("decimal"), texts[column.name])
+    return {column.name: _value(column.name, column.type, texts[column.name]) for column in columns}
 
 
 def _value(name: str, type_: Type, text: str) -> Any:

@@ -14,21 +14,39 @@ Key = Mapping[str, tuple[str, str]]
 """Type and text of the value of each column."""
 
 
+def spelled(conn: psycopg.Connection, key: Key) -> list[str]:
+    """The values of a key as PostgreSQL writes them into a change, whatever way a person writes them: ``character(n)``
+    with its padding. Raises UserError, which does not repeat them."""
+    expected = ", ".join(f"{name} {type_}" for name, (type_, _) in key.items())
+    found = []
+    for type_, text in key.values():
+        try:
+            query = sql.SQL("SELECT to_json({}) #>> '{{}}'").format(_cast(type_, text))
+            found.append(str(single_value(conn, query)))
+        except psycopg.Error:
+            raise UserError(f"KEY: found something else, expected {expected}") from None
+        # A cast cuts texts off.
+        if type_.startswith("char") and found[-1].rstrip(" ") != text.rstrip(" "):
+            raise UserError(f"KEY: found a longer text, expected {expected}")
+    return found
+
+
 def absent_until(conn: psycopg.Connection, table: str, key: Key) -> int | None:
     """The position of the log (LSN) below which all changes are of a row that a table has had and has not now; None
     where it has the row.
 
-    Behind that position a transaction of our own is committed, in a published table. So whatever is committed
-    afterwards has an order above the position: another row of the same key is another one. Raises UserError."""
+    Before and behind that position a transaction of our own is committed, in a published table: the first one so that
+    all is written that could be seen before, the second one so that whatever is committed afterwards has an order above
+    the position. Another row of the same key is another one. Raises UserError."""
     try:
         if single_value(conn, "SELECT pg_is_in_recovery()"):
             raise UserError("PostgreSQL: found a replica, expected the server that is written to: it may be behind")
         if _is_there(conn, table, key):
             return None
-        position = int(str(single_value(conn, "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn")))
-        if conn.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp()").rowcount < 1:
-            raise UserError("capture.heartbeat: found no row, expected one: make deploy, or headwater db capture")
-        # It may have come back meanwhile, before our own transaction.
+        _beat(conn)
+        position = int(str(single_value(conn, "SELECT pg_current_wal_lsn() - '0/0'::pg_lsn")))
+        _beat(conn)
+        # It may have come back before our own transaction.
         return None if _is_there(conn, table, key) else position
     except psycopg.Error as error:
         raise UserError(
@@ -37,10 +55,20 @@ def absent_until(conn: psycopg.Connection, table: str, key: Key) -> int | None:
         ) from None
 
 
+def _beat(conn: psycopg.Connection) -> None:
+    with conn.transaction():
+        conn.execute("SET LOCAL synchronous_commit = on")
+        if conn.execute("UPDATE capture.heartbeat SET beat_at = clock_timestamp()").rowcount < 1:
+            raise UserError("capture.heartbeat: found no row, expected one: make deploy, or headwater db capture")
+
+
+def _cast(type_: str, text: str) -> sql.Composed:
+    return sql.SQL("CAST({} AS {})").format(sql.Literal(text), sql.SQL(type_))
+
+
 def _is_there(conn: psycopg.Connection, table: str, key: Key) -> bool:
     conditions = sql.SQL(" AND ").join(
-        sql.SQL("{} = CAST({} AS {})").format(sql.Identifier(name), sql.Literal(text), sql.SQL(type_))
-        for name, (type_, text) in key.items()
+        sql.SQL("{} = {}").format(sql.Identifier(name), _cast(*told)) for name, told in key.items()
     )
     query = sql.SQL("SELECT EXISTS (SELECT FROM {} WHERE {})").format(sql.Identifier(*table.split(".", 1)), conditions)
     row = conn.execute(query).fetchone()

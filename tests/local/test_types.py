@@ -19,8 +19,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from headwater.contract.reading import read_contracts
+from headwater.errors import UserError
 from headwater.local.aws import CREDENTIALS
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from headwater.order_database import absence
 from tests.lake.traces import Trace, traces
 
 CONTRACTS = Path(__file__).parent / "types"
@@ -217,6 +219,16 @@ def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 
     with pipeline.postgres.connect(DATABASE) as owner:
+        key = {
+            "a": ("character(5)", "ab"),
+            "b": ("integer", "007"),
+            "c": ("uuid", UUID.upper()),
+            "d": ("date", "2024-2-9"),
+        }
+        assert absence.spelled(owner, key) == ["ab   ", "7", UUID, "2024-02-09"]
+        for type_, text in (("character varying(2)", "abc"), ("integer", "x")):
+            with pytest.raises(UserError, match=f"expected a {type_.partition('(')[0]}"):
+                absence.spelled(owner, {"a": (type_, text)})
         lived(owner)
         pipeline.drain()
         assert found() != []

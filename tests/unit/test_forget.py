@@ -348,6 +348,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     answers: list[str | None] = []
     for kind in (command._Rows, command._Items):
         monkeypatch.setattr(kind, "absent_until", lambda *_: answers.pop(0))
+        monkeypatch.setattr(kind, "spelled", lambda _, key: dict(key))
     monkeypatch.setattr(command, "connect", lambda *_: None)
     monkeypatch.setattr(sources, "dynamodb_client", lambda *_: None)
     return answers
