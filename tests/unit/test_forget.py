@@ -110,6 +110,8 @@ def test_a_key_is_forgotten_up_to_an_order_and_later_changes_are_not_even_hashed
     assert keys.covers(f'["{GONE}"]', None), "whose order nobody can tell"
     assert not keys.covers(f'["{OTHER}"]', until())
     assert keys.and_this(f'["{GONE}"]', until(5)).orders == keys.orders, "no order is lowered"
+    both = forgotten(until(5)).and_this(f'["{OTHER}"]', until())
+    assert [both.covers(f'["{GONE}"]', until(lsn)) for lsn in (5, 6)] == [True, False], "each up to its own order"
     (hashed,) = keys.orders
     assert (len(hashed), GONE in hashed) == (64, False)
     assert hashed not in replace(keys, source="shop.other").and_this(f'["{GONE}"]', until()).orders.keys() - {hashed}
