@@ -20,6 +20,7 @@ import pytest
 
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
+from headwater.lake.debezium_decoder import order
 from headwater.local.aws import CREDENTIALS
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.order_database import absence
@@ -184,6 +185,25 @@ def test_what_is_masked_is_nowhere_behind_the_source_connector(pipeline: Pipelin
     logs = [path.read_bytes() for path in (pipeline.folder / "connect").rglob("*.log")]
     assert logs
     assert not any(clear in log for log in logs for clear in (b"swordfish", pipeline.mask_key))
+
+
+def test_what_a_row_was_before_the_source_is_asked_has_a_lower_order_than_another_row_of_its_key(
+    pipeline: Pipeline,
+) -> None:
+    keys = [{"id": ("integer", str(id_))} for id_ in (6001, 6002)]
+    with pipeline.postgres.connect(DATABASE) as owner:
+        for id_ in (6001, 6002):
+            insert(owner, id_, {"c_text": ["old"]})
+        assert absence.absent_until(owner, "shop.things", keys[0]) is None
+        owner.execute("DELETE FROM shop.things WHERE id IN (6001, 6002)")
+        position = absence.absent_until(owner, "shop.things", keys[0])
+        insert(owner, 6001, {"c_text": ["new"]})
+    assert position is not None
+    pipeline.drain()
+    (contract,) = pipeline.contracts
+    rows = [row for batch in pipeline.lake().table(contract) for row in batch.to_pylist()]
+    orders = {row["id"]: row["_order"] for row in rows if row["id"] in (6001, 6002)}
+    assert orders[6002] < order(1, position, position, snapshot=False) < orders[6001]
 
 
 def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and_a_new_one_may_come(
