@@ -23,7 +23,6 @@ _POLL_SECONDS = 1.0
 _TOLD_SECONDS = 60.0
 _AFTER_ERROR_SECONDS = 10.0
 _AGAIN_SECONDS = 600.0
-_NAMED = 5
 
 Repair = Callable[[str, Sequence[Difference]], None]
 """Has rows of a table that differ read again. Raises UserError."""
@@ -198,7 +197,7 @@ class EndlessComparison:
 
 def _known(name: str, table: _Table, now: float, *, ended: bool) -> Watched:
     watch = table.watch
-    kinds, differences = watch.kinds(), list(watch.differences.values())
+    kinds = watch.kinds()
     return Watched(
         name,
         now,
@@ -210,8 +209,7 @@ def _known(name: str, table: _Table, now: float, *, ended: bool) -> Watched:
         kinds[MISSING],
         kinds[EXTRA],
         kinds[DIFFERENT],
-        min((difference.since for difference in differences), default=None),
-        [difference.row for difference in differences[:_NAMED]],
+        min((difference.since for difference in watch.differences.values()), default=None),
         watch.behind_seconds,
         table.error,
     )

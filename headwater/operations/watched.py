@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -19,8 +18,8 @@ class Watched:
     """A table as the comparison knows it ``at`` a moment, in epoch seconds. ``ended`` where somebody has ended it.
     ``round_at`` is when a round over all rows was complete for the last time, None before the first; ``source_rows``
     and ``lake_rows`` are that round's, and ``unsettled`` are those of its rows that could not be told. ``missing``,
-    ``extra`` and ``different`` rows differ now, since ``since``; ``rows`` names some of them. ``behind_seconds`` is how
-    long it has waited for the lake, and ``error`` why it does not get on."""
+    ``extra`` and ``different`` rows differ now, since ``since``: they are not named, because nothing here is forgotten.
+    ``behind_seconds`` is how long it has waited for the lake, and ``error`` why it does not get on."""
 
     table: str
     at: float
@@ -33,7 +32,6 @@ class Watched:
     extra: int = 0
     different: int = 0
     since: float | None = None
-    rows: Sequence[str] = ()
     behind_seconds: float = 0.0
     error: str = ""
 
@@ -67,12 +65,10 @@ def problems(watched: Watched, now: float, environment: str) -> list[Problem]:
     """What is wrong with the table, or with the comparison."""
     found = []
     if watched.differences:
-        named = "; ".join(watched.rows)
         found.append(
             Problem(
-                f"rows of {watched.table} differ from their source: {watched.counts()} ({named})",
-                f"headwater verify {environment} --watch --once --repair has them read again; find out why they were "
-                "lost",
+                f"rows of {watched.table} differ from their source: {watched.counts()}",
+                f"headwater verify {environment} --watch --once names them, and with --repair has them read again",
                 "differs",
             )
         )
