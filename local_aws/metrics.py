@@ -2,6 +2,7 @@
 parts' (``headwater.local_aws.cloudwatch``): ministack's pass over dimensions, single periods and missing values."""
 
 import re
+import time
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Any
@@ -25,9 +26,8 @@ HOOKS = (
 
 _TERM = re.compile(r"\?\w+")
 _LITERAL = re.compile(r'"([^"]+)"')
-_BEHIND = re.compile(rb'"MillisBehindLatest": ?(\d+)')
-# More than that key and its number take.
-_END_OF_ANSWER = 60
+_ARRIVAL = b'"ApproximateArrivalTimestamp":'
+_SECONDS = re.compile(rb" ?([\d.]+)")
 _RULE = "rule "
 # No alarm looks back further, and each value of a metric is looked at every minute.
 _KEPT_SECONDS = 3 * 3600
@@ -109,17 +109,17 @@ def _counting_rules(matches: Callable[..., bool]) -> Callable[..., bool]:
 
 
 def _telling_age(get: Callable[[dict[str, Any]], Any]) -> Callable[[dict[str, Any]], Any]:
-    """Send by how much the readers of a stream are behind it."""
+    """Send how old the last record is that a reader of a stream has got; one that gets none has read all."""
 
     def telling(data: dict[str, Any]) -> Any:
         state = kinesis._shard_iterators.get(data.get("ShardIterator"))
         answer = get(data)
-        behind = _BEHIND.search(answer[2][-_END_OF_ANSWER:])
-        if state and behind:
+        if state and answer[0] == HTTPStatus.OK:
+            last = answer[2].rfind(_ARRIVAL)
+            arrived = _SECONDS.match(answer[2], last + len(_ARRIVAL)) if last >= 0 else None
+            age = max(time.time() - float(arrived[1]), 0) * 1000 if arrived else 0
             of = {"StreamName": state["stream"]}
-            cloudwatch.record_metric(
-                "AWS/Kinesis", "GetRecords.IteratorAgeMilliseconds", int(behind[1]), "Milliseconds", of
-            )
+            cloudwatch.record_metric("AWS/Kinesis", "GetRecords.IteratorAgeMilliseconds", age, "Milliseconds", of)
         return answer
 
     return telling

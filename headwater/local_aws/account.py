@@ -22,6 +22,7 @@ from headwater.local_aws import (
     glue,
     images,
     noted,
+    rotation,
     stream,
 )
 from headwater.local_aws.emulator import Emulator
@@ -68,10 +69,11 @@ class LocalAccount(ExitStack):
         services = (*stores, *programs)
         watched = (self.databases, self.brokers, self.connectors, self.tables)
         alarms = cloudwatch.Alarms(self.surroundings, [service.measured for service in watched])
-        types = noted.types() | athena.types(self.surroundings) | alarms.types()
+        rotations = rotation.Rotations(self.surroundings)
+        types = noted.types() | athena.types(self.surroundings) | alarms.types() | rotations.types()
         for service in services:
             types |= service.types()
-        apis = [*(service.api for service in services), images.API]
+        apis = [*(service.api for service in services), images.API, rotations.api]
         parts = self.enter_context(PartsServer(self.surroundings, types, apis))
         self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url)
         self.surroundings.endpoint = self.emulator.endpoint

@@ -25,8 +25,9 @@ from headwater.local_aws.surroundings import Surroundings
 CLUSTER = "AWS::RDS::DBCluster"
 PARAMETER_GROUP = "AWS::RDS::DBClusterParameterGroup"
 SECRET_ATTACHMENT = "AWS::SecretsManager::SecretTargetAttachment"  # noqa: S105  # a type
-# What Aurora has where a group says nothing else, and what a parameter of Aurora's own is in PostgreSQL.
-_AS_ON_AURORA = {"wal_level": "replica"}
+# What Aurora has where a group says nothing else, and what a parameter of Aurora's own is in PostgreSQL:
+# Aurora drops log that nobody needs by itself, PostgreSQL at a checkpoint.
+_AS_ON_AURORA = {"wal_level": "replica", "checkpoint_timeout": "30s"}
 _LOGICAL, _ONLY_TLS = "rds.logical_replication", "rds.force_ssl"
 _LEVELS = {"0": "replica", "1": "logical"}
 # Roles that RDS makes, and what it gives the owner.
@@ -37,10 +38,11 @@ GRANT rds_replication TO {owner} WITH ADMIN OPTION;
 GRANT pg_signal_backend TO {owner};
 """
 
-# What a slot holds back, and what the log takes on disk, both in bytes.
+# What a slot holds back, and what the log takes on disk, both in bytes. Aurora keeps no files of former log for later
+# use, as PostgreSQL does: their names are beyond the one that is written.
 _LOG_SIZES = """
 SELECT (SELECT max(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)) FROM pg_replication_slots),
-       (SELECT sum(size) FROM pg_ls_waldir())
+       (SELECT sum(size) FROM pg_ls_waldir() WHERE name <= pg_walfile_name(pg_current_wal_lsn()))
 """
 
 _MAY_REPLICATE = """

@@ -84,6 +84,9 @@ class Tables:
     def measured(self) -> Iterator[Measured]:
         """What DynamoDB sends of its Kinesis destinations."""
         for name, relay in list(self._relays.items()):
+            # Of a destination that is disabled DynamoDB says nothing: it does not keep what would go there.
+            if not relay.running:
+                continue
             of = {"DelegatedOperation": "PutRecord", "TableName": name}
             for metric, value in (
                 ("AgeOfOldestUnreplicatedRecord", relay.age() * 1000),

@@ -12,7 +12,8 @@ import re
 import secrets
 import string
 import threading
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -32,7 +33,10 @@ from headwater.log_files import tail
 CLUSTER = "AWS::EMR::Cluster"
 _CLASSIFICATIONS = {"spark-defaults", "spark-env", "yarn-site"}
 _ENDED = ("CANCELLED", "COMPLETED", "FAILED", "INTERRUPTED")
+_GONE = ("TERMINATED", "TERMINATED_WITH_ERRORS")
+_NODE_LOST = {"Code": "INSTANCE_FAILURE", "Message": "The primary node has ended"}
 _PATIENCE_SECONDS = 60.0
+_WATCH_SECONDS = 1.0
 # EMR itself kills no step that it was told to interrupt.
 _INTERRUPT_SECONDS = 3600.0
 # EMR does it every five minutes.
@@ -82,6 +86,7 @@ class _Cluster:
     logs: str
     running: ExitStack
     state: str = "WAITING"
+    reason: Mapping[str, str] = field(default_factory=dict)
     steps: list[_Step] = field(default_factory=list)
     waiting: queue.Queue[_Step | None] = field(default_factory=queue.Queue)
 
@@ -134,7 +139,8 @@ class Clusters:
         self.tag(id_, properties)
         with self._lock:
             self._clusters[id_] = cluster
-        threading.Thread(target=self._work, args=(cluster,), name=f"steps of {name}", daemon=True).start()
+        for work, of in ((self._work, "steps"), (self._watch, "node")):
+            threading.Thread(target=work, args=(cluster,), name=f"{of} of {name}", daemon=True).start()
         return Made(id_, {"MasterPublicDNS": "127.0.0.1"})
 
     def tag(self, id_: str, properties: Properties) -> None:
@@ -144,21 +150,36 @@ class Clusters:
 
     def stop(self, id_: str) -> None:
         """Terminate a cluster with its steps."""
+        cluster = self._clusters.get(id_)
+        if cluster is not None:
+            self._end(cluster, {})
+
+    def _end(self, cluster: _Cluster, lost: Mapping[str, str]) -> None:
+        """Terminate a cluster with its steps, with errors where it is ``lost`` for that reason."""
         with self._lock:
-            cluster = self._clusters.get(id_)
-            if cluster is None or cluster.state == "TERMINATED":
+            if cluster.state in _GONE or (lost and cluster.state != "WAITING"):
                 return
-            cluster.state = "TERMINATING"
+            cluster.state, cluster.reason = "TERMINATING", lost
             for step in cluster.steps:
                 if step.state == "PENDING":
                     self._settle(cluster, step, "CANCELLED")
-        for step in cluster.steps:
-            if step.process is not None:
-                step.process.stop(_PATIENCE_SECONDS)
+        for process in [step.process for step in cluster.steps]:
+            if process is not None and lost:
+                process.kill()
+            elif process is not None:
+                process.stop(_PATIENCE_SECONDS)
         cluster.waiting.put(None)
         cluster.running.close()
-        cluster.state = "TERMINATED"
-        self._tell("EMR Cluster State Change", cluster, state="TERMINATED")
+        state = "TERMINATED_WITH_ERRORS" if lost else "TERMINATED"
+        cluster.state = state
+        self._tell("EMR Cluster State Change", cluster, state=state)
+
+    def _watch(self, cluster: _Cluster) -> None:
+        """End a cluster whose node has ended: EMR replaces no primary node."""
+        while cluster.state == "WAITING":
+            if cluster.node.lost:
+                self._end(cluster, _NODE_LOST)
+            time.sleep(_WATCH_SECONDS)
 
     def close(self) -> None:
         """Terminate all clusters."""
@@ -184,7 +205,7 @@ class Clusters:
 
     def _describe(self, request: dict[str, Any]) -> dict[str, Any]:
         cluster = self._find(request["ClusterId"])
-        status = {"State": self._state(cluster)}
+        status = {"State": self._state(cluster), "StateChangeReason": cluster.reason}
         return {"Cluster": {"Id": cluster.id, "Name": cluster.name, "Status": status, "LogUri": cluster.logs}}
 
     def _state(self, cluster: _Cluster) -> str:

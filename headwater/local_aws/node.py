@@ -73,6 +73,7 @@ class Node(ExitStack):
         self._exported = exported
         self._memory_mib = memory_mib
         self._master = ""
+        self._daemons: list[Process] = []
         self._bin = self.folder / "bin"
         self._bin.mkdir(parents=True)
         self._shipped = spark.shipped_python()
@@ -114,12 +115,22 @@ class Node(ExitStack):
         worker = ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_web_port)]
         worker += ["--cores", str(spark.CORES), "--memory", f"{self._memory_mib}m"]
         worker += ["--work-dir", str(self.folder / "work"), self._master]
+        daemons = [
+            self._daemon("master", "org.apache.spark.deploy.master.Master", master, port),
+            self._daemon("worker", "org.apache.spark.deploy.worker.Worker", worker, worker_port),
+        ]
         with ExitStack() as stack:
-            stack.enter_context(self._daemon("master", "org.apache.spark.deploy.master.Master", master, port))
-            stack.enter_context(self._daemon("worker", "org.apache.spark.deploy.worker.Worker", worker, worker_port))
+            for daemon in daemons:
+                stack.enter_context(daemon)
             self._stack = stack.pop_all()
         self.callback(self._stack.close)
+        self._daemons = daemons
         return self
+
+    @property
+    def lost(self) -> bool:
+        """Whether what makes it a node has ended by itself, as all does on a machine that is taken away."""
+        return not all(daemon.running for daemon in self._daemons)
 
     def submit(self, name: str, arguments: Sequence[str], folder: Path) -> Process:
         """The process, not yet started, of spark-submit with these arguments; ``folder`` gets ``stdout`` and

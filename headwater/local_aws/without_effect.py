@@ -24,7 +24,6 @@ TYPES: dict[str, str] = {
     "AWS::Glue::SecurityConfiguration": _NO_ENCRYPTION,
     "AWS::RDS::DBInstance": "a cluster is one server, which starts with it",
     "AWS::SecretsManager::ResourcePolicy": "the evaluator of rights is not told of it",
-    "AWS::SecretsManager::RotationSchedule": "a month does not pass here; `make drills` rotates",
     "AWS::Serverless::Application": "AWS's application for rotations is in a repository of AWS",
 }
 """Types whose resources are noted, and that is all."""
@@ -111,6 +110,7 @@ PROPERTIES: dict[str, dict[str, str]] = {
         "LoggingConfiguration": "nobody reads the objects but the parts",
         "OwnershipControls": _ONE_ACCOUNT,
     },
+    "AWS::SecretsManager::RotationSchedule": {"RotationRules": "a month does not pass here: who asks for it rotates"},
     "AWS::SNS::Topic": {"KmsMasterKeyId": _NO_ENCRYPTION},
 }
 """Properties, by the type that has them; for connectors, arguments of MSK Connect's API."""

@@ -208,27 +208,35 @@ def test_lines_of_a_log_and_rules_that_ran_are_counted(account: LocalAccount, al
     }
 
 
-def test_the_reader_of_a_stream_is_as_far_behind_as_the_next_record_is_old(
-    account: LocalAccount, alarms: Alarms
+@pytest.mark.parametrize(("stream", "written"), [("late", [b"read"]), ("behind", [b"read", b"unread"]), ("idle", [])])
+def test_the_reader_of_a_stream_is_as_far_behind_as_the_last_record_that_it_has_got_is_old(
+    account: LocalAccount, alarms: Alarms, stream: str, written: list[bytes]
 ) -> None:
     kinesis = account.client("kinesis")
-    kinesis.create_stream(StreamName="items", ShardCount=1)
-    for data in (b"read", b"unread"):
-        kinesis.put_record(StreamName="items", Data=data, PartitionKey="key")
-    (shard,) = kinesis.list_shards(StreamName="items")["Shards"]
-    start = {"StreamName": "items", "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+    kinesis.create_stream(StreamName=stream, ShardCount=1)
+    for data in written:
+        kinesis.put_record(StreamName=stream, Data=data, PartitionKey="key")
+    (shard,) = kinesis.list_shards(StreamName=stream)["Shards"]
+    start = {"StreamName": stream, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
     iterator = kinesis.get_shard_iterator(**start)["ShardIterator"]
     time.sleep(0.1)
-    kinesis.get_records(ShardIterator=iterator, Limit=1)
+    following = kinesis.get_records(ShardIterator=iterator, Limit=1)["NextShardIterator"]
     behind = {
         "MetricName": "GetRecords.IteratorAgeMilliseconds",
         "Namespace": "AWS/Kinesis",
-        "Dimensions": [{"Name": "StreamName", "Value": "items"}],
+        "Dimensions": [{"Name": "StreamName", "Value": stream}],
     }
     for more_than in (50, 3_600_000):
-        alarms.put(alarm(f"behind-{more_than}", Period=300, Threshold=more_than, **behind))
+        alarms.put(alarm(f"{stream}-{more_than}", Period=300, Threshold=more_than, **behind))
     alarms.evaluate(int(time.time()) // MINUTE * MINUTE + MINUTE)
-    assert (state(account, "behind-50"), state(account, "behind-3600000")) == ("ALARM", "OK")
+    late = "ALARM" if written else "OK"
+    assert (state(account, f"{stream}-50"), state(account, f"{stream}-3600000")) == (late, "OK")
+    if stream == "late":
+        # Who has read all is not behind.
+        alarms.put(alarm("never", Statistic="Minimum", ComparisonOperator="LessThanThreshold", Threshold=1, **behind))
+        kinesis.get_records(ShardIterator=following)
+        alarms.evaluate(int(time.time()) // MINUTE * MINUTE + MINUTE)
+        assert state(account, "never") == "ALARM"
 
 
 def test_a_part_that_cannot_be_measured_keeps_no_other_alarm_from_ringing(

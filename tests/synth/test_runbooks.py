@@ -9,6 +9,7 @@ import pytest
 
 from headwater.operations.state import Runbook
 from headwater.paths import ROOT
+from tests.faults import FAULTS
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -54,6 +55,20 @@ def test_each_alarm_names_its_page_and_the_index_the_topic_of_each(dev: Synthesi
         found[kind(name, dev)] = ("urgent" if "Urgent" in action["Ref"] else "notice", named.group(1))
     assert found == index
     assert {path.name for path in PAGES} == {page for _, page in index.values()} | WITHOUT_ALARM
+
+
+def test_every_alarm_is_raised_by_a_fault_of_the_drill_and_names_the_page_that_is_seen_there(dev: Synthesized) -> None:
+    drilled = {kind(name, dev): page for fault in FAULTS.values() for name, page in fault.alarms.items()}
+    named = {}
+    for name, alarm in alarms(dev).items():
+        page = re.search(r"Runbook: docs/runbooks/(\S+)\.md$", alarm["AlarmDescription"])
+        assert page is not None, name
+        named[kind(name, dev)] = page.group(1)
+    assert drilled == named
+
+
+def test_each_page_is_where_a_fault_of_the_drill_leads() -> None:
+    assert {fault.page for fault in FAULTS.values()} == {path.stem for path in PAGES}
 
 
 def test_what_status_finds_has_its_page() -> None:
