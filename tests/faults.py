@@ -394,6 +394,8 @@ def write_what_kinesis_does_not_take(deployment: Deployment) -> None:
 
 
 def read_accounts_again(deployment: Deployment) -> None:
+    """By the step of the page: items that are read stand among the changes of a minute ago."""
+    time.sleep(61)
     endpoint = deployment.variables["AWS_ENDPOINT_URL"]
     done = deployment.checkout.run_headwater(
         "resync",

@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Mapping
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headwater.errors import UserError
+from headwater.local.processes import wait_until
 from headwater.local_aws import connect, database, dynamodb, emr, stream, without_effect
 from headwater.local_aws.api import Api, ApiError, Request
 from headwater.local_aws.glue import Jobs
@@ -289,3 +291,71 @@ def test_a_step_that_fails_says_what_its_program_said(tmp_path: Path) -> None:
     stderr.write_text("")
     stdout.write_text("killed\n")
     assert emr.last_said(tmp_path).endswith("killed")
+
+
+class Machine(ExitStack):
+    """In the place of a cluster's node."""
+
+    lost = False
+
+    def __init__(self, *args: Any, **of: Any) -> None:
+        super().__init__()
+
+
+class Told:
+    """In the place of what parts find around them: one instance profile, and what EventBridge hears."""
+
+    region, account = SURROUNDINGS.region, SURROUNDINGS.account
+
+    def __init__(self) -> None:
+        self.tags: dict[str, dict[str, str]] = {}
+        self.told: list[tuple[str, str]] = []
+
+    def client(self, service: str) -> Any:
+        return self
+
+    def get_instance_profile(self, **_: str) -> dict[str, Any]:
+        return {"InstanceProfile": {"Roles": [{"Arn": "arn"}]}}
+
+    def environment_of(self, *_: str) -> dict[str, str]:
+        return {}
+
+    def tell(self, source: str, kind: str, detail: str) -> None:
+        self.told.append((kind, json.loads(detail)["state"]))
+
+
+CLUSTER_PROPERTIES = {
+    "Name": "headwater-local",
+    "JobFlowRole": "profile",
+    "LogUri": "s3://logs/emr",
+    "Configurations": [
+        {
+            "Classification": "yarn-site",
+            "ConfigurationProperties": {"yarn.nodemanager.resource.memory-mb": "1024"},
+        }
+    ],
+}
+
+
+def test_a_cluster_whose_node_ends_has_ended_with_errors_and_tells(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emr, "Node", Machine)
+    monkeypatch.setattr(emr, "_WATCH_SECONDS", 0.01)
+    surroundings: Any = Told()
+    clusters = emr.Clusters(Path("emr"), surroundings)
+    lost, kept = (clusters.start(Properties(CLUSTER_PROPERTIES)).physical_id for _ in range(2))
+
+    def status(id_: str) -> Any:
+        answer = clusters.api.operations["DescribeCluster"]({"ClusterId": id_})
+        assert answer is not None
+        return answer["Cluster"]["Status"]
+
+    assert status(lost)["State"] == "WAITING"
+    monkeypatch.setattr(clusters._clusters[lost].node, "lost", True)
+    wait_until("the cluster to end", lambda: status(lost)["State"] == "TERMINATED_WITH_ERRORS", 10)
+    assert status(lost)["StateChangeReason"]["Code"] == "INSTANCE_FAILURE"
+    clusters.close()
+    assert (status(lost)["State"], status(kept)["State"]) == ("TERMINATED_WITH_ERRORS", "TERMINATED")
+    assert surroundings.told == [
+        ("EMR Cluster State Change", "TERMINATED_WITH_ERRORS"),
+        ("EMR Cluster State Change", "TERMINATED"),
+    ]
