@@ -58,6 +58,17 @@ class _Server:
     running: ExitStack
 
 
+def log_of_server(cluster: str, server: PostgresqlServer) -> Iterator[Measured]:
+    """What RDS sends of a cluster's writer: what its slots hold back and what its log takes."""
+    with server.connect() as admin:
+        sizes = admin.execute(_LOG_SIZES).fetchall()[0]
+    of = {"DBClusterIdentifier": cluster, "Role": "WRITER"}
+    for metric, size in zip(("OldestReplicationSlotLag", "TransactionLogsDiskUsage"), sizes, strict=True):
+        # Without a slot there is no lag to tell of.
+        if size is not None:
+            yield Measured("AWS/RDS", metric, of, float(size))
+
+
 class Clusters:
     """The clusters of an account, below ``folder``. They show certificates of ``authority``, and take TLS alone."""
 
@@ -114,15 +125,8 @@ class Clusters:
     def measured(self) -> Iterator[Measured]:
         """What RDS sends of its writers."""
         for name, server in list(self._servers.items()):
-            if not server.postgres.running:
-                continue
-            with server.postgres.connect() as admin:
-                sizes = admin.execute(_LOG_SIZES).fetchall()[0]
-            of = {"DBClusterIdentifier": name, "Role": "WRITER"}
-            for metric, size in zip(("OldestReplicationSlotLag", "TransactionLogsDiskUsage"), sizes, strict=True):
-                # Without a slot there is no lag to tell of.
-                if size is not None:
-                    yield Measured("AWS/RDS", metric, of, float(size))
+            if server.postgres.running:
+                yield from log_of_server(name, server.postgres)
 
     def stop(self, name: str) -> None:
         """End a server."""

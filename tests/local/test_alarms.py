@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local_aws.account import LocalAccount
 from headwater.local_aws.cloudwatch import Alarms, Measured
+from headwater.local_aws.database import log_of_server
 from headwater.local_aws.resources import Properties
 
 MINUTE = 60
@@ -253,3 +256,48 @@ def test_a_part_that_cannot_be_measured_keeps_no_other_alarm_from_ringing(
     assert state(account, "measured") == "ALARM"
     assert "A part was not measured" in caplog.text
     assert "no answer" in caplog.text
+
+
+def test_the_log_that_a_slot_keeps_is_measured_until_nobody_needs_it(tmp_path: Path) -> None:
+    def kept() -> dict[str, float]:
+        return {each.name: each.value for each in log_of_server("a", server)}
+
+    mib = 1 << 20
+    with PostgresqlServer(tmp_path) as server, server.connect() as admin:
+        assert kept().keys() == {"TransactionLogsDiskUsage"}
+        admin.execute("SELECT pg_create_logical_replication_slot('forgotten', 'pgoutput')")
+        for _ in range(40):
+            admin.execute("SELECT pg_logical_emit_message(false, 'test', repeat('x', 1048576))")
+        admin.execute("CHECKPOINT")
+        assert kept()["OldestReplicationSlotLag"] >= 40 * mib
+        assert kept()["TransactionLogsDiskUsage"] >= 40 * mib
+        admin.execute("SELECT pg_drop_replication_slot('forgotten')")
+        admin.execute("CHECKPOINT")
+        # PostgreSQL keeps files for later use, which are no log yet.
+        (files,) = admin.execute("SELECT sum(size) FROM pg_ls_waldir()").fetchall()[0]
+        assert files >= 40 * mib
+        assert kept()["TransactionLogsDiskUsage"] < 40 * mib
+        assert kept().keys() == {"TransactionLogsDiskUsage"}
+
+
+def test_dynamodb_tells_of_its_destination_as_long_as_that_is_enabled(
+    account: LocalAccount, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Carrying:
+        """In the place of a table's relay."""
+
+        running = True
+
+        def age(self) -> float:
+            return 2.5
+
+        def newly_dropped(self) -> int:
+            return 1
+
+    relay = Carrying()
+    monkeypatch.setattr(account.tables, "_relays", {"items": relay})
+    told = {each.name: (each.value, dict(each.dimensions)) for each in account.tables.measured()}
+    of = {"DelegatedOperation": "PutRecord", "TableName": "items"}
+    assert told == {"AgeOfOldestUnreplicatedRecord": (2500, of), "FailedToReplicateRecordCount": (1, of)}
+    relay.running = False
+    assert list(account.tables.measured()) == []
