@@ -6,6 +6,7 @@ import json
 import signal
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -81,9 +82,14 @@ def write_log(deployment: Deployment, mib: int) -> None:
 
 def programs(deployment: Deployment, *words: str) -> list[psutil.Process]:
     """The programs with these words in their command line or working directory, and their children."""
-    listed = psutil.Process(deployment.pid).children(recursive=True)
-    told = [each for each in listed if all(f"{each.cwd()} {' '.join(each.cmdline())}".count(word) for word in words)]
-    return list(dict.fromkeys(each for top in told for each in (top, *top.children(recursive=True))))
+    found: list[psutil.Process] = []
+    for each in psutil.Process(deployment.pid).children(recursive=True):
+        # One may have ended by now.
+        with suppress(psutil.Error):
+            told = f"{each.cwd()} {' '.join(each.cmdline())}"
+            if all(word in told for word in words):
+                found += [each, *each.children(recursive=True)]
+    return list(dict.fromkeys(found))
 
 
 def freeze(*words: str) -> Do:
@@ -539,11 +545,11 @@ FAULTS = {
         deny_the_sink,
         "sink",
         "connector",
-        "was refused",
+        "not authorized",
         allow_the_sink,
-        ("sink", "AccessDenied"),
+        ("sink", "Status Code: 403"),
         {
-            "consumer-lag-headwater.northwind.orders": "consumer-lag",
+            "consumer-lag-headwater.northwind.order_events": "consumer-lag",
             "running-headwater-local-landing": "connector",
             "failed-headwater-local-landing": "connector",
         },

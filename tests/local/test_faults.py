@@ -28,6 +28,7 @@ pytestmark = pytest.mark.drill
 # A writer that says nothing is told of after ten minutes, and the alarm looks back for two more.
 FOUND_SECONDS = 960
 MENDED_SECONDS = 420
+# What status tells for five minutes, though it is over.
 OF_LAST_MINUTES = ("a change reached", "values of the last minutes")
 # What an alarm of a period of five minutes looks back for.
 SILENT_SECONDS = 1080

@@ -65,6 +65,8 @@ def test_every_alarm_is_raised_by_a_fault_of_the_drill_and_names_the_page_that_i
         assert page is not None, name
         named[kind(name, dev)] = page.group(1)
     assert drilled == named
+    of_local = {name for fault in FAULTS.values() for name in fault.alarms}
+    assert {name.replace("headwater-local-", "headwater-dev-") for name in of_local} <= set(alarms(dev))
 
 
 def test_each_page_is_where_a_fault_of_the_drill_leads() -> None:
