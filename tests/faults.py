@@ -80,6 +80,34 @@ def write_log(deployment: Deployment, mib: int) -> None:
             owner.execute("SELECT pg_logical_emit_message(false, 'faults', repeat('x', 1048576))")
 
 
+def compare(deployment: Deployment, *options: str) -> None:
+    """Compare all tables while they are written, once."""
+    owner = deployment.login("owner")
+    done = deployment.checkout.run_headwater(
+        *("verify", "local", "--watch", "--once", *options),
+        *("--host", owner["host"], "--port", str(owner["port"]), "--user", owner["username"]),
+        **deployment.variables,
+        HEADWATER_DB_PASSWORD=owner["password"],
+    )
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+
+
+def lose_a_row(deployment: Deployment) -> None:
+    sql(deployment, "INSERT INTO northwind.customers (customer_id, company_name) VALUES ('GONE', 'Gone')")
+    deployment.await_equality()
+    with deployment.connect() as owner, owner.transaction():
+        owner.execute("ALTER PUBLICATION headwater DROP TABLE northwind.customers")
+        owner.execute("DELETE FROM northwind.customers WHERE customer_id = 'GONE'")
+    sql(deployment, "ALTER PUBLICATION headwater ADD TABLE northwind.customers")
+    compare(deployment)
+
+
+def read_again_what_differs(deployment: Deployment) -> None:
+    compare(deployment, "--repair")
+    deployment.await_equality()
+    compare(deployment)
+
+
 def programs(deployment: Deployment, *words: str) -> list[psutil.Process]:
     """The programs with these words in their command line or working directory, and their children."""
     found: list[psutil.Process] = []
@@ -540,6 +568,14 @@ FAULTS = {
         alarms={"replication-age-accounts": "replication"},
     ),
     "view": Fault(delete_a_view, "orders", "catalog", "orders_current", create_that_view),
+    "lost-row": Fault(
+        lose_a_row,
+        "customers",
+        "differs",
+        "differ from their source: 1 too many",
+        read_again_what_differs,
+        alarms={"differs-customers": "differs"},
+    ),
     "sink-hangs": Fault(freeze(*SINK), "sink", "consumer-lag", "have not landed", thaw(*SINK)),
     "sink-right": Fault(
         deny_the_sink,

@@ -13,7 +13,6 @@ from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.console import say
 from headwater.errors import UserError
-from headwater.lake import metrics
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.verify.forms import Row
@@ -175,24 +174,10 @@ class EndlessComparison:
             watched.write(self._kept.s3, self._kept.lake, known)
             if self._kept.cloudwatch is not None and (now - table.measured_at >= _TOLD_SECONDS or ended):
                 table.measured_at = now
-                self._measure(name, known.differences)
+                watched.measure(self._kept.cloudwatch, self._kept.database, known)
         except (BotoCoreError, ClientError) as error:
             _tell(f"{name}: what is known of it could not be kept: {error}")
         table.kept_at = now
-
-    def _measure(self, name: str, differences: int) -> None:
-        dimensions = {metrics.DATABASE: self._kept.database, metrics.TABLE: name}
-        self._kept.cloudwatch.put_metric_data(
-            Namespace=metrics.NAMESPACE,
-            MetricData=[
-                {
-                    "MetricName": metrics.DIFFERENCES,
-                    "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
-                    "Unit": "Count",
-                    "Value": float(differences),
-                }
-            ],
-        )
 
 
 def _known(name: str, table: _Table, now: float, *, ended: bool) -> Watched:

@@ -6,6 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from headwater.lake import metrics
 from headwater.lake.s3_uri import key_below, split_uri
 from headwater.operations.state import Problem
 
@@ -59,6 +60,23 @@ def read(s3: Any, lake: str, table: str) -> Watched | None:
         return Watched(**json.loads(s3.get_object(Bucket=bucket, Key=key)["Body"].read()))
     except s3.exceptions.NoSuchKey:
         return None
+
+
+def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
+    """Send how many rows of a table differ to CloudWatch, for the environment of the Glue database. Raises what boto3
+    raises."""
+    dimensions = {metrics.DATABASE: database, metrics.TABLE: watched.table}
+    cloudwatch.put_metric_data(
+        Namespace=metrics.NAMESPACE,
+        MetricData=[
+            {
+                "MetricName": metrics.DIFFERENCES,
+                "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
+                "Unit": "Count",
+                "Value": float(watched.differences),
+            }
+        ],
+    )
 
 
 def problems(watched: Watched, now: float, environment: str) -> list[Problem]:

@@ -16,6 +16,8 @@ from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
+from headwater.operations import watched
+from headwater.operations.watched import Watched
 from headwater.paths import CONFIG, ROOT
 from stacks import application
 from stacks.assets import Assets
@@ -77,7 +79,7 @@ class Sent:
         self.data += [{"Namespace": request["Namespace"], **datum} for datum in request["MetricData"]]
 
 
-def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized") -> None:
+def test_the_writers_and_who_compares_emit_every_metric_that_an_alarm_reads(every: "Synthesized") -> None:
     sent = Sent()
     report = CloudWatchReport(sent, f"headwater_{every.environment.name}")
     for contract in lake_tables(every.contracts):
@@ -85,13 +87,15 @@ def test_the_writers_emit_every_metric_that_an_alarm_reads(every: "Synthesized")
         report({"event": "commit", "table": contract.table, **commit})
         report({"event": "quarantine", "table": contract.table, "records": 1})
     report.flush()
+    for contract in every.contracts:
+        watched.measure(sent, f"headwater_{every.environment.name}", Watched(contract.table, 0.0))
     emitted = {(datum["Namespace"], datum["MetricName"], json.dumps(datum["Dimensions"])) for datum in sent.data}
     read = {
         (alarm["Namespace"], alarm["MetricName"], json.dumps(alarm["Dimensions"]))
         for alarm in alarms(every).values()
         if alarm.get("Namespace") == metrics.NAMESPACE and "Dimensions" in alarm
     }
-    assert len(read) == 4 * len(lake_tables(every.contracts))
+    assert len(read) == 4 * len(lake_tables(every.contracts)) + len(every.contracts)
     assert read <= emitted
 
 
