@@ -12,7 +12,7 @@ import psycopg
 import typer
 from rich.console import Console
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from headwater.commands import environments, sources
 from headwater.commands.environments import printable
@@ -134,8 +134,9 @@ def _parts(state: State) -> Table:
 
 
 def _tables(state: State) -> Table:
-    grid = Table("table", "state")
-    for heading in ("last commit", "unread", "freshness", "put aside", "unfit", "differ"):
+    # A table is told from its history by the end of its name.
+    grid = Table(Column("table", overflow="fold"), "state")
+    for heading in ("committed", "unread", "fresh", "aside", "unfit", "differ"):
         grid.add_column(heading, justify="right")
     for table in state.tables:
         facts = table.facts
@@ -143,7 +144,7 @@ def _tables(state: State) -> Table:
         grid.add_row(
             escape(table.name),
             _coloured(table),
-            "none yet" if committed is None else f"{_ago(state.at - committed)} ago",
+            "never" if committed is None else _ago(state.at - committed),
             _count(facts.get("waiting_records")),
             "" if facts.get("freshness_seconds") is None else f"{facts['freshness_seconds']:,.1f} s",
             _count(facts.get("quarantine_objects")),
