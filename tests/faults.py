@@ -105,6 +105,8 @@ def lose_a_row(deployment: Deployment) -> None:
 def read_again_what_differs(deployment: Deployment) -> None:
     compare(deployment, "--repair")
     deployment.await_equality()
+    # Of a minute's figures the greatest counts.
+    time.sleep(60)
     compare(deployment)
 
 
