@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.console import say
@@ -22,6 +23,7 @@ _POLL_SECONDS = 1.0
 _TOLD_SECONDS = 60.0
 _AFTER_ERROR_SECONDS = 10.0
 _AGAIN_SECONDS = 600.0
+_BEHIND_SECONDS = 900.0
 
 Repair = Callable[[str, Sequence[Difference]], None]
 """Has rows of a table that differ read again. Raises UserError."""
@@ -40,15 +42,23 @@ class Kept:
 
 @dataclass
 class _Table:
-    """A table, and what is known of it beside its comparison."""
+    """A table, and what is known of it beside its comparison: how many ``rounds`` were complete, and when the last one
+    was."""
 
     watch: TableWatch
+    rounds: int = 0
     round_at: float | None = None
     told: Mapping[Row, Difference] = field(default_factory=dict)
     error: str = ""
     kept_at: float = 0.0
     measured_at: float = 0.0
     mended_at: float = 0.0
+
+    @property
+    def is_known(self) -> bool:
+        """Whether all rows were compared, and what was suspected then was tried, or rows are known to differ."""
+        is_tried = self.rounds > 1 or (self.rounds == 1 and self.watch.is_settled)
+        return is_tried or bool(self.watch.differences)
 
 
 class EndlessComparison:
@@ -66,8 +76,8 @@ class EndlessComparison:
         self._tables[name] = _Table(watch)
 
     def run(self, *, once: bool) -> bool:
-        """Compare until Ctrl-C or SIGTERM, or ``once``, until nothing is suspected any more; say whether all rows were
-        equal at the end."""
+        """Compare until Ctrl-C or SIGTERM, or ``once``, until nothing is suspected any more, or the lake does not come
+        as far as its source; say whether all rows were equal at the end."""
         former = signal.signal(signal.SIGTERM, signal.default_int_handler)
         try:
             while True:
@@ -84,7 +94,9 @@ class EndlessComparison:
             signal.signal(signal.SIGTERM, former)
             for name, table in self._tables.items():
                 self._keep(name, table, ended=True)
-        return not any(table.watch.differences or table.error for table in self._tables.values())
+        return all(
+            table.is_known and not table.watch.differences and not table.error for table in self._tables.values()
+        )
 
     def rest(self, seconds: float) -> None:
         """Wait, and try meanwhile what is suspected."""
@@ -97,7 +109,10 @@ class EndlessComparison:
             time.sleep(min(left, _POLL_SECONDS))
 
     def _await_settled(self) -> None:
-        while not all(table.watch.is_settled or table.error for table in self._tables.values()):
+        def waits(table: _Table) -> bool:
+            return not table.watch.is_settled and not table.error and table.watch.behind_seconds < _BEHIND_SECONDS
+
+        while any(map(waits, self._tables.values())):
             self.rest(_POLL_SECONDS)
 
     def _round(self, name: str, table: _Table) -> None:
@@ -112,6 +127,7 @@ class EndlessComparison:
             return
         table.error = ""
         table.round_at = time.time()
+        table.rounds += 1
         watch = table.watch
         _tell(
             f"{name}: {watch.source_rows:,} rows compared in {time.monotonic() - began:,.0f} s, "
@@ -144,6 +160,8 @@ class EndlessComparison:
         table.mended_at = time.time()
         try:
             self._repair(name, found)
+        except typer.Exit:  # Ctrl-C while it was watched
+            raise KeyboardInterrupt from None
         except Exception as error:  # as above
             self._failed(name, table, error)
 
@@ -172,7 +190,11 @@ class EndlessComparison:
             _tell(f"{name}: the lake has not come as far as the source was {known.behind_seconds:,.0f} s ago; waiting")
         try:
             watched.write(self._kept.s3, self._kept.lake, known)
-            if self._kept.cloudwatch is not None and (now - table.measured_at >= _TOLD_SECONDS or ended):
+            if (
+                self._kept.cloudwatch is not None
+                and table.is_known
+                and (now - table.measured_at >= _TOLD_SECONDS or ended)
+            ):
                 table.measured_at = now
                 watched.measure(self._kept.cloudwatch, self._kept.database, known)
         except (BotoCoreError, ClientError) as error:
@@ -187,7 +209,7 @@ def _known(name: str, table: _Table, now: float, *, ended: bool) -> Watched:
         name,
         now,
         ended,
-        table.round_at,
+        table.round_at if table.is_known else None,
         watch.source_rows,
         watch.lake_rows,
         watch.unsettled,

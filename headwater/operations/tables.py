@@ -119,7 +119,7 @@ def observe(
         "quarantine_objects": len(aside),
         "unfit_values_of_an_hour": unfit,
         "compared_at": compared.round_at if compared else None,
-        "rows_that_differ": compared.differences if compared else None,
+        "rows_that_differ": compared.differences if compared and compared.round_at else None,
     }
     return Part(table, "", facts, problems, measurements.unasked)
 

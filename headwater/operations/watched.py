@@ -17,10 +17,10 @@ _QUIET_SECONDS = 900.0
 @dataclass(frozen=True)
 class Watched:
     """A table as the comparison knows it ``at`` a moment, in epoch seconds. ``ended`` where somebody has ended it.
-    ``round_at`` is when a round over all rows was complete for the last time, None before the first; ``source_rows``
-    and ``lake_rows`` are that round's, and ``unsettled`` are those of its rows that could not be told. ``missing``,
-    ``extra`` and ``different`` rows differ now, since ``since``: they are not named, because nothing here is forgotten.
-    ``behind_seconds`` is how long it has waited for the lake, and ``error`` why it does not get on."""
+    ``round_at`` is when a round over all rows was complete for the last time, None while nothing is known;
+    ``source_rows`` and ``lake_rows`` are that round's, and ``unsettled`` are those of its rows that could not be told.
+    ``missing``, ``extra`` and ``different`` rows differ now, since ``since``: they are not named, because nothing here
+    is forgotten. ``behind_seconds`` is how long it has waited for the lake, and ``error`` why it does not get on."""
 
     table: str
     at: float

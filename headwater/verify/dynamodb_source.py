@@ -5,6 +5,7 @@ what the contract leaves out. What the contract masks is masked first.
 """
 
 import json
+import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -40,6 +41,7 @@ from headwater.verify.forms import (
 from headwater.verify.spelling import spelled
 
 _KEYS_AT_ONCE = 100  # BatchGetItem's limit
+_UNPROCESSED_SECONDS = 0.5
 _SETS = ("SS", "NS", "BS")
 _DOCUMENTS = ("M", "L")
 
@@ -131,7 +133,10 @@ class DynamoDbTable:
                 request = {self._table: {"Keys": now, "ConsistentRead": True}}
                 answer = self._client.batch_get_item(RequestItems=request)
                 items += answer["Responses"].get(self._table, ())
-                waiting += answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", ())
+                left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", ())
+                if left:
+                    time.sleep(_UNPROCESSED_SECONDS)
+                waiting += left
         return self._bunch(items, named)
 
     def asked_of(self, key: Row) -> dict[str, dict[str, Any]] | None:

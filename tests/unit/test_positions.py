@@ -51,11 +51,14 @@ def test_a_stream_is_reached_when_its_reader_has_come_as_far_and_has_read_on_sin
     now, ages = 1000.0, {960.0: 0.0}
     reached = StreamedPosition(lambda: ages, lambda: now)()
     until = now + REPLICATION_SECONDS
-    now = 1200.0
+    for more, expected in (
+        ({}, False),
+        ({1080.0: 1080.0 - until + 1}, False),
+        ({1080.0: 1080.0 - until}, False),
+        ({1140.0: 400.0}, True),
+    ):
+        now += 200.0
+        ages |= more
+        assert reached() is expected
+    # Not asked again at once.
     assert not reached()
-    ages |= {1080.0: 1080.0 - until + 1}
-    assert not reached()
-    ages |= {1080.0: 1080.0 - until}
-    assert not reached()
-    ages |= {1140.0: 400.0}
-    assert reached()

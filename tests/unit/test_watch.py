@@ -11,10 +11,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headwater.commands import endless_comparison
+from headwater.commands.endless_comparison import EndlessComparison, Kept
 from headwater.contract.reading import from_document
+from headwater.errors import UserError
+from headwater.operations import watched
 from headwater.verify.bunches import Bunch, Found
 from headwater.verify.postgresql_source import PostgresqlTable
 from headwater.verify.watch import TableWatch
+from tests.unit.conftest import BUCKET
 
 CONTRACT = from_document(
     {
@@ -256,6 +261,57 @@ def test_an_error_of_the_lake_loses_no_suspect(world: World) -> None:
         watch.settle()
     world.lake = rows
     assert settled(world, watch) == {1: "different"}
+
+
+class Sent:
+    """CloudWatch, with what was sent to it."""
+
+    def __init__(self) -> None:
+        self.values: list[float] = []
+
+    def put_metric_data(self, **request: Any) -> None:
+        self.values += [datum["Value"] for datum in request["MetricData"]]
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_what_is_not_known_yet_is_not_told_to_be_equal(world: World, s3: Any, lost: bool) -> None:
+    if lost:
+        world.source[1] = "lost"
+    sent, lake = Sent(), f"s3://{BUCKET}/endless-{lost}"
+    comparison = EndlessComparison(0, Kept(s3, lake, sent, "headwater_dev"), None)
+    comparison.add("things", world.watch())
+    seen = []
+
+    def meanwhile() -> None:
+        comparison.rest(0)
+        known = watched.read(s3, lake, "things")
+        seen.append(known.round_at if known else None)
+
+    world.meanwhile = meanwhile
+    assert comparison.run(once=True) is not lost
+    assert seen
+    assert set(seen) == {None}
+    assert set(sent.values) == {float(lost)}
+    known = watched.read(s3, lake, "things")
+    assert known is not None
+    assert (known.differences, known.ended, known.round_at is None) == (int(lost), True, False)
+
+
+def test_a_source_that_cannot_be_read_is_told_and_tells_nothing_of_its_rows(
+    world: World, s3: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endless_comparison, "_AFTER_ERROR_SECONDS", 0)
+
+    def gone() -> Source:
+        raise UserError("PostgreSQL does not answer")
+
+    sent, lake = Sent(), f"s3://{BUCKET}/endless-gone"
+    comparison = EndlessComparison(0, Kept(s3, lake, sent, "headwater_dev"), None)
+    comparison.add("things", TableWatch(gone, world.batches, world.position))
+    assert not comparison.run(once=True)
+    known = watched.read(s3, lake, "things")
+    assert known is not None
+    assert (known.error, known.round_at, sent.values) == ("PostgreSQL does not answer", None, [])
 
 
 @given(st.data())
