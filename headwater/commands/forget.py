@@ -110,11 +110,16 @@ def forget(
             for requests in [Requests(s3, lake, each.table)]
         ]
         answers = {of: watch(requests, id_, "steps", "rows and records", token) for of, requests, id_, token in asked}
-    written = _receipt(contract, settings, answers, described)
-    written["source"] = {"asked": source.name, "row_is_back": source.absent_until(texts) is None}
+    written = {**_receipt(contract, settings, answers, described), "source": source.name}
     if receipt is not None:
         receipt.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
     _show(written)
+    # At last: an idle connection may have been cut.
+    if source.absent_until(texts) is None:
+        sys.stderr.write(
+            f"{source.name} has a row of this key again. If it is a new one and the lake lacks it, have it read again: "
+            "headwater resync --where.\n"
+        )
 
 
 def _contract(described: Sequence[Contract], table: str) -> Contract:
@@ -231,7 +236,7 @@ def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool
         _refuse_while_loading(Requests(s3, lake, each.table))
     for uri in left:
         delete_export(s3, uri)
-    exports_left.delete_former_versions(s3, folder)
+        exports_left.delete_former_versions(s3, uri)
     return []
 
 
@@ -320,8 +325,3 @@ def _show(receipt: Mapping[str, Any]) -> None:
         say("Nothing of this key was found. Is it that of a row, in capitals and small letters as the lake has it?")
     if receipt["not_searched"]:
         say(f"Not searched, as other tables: {', '.join(receipt['not_searched'])}")
-    if receipt["source"]["row_is_back"]:
-        sys.stderr.write(
-            f"{receipt['source']['asked']} has a row of this key again. If it is a new one and the lake lacks it, have "
-            "it read again: headwater resync --where.\n"
-        )

@@ -280,6 +280,10 @@ def _column(document: dict[str, Any]) -> Column:
     )
 
 
+HISTORY_ENDING = "_changes"
+"""How the name of a table's history ends."""
+
+
 def change_history(contract: Contract) -> Contract | None:
     """The contract of the table that keeps a table's changes; None where none are kept. A row that takes another place
     in the table stays one row there: the history has no partitions but the days."""
@@ -287,7 +291,7 @@ def change_history(contract: Contract) -> Contract | None:
         return None
     return replace(
         contract,
-        table=f"{contract.table}_changes",
+        table=f"{contract.table}{HISTORY_ENDING}",
         description=f"All changes of {contract.table}, of {contract.history.keep_days} days. {contract.description}",
         partition_by=(),
         buckets=contract.history.buckets,

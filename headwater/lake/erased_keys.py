@@ -3,8 +3,8 @@ may come back.
 
 They are one object per table, ``_forgotten/<table>.json`` beside the tables, which only the table's writer writes,
 under its lease, and before it removes anything. So a writer that starts after a crash knows of a key that is not
-removed yet, and a table that is set back to an earlier commit does not bring one back. The progress counts them, so
-that a writer notices where the object is lost. Docs: docs/decisions/forgetting.md.
+removed yet. The writer of a history reads the object of its table, too: the history may have been begun later. The
+progress counts the keys, so that a writer notices where the object is lost. Docs: docs/decisions/forgetting.md.
 """
 
 from __future__ import annotations
@@ -17,25 +17,36 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.contract.model import Contract
+from headwater.contract.model import HISTORY_ENDING, Contract
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 FOLDER = "_forgotten"
+_EPOCH_DIGITS = 4
 
 
 @dataclass(frozen=True)
 class ErasedKeys:
     """The forgotten keys of the table made of ``source``: by the keyed hash of each the highest ``_order`` that is
-    forgotten. ``hash_key`` is the key of the hash. It is sent to the executors."""
+    forgotten. ``hash_key`` is the key of the hash. ``is_timed`` where orders tell times behind their epochs, as
+    DynamoDB's do: a raised epoch reads the stream anew, and its old changes are forgotten still. It is sent to the
+    executors."""
 
     source: str
     orders: Mapping[str, str] = field(default_factory=dict)
     hash_key: bytes = field(default=b"", repr=False)
+    is_timed: bool = False
 
     @functools.cached_property
-    def highest(self) -> str:
-        """No change with a higher order is of a forgotten key, "" where none is forgotten."""
-        return max(self.orders.values(), default="")
+    def _highest(self) -> str:
+        return max(map(self._place, self.orders.values()), default="")
+
+    def may_cover(self, lowest: str) -> bool:
+        """Whether something with that order or a higher one of its epoch may be of a forgotten key."""
+        return self._place(lowest) <= self._highest
+
+    def _place(self, order: str) -> str:
+        """What of an order is compared."""
+        return order[_EPOCH_DIGITS:] if self.is_timed else order
 
     def hashed(self, row_key: str) -> str:
         """The keyed hash of a row's record key: HMAC-SHA-256, 64 hexadecimal digits. The source's name goes into it, so
@@ -45,15 +56,15 @@ class ErasedKeys:
 
     def covers(self, row_key: str, order: str | None) -> bool:
         """Whether a change of that row key and order is forgotten; None where its order cannot be told."""
-        if order is not None and order > self.highest:
+        if order is not None and not self.may_cover(order):
             return False  # as nearly all are: nothing is hashed
         until = self.orders.get(self.hashed(row_key))
-        return until is not None and (order is None or order <= until)
+        return until is not None and (order is None or self._place(order) <= self._place(until))
 
     def and_this(self, row_key: str, order: str) -> ErasedKeys:
         """These keys and another one."""
         hashed = self.hashed(row_key)
-        return replace(self, orders={**self.orders, hashed: max(order, self.orders.get(hashed, ""))})
+        return replace(self, orders={**self.orders, hashed: max(order, self.orders.get(hashed, ""), key=self._place)})
 
 
 def row_key(record_key: str, *, is_history: bool = False) -> str:
@@ -73,6 +84,9 @@ class ErasedStore:
         self._s3 = s3
         self._bucket, folder = split_uri(table_uri.rpartition("/")[0] + "/")
         self._key = key_below(folder, f"{FOLDER}/{contract.table}.json")
+        self._keys = [self._key]
+        if contract.is_history:
+            self._keys.append(key_below(folder, f"{FOLDER}/{contract.table.removesuffix(HISTORY_ENDING)}.json"))
 
     @property
     def address(self) -> str:
@@ -80,9 +94,16 @@ class ErasedStore:
         return object_uri(self._bucket, self._key)
 
     def read(self) -> dict[str, str]:
-        """The order of each hash. Raises ErasedKeysMissing where the object is none of a writer's."""
+        """The order of each hash. Raises ErasedKeysMissing where an object is none of a writer's."""
+        orders: dict[str, str] = {}
+        for key in self._keys:
+            for hashed, order in self._read(key).items():
+                orders[hashed] = max(order, orders.get(hashed, ""))
+        return orders
+
+    def _read(self, key: str) -> dict[str, str]:
         try:
-            body = self._s3.get_object(Bucket=self._bucket, Key=self._key)["Body"].read()
+            body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
         except self._s3.exceptions.NoSuchKey:
             return {}
         try:
@@ -91,8 +112,8 @@ class ErasedStore:
                 raise TypeError("others than texts")
         except (AttributeError, LookupError, TypeError, ValueError) as error:
             raise ErasedKeysMissing(
-                f"{self.address}: found {type(error).__name__}: {error}, expected the keys that are forgotten, as a "
-                "writer writes them. Restore the object: without it persons could come back."
+                f"{object_uri(self._bucket, key)}: found {type(error).__name__}: {error}, expected the keys that "
+                "are forgotten, as a writer writes them. Restore the object: without it persons could come back."
             ) from None
         return dict(orders)
 

@@ -8,7 +8,8 @@ back.
 from __future__ import annotations
 
 import gzip
-from collections.abc import Iterable, Iterator, Sequence
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.lake.decoded_frame import spread
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from headwater.lake.writer import TableWriter
 
 _GONE = (404, 409, 412)
+_TRIES = 5
 
 
 class Searched(NamedTuple):
@@ -45,7 +47,7 @@ def clear(writer: TableWriter, objects: Sequence[tuple[str, str]]) -> Searched:
 
     def search(part: Iterable[tuple[str, str]]) -> Iterator[Searched]:
         for bucket, key in part:
-            yield _search(worker_client(), bucket, key, LandedLines(contract, epoch, erased))
+            yield _search(worker_client(), bucket, key, lambda: LandedLines(contract, epoch, erased))
 
     total = Searched()
     for one in spread(writer.spark, objects, writer.settings.parallelism).mapPartitions(search).collect():
@@ -53,12 +55,22 @@ def clear(writer: TableWriter, objects: Sequence[tuple[str, str]]) -> Searched:
     return total
 
 
-def _search(s3: Any, bucket: str, key: str, lines: LandedLines) -> Searched:
+def _search(s3: Any, bucket: str, key: str, lines: Callable[[], LandedLines], tries: int = _TRIES) -> Searched:
     try:
         stored = s3.get_object(Bucket=bucket, Key=key)
     except s3.exceptions.NoSuchKey:
         return Searched()
-    former = gzip.decompress(stored["Body"].read()).decode("utf-8").split("\n")
+    return _rewritten(s3, bucket, key, stored, lines, tries)
+
+
+def _rewritten(
+    s3: Any, bucket: str, key: str, stored: Mapping[str, Any], line_reader: Callable[[], LandedLines], tries: int
+) -> Searched:
+    lines = line_reader()
+    try:
+        former = gzip.decompress(stored["Body"].read()).decode("utf-8").split("\n")
+    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+        return Searched(1, 0, 0, 1)
     now = [lines.without_erased(line) if line else line for line in former]
     if now == former:
         return Searched(1, 0, 0, lines.cleared.unreadable)
@@ -67,8 +79,10 @@ def _search(s3: Any, bucket: str, key: str, lines: LandedLines) -> Searched:
     try:
         s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=stored["Metadata"], IfMatch=stored["ETag"], **told)
     except s3.exceptions.ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _GONE:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _GONE or not tries:
             raise
-        return Searched(1)  # it has expired meanwhile
+        # It has expired, somebody else has rewritten it, or this has, and the answer was lost.
+        delete_former(s3, bucket, key)
+        return _search(s3, bucket, key, line_reader, tries - 1)
     delete_former(s3, bucket, key)
     return Searched(1, 1, lines.cleared.lines, lines.cleared.unreadable)

@@ -14,16 +14,16 @@ Each step may be repeated: a writer that starts in between begins with the first
 from __future__ import annotations
 
 import datetime as dt
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
 
-from botocore.exceptions import ClientError
 from pyspark.sql import Column
 from pyspark.sql import functions as F
 
-from headwater.contract.model import DYNAMODB
+from headwater.contract.model import BEGUN_LATE, DYNAMODB, EXPIRED
 from headwater.errors import UserError
 from headwater.lake import erased_landing
 from headwater.lake.changes import epoch_digits, record_key
@@ -31,6 +31,7 @@ from headwater.lake.erased_keys import row_key
 from headwater.lake.erased_landing import Searched
 from headwater.lake.erased_records import kept_records
 from headwater.lake.forget_requests import Forgotten, key_values
+from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import Quarantine, batch_of
 from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.requests import DONE, RUNNING, Status
@@ -70,8 +71,10 @@ class Forget:
         if writer.contract.source.database == DYNAMODB:
             now = epoch_digits(writer.progress.epoch)
         elif writer.has_rows:
-            (highest,) = writer.read().agg(F.max("_order")).first() or (None,)
-            now = (highest or "")[:4]
+            # A history's notes have orders of their own, and an epoch may have begun without a row.
+            changes = writer.read().where(~F.col("_op").isin(EXPIRED, BEGUN_LATE))
+            (highest,) = changes.agg(F.max("_order")).first() or (None,)
+            now = max(highest or "", writer.progress.floor)[:4]
         if now and order[:4] != now:
             raise UserError(
                 f"epoch: found {int(order[:4])}, expected {int(now)}, that of the newest changes of "
@@ -119,11 +122,16 @@ class KeyToForget:
         step = self._steps.pop(0)
         try:
             step()
-        except ClientError as error:
-            if error.response["Error"]["Code"] != "AccessDenied":
+        except (UserError, LeaseLost):
+            raise
+        except Exception as error:
+            if self._writer.spark.sparkContext._jsc.sc().isStopped():
                 raise
+            # The table goes on: what is done stays done, and the keys stay away.
+            traceback.print_exc()
             raise UserError(
-                f"S3 refuses the writer: {error}. Deploy the rights that it lacks, and ask again."
+                f"{type(error).__name__}: {error}. The row stays away, but not all of its past is gone: mend what is "
+                "wrong, such as a right that the writer lacks, and ask again."
             ) from None
 
     def _forget_row(self) -> None:

@@ -123,7 +123,8 @@ class Landing:
     def all(self) -> list[tuple[str, str, int]]:
         """Bucket, key and size in bytes of all objects, read or not."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._prefix)
-        return [(self._bucket, entry["Key"], entry["Size"]) for page in pages for entry in _landed(page)]
+        landed = (entry for page in pages for entry in _landed(page))
+        return [(self._bucket, entry["Key"], entry["Size"]) for entry in landed if _is_of_sink(entry["Key"])]
 
     def body(self, landed: LandingObject) -> bytes:
         """What is in an object: its lines, compressed."""
@@ -212,6 +213,12 @@ class Landing:
 def _landed(page: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     """The landing objects in a page of a listing."""
     return [entry for entry in page.get("Contents", ()) if entry["Key"].endswith(_SUFFIX)]
+
+
+def _is_of_sink(key: str) -> bool:
+    """Whether an object lies in the folder of a partition, and is called by an offset."""
+    *_, partition, name = key.split("/")
+    return partition.isdigit() and name[: -len(_SUFFIX)].isdigit()
 
 
 def _first_offset(key: str) -> int:

@@ -3,32 +3,44 @@ only current objects are there, and nothing is removed."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from headwater.lake.s3_deletion import delete_versions
 
-Version = dict[str, str]
-"""``Key`` and ``VersionId``, as DeleteObjects takes them."""
+
+class _Version(NamedTuple):
+    """A version of an object, or the mark of its deletion."""
+
+    key: str
+    id: str
+    is_current: bool
+    is_mark: bool
 
 
 def delete_former(s3: Any, bucket: str, prefix: str) -> int:
     """Delete every version of the objects below a prefix that is not the current one, with the marks of deletions, and
     return their number. Raises ClientError, and then may have deleted some."""
-    former = [version for version, is_current in _versions(s3, bucket, prefix) if not is_current]
-    delete_versions(s3, bucket, former)
+    former = [version for version in _versions(s3, bucket, prefix) if not version.is_current]
+    _delete(s3, bucket, former)
     return len(former)
 
 
 def delete_object(s3: Any, bucket: str, key: str) -> None:
     """Delete an object with all its versions."""
-    versions = [version for version, _ in _versions(s3, bucket, key) if version["Key"] == key]
-    delete_versions(s3, bucket, versions)
+    _delete(s3, bucket, [version for version in _versions(s3, bucket, key) if version.key == key])
 
 
-def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[tuple[Version, bool]]:
+def _delete(s3: Any, bucket: str, versions: Sequence[_Version]) -> None:
+    """Delete versions: the marks when all else is gone, since what lies behind a mark would be there again."""
+    for is_mark in (False, True):
+        chosen = [{"Key": each.key, "VersionId": each.id} for each in versions if each.is_mark == is_mark]
+        delete_versions(s3, bucket, chosen)
+
+
+def _versions(s3: Any, bucket: str, prefix: str) -> Iterator[_Version]:
     for page in s3.get_paginator("list_object_versions").paginate(Bucket=bucket, Prefix=prefix):
         for entry in page.get("Versions", ()):
-            yield {"Key": entry["Key"], "VersionId": entry["VersionId"]}, entry["IsLatest"]
+            yield _Version(entry["Key"], entry["VersionId"], is_current=entry["IsLatest"], is_mark=False)
         for mark in page.get("DeleteMarkers", ()):
-            yield {"Key": mark["Key"], "VersionId": mark["VersionId"]}, False
+            yield _Version(mark["Key"], mark["VersionId"], is_current=False, is_mark=True)

@@ -22,7 +22,7 @@ from headwater.errors import UserError
 from headwater.lake import quarantine
 from headwater.lake.batches import IS_LEFT, IS_ROW, Batch, Counts, HeldBatch, SpreadBatch
 from headwater.lake.catalog import Catalog
-from headwater.lake.changes import order_version
+from headwater.lake.changes import epoch_digits, order_version
 from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
 from headwater.lake.erased_records import kept_records
@@ -181,7 +181,8 @@ class TableWriter:
 
     def _read_erased(self) -> ErasedKeys:
         orders = self._erased_store.read()
-        return ErasedKeys(self.contract.source.table, orders, self._hash_key() if orders else b"")
+        is_timed = self.contract.source.database == DYNAMODB
+        return ErasedKeys(self.contract.source.table, orders, self._hash_key() if orders else b"", is_timed)
 
     def _hash_key(self) -> bytes:
         if self.settings.hash_key is None:
@@ -206,7 +207,9 @@ class TableWriter:
             self._progress = replace(self._progress, erased=len(erased.orders))
             if not self._has_rows:
                 return erased.hashed(key), 0
-            places = self._table.read().where(is_row & (F.col("_order") <= order)).select(*self.contract.place)
+            # A floor moves a tombstone above the order, and keeps its key; what is late the floor itself buries.
+            is_past = (F.col("_order") <= order) | (F.col("_deleted") & (F.col("_order") == self._progress.floor))
+            places = self._table.read().where(is_row & is_past).select(*self.contract.place)
             places = places.persist(StorageLevel.MEMORY_AND_DISK)
             try:
                 rows = places.count()
@@ -222,8 +225,11 @@ class TableWriter:
     def _may_be_erased(self, counts: Counts) -> bool:
         """Whether something in a batch of these counts may be of a forgotten key: a row as old as those are, or a bad
         record, whose order is not counted."""
-        highest = self.erased.highest
-        return bool(highest) and (counts.bad > 0 or bool(counts.lowest and counts.lowest <= highest))
+        if not self.erased.orders:
+            return False
+        # A record of an earlier epoch may hide an older one of this.
+        is_of_epoch = counts.lowest.startswith(epoch_digits(self.progress.epoch))
+        return counts.bad > 0 or bool(counts.lowest and (not is_of_epoch or self.erased.may_cover(counts.lowest)))
 
     def _without_erased(self, frame: DataFrame) -> DataFrame:
         """A batch without the rows and the bad records of forgotten keys."""

@@ -21,7 +21,7 @@ from headwater.contract.reading import parse_contract, read_contract
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.expiries import expiries
 from headwater.errors import UserError
-from headwater.lake import exports_left, s3_versions
+from headwater.lake import exports_left, s3_deletion, s3_versions
 from headwater.lake import requests as lake_requests
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
 from headwater.lake.dynamodb_decoder import order_at_moment
@@ -118,6 +118,29 @@ def test_a_key_is_forgotten_up_to_an_order_and_later_changes_are_not_even_hashed
     assert replace(keys, source="shop.other").hashed(f'["{GONE}"]') != hashed
     monkeypatch.setattr(ErasedKeys, "hashed", lambda *_: pytest.fail("hashed"))
     assert not keys.covers(f'["{GONE}"]', until(1001))
+
+
+def test_times_are_forgotten_in_whatever_epoch_they_are_read_again() -> None:
+    def at(epoch: int, micros: int) -> str:
+        return order_at_moment(epoch, micros)
+
+    keys = replace(ErasedKeys("shop-people", {}, HASH_KEY, is_timed=True)).and_this('["a"]', at(2, 10**15))
+    assert [keys.covers('["a"]', at(epoch, 10**15)) for epoch in (1, 2, 3)] == [True] * 3
+    assert [keys.may_cover(at(3, 10**15 + more)) for more in (0, 1)] == [True, False]
+    assert not keys.covers('["a"]', at(1, 10**15 + 1))
+    assert keys.and_this('["a"]', at(3, 10**14)).orders == keys.orders, "no time is set back"
+    # A log sequence number begins anew with another database.
+    assert not forgotten(until()).covers(f'["{GONE}"]', order(2, 5, 5, snapshot=False))
+
+
+def test_a_history_that_is_begun_later_knows_what_its_table_has_forgotten(s3: Any) -> None:
+    folder = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}/lake"
+    _, history = lake_tables([CUSTOMERS])
+    table, store = (ErasedStore(s3, f"{folder}/{each.table}", each) for each in (CUSTOMERS, history))
+    table.write({"a": "1", "b": "5"})
+    store.write({"b": "3", "c": "4"})
+    assert store.read() == {"a": "1", "b": "5", "c": "4"}
+    assert table.read() == {"a": "1", "b": "5"}
 
 
 def test_a_row_has_one_key_in_its_table_and_in_its_history() -> None:
@@ -338,6 +361,33 @@ def test_of_a_versioned_bucket_all_but_the_current_versions_go(s3: Any) -> None:
     assert versions(s3, folder) == ["beside", "kept"]
     s3_versions.delete_object(s3, BUCKET, f"{folder}/kept")
     assert versions(s3, folder) == ["beside"]
+
+
+def test_the_mark_of_a_deletion_goes_when_nothing_is_left_behind_it(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    folder = uuid.uuid4().hex[:8]
+    for name in ("one", "two"):
+        s3.put_object(Bucket=BUCKET, Key=f"{folder}/{name}", Body=b"1")
+        s3.delete_object(Bucket=BUCKET, Key=f"{folder}/{name}")
+    monkeypatch.setattr(s3_deletion, "_MOST", 1)
+    real, deleted = s3.delete_objects, []
+
+    def refuse_the_third(**request: Any) -> Any:
+        deleted.append(request)
+        if len(deleted) == 3:
+            raise ConnectionError("cut")
+        return real(**request)
+
+    monkeypatch.setattr(s3, "delete_objects", refuse_the_third)
+    with pytest.raises(ConnectionError):
+        s3_versions.delete_former(s3, BUCKET, f"{folder}/")
+    assert "Contents" not in s3.list_objects_v2(Bucket=BUCKET, Prefix=folder), "nothing is there again"
+
+
+def test_an_object_whose_name_goes_on_stays(s3: Any) -> None:
+    folder = uuid.uuid4().hex[:8]
+    s3.put_object(Bucket=BUCKET, Key=f"{folder}/beside", Body=b"2")
+    s3_versions.delete_object(s3, BUCKET, f"{folder}/bes")
     assert s3.get_object(Bucket=BUCKET, Key=f"{folder}/beside")["Body"].read() == b"2"
 
 
@@ -458,6 +508,10 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
     assert len(asked) == 1
     assert versions(s3, ours.removeprefix(f"s3://{BUCKET}/")) == []
     assert exports_left.exports_of(s3, exports, "headwater-others") == [theirs]
+    begun = f"{exports}/AWSDynamoDB/01769860800000-00000000"
+    s3.put_object(Bucket=BUCKET, Key=f"{begun.removeprefix(f's3://{BUCKET}/')}/_started", Body=b"")
+    with pytest.raises(UserError, match="found an export that is not complete, expected none"):
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
 
 
 @pytest.mark.parametrize("name", ["dev", "stage", "prod", "local"])
