@@ -395,7 +395,7 @@ def test_a_forgotten_item_comes_back_by_no_record_export_or_replay(
 
     # A raised epoch reads what the stream still has anew.
     accounts.start(2, max_bad_share=1.0)
-    anew = [*records[:2], change(start + 5, None, item("third")), change(later, None, item("marker-771", name="Zoe"))]
-    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(anew)], 0)
-    assert {name for _, _, name in accounts.alive()}.isdisjoint(NAMES)
+    accounts.commit_frame([(data, f"{at:056d}") for at, data in enumerate(records[:2])], 0)
+    assert ("marker-771", "2024-01", "Yolanda") in accounts.alive()
+    accounts.commit_frame([(change(later, None, item("marker-771", name="Zoe")), f"{9:056d}")], 1)
     assert ("marker-771", "2024-01", "Zoe") in accounts.alive()
