@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -22,13 +22,6 @@ FROM_SNS = {
         {"Effect": "Allow", "Principal": {"Service": "sns.amazonaws.com"}, "Action": "sqs:SendMessage", "Resource": "*"}
     ]
 }
-
-
-@pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAccount]:
-    with LocalAccount(tmp_path_factory.mktemp("account"), idle=True) as account:
-        account.start()
-        yield account
 
 
 @pytest.fixture

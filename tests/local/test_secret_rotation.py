@@ -6,7 +6,6 @@ import io
 import json
 import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -49,13 +48,6 @@ class Rotated:
         """The steps that were taken, and for which versions."""
         path = self.folder / "steps"
         return path.read_text().splitlines() if path.exists() else []
-
-
-@pytest.fixture(scope="module")
-def account(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalAccount]:
-    with LocalAccount(tmp_path_factory.mktemp("account"), idle=True) as account:
-        account.start()
-        yield account
 
 
 @pytest.fixture

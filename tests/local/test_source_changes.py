@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from headwater.console import say
 from headwater.contract.reading import read_contracts
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.verify import PostgresqlSource, TableComparison, verify_tables
+from tests.background import going_on
 
 pytestmark = pytest.mark.drill
 
@@ -88,18 +89,7 @@ class Load:
         self._ids = itertools.count(1000)
         self.errors: list[str] = []
 
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        stop = threading.Event()
-        thread = threading.Thread(target=self._run, args=(stop,))
-        thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            thread.join()
-
-    def _run(self, stop: threading.Event) -> None:
+    def run(self, stop: threading.Event) -> None:
         with self._pipeline.postgres.connect(DATABASE) as writer:
             while not stop.wait(0.01):
                 id_ = next(self._ids)
@@ -139,7 +129,7 @@ def compared(pipeline: Pipeline) -> dict[str, TableComparison]:
 
 def make(pipeline: Pipeline, load: Load, change: str) -> list[str]:
     """Make a change under load, and return where the lake then differs."""
-    with load.running():
+    with going_on(load.run):
         time.sleep(0.5)
         with pipeline.postgres.connect(DATABASE) as owner:
             for statement in change.split("; "):

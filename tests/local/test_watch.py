@@ -14,6 +14,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import partial
 from pathlib import Path
 
 import psycopg
@@ -26,6 +27,7 @@ from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, ROOT
 from headwater.samples import orders
+from tests.background import going_on
 
 LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}
 
@@ -49,35 +51,21 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         yield pipeline
 
 
-@contextmanager
-def load_on(pipeline: Pipeline) -> Iterator[None]:
-    """Changes of rows until the block ends, which are not those that are lost."""
-    stop = threading.Event()
-
-    def run() -> None:
-        with pipeline.source() as owner:
-            for number in itertools.count():
-                if stop.wait(0.02):
-                    return
-                busy = f"L{number % 50}"
-                owner.execute("DELETE FROM northwind.customers WHERE customer_id = %s", (busy,))
-                for city in ("Rome", f"Rome {number}"):
-                    owner.execute(
-                        "INSERT INTO northwind.customers (customer_id, company_name, city) VALUES (%s, 'busy', %s) "
-                        "ON CONFLICT (customer_id) DO UPDATE SET city = excluded.city",
-                        (busy, city),
-                    )
+def change_other_rows(pipeline: Pipeline, stop: threading.Event) -> None:
+    """Changes of rows that are not those which are lost."""
+    with pipeline.source() as owner:
+        for number in itertools.count():
+            if stop.wait(0.02):
+                return
+            busy = f"L{number % 50}"
+            owner.execute("DELETE FROM northwind.customers WHERE customer_id = %s", (busy,))
+            for city in ("Rome", f"Rome {number}"):
                 owner.execute(
-                    "UPDATE northwind.orders SET freight = %s WHERE order_id %% 10 = %s", (number, number % 10)
+                    "INSERT INTO northwind.customers (customer_id, company_name, city) VALUES (%s, 'busy', %s) "
+                    "ON CONFLICT (customer_id) DO UPDATE SET city = excluded.city",
+                    (busy, city),
                 )
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        thread.join()
+            owner.execute("UPDATE northwind.orders SET freight = %s WHERE order_id %% 10 = %s", (number, number % 10))
 
 
 @contextmanager
@@ -120,7 +108,7 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
         known: dict[str, object] = json.loads(body)
         return known
 
-    with load_on(pipeline), comparison(pipeline, "--repair") as (process, said):
+    with going_on(partial(change_other_rows, pipeline)), comparison(pipeline, "--repair") as (process, said):
         wait_until("the first round", lambda: sum("rows compared" in line for line in said) >= 3, 60, 0.2)
         with pipeline.source() as owner, owner.transaction():
             # No event tells of these.
