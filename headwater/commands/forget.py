@@ -20,7 +20,7 @@ from headwater.commands import sources
 from headwater.commands.db import Host, Name, Port, User, connect
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
 from headwater.console import say
-from headwater.contract.model import DYNAMODB, Contract, lake_tables, of_database
+from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.dynamodb_table import EXPORTS
 from headwater.deployment.environment import Environment
@@ -242,7 +242,7 @@ def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool
 
 def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Sequence[Contract]) -> None:
     """Raise UserError where a history was ended whose files are left: no writer takes the row out of them."""
-    table = f"{contract.table}_changes"
+    table = f"{contract.table}{HISTORY_ENDING}"
     if contract.history is not None or any(other.table == table for other in described):
         return
     bucket, prefix = split_uri(lake)

@@ -14,7 +14,7 @@ from headwater.commands.endless_comparison import Kept
 from headwater.commands.writer_requests import s3_client
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, of_database
-from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.connectors import CaptureSettings, topic
 from headwater.errors import UserError
 from headwater.lake.landing import Landing
 from headwater.operations.database import Query
@@ -98,7 +98,7 @@ class NamedLake:
         if not self._landing:
             raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or ENV")
         landing = Landing(self.s3, self._landing, f"{CaptureSettings.topic_prefix}.{contract.source.table}")
-        return LandedPosition(query, landing, partial(_cursor, self.s3, f"{self.uri.rstrip('/')}/{contract.table}"))
+        return _landed_position(query, self.s3, landing, self.uri, contract)
 
 
 class DeployedLake:
@@ -143,14 +143,16 @@ class DeployedLake:
         """Takes the position of a contract's source."""
         if contract.source.database == DYNAMODB:
             return StreamedPosition(partial(ages, self._deployed, contract), self._deployed.now)
-        topic = f"{self._deployed.capture.topic_prefix}.{contract.source.table}"
-        landing = Landing(self.s3, self._deployed.landing, topic)
-        return LandedPosition(query, landing, partial(_cursor, self.s3, f"{self.uri}/{contract.table}"))
+        landing = Landing(self.s3, self._deployed.landing, topic(contract, self._deployed.capture))
+        return _landed_position(query, self.s3, landing, self.uri, contract)
 
 
-def _cursor(s3: Any, uri: str) -> Mapping[str, int]:
-    committed = last_commit(s3, uri)
-    return committed.progress.cursor if committed else {}
+def _landed_position(query: Query, s3: Any, landing: Landing, lake: str, contract: Contract) -> LandedPosition:
+    def cursor() -> Mapping[str, int]:
+        committed = last_commit(s3, f"{lake.rstrip('/')}/{contract.table}")
+        return committed.progress.cursor if committed else {}
+
+    return LandedPosition(query, landing, cursor)
 
 
 AnyLake = NamedLake | DeployedLake

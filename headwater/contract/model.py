@@ -313,7 +313,7 @@ def catalog_names(contract: Contract) -> list[str]:
     """The names that a contract's tables and views have in the Glue database."""
     names = [contract.table, f"{contract.table}_current"]
     if contract.history is not None:
-        names += [f"{contract.table}{end}" for end in ("_changes", "_versions", "_history")]
+        names += [f"{contract.table}{end}" for end in (HISTORY_ENDING, "_versions", "_history")]
     return names
 
 

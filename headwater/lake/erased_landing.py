@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from headwater.lake.writer import TableWriter
 
 _GONE = (404, 409, 412)
-_TRIES = 5
+_TRIES = 6
 
 
 class Searched(NamedTuple):
@@ -55,34 +55,38 @@ def clear(writer: TableWriter, objects: Sequence[tuple[str, str]]) -> Searched:
     return total
 
 
-def _search(s3: Any, bucket: str, key: str, lines: Callable[[], LandedLines], tries: int = _TRIES) -> Searched:
-    try:
-        stored = s3.get_object(Bucket=bucket, Key=key)
-    except s3.exceptions.NoSuchKey:
-        return Searched()
-    return _rewritten(s3, bucket, key, stored, lines, tries)
+def _search(s3: Any, bucket: str, key: str, line_reader: Callable[[], LandedLines]) -> Searched:
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            stored = s3.get_object(Bucket=bucket, Key=key)
+        except s3.exceptions.NoSuchKey:
+            return Searched()
+        lines = line_reader()
+        try:
+            former = gzip.decompress(stored["Body"].read()).decode("utf-8").split("\n")
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError):
+            return Searched(1, 0, 0, 1)
+        now = [lines.without_erased(line) if line else line for line in former]
+        if now == former:
+            return Searched(1, 0, 0, lines.cleared.unreadable)
+        written = _written_over(s3, bucket, key, stored, "\n".join(now), may_be_refused=tries_left > 0)
+        delete_former(s3, bucket, key)
+        if written:
+            break
+    return Searched(1, 1, lines.cleared.lines, lines.cleared.unreadable)
 
 
-def _rewritten(
-    s3: Any, bucket: str, key: str, stored: Mapping[str, Any], line_reader: Callable[[], LandedLines], tries: int
-) -> Searched:
-    lines = line_reader()
-    try:
-        former = gzip.decompress(stored["Body"].read()).decode("utf-8").split("\n")
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError):
-        return Searched(1, 0, 0, 1)
-    now = [lines.without_erased(line) if line else line for line in former]
-    if now == former:
-        return Searched(1, 0, 0, lines.cleared.unreadable)
+def _written_over(
+    s3: Any, bucket: str, key: str, stored: Mapping[str, Any], text: str, *, may_be_refused: bool
+) -> bool:
+    """Write an object over the version that was read. False where that is gone: it has expired, somebody else has
+    rewritten it, or this has, and the answer was lost."""
     told = {name: stored[name] for name in ("ContentType", "ContentEncoding") if stored.get(name)}
-    body = gzip.compress("\n".join(now).encode("utf-8"), mtime=0)
+    body = gzip.compress(text.encode("utf-8"), mtime=0)
     try:
         s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=stored["Metadata"], IfMatch=stored["ETag"], **told)
     except s3.exceptions.ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _GONE or not tries:
+        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _GONE or not may_be_refused:
             raise
-        # It has expired, somebody else has rewritten it, or this has, and the answer was lost.
-        delete_former(s3, bucket, key)
-        return _search(s3, bucket, key, line_reader, tries - 1)
-    delete_former(s3, bucket, key)
-    return Searched(1, 1, lines.cleared.lines, lines.cleared.unreadable)
+        return False
+    return True

@@ -209,19 +209,11 @@ def _compare_unfit(
         if key not in lake:
             continue
         stored, unfit = lake[key]
-        differing = {
-            column.name
-            for column, source_form, lake_form in zip(table.fields, row, stored, strict=True)
-            if column.compared(source_form, unfit) != column.compared(lake_form, unfit)
-        }
+        differing = differing_columns(table, row, stored, unfit)
         if differing:
             different.append(key)
         if len(examples) < MAX_EXAMPLES:
-            columns = {
-                column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
-                for column, source_form, lake_form in zip(table.fields, row, stored, strict=True)
-                if column.name in (differing or unfit)
-            }
+            columns = spelled_columns(table, row, stored, differing or unfit)
             examples.append(Example("different" if differing else "unfit", spelled_key(table, key), columns))
     return examples, different
 
@@ -255,15 +247,29 @@ def _different_examples(table: SourceTable, lake: Mapping[Row, Row]) -> list[Exa
         key = key_of(row)
         if key not in lake:
             continue
-        columns = {
-            column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
-            for column, source_form, lake_form in zip(table.fields, row, lake[key], strict=True)
-            if source_form != lake_form
-        }
+        columns = spelled_columns(table, row, lake[key], differing_columns(table, row, lake[key]))
         examples.append(Example("different", spelled_key(table, key), columns))
         if len(examples) == len(lake):
             break
     return examples
+
+
+def differing_columns(table: SourceTable, source: Row, lake: Row, unfit: Set[str] = frozenset()) -> set[str]:
+    """The names of the columns in which a row differs, beside those whose values do not fit."""
+    return {
+        column.name
+        for column, source_form, lake_form in zip(table.fields, source, lake, strict=True)
+        if column.compared(source_form, unfit) != column.compared(lake_form, unfit)
+    }
+
+
+def spelled_columns(table: SourceTable, source: Row, lake: Row, names: Set[str]) -> dict[str, tuple[str, str]]:
+    """The source's and the lake's values of these columns of a row, as text."""
+    return {
+        column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
+        for column, source_form, lake_form in zip(table.fields, source, lake, strict=True)
+        if column.name in names
+    }
 
 
 def spelled_key(table: SourceTable, key: Row, cut: Callable[[str], str] = shortened) -> dict[str, str]:

@@ -15,9 +15,16 @@ from typing import Any
 import pyarrow as pa
 
 from headwater.verify.bunches import Bunch, BunchedTable
-from headwater.verify.compare import digest, key_taker, lake_rows, spelled_key, unfit_columns
+from headwater.verify.compare import (
+    differing_columns,
+    digest,
+    key_taker,
+    lake_rows,
+    spelled_columns,
+    spelled_key,
+    unfit_columns,
+)
 from headwater.verify.forms import Row
-from headwater.verify.spelling import shortened
 
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 BUNCH_ROWS = 20_000
@@ -116,8 +123,6 @@ class TableWatch:
         self.source_rows = 0
         self.lake_rows = 0
         """How many rows the last whole round has seen."""
-        self.compared_rows = 0
-        """How many of the source's the round that goes on has seen."""
         self.unsettled = 0
         """How many rows, since the last round began, changed whenever they were tried, or could not be tried."""
 
@@ -140,14 +145,13 @@ class TableWatch:
         """Compare all rows once. Pauses, for ``settle`` of this and other tables, after each look. Raises UserError;
         a new round begins anew."""
         table = self._table()
-        self.compared_rows = self.unsettled = 0
+        self.unsettled = 0
         seen: set[int] = set()
         looked: dict[Row, tuple[bytes, Any]] = {}
         began = self._clock()
         for bunch in table.bunches(BUNCH_ROWS, self._pause):
             looked |= {key: (digest(found.row), found.asked) for key, found in bunch.items()}
             seen.update(map(hash, bunch))
-            self.compared_rows = len(seen)
             if len(looked) >= _LOOK_ROWS or self._clock() - began >= _LOOK_SECONDS:
                 self._look(table, looked)
                 looked = {}
@@ -274,12 +278,9 @@ class TableWatch:
         if not stored.rows:
             return Difference(MISSING, spelled, {}, asked, now)
         row, unfit = stored.rows[0]
-        columns = {
-            column.name: (shortened(column.spell(source_form)), shortened(column.spell(lake_form)))
-            for column, source_form, lake_form in zip(table.fields, source, row, strict=True)
-            if column.compared(source_form, unfit) != column.compared(lake_form, unfit)
-        }
-        return Difference(DIFFERENT, spelled, columns, asked, now) if columns else None
+        differing = differing_columns(table, source, row, unfit)
+        columns = spelled_columns(table, source, row, differing)
+        return Difference(DIFFERENT, spelled, columns, asked, now) if differing else None
 
     def _forget(self, key: Row) -> None:
         """Take a row for equal."""
