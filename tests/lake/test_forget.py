@@ -16,7 +16,9 @@ from pyspark.sql import SparkSession
 
 from headwater.contract.model import History, lake_tables
 from headwater.lake import erased_landing, forget, requests, table
+from headwater.lake.changes import ROW_TAGS, expired_row
 from headwater.lake.debezium_decoder import order
+from headwater.lake.decoded_frame import few_rows_frame
 from headwater.lake.dynamodb_decoder import order_at_moment
 from headwater.lake.erased_keys import ErasedKeysMissing, ErasedStore
 from headwater.lake.forget_requests import Forgotten, ask
@@ -29,7 +31,7 @@ from headwater.lake.requests import DONE, REFUSED, Requests, Status
 from headwater.lake.table import HudiTable
 from headwater.local.aws import REGION, AwsApi
 from tests.lake.accounts import Accounts, change, item
-from tests.lake.pipeline import BUCKET, Leases, Pipeline, account, event
+from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
 from tests.lake.test_replay import drain, key_value, step_options, step_work
 from tests.lake.test_retention import HASTY
 from tests.lake.traces import Trace, traces
@@ -326,6 +328,22 @@ def test_a_writer_does_not_go_on_without_what_its_table_has_forgotten(lake: Lake
     lake.pipeline.land(event("c", 30, after=person()))
     lake.drain()
     assert lake.ids() == {OTHER}
+
+
+def test_the_newest_changes_tell_the_epoch_also_where_it_began_without_a_row_or_a_history_has_expired(
+    lake: Lake,
+) -> None:
+    lake.pipeline.land(event("c", 10, after=account(OTHER)))
+    lake.pipeline.land(event("d", 11, before=account(OTHER)))
+    lake.drain()
+    history = lake.job.writers[lake.tables[1].table]
+    note = expired_row(history.contract, dt.datetime(2026, 11, 1, tzinfo=dt.UTC)) + ROW_TAGS
+    history.rewrite(few_rows_frame(history.spark, history.contract, [note]))
+    assert [answer.state for answer in lake.forget()] == [DONE, DONE]
+    lake.pipeline.land_records([Landed(event("t", 5), headers=in_epoch(2))], 0)
+    lake.drain()
+    assert [answer.state for answer in lake.forget()] == [REFUSED, REFUSED]
+    assert [answer.state for answer in lake.forget(until(epoch=2))] == [DONE, DONE]
 
 
 def test_a_request_of_another_epoch_or_with_another_key_is_refused_and_goes(lake: Lake) -> None:
