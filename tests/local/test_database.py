@@ -25,7 +25,7 @@ from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.order_database import administration
+from headwater.order_database import absence, administration
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
@@ -933,6 +933,23 @@ def test_a_contract_that_names_a_generated_column_is_refused(northwind_db: psyco
     northwind_db.execute("ALTER TABLE northwind.visits ALTER COLUMN place DROP EXPRESSION")
     northwind_db.execute("ALTER TABLE northwind.visits ADD COLUMN unnamed integer GENERATED ALWAYS AS (id + 1) STORED")
     administration.create(northwind_db, PASSWORDS, [VISITS])
+
+
+def test_a_row_that_a_user_may_not_see_is_not_taken_for_absent(northwind_db: psycopg.Connection) -> None:
+    northwind_db.execute(
+        "CREATE TABLE northwind.visits (id integer PRIMARY KEY); INSERT INTO northwind.visits VALUES (1);"
+        "ALTER TABLE northwind.visits ENABLE ROW LEVEL SECURITY; CREATE ROLE sees_nothing;"
+        "GRANT USAGE ON SCHEMA northwind TO sees_nothing; GRANT SELECT ON northwind.visits TO sees_nothing"
+    )
+    try:
+        northwind_db.execute("SET ROLE sees_nothing")
+        assert northwind_db.execute("SELECT FROM northwind.visits").fetchall() == []
+        with pytest.raises(UserError, match=r"northwind\.visits cannot be asked for the row: .*row-level security"):
+            absence.absent_until(northwind_db, "northwind.visits", {"id": ("integer", "1")})
+        northwind_db.execute("RESET ROLE")
+        assert absence.absent_until(northwind_db, "northwind.visits", {"id": ("integer", "1")}) is None
+    finally:
+        northwind_db.execute("RESET ROLE; DROP OWNED BY sees_nothing; DROP ROLE sees_nothing")
 
 
 @pytest.mark.parametrize(
