@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime as dt
+import gzip
 import json
 import uuid
 from collections.abc import Iterator
@@ -13,6 +14,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from botocore.exceptions import ClientError
 
 from headwater.commands import forget as command
 from headwater.commands import sources
@@ -21,11 +23,12 @@ from headwater.contract.reading import parse_contract, read_contract
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.expiries import expiries
 from headwater.errors import UserError
-from headwater.lake import exports_left, s3_deletion, s3_versions
+from headwater.lake import erased_landing, exports_left, s3_deletion, s3_versions
 from headwater.lake import requests as lake_requests
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
 from headwater.lake.dynamodb_decoder import order_at_moment
 from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
+from headwater.lake.erased_landing import Searched
 from headwater.lake.erased_records import LandedLines, kept_records
 from headwater.lake.forget_requests import Forgotten, ask, key_values
 from headwater.lake.progress import Progress
@@ -391,6 +394,51 @@ def test_an_object_whose_name_goes_on_stays(s3: Any) -> None:
     assert s3.get_object(Bucket=BUCKET, Key=f"{folder}/beside")["Body"].read() == b"2"
 
 
+# --- Landing objects -------------------------------------------------------------------------------------------------
+
+
+def test_a_landing_object_that_another_has_written_meanwhile_is_read_and_written_again(s3: Any, lake: str) -> None:
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    gone, other, third = (line(event("c", after=image(mail))) for mail in (GONE, OTHER, "third@example.com"))
+    real = s3.put_object
+
+    def clear(written: str | None) -> tuple[Searched, str]:
+        """Clear an object over which ``written`` is put meanwhile; None where it is what is to be written, and the
+        answer was lost. What was done, and what the object is then."""
+        key = f"{lake.removeprefix(f's3://{BUCKET}/')}/landing/t/0/{0:020d}.jsonl.gz"
+        real(Bucket=BUCKET, Key=key, Body=gzip.compress(f"{gone}\n{other}".encode()), Metadata={"next-offset": "2"})
+        tried: list[str] = []
+
+        def put_object(**request: Any) -> Any:
+            tried.append(request["IfMatch"])
+            if len(tried) == 1:
+                body = request["Body"] if written is None else gzip.compress(written.encode())
+                real(Bucket=BUCKET, Key=key, Body=body, Metadata=request["Metadata"])
+                status = {"HTTPStatusCode": 412}
+                raise ClientError({"Error": {"Code": "PreconditionFailed"}, "ResponseMetadata": status}, "PutObject")  # type: ignore[typeddict-item]
+            return real(**{name: value for name, value in request.items() if name != "IfMatch"})
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(s3, "put_object", put_object)
+            searched = erased_landing._search(s3, BUCKET, key, lambda: LandedLines(PEOPLE, 1, forgotten()))
+        assert versions(s3, key) == [key.rpartition("/")[2]], "no older version tells of the row"
+        stored = s3.get_object(Bucket=BUCKET, Key=key)
+        assert stored["Metadata"] == {"next-offset": "2"}
+        return searched, gzip.decompress(stored["Body"].read()).decode()
+
+    assert clear(None) == (Searched(1, 0, 0, 0), f"{BLANK}\n{other}")
+    # As the writer of the history does, which has forgotten another row.
+    assert clear(f"{gone}\n{third}") == (Searched(1, 1, 1, 0), f"{BLANK}\n{third}")
+
+
+def test_an_object_that_is_none_of_lines_is_counted_and_one_that_is_gone_is_not(s3: Any, lake: str) -> None:
+    for body in (b"no gzip", gzip.compress(b"whole")[:-9], gzip.compress(b"\xff")):
+        s3.put_object(Bucket=BUCKET, Key=f"{lake}/x", Body=body)
+        found = erased_landing._search(s3, BUCKET, f"{lake}/x", lambda: LandedLines(PEOPLE, 1, forgotten()))
+        assert found == Searched(1, 0, 0, 1)
+    assert erased_landing._search(s3, BUCKET, f"{lake}/y", lambda: LandedLines(PEOPLE, 1, forgotten())) == Searched()
+
+
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
@@ -488,6 +536,8 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
         for name in ("accounts", "others")
     )
     assert exports_left.exports_of(s3, exports, "headwater-accounts") == [ours]
+    for body in (b"1", b"2"):
+        s3.put_object(Bucket=BUCKET, Key=f"{theirs.removeprefix(f's3://{BUCKET}/')}/replaced", Body=body)
     source += [order_at_moment(1, 10**15)] * 9
     with pytest.raises(UserError, match=r"found an export, expected none: .* --delete-exports"):
         command.forget("accounts", ["id=a", "cust_name=Ann"], lake)
@@ -507,6 +557,7 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
         command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
     assert len(asked) == 1
     assert versions(s3, ours.removeprefix(f"s3://{BUCKET}/")) == []
+    assert versions(s3, exports.removeprefix(f"s3://{BUCKET}/")).count("replaced") == 2, "others' older versions stay"
     assert exports_left.exports_of(s3, exports, "headwater-others") == [theirs]
     begun = f"{exports}/AWSDynamoDB/01769860800000-00000000"
     s3.put_object(Bucket=BUCKET, Key=f"{begun.removeprefix(f's3://{BUCKET}/')}/_started", Body=b"")

@@ -86,6 +86,14 @@ def test_what_waits_is_counted_from_the_cursor_on(landed: Landed) -> None:
     assert landed.landing().waiting({"t.orders/0": 4}).gap == ""
 
 
+def test_all_objects_are_those_of_the_sink(landed: Landed) -> None:
+    keys = [landed.put(partition, first, first + 1) for partition, first in ((0, 0), (0, 1), (10, 5))]
+    folder = keys[0].rpartition("/")[0]
+    for beside in (f"{folder}/copy.jsonl.gz", f"{folder}x/{0:020d}.jsonl.gz", f"{folder}/{0:020d}.jsonl"):
+        landed.s3.put_object(Bucket=BUCKET, Key=beside, Body=b"no gzip")
+    assert sorted(key for _, key, _ in landed.landing().all()) == sorted(keys)
+
+
 def test_what_waits_has_to_be_the_sinks(landed: Landed) -> None:
     landed.put(0, 0, None)
     with pytest.raises(LandingGap, match="no next-offset"):
