@@ -65,6 +65,15 @@ def connect(url: str, host: str, port: int, database: str, user: str, *, where_r
         ) from None
 
 
+def first_value(connection: psycopg.Connection, query: str) -> str:
+    """The first value that a query gives, as text. Raises UserError where it is not answered."""
+    try:
+        rows = connection.execute(query.encode()).fetchall()
+    except psycopg.Error as error:
+        raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
+    return str(rows[0][0])
+
+
 def renamed_tables(options: Sequence[str], contracts: Sequence[Contract]) -> Mapping[str, str]:
     """The values of --dynamodb-table, as DynamoDB tables by contract."""
     known = [contract.table for contract in contracts]

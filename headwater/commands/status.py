@@ -8,7 +8,6 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
-import psycopg
 import typer
 from rich.console import Console
 from rich.markup import escape
@@ -16,7 +15,6 @@ from rich.table import Column, Table
 
 from headwater.commands import environments, sources
 from headwater.commands.environments import printable
-from headwater.errors import UserError
 from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
 from headwater.operations.state import UNASKED, WELL, WRONG, Part, Problem, State
@@ -54,21 +52,13 @@ def status(
         query = through_data_api(deployed)
         if database_url:
             connection = opened.enter_context(sources.connect(database_url, "", 0, "", ""))
-            query = partial(_first_value, connection)
+            query = partial(sources.first_value, connection)
         state = observe(deployed, query)
     if as_json:
         sys.stdout.write(json.dumps(state.document(), indent=1, ensure_ascii=False) + "\n")
     else:
         _show(state)
     raise typer.Exit(STATUSES[state.verdict])
-
-
-def _first_value(connection: psycopg.Connection, query: str) -> str:
-    try:
-        rows = connection.execute(query.encode()).fetchall()
-    except psycopg.Error as error:
-        raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
-    return str(rows[0][0])
 
 
 def _show(state: State) -> None:

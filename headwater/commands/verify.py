@@ -225,11 +225,7 @@ class _Postgresql:
 
     def value(self, query: str) -> str:
         """The one text that a query gives. Raises UserError."""
-        try:
-            row = self.connection().execute(query.encode()).fetchone()
-        except psycopg.Error as error:
-            raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
-        return "" if row is None else str(row[0])
+        return sources.first_value(self.connection(), query)
 
 
 def _read_again(postgresql: _Postgresql, contract: Contract, keys: Sequence[Sequence[str]]) -> None:
