@@ -1,6 +1,7 @@
 """A Kafka Connect worker on this machine, with the plugins that MSK Connect gets."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,6 +19,8 @@ HEAP = "512m"
 REQUEST_SECONDS = 30
 REBALANCE_SECONDS = 60
 SOON_SECONDS = 2
+# The worker takes a restart down, and does it a moment later.
+RESTART_SECONDS = 15
 # A worker answers so until it hears that the leader of its group has left.
 _LEADER_GONE = "IO Error trying to forward REST request"
 
@@ -85,8 +88,17 @@ class ConnectWorker(Part):
         return answer
 
     def restart(self, name: str) -> None:
-        """Restart a connector with all its tasks."""
+        """Restart a connector with all its tasks, and wait until those that had failed are on their way; one that is
+        not soon has failed again."""
         self._request("POST", f"/connectors/{quote(name)}/restart?includeTasks=true")
+        with suppress(ProcessError):
+            wait_until(
+                f"the failed tasks of {name} to be restarted", lambda: not self._has_failed(name), RESTART_SECONDS
+            )
+
+    def _has_failed(self, name: str) -> bool:
+        status = self.status(name)
+        return any(part["state"] == "FAILED" for part in (status["connector"], *status["tasks"]))
 
     def delete(self, name: str) -> None:
         """Delete a connector; its offsets stay."""

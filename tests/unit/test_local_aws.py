@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
+from headwater.local.connect import ConnectWorker
 from headwater.local.processes import wait_until
 from headwater.local_aws import connect, database, dynamodb, emr, stream, without_effect
 from headwater.local_aws.api import Api, ApiError, Request
@@ -359,3 +360,27 @@ def test_a_cluster_whose_node_ends_has_ended_with_errors_and_tells(monkeypatch: 
         ("EMR Cluster State Change", "TERMINATED_WITH_ERRORS"),
         ("EMR Cluster State Change", "TERMINATED"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("states", "left"),
+    [(["FAILED", "FAILED", "RESTARTING", "RUNNING"], "RUNNING"), (["FAILED"] * 9, "FAILED")],
+    ids=["comes back", "fails again"],
+)
+def test_a_restart_is_not_taken_for_the_failure_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: list[str], left: str
+) -> None:
+    asked: list[str] = []
+    told = iter(states)
+
+    def answer(method: str, path: str, body: object = None) -> Any:
+        asked.append(method)
+        state = next(told, states[-1]) if method == "GET" else ""
+        return {"connector": {"state": "RUNNING"}, "tasks": [{"state": state}]}
+
+    worker = ConnectWorker(tmp_path, "localhost:9092", {})
+    monkeypatch.setattr(worker, "_request", answer)
+    monkeypatch.setattr("headwater.local.connect.RESTART_SECONDS", 0.5)
+    worker.restart("landing")
+    assert asked[0] == "POST"
+    assert worker.status("landing")["tasks"] == [{"state": left}]
