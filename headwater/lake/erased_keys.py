@@ -2,9 +2,10 @@
 may come back.
 
 They are one object per table, ``_forgotten/<table>.json`` beside the tables, which only the table's writer writes,
-under its lease, and before it removes anything. So a writer that starts after a crash knows of a key that is not
-removed yet. The writer of a history reads the object of its table, too: the history may have been begun later. The
-progress counts the keys, so that a writer notices where the object is lost. Docs: docs/decisions/forgetting.md.
+under its lease, over the version that it knows, and before it removes anything. So a writer that starts after a crash
+knows of a key that is not removed yet. The writer of a history reads the object of its table, too: the history may have
+been begun later. The progress counts the keys, so that a writer notices where the object is lost, and where the table
+was set back to before a key was forgotten. Docs: docs/decisions/forgetting.md.
 """
 
 from __future__ import annotations
@@ -18,10 +19,12 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from headwater.contract.model import HISTORY_ENDING, Contract
+from headwater.lake.lease import LeaseLost
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 FOLDER = "_forgotten"
 _EPOCH_DIGITS = 4
+_OTHER_VERSION = (404, 409, 412)
 
 
 @dataclass(frozen=True)
@@ -84,9 +87,10 @@ class ErasedStore:
         self._s3 = s3
         self._bucket, folder = split_uri(table_uri.rpartition("/")[0] + "/")
         self._key = key_below(folder, f"{FOLDER}/{contract.table}.json")
-        self._keys = [self._key]
+        self._etag: str | None = None
+        self._others = []
         if contract.is_history:
-            self._keys.append(key_below(folder, f"{FOLDER}/{contract.table.removesuffix(HISTORY_ENDING)}.json"))
+            self._others.append(key_below(folder, f"{FOLDER}/{contract.table.removesuffix(HISTORY_ENDING)}.json"))
 
     @property
     def address(self) -> str:
@@ -95,19 +99,20 @@ class ErasedStore:
 
     def read(self) -> dict[str, str]:
         """The order of each hash. Raises ErasedKeysMissing where an object is none of a writer's."""
-        orders: dict[str, str] = {}
-        for key in self._keys:
-            for hashed, order in self._read(key).items():
+        orders, self._etag = self._read(self._key)
+        for key in self._others:
+            for hashed, order in self._read(key)[0].items():
                 orders[hashed] = max(order, orders.get(hashed, ""))
         return orders
 
-    def _read(self, key: str) -> dict[str, str]:
+    def _read(self, key: str) -> tuple[dict[str, str], str | None]:
+        """What an object says, and its ETag; None where there is none."""
         try:
-            body = self._s3.get_object(Bucket=self._bucket, Key=key)["Body"].read()
+            stored = self._s3.get_object(Bucket=self._bucket, Key=key)
         except self._s3.exceptions.NoSuchKey:
-            return {}
+            return {}, None
         try:
-            orders = json.loads(body)["orders"]
+            orders = json.loads(stored["Body"].read())["orders"]
             if not all(isinstance(text, str) for entry in orders.items() for text in entry):
                 raise TypeError("others than texts")
         except (AttributeError, LookupError, TypeError, ValueError) as error:
@@ -115,9 +120,21 @@ class ErasedStore:
                 f"{object_uri(self._bucket, key)}: found {type(error).__name__}: {error}, expected the keys that "
                 "are forgotten, as a writer writes them. Restore the object: without it persons could come back."
             ) from None
-        return dict(orders)
+        return dict(orders), str(stored["ETag"])
 
     def write(self, orders: Mapping[str, str]) -> None:
-        """Keep the order of each hash. When this returns, every later writer knows them."""
+        """Keep the order of each hash, over what was read or written before. When this returns, every later writer
+        knows them. Raises LeaseLost where something else is there by now."""
         body = json.dumps({"orders": orders}, sort_keys=True).encode()
-        self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body)
+        condition = {"IfNoneMatch": "*"} if self._etag is None else {"IfMatch": self._etag}
+        try:
+            stored = self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body, **condition)
+        except self._s3.exceptions.ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _OTHER_VERSION:
+                raise
+            there, etag = self._read(self._key)
+            if there != orders:
+                raise LeaseLost(f"{self.address}: another writer has written it meanwhile") from None
+            self._etag = etag  # it is this one's own: the answer was lost
+        else:
+            self._etag = str(stored["ETag"])

@@ -31,6 +31,7 @@ from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStor
 from headwater.lake.erased_landing import Searched
 from headwater.lake.erased_records import LandedLines, kept_records
 from headwater.lake.forget_requests import Forgotten, ask, key_values
+from headwater.lake.lease import LeaseLost
 from headwater.lake.progress import Progress
 from headwater.lake.requested_work import RequestedWork
 from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status
@@ -162,6 +163,22 @@ def test_what_is_forgotten_is_kept_beside_the_tables(s3: Any) -> None:
         s3.put_object(Bucket=bucket, Key=key, Body=damaged)
         with pytest.raises(ErasedKeysMissing, match=r"orders\.json: found .*, expected the keys that are forgotten"):
             store.read()
+
+
+def test_a_writer_writes_over_nothing_that_another_one_has_forgotten(s3: Any) -> None:
+    uri = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}/lake/orders"
+    stalled, next_one = ErasedStore(s3, uri, ORDERS), ErasedStore(s3, uri, ORDERS)
+    assert stalled.read() == next_one.read() == {}
+    for known in ({"a": "1"}, {"a": "1", "b": "1"}):
+        next_one.write(known)
+        with pytest.raises(LeaseLost, match=r"_forgotten/orders\.json: another writer has written it meanwhile"):
+            stalled.write({"c": "1"})
+        assert stalled.read() == known
+    # An answer that is lost: the same is sent again.
+    next_one.write({"a": "2"})
+    stalled.write({"a": "2"})
+    stalled.write({"a": "3"})
+    assert stalled.read() == {"a": "3"}
 
 
 def test_a_progress_names_forgotten_keys_only_where_there_are_some() -> None:
