@@ -99,6 +99,8 @@ class TableWriter:
                 f"{self._erased_store.address}: found {len(self.erased.orders)} forgotten keys, expected "
                 f"{self._progress.erased} at least. Restore the object: without it persons could come back."
             )
+        if self._progress.erased < len(self.erased.orders):
+            self._erase_again()
 
     @property
     def table(self) -> HudiTable:
@@ -207,20 +209,41 @@ class TableWriter:
             self._progress = replace(self._progress, erased=len(erased.orders))
             if not self._has_rows:
                 return erased.hashed(key), 0
-            # A floor moves a tombstone above the order, and keeps its key; what is late the floor itself buries.
-            is_past = (F.col("_order") <= order) | (F.col("_deleted") & (F.col("_order") == self._progress.floor))
-            places = self._table.read().where(is_row & is_past).select(*self.contract.place)
-            places = places.persist(StorageLevel.MEMORY_AND_DISK)
-            try:
-                rows = places.count()
-                self.settle(wait=True)
-                self._lease.check()
-                commit = self._table.erase(places, self._progress)
-                self._done(commit, started, Counts(rows=rows))
-                sweep()
-            finally:
-                places.unpersist()
-            return erased.hashed(key), rows
+            is_past = (F.col("_order") <= order) | self._is_of_floor()
+            return erased.hashed(key), self._erase(self._table.read().where(is_row & is_past), started, sweep)
+
+    def _erase_again(self) -> None:
+        """Remove what is in the table of keys that its last commit does not know to be forgotten: it was set back or
+        restored, or a writer has ended between the two. A history that is begun keeps what its table has forgotten."""
+        started = time.time()
+        self._lease.check()
+        self._erased_store.write(self.erased.orders)
+        self._progress = replace(self._progress, erased=len(self.erased.orders))
+        if not self._has_rows:
+            return
+        erased, is_history = self.erased, self.contract.is_history
+        is_erased = F.udf(lambda key, order: erased.covers(row_key(key, is_history=is_history), order), "boolean")
+        order = F.when(~self._is_of_floor(), F.col("_order"))
+        self._erase(self._table.read().where(is_erased("_key", order)), started)
+
+    def _is_of_floor(self) -> Column:
+        """Whether a row is a tombstone that nobody needs, because the floor buries whatever comes late: a floor moves
+        rows that it ends above their orders, and keeps their keys. The progress of a history has none."""
+        return F.col("_deleted") & (F.col("_order") <= self._progress.floor)
+
+    def _erase(self, rows: DataFrame, started: float, sweep: Callable[[], None] = lambda: None) -> int:
+        """Remove rows of the table and compact all its log files, and return how many they are."""
+        places = rows.select(*self.contract.place).persist(StorageLevel.MEMORY_AND_DISK)
+        try:
+            count = places.count()
+            self.settle(wait=True)
+            self._lease.check()
+            commit = self._table.erase(places, self._progress)
+            self._done(commit, started, Counts(rows=count))
+            sweep()
+        finally:
+            places.unpersist()
+        return count
 
     def _may_be_erased(self, counts: Counts) -> bool:
         """Whether something in a batch of these counts may be of a forgotten key: a row as old as those are, or a bad

@@ -156,6 +156,21 @@ class Lake:
         for key, (body, metadata) in copies.items():
             self.s3.put_object(Bucket=self.bucket, Key=key, Body=body, Metadata=metadata)
 
+    def files(self, name: str) -> dict[str, bytes]:
+        """The files of a table, by their keys."""
+        pages = self.s3.get_paginator("list_objects_v2").paginate(
+            Bucket=self.bucket, Prefix=f"{self.pipeline.prefix}/lake/{name}/"
+        )
+        keys = [entry["Key"] for page in pages for entry in page.get("Contents", ())]
+        return {key: self.s3.get_object(Bucket=self.bucket, Key=key)["Body"].read() for key in keys}
+
+    def set_back(self, name: str, files: dict[str, bytes]) -> None:
+        """Have just these files in a table."""
+        for key in self.files(name).keys() - files.keys():
+            self.s3.delete_object(Bucket=self.bucket, Key=key)
+        for key, body in files.items():
+            self.s3.put_object(Bucket=self.bucket, Key=key, Body=body)
+
     def ids(self) -> set[int]:
         """The ids in the table and in its history, tombstones included."""
         rows = [row for each in self.tables for row in self.job.writers[each.table].read().select("id").collect()]
@@ -328,6 +343,59 @@ def test_a_writer_does_not_go_on_without_what_its_table_has_forgotten(lake: Lake
     lake.pipeline.land(event("c", 30, after=person()))
     lake.drain()
     assert lake.ids() == {OTHER}
+
+
+def test_a_table_that_is_set_back_holds_nothing_of_a_forgotten_row_when_its_writer_begins(lake: Lake) -> None:
+    lake.pipeline.land(event("c", 10, after=person()), event("c", 11, after=account(OTHER)))
+    lake.drain()
+    before = {each.table: lake.files(each.table) for each in lake.tables}
+    # A floor that is set meanwhile moves the tombstone above the order, and one after it lets it be.
+    lake.land(event("t", NOW + 100))
+    lake.land(event("t", NOW + 200), event("c", NOW + 201, after=account(OTHER)))
+    assert [answer.told["rows"] for answer in lake.forget()] == [1, 1]
+    assert lake.ids() == {OTHER}
+    assert lake.found() == []
+    lake.close()
+    for name, files in before.items():
+        lake.set_back(name, files)
+    lake.start()
+    assert lake.ids() == {OTHER}
+    assert lake.alive() == [(OTHER, "Ann")]
+    lake.drain()
+    lake.forget()
+    assert lake.found() == [], "its files go when it is asked for again"
+    commits = [writer.table.last_commit() for writer in lake.job.writers.values()]
+    lake.start()
+    assert [writer.table.last_commit() for writer in lake.job.writers.values()] == commits, "it is done once"
+
+
+def test_a_history_that_is_begun_later_holds_nothing_of_what_its_table_has_forgotten(lake: Lake) -> None:
+    lake.close()
+    tables, history = lake.tables, lake.tables[1]
+    lake.tables = tables[:1]
+    lake.start()
+    lake.land(event("c", 10, after=person()), event("c", 11, after=account(OTHER)))
+    landed = lake.copies("/landing/")
+    id_, _ = ask(lake.requests[0], Forgotten({"id": str(PERSON)}, until()))
+    lake.drain()
+    status = lake.requests[0].status(id_)
+    assert status is not None
+    assert status.state == DONE
+    lake.restore(landed)
+    lake.tables = tables
+    lake.start()
+    lake.drain()
+    assert lake.ids() == {OTHER}
+    # It does not need its table's object any more, and notices when its own is lost.
+    stores = [ErasedStore(lake.s3, f"{lake.pipeline.lake}/{each.table}", each) for each in tables]
+    key = f"{lake.pipeline.prefix}/lake/_forgotten/accounts.json"
+    lake.s3.delete_object(Bucket=lake.bucket, Key=key)
+    assert [len(store.read()) for store in stores] == [0, 1]
+    lake.s3.delete_object(Bucket=lake.bucket, Key=key.replace("accounts", history.table))
+    with pytest.raises(
+        ErasedKeysMissing, match=r"_forgotten/accounts_changes\.json: found 0 forgotten keys, expected 1"
+    ):
+        lake.job.writer(history)
 
 
 def test_the_newest_changes_tell_the_epoch_also_where_it_began_without_a_row_or_a_history_has_expired(
