@@ -4,6 +4,7 @@ import os
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -188,7 +189,14 @@ def cdc_password(*, new: bool = False) -> str:
 
 def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:
     """Connect with the password of the environment, or of a prompt. Raises UserError."""
-    return _connect(host, port, user, _password(PASSWORD_VARIABLE, f"Password of {user}"), name)
+    return connector(host, port, user, name)()
+
+
+def connector(host: str, port: int, user: str, name: str) -> Callable[[], psycopg.Connection]:
+    """What connects, as often as it is called, with the password of the environment, or of one prompt now. Both raise
+    UserError."""
+    password = _password(PASSWORD_VARIABLE, f"Password of {user}")
+    return lambda: _connect(host, port, user, password, name)
 
 
 def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:

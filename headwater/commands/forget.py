@@ -4,7 +4,7 @@ import base64
 import datetime as dt
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from email.utils import parsedate_to_datetime
@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import sources
-from headwater.commands.db import Host, Name, Port, User, connect
+from headwater.commands.db import Host, Name, Port, User, connector
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables, of_database
@@ -84,7 +84,7 @@ def forget(
         client = sources.dynamodb_client(dynamodb_endpoint, region)
         source = _Items(client, contract, renamed.get(contract.table, contract.source.table), settings.glue.epoch)
     else:
-        source = _Rows(contract, connect(host, port, user, name), settings.connect.epoch)
+        source = _Rows(contract, connector(host, port, user, name), settings.connect.epoch)
     texts = source.spelled(texts)
     until = source.absent_until(texts)
     if until is None:
@@ -110,16 +110,13 @@ def forget(
             for requests in [Requests(s3, lake, each.table)]
         ]
         answers = {of: watch(requests, id_, "steps", "rows and records", token) for of, requests, id_, token in asked}
-    written = {**_receipt(contract, settings, answers, described), "source": source.name}
-    if receipt is not None:
-        receipt.write_text(json.dumps(written, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+    written = _receipt(contract, settings, answers, described)
+    written["source"] = {"asked": source.name, "row_is_back": None}
+    _write(receipt, written)
     _show(written)
-    # At last: an idle connection may have been cut.
-    if source.absent_until(texts) is None:
-        sys.stderr.write(
-            f"{source.name} has a row of this key again. If it is a new one and the lake lacks it, have it read again: "
-            "headwater resync --where.\n"
-        )
+    # At last: whatever becomes of the answer, the receipt is there.
+    written["source"]["row_is_back"] = _is_back(source, texts)
+    _write(receipt, written)
 
 
 def _contract(described: Sequence[Contract], table: str) -> Contract:
@@ -160,7 +157,8 @@ class _Rows:
     """A table of PostgreSQL's."""
 
     contract: Contract
-    connection: Any
+    connect: Callable[[], Any]
+    """Opens a connection: an idle one may be cut while the writers work."""
     epoch: int
 
     @property
@@ -168,14 +166,16 @@ class _Rows:
         return self.contract.source.table
 
     def spelled(self, key: Mapping[str, str]) -> dict[str, str]:
-        return dict(zip(key, absence.spelled(self.connection, self._told(key)), strict=True))
+        with self.connect() as connection:
+            return dict(zip(key, absence.spelled(connection, self._told(key)), strict=True))
 
     def _told(self, key: Mapping[str, str]) -> absence.Key:
         columns = {name: self.contract.column(name) for name in key}
         return {column.path[0]: (column.source_type or "text", key[name]) for name, column in columns.items()}
 
     def absent_until(self, key: Mapping[str, str]) -> str | None:
-        lsn = absence.absent_until(self.connection, self.contract.source.table, self._told(key))
+        with self.connect() as connection:
+            lsn = absence.absent_until(connection, self.contract.source.table, self._told(key))
         return None if lsn is None else order_at_lsn(self.epoch, lsn, lsn, snapshot=False)
 
 
@@ -217,6 +217,24 @@ class _Items:
 
 def _attribute(tag: str, text: str) -> dict[str, Any]:
     return {tag: base64.b64decode(text) if tag == "B" else text}
+
+
+def _is_back(source: _Source, key: Mapping[str, str]) -> bool | None:
+    """Whether the source has a row of the key again, which is told; None where it cannot be asked."""
+    try:
+        is_back = source.absent_until(key) is None
+    except UserError as error:
+        sys.stderr.write(
+            f"Whether {source.name} has a row of this key again is not known, since it cannot be asked: {error} "
+            "What is forgotten stays forgotten.\n"
+        )
+        return None
+    if is_back:
+        sys.stderr.write(
+            f"{source.name} has a row of this key again. If it is a new one and the lake lacks it, have it read again: "
+            "headwater resync --where.\n"
+        )
+    return is_back
 
 
 # --- What is searched -------------------------------------------------------------------------------------------------
@@ -293,6 +311,11 @@ def _receipt(
         "not_searched": [other.table for other in described if other.table != contract.table],
         "elsewhere": [each.document(now) for each in expiries(settings, contract)],
     }
+
+
+def _write(path: Path | None, receipt: Mapping[str, Any]) -> None:
+    if path is not None:
+        path.write_text(json.dumps(receipt, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _show(receipt: Mapping[str, Any]) -> None:

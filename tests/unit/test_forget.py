@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import datetime as dt
 import gzip
 import json
@@ -13,11 +14,12 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import psycopg
 import pytest
 from botocore.exceptions import ClientError
 
+from headwater.commands import db, sources
 from headwater.commands import forget as command
-from headwater.commands import sources
 from headwater.contract.model import lake_tables
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.deployment.environment_rules import read_environment
@@ -36,6 +38,7 @@ from headwater.lake.progress import Progress
 from headwater.lake.requested_work import RequestedWork
 from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status
 from headwater.lake.scanned_export import write_export
+from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import BUCKET
 
@@ -463,10 +466,16 @@ def test_an_object_that_is_none_of_lines_is_counted_and_one_that_is_gone_is_not(
 def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     """What the source answers, one after the other: the order until which the row is absent."""
     answers: list[str | None] = []
+
+    def answer(*_: Any) -> str | None:
+        if not answers:
+            raise UserError("PostgreSQL: cannot be reached.")
+        return answers.pop(0)
+
     for kind in (command._Rows, command._Items):
-        monkeypatch.setattr(kind, "absent_until", lambda *_: answers.pop(0))
+        monkeypatch.setattr(kind, "absent_until", answer)
         monkeypatch.setattr(kind, "spelled", lambda _, key: dict(key))
-    monkeypatch.setattr(command, "connect", lambda *_: None)
+    monkeypatch.setattr(command, "connector", lambda *_: None)
     monkeypatch.setattr(sources, "dynamodb_client", lambda *_: None)
     return answers
 
@@ -478,11 +487,12 @@ def test_a_row_that_the_source_has_is_not_forgotten(lake: str, source: list[str 
     assert Requests(s3, lake, "customers").listed() == []
 
 
+@pytest.mark.parametrize("last", [[None], []])
 def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
     lake: str, source: list[str | None], s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
+    capsys: pytest.CaptureFixture[str], last: list[str | None],
 ) -> None:  # fmt: skip
-    source += [until(), None]
+    source += [until(), *last]
     searched = {
         "rows": 1,
         "files_deleted": 3,
@@ -516,7 +526,29 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
     assert gone_by["Aurora's automatic backups"] == dt.timedelta(days=35)
     assert gone_by["Athena's query results"] == dt.timedelta(days=30)
     assert "4 records tell no key" in printed.out
-    assert "northwind.customers has a row of this key again" in printed.err
+    assert written["source"] == {"asked": "northwind.customers", "row_is_back": True if last else None}
+    said = "northwind.customers has a row of this key again" if last else "is not known, since it cannot be asked"
+    assert said in printed.err
+
+
+def test_postgresql_is_asked_over_a_connection_of_each_question_with_one_password(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[str] = []
+
+    def connect(password: str, **_: Any) -> Any:
+        opened.append(password)
+        return contextlib.nullcontext(len(opened))
+
+    monkeypatch.setenv(db.PASSWORD_VARIABLE, "once")
+    monkeypatch.setattr(psycopg, "connect", connect)
+    connector = db.connector("host", 5432, "postgres", "northwind")
+    monkeypatch.delenv(db.PASSWORD_VARIABLE)
+    monkeypatch.setattr(absence, "absent_until", lambda connection, *_: connection)
+    rows = command._Rows(CUSTOMERS, connector, 1)
+    key = {"customer_id": "ALFKI"}
+    assert [rows.absent_until(key), rows.absent_until(key)] == [until(1), until(2)]
+    assert opened == ["once", "once"]
 
 
 def test_a_dry_run_asks_for_nothing(
