@@ -66,6 +66,7 @@ def forget(
         bool, typer.Option("--delete-exports", help="Delete the exports of the DynamoDB table beside the lake.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the source, and say what would be searched.")] = False,
+    withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the requests for the key back instead.")] = False,
 ) -> None:
     """Have the running writers forget a row that its source no longer has: it goes from its table with all older files,
     its history, landing objects and quarantine, and nothing of before brings it back.
@@ -86,6 +87,10 @@ def forget(
     else:
         source = _Rows(contract, connector(host, port, user, name), settings.connect.epoch)
     texts = source.spelled(texts)
+    if withdraw:
+        with s3_errors():
+            _withdraw(s3_client(endpoint, region), lake, contract, texts)
+        return
     until = source.absent_until(texts)
     if until is None:
         raise UserError(
@@ -135,6 +140,17 @@ def _texts(contract: Contract, key: Sequence[str]) -> dict[str, str]:
         expected = " ".join(f"{column}=VALUE" for column in contract.key)
         raise UserError(f"KEY: found {len(key)} values, expected {expected}, the key of {contract.table}")
     return {column: value for column, _, value in named}
+
+
+def _withdraw(s3: Any, lake: str, contract: Contract, key: Mapping[str, str]) -> None:
+    tables = [each.table for each in lake_tables([contract])]
+    withdrawn = [table for table in tables if forget_requests.withdraw(Requests(s3, lake, table), key)]
+    if not withdrawn:
+        raise UserError(f"{contract.table}: no such key is to be forgotten: there is nothing to withdraw.")
+    say(
+        f"Withdrawn, of {' and '.join(withdrawn)}: a writer that has begun stops after its current step, and keeps the "
+        "row away, but not all of its past is gone. Run the command without --withdraw to go on."
+    )
 
 
 # --- The source -------------------------------------------------------------------------------------------------------

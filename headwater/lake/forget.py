@@ -104,6 +104,7 @@ class KeyToForget:
         self._landing = landing
         self._values = values
         self._order = order
+        self._key = row_key(record_key(list(values.values())))
         self._hash = ""
         self._counts = _Counts()
         self._parts = 3
@@ -127,16 +128,18 @@ class KeyToForget:
         except Exception as error:
             if self._writer.spark.sparkContext._jsc.sc().isStopped():
                 raise
-            # The table goes on: what is done stays done, and the keys stay away.
+            # The table goes on, and what is done stays done.
             traceback.print_exc()
+            state = "Nothing is forgotten"
+            if self._writer.erased.covers(self._key, self._order):
+                state = "The row stays away, but not all of its past is gone"
             raise UserError(
-                f"{type(error).__name__}: {error}. The row stays away, but not all of its past is gone: mend what is "
-                "wrong, such as a right that the writer lacks, and ask again."
+                f"{type(error).__name__}: {error}. {state}: mend what is wrong, such as a right that the writer lacks, "
+                "and ask again."
             ) from None
 
     def _forget_row(self) -> None:
-        key = row_key(record_key(list(self._values.values())))
-        self._hash, rows = self._writer.erase(key, self._order, _is_row(self._values), self._delete_replaced)
+        self._hash, rows = self._writer.erase(self._key, self._order, _is_row(self._values), self._delete_replaced)
         self._counts.rows += rows
         landing = self._landing
         if landing is not None:
@@ -167,6 +170,8 @@ class KeyToForget:
             staying = [entry for entry, its in zip(records, told, strict=True) if not its]
             if len(staying) == len(records):
                 continue
+            if not quarantine.has(object_.name):
+                continue  # dropped meanwhile: what stays of it is not to be there again
             counts.quarantine_records += len(records) - len(staying)
             if staying:
                 quarantine.store(batch_of(object_.name), staying)

@@ -53,6 +53,15 @@ def ask(requests: Requests, asked: Forgotten) -> tuple[str, str]:
     return id_, request.token
 
 
+def withdraw(requests: Requests, key: Mapping[str, str]) -> bool:
+    """Take the unfinished request for that key back, with all its versions, and say whether there was one: the writer
+    stops after its current step."""
+    withdrawn = [id_ for id_, asked in _asked(requests) if asked == key]
+    for id_ in withdrawn:
+        requests.remove(id_)
+    return bool(withdrawn)
+
+
 def _asked(requests: Requests) -> Iterator[tuple[str, Any]]:
     """The ids of the requests that are not finished, and their keys."""
     for id_, _ in requests.listed():

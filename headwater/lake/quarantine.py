@@ -125,6 +125,12 @@ class Quarantine:
                 "object away."
             ) from None
 
+    def has(self, name: str) -> bool:
+        """Whether an object is there."""
+        key = self._folder + name
+        listed = self._s3.list_objects_v2(Bucket=self._bucket, Prefix=key, MaxKeys=1).get("Contents", ())
+        return any(entry["Key"] == key for entry in listed)
+
     def delete(self, name: str) -> None:
         """Remove an object; one that is gone already is no error."""
         self._s3.delete_object(Bucket=self._bucket, Key=self._folder + name)

@@ -26,15 +26,18 @@ from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.expiries import expiries
 from headwater.errors import UserError
 from headwater.lake import erased_landing, exports_left, s3_deletion, s3_versions
+from headwater.lake import forget as forget_work
 from headwater.lake import requests as lake_requests
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines, order
 from headwater.lake.dynamodb_decoder import order_at_moment
 from headwater.lake.erased_keys import ErasedKeys, ErasedKeysMissing, ErasedStore, row_key
 from headwater.lake.erased_landing import Searched
 from headwater.lake.erased_records import LandedLines, kept_records
+from headwater.lake.forget import KeyToForget
 from headwater.lake.forget_requests import Forgotten, ask, key_values
 from headwater.lake.lease import LeaseLost
 from headwater.lake.progress import Progress
+from headwater.lake.quarantine import BadEntry, Quarantine
 from headwater.lake.requested_work import RequestedWork
 from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status
 from headwater.lake.scanned_export import write_export
@@ -459,6 +462,90 @@ def test_an_object_that_is_none_of_lines_is_counted_and_one_that_is_gone_is_not(
     assert erased_landing._search(s3, BUCKET, f"{lake}/y", lambda: LandedLines(PEOPLE, 1, forgotten())) == Searched()
 
 
+# --- The work ---------------------------------------------------------------------------------------------------------
+
+
+class Erasing:
+    """A writer whose table has no files. ``cut`` is raised once the key is kept away, ``refused`` before."""
+
+    def __init__(
+        self, s3: Any, lake: str, *, refused: Exception | None = None, cut: Exception | None = None, ended: bool = False
+    ) -> None:
+        context = SimpleNamespace(_jsc=SimpleNamespace(sc=lambda: SimpleNamespace(isStopped=lambda: ended)))
+        self.spark = SimpleNamespace(sparkContext=context)
+        self.services = SimpleNamespace(s3=s3)
+        self.settings = SimpleNamespace(quarantine=f"{lake}/_quarantine", mask_key=None)
+        self.table = SimpleNamespace(uri=f"{lake}/people")
+        self.contract, self.progress = PEOPLE, Progress()
+        self.erased = ErasedKeys("shop.people", {}, HASH_KEY)
+        self._refused, self._cut = refused, cut
+
+    def erase(self, key: str, order_: str, *_: Any) -> tuple[str, int]:
+        if self._refused is not None:
+            raise self._refused
+        self.erased = self.erased.and_this(key, order_)
+        if self._cut is not None:
+            raise self._cut
+        return self.erased.hashed(key), 1
+
+    def to_forget(self) -> KeyToForget:
+        writer: Any = self
+        return KeyToForget(writer, None, {"mail": GONE}, until())
+
+
+@pytest.fixture
+def _without_spark(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A condition of Spark's can be made where Spark runs alone."""
+    monkeypatch.setattr(forget_work, "_is_row", lambda _: None)
+
+
+@pytest.mark.usefixtures("_without_spark")
+def test_a_step_that_fails_is_refused_and_says_whether_the_row_stays_away(s3: Any, lake: str) -> None:
+    # As of Secrets Manager, or of a worker of Spark's.
+    refused = ClientError({"Error": {"Code": "AccessDeniedException", "Message": "no"}}, "GetSecretValue")
+    with pytest.raises(UserError, match=r"AccessDeniedException.*Nothing is forgotten: mend .* and ask again"):
+        Erasing(s3, lake, refused=refused).to_forget().commit_next()
+    with pytest.raises(UserError, match=r"cut\. The row stays away, but not all of its past is gone: mend"):
+        Erasing(s3, lake, cut=RuntimeError("cut")).to_forget().commit_next()
+    # A lease that is lost or a session that has ended is the job's to see.
+    with pytest.raises(LeaseLost):
+        Erasing(s3, lake, cut=LeaseLost("taken")).to_forget().commit_next()
+    with pytest.raises(RuntimeError, match="cut"):
+        Erasing(s3, lake, cut=RuntimeError("cut"), ended=True).to_forget().commit_next()
+
+
+def bad(mail: str) -> BadEntry:
+    return BadEntry("unfit", json.loads(line(event("c", after=image(mail)))), 1)
+
+
+@pytest.mark.usefixtures("_without_spark")
+def test_of_an_object_in_quarantine_what_is_of_others_stays_unless_it_is_dropped_meanwhile(s3: Any, lake: str) -> None:
+    for is_dropped in (False, True):
+        writer = Erasing(s3, lake)
+        quarantine = Quarantine(s3, writer.settings.quarantine, "people")
+        name = quarantine.store("batch-7", [bad(GONE), bad(OTHER)])
+        real = Quarantine.read
+
+        def read(self: Quarantine, read_name: str, real: Any = real, is_dropped: bool = is_dropped) -> Any:
+            found = real(self, read_name)
+            if is_dropped:
+                self.delete(read_name)
+            return found
+
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(Quarantine, "read", read)
+            work = writer.to_forget()
+            while work.status().state == RUNNING:
+                work.commit_next()
+        left = [entry for object_ in quarantine.listed() for entry in quarantine.read(object_.name) or []]
+        assert left == ([] if is_dropped else [bad(OTHER)])
+        assert not quarantine.has(name)
+        assert not quarantine.has("batch")
+        for object_ in quarantine.listed():
+            assert quarantine.has(object_.name)
+            quarantine.delete(object_.name)
+
+
 # --- The command ------------------------------------------------------------------------------------------------------
 
 
@@ -549,6 +636,27 @@ def test_postgresql_is_asked_over_a_connection_of_each_question_with_one_passwor
     key = {"customer_id": "ALFKI"}
     assert [rows.absent_until(key), rows.absent_until(key)] == [until(1), until(2)]
     assert opened == ["once", "once"]
+
+
+def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
+    lake: str, source: list[str | None], s3: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    s3.put_bucket_versioning(Bucket=BUCKET, VersioningConfiguration={"Status": "Enabled"})
+    tables = [each.table for each in lake_tables([CUSTOMERS])]
+    for table in tables:
+        for key in ("ALFKI", "OTHER"):
+            ask(Requests(s3, lake, table), Forgotten({"customer_id": key}, until()))
+    command.forget("customers", ["ALFKI"], lake, withdraw=True)
+    assert "Withdrawn, of customers and customers_changes" in capsys.readouterr().out
+    for table in tables:
+        requests = Requests(s3, lake, table)
+        ((id_, _),) = requests.listed()
+        other = requests.get(id_)
+        assert other is not None
+        assert other.details["key"] == {"customer_id": "OTHER"}
+        assert len(versions(s3, f"{lake.removeprefix(f's3://{BUCKET}/')}/_requests/{table}/")) == 1
+    with pytest.raises(UserError, match="no such key is to be forgotten: there is nothing to withdraw"):
+        command.forget("customers", ["ALFKI"], lake, withdraw=True)
 
 
 def test_a_dry_run_asks_for_nothing(
