@@ -19,6 +19,7 @@ from headwater.definitions.history_queries import history_statements, history_vi
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
 from headwater.deployment.environment import Environment
+from headwater.deployment.expiries import OLDER_VERSION_DAYS
 from headwater.lake.erased_keys import FOLDER as FORGOTTEN
 from stacks.base import HeadwaterStack
 from stacks.hudi_table import catalog_view, hudi_table
@@ -375,8 +376,7 @@ class LakeStack(HeadwaterStack):
                 s3.LifecycleRule(
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
                     expiration=cdk.Duration.days(expire_days) if expire_days is not None else None,
-                    # Long enough to undo a mistake, no longer, since the writers delete files all the time.
-                    noncurrent_version_expiration=cdk.Duration.days(7) if versioned else None,
+                    noncurrent_version_expiration=cdk.Duration.days(OLDER_VERSION_DAYS) if versioned else None,
                 )
             ],
             removal_policy=self.data_removal,

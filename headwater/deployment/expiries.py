@@ -8,6 +8,12 @@ from dataclasses import dataclass
 from headwater.contract.model import POSTGRESQL, Contract
 from headwater.deployment.environment import Aurora, CreatedTables, Environment
 
+OLDER_VERSION_DAYS = 7
+"""How long a versioned bucket keeps what was replaced or deleted: long enough to undo a mistake, no longer, since the
+writers delete files all the time."""
+IMPORTED = "orders"
+"""The table of which QuickSight keeps an import (``stacks/bi.py``)."""
+_REFRESHES = {"hourly": dt.timedelta(hours=1), "daily": dt.timedelta(days=1)}
 _DYNAMODB_BACKUP_DAYS = 35
 """Point-in-time recovery as the deployment switches it on."""
 _SEGMENT = dt.timedelta(days=7)
@@ -35,9 +41,21 @@ def expiries(environment: Environment, contract: Contract) -> list[Expiry]:
     days = dt.timedelta(days=1)
     return [
         *of_source(environment),
+        *_of_lake(environment, contract),
         Expiry("Athena's query results", environment.lake.query_result_days * days, "lake.query_result_days"),
         Expiry("logs of writers, connectors and functions", environment.log_days * days, "log_days"),
     ]
+
+
+def _of_lake(environment: Environment, contract: Contract) -> list[Expiry]:
+    found = []
+    if environment.data.retain:
+        versions = dt.timedelta(days=OLDER_VERSION_DAYS)
+        place = "older versions in S3, where a writer was killed before it deleted them"
+        found.append(Expiry(place, versions, f"the buckets keep them for {OLDER_VERSION_DAYS} days"))
+    if environment.bi is not None and environment.bi.refresh is not None and contract.table == IMPORTED:
+        found.append(Expiry("QuickSight's import", _REFRESHES[environment.bi.refresh], "bi.refresh, if it succeeds"))
+    return found
 
 
 def _of_postgresql(environment: Environment) -> list[Expiry]:

@@ -12,18 +12,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
+import msgspec
 import psycopg
 import pytest
 from botocore.exceptions import ClientError
 
 from headwater.commands import db, sources
 from headwater.commands import forget as command
-from headwater.contract.model import lake_tables
+from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
+from headwater.definitions import named_queries
+from headwater.deployment.environment import Bi
 from headwater.deployment.environment_rules import read_environment
-from headwater.deployment.expiries import expiries
+from headwater.deployment.expiries import IMPORTED, expiries
 from headwater.errors import UserError
 from headwater.lake import erased_landing, exports_left, s3_deletion, s3_versions
 from headwater.lake import forget as forget_work
@@ -612,6 +615,7 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
     assert gone_by["Kafka's topic"] == dt.timedelta(hours=168, days=7)
     assert gone_by["Aurora's automatic backups"] == dt.timedelta(days=35)
     assert gone_by["Athena's query results"] == dt.timedelta(days=30)
+    assert gone_by["older versions in S3, where a writer was killed before it deleted them"] == dt.timedelta(days=7)
     assert "4 records tell no key" in printed.out
     assert written["source"] == {"asked": "northwind.customers", "row_is_back": True if last else None}
     said = "northwind.customers has a row of this key again" if last else "is not known, since it cannot be asked"
@@ -726,5 +730,18 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
 def test_every_environment_says_what_expires_elsewhere(name: str) -> None:
     settings = read_environment(name, CONFIG)
     for contract in (CUSTOMERS, ACCOUNTS):
-        assert len(expiries(settings, contract)) == 4
-        assert all(each.why for each in expiries(settings, contract))
+        found = expiries(settings, contract)
+        assert len(found) == 4 + settings.data.retain, "a bucket has versions where data is to stay"
+        assert all(each.why for each in found)
+
+
+def test_an_import_of_quicksights_keeps_orders_until_its_next_refresh() -> None:
+    def keeps(refresh: Literal["hourly", "daily"] | None, contract: Contract) -> list[dt.timedelta | None]:
+        settings = read_environment("dev", CONFIG)
+        settings = msgspec.structs.replace(settings, bi=Bi(principal="an arn", refresh=refresh))
+        return [each.keeps for each in expiries(settings, contract) if each.place == "QuickSight's import"]
+
+    assert named_queries.ORDERS == IMPORTED == ORDERS.table
+    assert keeps("daily", ORDERS) == [dt.timedelta(days=1)]
+    assert keeps("hourly", ORDERS) == [dt.timedelta(hours=1)]
+    assert keeps(None, ORDERS) == keeps("daily", CUSTOMERS) == []
