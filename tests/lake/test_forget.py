@@ -326,6 +326,29 @@ def test_a_writer_that_is_killed_at_any_step_is_followed_by_one_that_ends_the_sa
     assert lake.ids() == {OTHER, NEIGHBOUR, *(100 + step for step in range(len(STEPS)))}
 
 
+def test_a_table_goes_on_after_a_commit_that_fails_in_the_midst_of_forgetting(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake.land(event("c", 10, after=person()), event("c", 11, after=account(OTHER)))
+    original = HudiTable._commit
+
+    def fails(self: HudiTable, rows: Any, progress: Any, options: Any) -> Any:
+        # Hudi makes it when all files are written and nothing is committed.
+        return original(self, rows, progress, {**options, "hoodie.precommit.validators": "no.such.Validator"})
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HudiTable, "_commit", fails)
+        refused = lake.forget()
+    assert [answer.state for answer in refused] == [REFUSED, REFUSED]
+    for answer in refused:
+        assert "SparkValidatorUtils" in answer.reason
+        assert "The row stays away, but not all of its past is gone" in answer.reason
+    lake.land(event("c", 20, after=account(NEIGHBOUR)), event("u", 35, person(), person(NAMES[1])))
+    assert [answer.state for answer in lake.forget()] == [DONE, DONE]
+    assert lake.found() == []
+    assert lake.ids() == {OTHER, NEIGHBOUR}
+
+
 def test_a_writer_does_not_go_on_without_what_its_table_has_forgotten(lake: Lake) -> None:
     lake.pipeline.land(event("c", 10, after=account(OTHER)))
     lake.drain()
