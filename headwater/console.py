@@ -19,6 +19,11 @@ def say(text: str) -> None:
     sys.stdout.flush()
 
 
+def one_line(text: str) -> str:
+    """A text in one line, without what would steer a terminal."""
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+
+
 @contextmanager
 def announce(text: str) -> Iterator[None]:
     """Print what begins, then a sign of life every ten seconds, then how long it took."""

@@ -14,6 +14,7 @@ from typing import Any
 
 import yaml
 
+from headwater.console import one_line
 from headwater.contract.conversions import check_conversion
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
@@ -69,11 +70,11 @@ class _Draft:
 
     def without_column(self, name: str, why: str) -> None:
         self.guesses += 1
-        self.columns.append(f"  # guessed: no column for {_one_line(name)}, {_one_line(why)}")
+        self.columns.append(f"  # guessed: no column for {one_line(name)}, {one_line(why)}")
 
     def _comment(self, guess: str) -> str:
         self.guesses += bool(guess)
-        return f"  # guessed: {_one_line(guess)}" if guess else ""
+        return f"  # guessed: {one_line(guess)}" if guess else ""
 
     def inferred(self, source: str, name: str) -> Inferred:
         text = "\n".join([*self.header, "columns:", *self.columns]) + "\n"
@@ -343,11 +344,7 @@ def _commented(comment: str) -> dict[str, str]:
 
 def _bounded(comment: str, most: int) -> str:
     """A comment in one line of so many bytes at most."""
-    return _one_line(comment).encode()[:most].decode(errors="ignore").strip()
-
-
-def _one_line(text: str) -> str:
-    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
+    return one_line(comment).encode()[:most].decode(errors="ignore").strip()
 
 
 def _lake_name(name: str) -> str:
