@@ -32,6 +32,8 @@ UNFIT = "UnfitValues"
 
 DIFFERENCES = "Differences"
 """How many rows of a source and its table differ, as who compares them for ever has found."""
+HINDRANCES = "ComparisonHindrances"
+"""How many things keep that comparison for long from learning more, and 0 once it was ended on purpose."""
 
 _UNITS = {CHANGES: "Count", QUARANTINED: "Count", UNFIT: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
 _VALUES_PER_DATUM = 150  # PutMetricData's limit

@@ -103,9 +103,8 @@ def observe(
         )
     if catalog is not None:
         problems += _uncatalogued(deployed, contract, uri, catalog)
-    compared = watched.read(s3, deployed.lake, table)
-    if compared is not None:
-        problems += watched.problems(compared, measurements.now, environment.name)
+    compared, found = watched.observe(s3, deployed.lake, table, measurements.now, environment.name)
+    problems += found
     facts: dict[str, Any] = {
         "last_commit": committed.instant if committed else None,
         "last_commit_at": committed.completed.timestamp() if committed else None,
@@ -118,8 +117,7 @@ def observe(
         "writer_silent_seconds": silent,
         "quarantine_objects": len(aside),
         "unfit_values_of_an_hour": unfit,
-        "compared_at": compared.round_at if compared else None,
-        "rows_that_differ": compared.differences if compared and compared.round_at else None,
+        **compared,
     }
     return Part(table, "", facts, problems, measurements.unasked)
 

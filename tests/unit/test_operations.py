@@ -14,7 +14,7 @@ from botocore.exceptions import ClientError
 from headwater.contract.reading import read_contracts
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake.progress import NOTED_AS, Progress
-from headwater.operations import connectors, database, key_value, watched, writers
+from headwater.operations import connectors, database, key_value, tables, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
 from headwater.operations.observation import observe, speaks_of_the_part
@@ -342,32 +342,34 @@ def test_a_state_is_as_its_worst_part() -> None:
     assert json.loads(json.dumps(document))["parts"][1]["problems"][0]["runbook"] == "writer"
 
 
-def test_what_the_endless_comparison_finds_is_kept_and_told(s3: Any) -> None:
-    lake = f"s3://{BUCKET}/watched/{next(_folders)}"
-    assert watched.read(s3, lake, "orders") is None
-    known = watched.Watched("orders", at=1000.0, missing=1, extra=2)
-    watched.write(s3, lake, known)
-    found = watched.read(s3, lake, "orders")
-    assert found is not None
-    assert found.differences == 3
-    (problem,) = watched.problems(found, 1100.0, "dev")
-    assert problem.runbook == "differs"
-    assert "1 missing, 2 too many" in problem.found
+def observed_table(s3: Any, kept: bytes | None) -> Part:
+    """The table orders of a lake in which ``kept`` lies where its comparison keeps what it knows."""
+    lake = f"s3://{BUCKET}/operations-{next(_folders)}"
+    outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
+    others = Answers(describe_stacks={"Stacks": [{"Outputs": outputs}]})
+    environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
+    asked = Deployed(environment, contracts, lambda service: s3 if service == "s3" else others)
+    if kept is not None:
+        commit(s3, f"{asked.lake.removeprefix(f's3://{BUCKET}/')}/_verify/orders.json", kept)
+    (orders,) = [contract for contract in contracts if contract.table == "orders"]
+    return tables.observe(asked, Measurements(NOW, {}), orders, Part(writers.STEP), None)
 
 
-@pytest.mark.parametrize(
-    ("ended", "error", "seconds", "said"),
-    [
-        (False, "", 800.0, None),
-        (False, "", 1000.0, "has said nothing for 1,000 s"),
-        (True, "", 1000.0, None),
-        (False, "PostgreSQL does not answer", 10.0, "does not get on: PostgreSQL does not answer"),
-        (True, "PostgreSQL does not answer", 10.0, None),
-    ],
-)
-def test_a_comparison_that_stands_still_is_told_and_one_that_was_ended_is_not(
-    ended: bool, error: str, seconds: float, said: str | None
-) -> None:
-    known = watched.Watched("orders", at=0.0, ended=ended, error=error)
-    problems = watched.problems(known, seconds, "dev")
-    assert [said in problem.found if said else False for problem in problems] == ([True] if said else [])
+def test_a_table_is_well_that_nobody_compares(s3: Any) -> None:
+    part = observed_table(s3, None)
+    assert (part.state, part.facts["rows_that_differ"], part.facts["comparison_said_at"]) == (WELL, None, None)
+
+
+def test_a_table_says_what_its_comparison_knows(s3: Any) -> None:
+    known = {"table": "orders", "at": NOW - 5, "round_at": NOW - 60, "missing": 1, "of_a_newer_release": {}}
+    part = observed_table(s3, json.dumps(known).encode())
+    ((page, text),) = told(part)
+    assert (page, "1 missing" in text, part.facts["compared_at"]) == ("differs", True, NOW - 60)
+    assert part.facts["rows_that_differ"] == 1
+
+
+def test_what_cannot_be_read_of_a_comparison_hides_nothing_else_of_its_table(s3: Any) -> None:
+    part = observed_table(s3, b"nonsense")
+    ((page, text),) = told(part)
+    assert (page, "_verify/orders.json: found JSON is malformed" in text) == ("differs", True)
+    assert (part.facts["waiting_objects"], part.facts["quarantine_objects"], part.unasked) == (0, 0, "")
