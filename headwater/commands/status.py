@@ -2,7 +2,9 @@
 
 import datetime as dt
 import json
+import re
 import sys
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -92,13 +94,14 @@ def _show(state: State) -> None:
 
 
 def _of_tables(state: State) -> list[tuple[str, Problem]]:
-    """The tables' problems, one for each page of the runbooks, which is that of its first table."""
-    by_page: dict[str, list[tuple[str, Problem]]] = {}
+    """The tables' problems, one for each page of the runbooks and what it advises, which is that of its first table."""
+    by_advice: dict[tuple[str, str], list[tuple[str, Problem]]] = {}
     for table in state.tables:
         for problem in table.problems:
-            by_page.setdefault(problem.runbook, []).append((table.name, problem))
+            advice = re.sub(rf"\b{re.escape(table.name)}\b", "", problem.next)
+            by_advice.setdefault((problem.runbook, advice), []).append((table.name, problem))
     found = []
-    for (name, problem), *others in by_page.values():
+    for (name, problem), *others in by_advice.values():
         also = list(dict.fromkeys(other for other, _ in others if other != name))
         if also:
             listed = ", ".join(also[:_LISTED]) + (" …" if len(also) > _LISTED else "")
@@ -126,7 +129,7 @@ def _parts(state: State) -> Table:
 def _tables(state: State) -> Table:
     # A table is told from its history by the end of its name.
     grid = Table(Column("table", overflow="fold"), "state")
-    for heading in ("committed", "unread", "fresh", "aside", "unfit", "differ"):
+    for heading in ("committed", "unread", "fresh", "aside", "unfit", "compared", "differ"):
         grid.add_column(heading, justify="right")
     for table in state.tables:
         facts = table.facts
@@ -139,9 +142,24 @@ def _tables(state: State) -> Table:
             "" if facts.get("freshness_seconds") is None else f"{facts['freshness_seconds']:,.1f} s",
             _count(facts.get("quarantine_objects")),
             _count(facts.get("unfit_values_of_an_hour")),
-            _count(facts.get("rows_that_differ")),
+            _compared(facts, state.at),
+            _differ(facts),
         )
     return grid
+
+
+def _compared(facts: Mapping[str, Any], now: float) -> str:
+    """How long ago all of a table's rows were compared, and whether somebody has ended that."""
+    if facts.get("comparison_said_at") is None:
+        return ""
+    compared, ended = facts["compared_at"], facts["comparison_ended"]
+    ago = "not yet" if compared is None else _ago(now - compared)
+    return f"{ago}, ended" if ended else ago
+
+
+def _differ(facts: Mapping[str, Any]) -> str:
+    untold = facts.get("rows_not_told")
+    return _count(facts.get("rows_that_differ")) + (f" ({untold:,} not told)" if untold else "")
 
 
 def _coloured(part: Part) -> str:
