@@ -153,6 +153,18 @@ class MonitoringStack(HeadwaterStack):
             dimensions = {metrics.DATABASE: lake.database, metrics.TABLE: table}
             return _metric(metrics.NAMESPACE, name, dimensions, statistic, seconds)
 
+        def differing(table: str) -> cloudwatch.MathExpression:
+            # A graph of several tables wants an id for each of their metrics.
+            differences, hindrances = f"differences_{table}", f"hindrances_{table}"
+            return cloudwatch.MathExpression(
+                expression=f"MAX([{differences}, {hindrances}])",
+                using_metrics={
+                    differences: of(table, metrics.DIFFERENCES, "Maximum"),
+                    hindrances: of(table, metrics.HINDRANCES, "Maximum"),
+                },
+                period=cdk.Duration.seconds(_MINUTE),
+            )
+
         self._graph(
             "Freshness, seconds from source to lake",
             {f"freshness-{table}": of(table, metrics.FRESHNESS, "Maximum") for table in tables},
@@ -184,10 +196,11 @@ class MonitoringStack(HeadwaterStack):
             urgent=False,
         )
         self._graph(
-            "Rows that differ from their source",
-            {f"differs-{contract.table}": of(contract.table, metrics.DIFFERENCES, "Maximum") for contract in contracts},
-            "headwater verify --watch has found rows that differ from their source",
-            # Who compares may end meanwhile, and the rows differ still.
+            "Rows that differ from their source, or what hinders comparing them",
+            {f"differs-{contract.table}": differing(contract.table) for contract in contracts},
+            "headwater verify --watch has found rows that differ from their source, or has long been kept from "
+            "comparing them; headwater status says which",
+            # Who compares may end meanwhile, and the rows differ still; and where nobody does, nothing is known.
             _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
             runbook="differs",
         )

@@ -129,24 +129,43 @@ def test_a_period_of_several_minutes_takes_in_all_of_them(
     assert states == ["OK", "ALARM", "ALARM", "ALARM", "ALARM", "OK"]
 
 
+def larger_of(name: str, *metrics: str, **of: Any) -> Properties:
+    """An alarm on the larger of some metrics, whose names are in capitals."""
+
+    def query(metric: str) -> dict[str, Any]:
+        described = {"Metric": {"Namespace": "Tests", "MetricName": metric}, "Period": 60, "Stat": "Maximum"}
+        return {"Id": metric.lower(), "ReturnData": False, "MetricStat": described}
+
+    described = alarm(name, **of)
+    for each in ("MetricName", "Namespace", "Statistic", "Period"):
+        del described[each]
+    told = {"Id": "told", "Expression": f"MAX([{', '.join(metrics).lower()}])"}
+    return Properties({**described, "Metrics": [told, *map(query, metrics)]})
+
+
 def test_the_larger_of_two_metrics_of_which_one_is_never_sent(
     account: LocalAccount, alarms: Alarms, measured: list[Measured]
 ) -> None:
-    def query(name: str) -> dict[str, Any]:
-        metric = {"Namespace": "Tests", "MetricName": name}
-        return {
-            "Id": name.lower(),
-            "ReturnData": False,
-            "MetricStat": {"Metric": metric, "Period": 60, "Stat": "Maximum"},
-        }
-
-    described = alarm("math", TreatMissingData="breaching")
-    for name in ("MetricName", "Namespace", "Statistic", "Period"):
-        del described[name]
-    told = {"Id": "told", "Expression": "MAX([sent, unsent])"}
-    alarms.put(Properties({**described, "Metrics": [told, query("Sent"), query("Unsent")]}))
+    alarms.put(larger_of("math", "Sent", "Unsent", TreatMissingData="breaching"))
     states = states_after(account, alarms, measured, "math", values("Sent", 9, 11, None, None, None))
     assert states == ["OK", "ALARM", "ALARM", "ALARM", "ALARM"]
+
+
+def test_the_larger_of_two_metrics_that_come_and_go_is_as_it_was_while_neither_comes(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured]
+) -> None:
+    """As rows that differ and hindrances do, of a comparison that is started, killed, hindered and ended."""
+    alarms.put(larger_of("differs", "Rows", "Hindrances", TreatMissingData="ignore", Threshold=0))
+    minutes = Minutes()
+    states = []
+    for rows, hindrances in (
+        (None, None), (0, 0), (None, None), (2, 0), (None, None), (0, 0), (None, 1), (None, None), (None, 0)
+    ):  # fmt: skip
+        sent = {"Rows": rows, "Hindrances": hindrances}
+        measured[:] = [Measured("Tests", name, {}, value) for name, value in sent.items() if value is not None]
+        alarms.evaluate(minutes.next())
+        states.append(state(account, "differs"))
+    assert states == ["INSUFFICIENT_DATA", "OK", "OK", "ALARM", "ALARM", "OK", "ALARM", "ALARM", "OK"]
 
 
 def test_what_a_query_selects_has_its_dimensions_and_the_value(

@@ -16,6 +16,8 @@ from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
+from headwater.local_aws.cloudwatch import rule_of
+from headwater.local_aws.resources import Properties
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.paths import CONFIG, ROOT
@@ -50,6 +52,13 @@ def alarms(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
 
 def dimensions(alarm: Mapping[str, Any]) -> dict[str, Any]:
     return {dimension["Name"]: dimension["Value"] for dimension in alarm["Dimensions"]}
+
+
+def read_by(alarm: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The metrics that an alarm reads, of itself or by an expression."""
+    if "MetricName" in alarm:
+        return [dict(alarm)]
+    return [query["MetricStat"]["Metric"] for query in alarm["Metrics"] if "MetricStat" in query]
 
 
 def rules(synthesized: "Synthesized") -> dict[str, dict[str, Any]]:
@@ -88,15 +97,35 @@ def test_the_writers_and_who_compares_emit_every_metric_that_an_alarm_reads(ever
         report({"event": "quarantine", "table": contract.table, "records": 1})
     report.flush()
     for contract in every.contracts:
-        watched.measure(sent, f"headwater_{every.environment.name}", Watched(contract.table, 0.0))
+        watched.measure(sent, f"headwater_{every.environment.name}", Watched(contract.table, 0.0, round_at=0.0))
     emitted = {(datum["Namespace"], datum["MetricName"], json.dumps(datum["Dimensions"])) for datum in sent.data}
     read = {
-        (alarm["Namespace"], alarm["MetricName"], json.dumps(alarm["Dimensions"]))
+        (metric["Namespace"], metric["MetricName"], json.dumps(metric["Dimensions"]))
         for alarm in alarms(every).values()
-        if alarm.get("Namespace") == metrics.NAMESPACE and "Dimensions" in alarm
+        for metric in read_by(alarm)
+        if metric["Namespace"] == metrics.NAMESPACE and "Dimensions" in metric
     }
-    assert len(read) == 4 * len(lake_tables(every.contracts)) + len(every.contracts)
+    assert len(read) == 4 * len(lake_tables(every.contracts)) + 2 * len(every.contracts)
     assert read <= emitted
+
+
+def test_rows_that_differ_and_a_comparison_that_stands_still_ring_and_silence_changes_nothing(
+    every: "Synthesized",
+) -> None:
+    alarm = alarms(every)["differs-orders"]
+    differences, hindrances = read_by(alarm)
+    assert (differences["MetricName"], hindrances["MetricName"]) == ("Differences", "ComparisonHindrances")
+    (told,) = [query for query in alarm["Metrics"] if query.get("ReturnData", True)]
+    assert told["Expression"] == "MAX([differences_orders, hindrances_orders])"
+    assert (alarm["ComparisonOperator"], alarm["Threshold"]) == ("GreaterThanThreshold", 0)
+    rule = rule_of(Properties(json.loads(json.dumps(alarm))))
+    silent = [None] * rule.range
+    # Where nobody compares, or who compares has been killed, it stays as it was.
+    assert [rule.state(silent, former) for former in ("OK", "ALARM", "INSUFFICIENT_DATA")] == [
+        "OK", "ALARM", "INSUFFICIENT_DATA"
+    ]  # fmt: skip
+    assert rule.state([*silent[1:], 1.0], "OK") == "ALARM"
+    assert rule.state([*silent[1:], 0.0], "ALARM") == "OK"
 
 
 @pytest.mark.parametrize(
