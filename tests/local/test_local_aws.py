@@ -197,7 +197,9 @@ def test_what_a_log_group_is_for_gets_the_log(deployment: Deployment) -> None:
 
 def test_an_alarm_rings_for_what_it_watches_alone_and_tells_the_topic(deployment: Deployment) -> None:
     def all_well() -> bool:
-        return {state for name, state in deployment.alarms().items() if name not in OF_EVENTS} == {"OK"}
+        # Nobody compares the tables all the time here.
+        watched = {name: state for name, state in deployment.alarms().items() if not name.startswith("differs-")}
+        return {state for name, state in watched.items() if name not in OF_EVENTS} == {"OK"}
 
     wait_until("all alarms to be OK", all_well, timeout=240, poll=5)
     unsent = deployment.watched() - deployment.metrics()
