@@ -72,7 +72,8 @@ def _connector(
     facts["last_error"] = error
     found = f"{state}, {tasks}" + (f": {error}" if error else "")
     runbook = next((page for said, page in _PAGES.items() if said in error), _CONNECTOR)
-    advice = f"mend what the log says, then restart the connector: headwater logs {part.split()[0]} says more"
+    log = f"headwater logs {part.split()[0]} {deployed.environment.name}"
+    advice = f"mend what the log says, then restart the connector: {log} says more"
     return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
 
 

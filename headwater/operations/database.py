@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from headwater.contract.model import Contract
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
 from headwater.definitions.order_database import CDC_ROLE, published_tables
 from headwater.deployment.environment import Aurora
@@ -67,23 +68,26 @@ def observe(deployed: Deployed, query: Query | None) -> Part:
         return Part(NAME, "not asked", unasked="it is your own: --database-url asks it, from where it can be reached")
     return judge(
         json.loads(query(_QUERY)),
-        published_tables(deployed.relational),
+        deployed.relational,
         deployed.environment.monitoring.slot_lag_mib * _MIB,
         deployed.environment.name,
     )
 
 
-def judge(facts: dict[str, Any], tables: Sequence[str], most_bytes: int, environment: str) -> Part:
-    """What the answer means, where ``tables`` have to be published and ``most_bytes`` of log may be kept."""
+def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int, environment: str) -> Part:
+    """What the answer means, where the tables of ``contracts`` have to be published and ``most_bytes`` of log may be
+    kept."""
     problems = []
     slot, other = facts["slot"], facts["other_slot"]
-    missing = sorted(set(tables) - set(facts["published"] or ()))
+    missing = sorted(set(published_tables(contracts)) - set(facts["published"] or ()))
     if missing:
+        lost = " ".join(contract.table for contract in contracts if contract.source.table in missing)
+        again = f", then headwater resync {lost} --env {environment}" if lost else ""
         problems.append(
             Problem(
                 f"the publication lacks {', '.join(missing)}",
                 f"where a contract is new, make deploy ENV={environment}; else add what somebody took away "
-                "(ALTER PUBLICATION), and headwater resync its tables",
+                f"(ALTER PUBLICATION){again}",
                 "connector",
             )
         )

@@ -24,5 +24,8 @@ def observe(deployed: Deployed) -> Part:
         return Part(NAME, "not there", facts, [Problem(f"there is no cluster {deployed.prefix}", advice, "connector")])
     if state == _ACTIVE or state in _IN_CHANGE:
         return Part(NAME, state, facts)
-    advice = "MSK mends its brokers by itself, and the connectors go on then: headwater logs brokers says more"
+    advice = (
+        "MSK mends its brokers by itself, and the connectors go on then: "
+        f"headwater logs brokers {environment} says more"
+    )
     return Part(NAME, state, facts, [Problem(f"the cluster {deployed.prefix} is {state}", advice, "connector")])

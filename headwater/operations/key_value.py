@@ -35,12 +35,14 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
     behind = measurements.last(_age(deployed, contract))
     status = destination["DestinationStatus"] if destination else "none"
     seconds = None if behind is None else behind / _MILLISECONDS
+    environment = deployed.environment.name
     problems = []
     if status != _ACTIVE and status not in _BEGIN:
         problems.append(
             Problem(
                 f"the changes of {name} do not go to its stream: the destination is {status}",
-                "enable it again; a change of the meantime is in no stream: headwater resync, then headwater verify",
+                "enable it again; a change of the meantime is in no stream: headwater resync "
+                f"{contract.table} --env {environment}, then headwater verify {environment}",
                 "replication",
             )
         )

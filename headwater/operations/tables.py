@@ -72,7 +72,7 @@ def observe(
             Problem(
                 f"the writer runs, and has said nothing of {table} for {quiet:,.0f} s",
                 f"its last event of the table says why: headwater logs "
-                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} --table {table}",
+                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} {environment.name} --table {table}",
                 "writer",
             )
         )
@@ -88,7 +88,7 @@ def observe(
         problems.append(
             Problem(
                 f"{len(aside):,} objects of records that could not be decoded wait",
-                f"headwater quarantine show {table} --lake {deployed.lake}; correct, deploy, then replay or drop",
+                f"headwater quarantine show {table} --env {environment.name}; correct, deploy, then replay or drop",
                 "quarantine",
             )
         )
@@ -162,7 +162,8 @@ def _landed(
             problems.append(
                 Problem(
                     f"{waiting.records:,} records have landed and wait, the oldest for {seconds:,.0f} s",
-                    f"see the writer; its last event says why: headwater logs writer --table {contract.table}",
+                    "see the writer; its last event says why: headwater logs writer "
+                    f"{deployed.environment.name} --table {contract.table}",
                     "freshness",
                 )
             )

@@ -48,7 +48,10 @@ def observe_step(deployed: Deployed) -> Part:
     reason = status.get("FailureDetails", {}).get("Message", "")
     facts["reason"] = reason
     found = f"the step {newest['Id']} is {status['State']}" + (f": {_line(reason)}" if reason else "")
-    advice = "it is added again within ten minutes; where it fails again, headwater logs writer --errors says why"
+    advice = (
+        "it is added again within ten minutes; where it fails again, "
+        f"headwater logs writer {environment} --errors says why"
+    )
     return Part(STEP, f"{status['State']}: no step runs", facts, [Problem(found, advice, "ended")])
 
 
@@ -72,7 +75,7 @@ def observe_job(deployed: Deployed, job: str) -> Part:
     hours = deployed.environment.key_value.stream_retention_hours
     advice = (
         f"the next one is started within five minutes, and streams keep changes for {hours} h; where it fails again, "
-        "headwater logs job --errors says why"
+        f"headwater logs job {deployed.environment.name} --errors says why"
     )
     return Part(name, f"{state}: no run goes on", facts, [Problem(found, advice, "ended")])
 

@@ -5,16 +5,24 @@ from __future__ import annotations
 import datetime as dt
 import itertools
 import json
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from botocore.exceptions import ClientError
+from typer.core import TyperGroup
+from typer.main import get_command
 
+from headwater.cli import compose
+from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
+from headwater.definitions.connectors import topic
+from headwater.definitions.order_database import published_tables
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake.progress import NOTED_AS, Progress
-from headwater.operations import connectors, database, key_value, tables, writers
+from headwater.lake.quarantine import BadEntry, Quarantine
+from headwater.operations import connectors, database, kafka, key_value, tables, watched, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
 from headwater.operations.observation import observe, speaks_of_the_part
@@ -25,7 +33,8 @@ from headwater.paths import CONFIG, CONTRACTS
 from tests.unit.conftest import BUCKET
 
 MIB = 1 << 20
-TABLES = ["northwind.orders", "capture.heartbeat"]
+RELATIONAL = of_database(read_contracts(CONTRACTS), POSTGRESQL)
+TABLES = published_tables(RELATIONAL)
 SLOT = {
     "active": True,
     "wal_status": "reserved",
@@ -41,7 +50,7 @@ ANSWER = {"slot": SLOT, "other_slot": None, "published": TABLES, "sessions": 1, 
 
 
 def judged(slot: dict[str, Any] | None = None, **facts: Any) -> Part:
-    return database.judge({**ANSWER, "slot": {**SLOT, **(slot or {})}, **facts}, TABLES, 10 * MIB, "dev")
+    return database.judge({**ANSWER, "slot": {**SLOT, **(slot or {})}, **facts}, RELATIONAL, 10 * MIB, "dev")
 
 
 def told(part: Part) -> list[tuple[str, str]]:
@@ -72,8 +81,8 @@ def test_a_database_that_is_read_is_well_and_says_how_far() -> None:
         ({"left_bytes": 9 * MIB}, {}, "slot-lag", "after 9.0 MiB more"),
         ({"wal_status": "unreserved", "left_bytes": -5}, {}, "slot-lag", "after 0.0 MiB more"),
         ({}, {"heartbeat_seconds": 61.0}, "connector", "last heartbeat was 61 s ago"),
-        ({}, {"published": TABLES[:1]}, "connector", "lacks capture.heartbeat"),
-        ({}, {"published": None}, "connector", "lacks capture.heartbeat, northwind.orders"),
+        ({}, {"published": [*TABLES[:-2], "capture.signal"]}, "connector", "lacks capture.heartbeat"),
+        ({}, {"published": None}, "connector", "lacks capture.heartbeat, capture.signal, northwind.customers"),
         ({}, {"other_slot": {"name": "theirs", "held_bytes": 11 * MIB}}, "slot-lag", "the slot theirs"),
     ],
 )
@@ -86,7 +95,7 @@ def test_what_is_wrong_with_the_database_has_its_page(
 
 
 def test_a_slot_that_is_not_there_is_lost() -> None:
-    assert [page for page, _ in told(database.judge({**ANSWER, "slot": None}, TABLES, 10 * MIB, "dev"))] == [
+    assert [page for page, _ in told(database.judge({**ANSWER, "slot": None}, RELATIONAL, 10 * MIB, "dev"))] == [
         "lost-slot"
     ]
 
@@ -291,6 +300,69 @@ def test_a_dynamodb_table_is_as_its_stream(destination: str, behind: float | Non
     (contract,) = asked.key_value
     problems = told(key_value.observe(asked, measurements, contract))
     assert [found in text for _, text in problems if found] == ([] if found is None else [True])
+
+
+def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Deployed, "now", lambda _: time.time() + 1e5)
+    lake = f"s3://{BUCKET}/operations-{next(_folders)}"
+    outputs = [{"OutputKey": "LakeUri", "OutputValue": lake}, {"OutputKey": "LandingUri", "OutputValue": f"{lake}/l"}]
+    answers = Answers(
+        describe_stacks={"Stacks": [{"Outputs": outputs}]},
+        get_parameter={"Parameter": {"Value": "j-1"}},
+        describe_cluster={"Cluster": {"Status": {"State": "WAITING"}}},
+        list_steps={"Steps": [STEP | {"Status": {"State": "FAILED", "Timeline": {}}}]},
+        get_job_runs={"JobRuns": [{"Id": "r", "JobRunState": "FAILED", "StartedOn": BEGAN}]},
+        list_clusters_v2={"ClusterInfoList": [{"ClusterName": "headwater-dev", "State": "HEALING"}]},
+        describe_table={"Table": {"TableStatus": "ACTIVE"}},
+        describe_kinesis_streaming_destination={"KinesisDataStreamDestinations": []},
+        describe_stream_summary={
+            "StreamDescriptionSummary": {"RetentionPeriodHours": 24, "StreamStatus": "ACTIVE", "OpenShardCount": 1}
+        },
+    )
+    contracts = read_contracts(CONTRACTS)
+    asked = Deployed(read_environment("dev", CONFIG), contracts, lambda service: s3 if service == "s3" else answers)
+    accounts, orders = (next(each for each in contracts if each.table == name) for name in ("accounts", "orders"))
+    Quarantine(s3, f"{lake}/_quarantine", "orders").store("t-0-1", [BadEntry("price", {}, 1)])
+    landed = f"{lake.removeprefix(f's3://{BUCKET}/')}/l/{topic(orders, asked.capture)}/0/{0:020}.jsonl.gz"
+    s3.put_object(Bucket=BUCKET, Key=landed, Body=b"", Metadata={"next-offset": "2"})
+    measurements = Measurements(NOW, {})
+    writer = Part("EMR step", facts={writers.RUNS_SINCE: NOW - 3600})
+    told_by: list[tuple[Part, list[str]]] = [
+        (judged(published=[]), ["headwater resync customers orders products --env dev"]),
+        (judged({"wal_status": "lost"}), ["headwater epoch dev postgresql"]),
+        (kafka.observe(asked), ["headwater logs brokers dev"]),
+        (connector_parts("FAILED", (0.0, 1.0))[0], ["headwater logs source dev"]),
+        (writers.observe_step(asked), ["headwater logs writer dev --errors"]),
+        (writers.observe_job(asked, asked.job_name(accounts)), ["headwater logs job dev --errors"]),
+        (
+            key_value.observe(asked, measurements, accounts),
+            ["headwater resync accounts --env dev", "headwater verify dev"],
+        ),
+        (
+            tables.observe(asked, measurements, accounts, writer, None),
+            ["headwater logs job dev --table accounts"],
+        ),
+        (
+            tables.observe(asked, measurements, orders, writer, None),
+            ["headwater logs writer dev --table orders"] * 2 + ["headwater quarantine show orders --env dev"],
+        ),
+    ]
+    for part, commands in told_by:
+        advice = "; ".join(problem.next for problem in part.problems)
+        assert advice.count("headwater ") == len(commands), advice
+        for command in commands:
+            assert advice.count(command) == commands.count(command), (command, advice)
+            assert_is_understood(*command.split()[1:])
+
+
+def assert_is_understood(*words: str) -> None:
+    """The command line takes these words."""
+    command: Any = get_command(compose(list(words)))
+    context = command.make_context("headwater", list(words))
+    while isinstance(command, TyperGroup):
+        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
+        context = command.make_context(name, rest, parent=context)
+    assert "dev" in context.params.values()
 
 
 @pytest.mark.parametrize(
