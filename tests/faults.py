@@ -292,9 +292,9 @@ def stream_nonsense(deployment: Deployment) -> None:
 
 
 def drop_nonsense(deployment: Deployment) -> None:
-    endpoint = deployment.variables["AWS_ENDPOINT_URL"]
-    options = ("--lake", deployment.lake(), "--endpoint", endpoint, "--yes")
-    succeeded(deployment.checkout.run_headwater("quarantine", "drop", "accounts", *options, **deployment.variables))
+    """By the step of the page."""
+    drop = ("quarantine", "drop", "accounts", "--env", "local", "--yes")
+    succeeded(deployment.checkout.run_headwater(*drop, **deployment.variables))
 
 
 def disable_the_destination(deployment: Deployment) -> None:
@@ -432,16 +432,7 @@ def write_what_kinesis_does_not_take(deployment: Deployment) -> None:
 def read_accounts_again(deployment: Deployment) -> None:
     """By the step of the page: items that are read stand among the changes of a minute ago."""
     time.sleep(61)
-    endpoint = deployment.variables["AWS_ENDPOINT_URL"]
-    done = deployment.checkout.run_headwater(
-        "resync",
-        "accounts",
-        *("--lake", deployment.lake()),
-        *("--dynamodb-table", f"accounts={ACCOUNTS}"),
-        *("--dynamodb-endpoint", endpoint, "--endpoint", endpoint),
-        **deployment.variables,
-    )
-    succeeded(done)
+    succeeded(deployment.checkout.run_headwater("resync", "accounts", "--env", "local", **deployment.variables))
     deployment.await_equality(300)
     set_attribute(deployment, "avatar", {"B": b"c"})
 

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from headwater.commands import writer_requests
-from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors
+from headwater.commands import lakes, writer_requests
+from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors
 from headwater.console import say
 from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import read_contracts
@@ -22,7 +22,8 @@ from headwater.paths import CONTRACTS
 def backfill(
     export_uri: Annotated[str, typer.Argument(help="The export: s3://bucket/prefix/AWSDynamoDB/EXPORT-ID.")],
     table: Annotated[str, typer.Option(help="The lake table, as its contract is called.")],
-    lake: Annotated[str, LAKE],
+    environment: Annotated[str, ENVIRONMENT] = "",
+    lake: Annotated[str, LAKE] = "",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
@@ -34,14 +35,18 @@ def backfill(
     file when you run the command again. A finished export is never loaded twice.
     """
     contract = _contract(contracts, table)
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
     with s3_errors():
-        s3 = s3_client(endpoint, region)
         if withdraw:
-            for requests in _requests(s3, lake, contract):
+            for requests in _requests(place.s3, place.uri, contract):
                 _withdraw(requests, export_uri)
             return
         export = load(
-            s3, lake, contract, export_uri, lambda export: f"in {len(export.files):,} files of {export.table}"
+            place.s3,
+            place.uri,
+            contract,
+            export_uri,
+            lambda export: f"in {len(export.files):,} files of {export.table}",
         )
     say(f"Done: the {export.items:,} items of the export are in the lake, or in quarantine where they do not fit")
 

@@ -1,19 +1,24 @@
 """``headwater fill``: fill the columns that a contract has gained from what ``_rest`` has kept of them."""
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
+from headwater.commands import lakes
+from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.lake import fill_requests
 from headwater.lake.requests import Requests
 from headwater.lake.requests import withdraw as withdraw_request
+from headwater.paths import CONTRACTS
 
 
 def fill(
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
-    lake: Annotated[str, LAKE],
+    environment: Annotated[str, ENVIRONMENT] = "",
+    lake: Annotated[str, LAKE] = "",
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
@@ -23,8 +28,9 @@ def fill(
     It fills what the writer's contract of now names: columns that the contract gained, and values that did not fit
     before. A later change of a row wins. Ctrl-C only ends the watching.
     """
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
     with s3_errors():
-        requests = Requests(s3_client(endpoint, region), lake, table)
+        requests = Requests(place.s3, place.uri, table)
         if withdraw:
             withdraw_request(requests, fill_requests.REQUEST)
             say("Withdrawn: the writer stops after its current commit; what is filled stays")

@@ -16,11 +16,11 @@ from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands import sources
+from headwater.commands import lakes, sources
 from headwater.commands.db import Host, Name, Port, User, connector
-from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
+from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
-from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables, of_database
+from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.dynamodb_table import EXPORTS
 from headwater.deployment.environment import Environment
@@ -38,6 +38,8 @@ from headwater.lake.scanned_export import delete_export
 from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
 
+_SETTINGS = "local"
+"""Whose settings say what expires where options name the lake."""
 _MARGIN_MICROS = 60 * 10**6
 """By how much DynamoDB's approximate time of a change may be ahead."""
 
@@ -48,10 +50,16 @@ def forget(
         list[str],
         typer.Argument(metavar="KEY...", help="The row's key: COLUMN=VALUE for each of its columns, or the one value."),
     ],
-    lake: Annotated[str, LAKE],
     environment: Annotated[
-        str, typer.Option("--env", help="The lake's environment, whose settings say what expires, and the epochs.")
-    ] = "local",
+        str,
+        typer.Option(
+            "--env",
+            metavar="ENV",
+            help="A deployed environment, which says where lake and tables are, what expires, and the epochs; without "
+            "it, --lake does, with the settings of local.",
+        ),
+    ] = "",
+    lake: Annotated[str, LAKE] = "",
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
@@ -72,24 +80,34 @@ def forget(
     its history, landing objects and quarantine, and nothing of before brings it back.
 
     The command refuses while the source still has the row. Other tables with rows of the same person are asked for each
-    by itself. Ctrl-C only ends the watching; run the same command again to go on.
+    by itself. Ctrl-C only ends the watching; run the same command again to go on. PostgreSQL is reached where the
+    options say, also with --env.
     """
     described = read_contracts(contracts)
     contract = _contract(described, table)
     texts = _texts(contract, key)
     key_values(contract, texts)
-    settings = read_environment(environment, CONFIG)
-    renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
+    place = lakes.of_option(
+        environment,
+        contracts,
+        lake,
+        endpoint,
+        region,
+        described=described,
+        dynamodb_table=dynamodb_table or [],
+        dynamodb_endpoint=dynamodb_endpoint,
+    )
+    settings = read_environment(environment or _SETTINGS, CONFIG)
     source: _Source
     if contract.source.database == DYNAMODB:
-        client = sources.dynamodb_client(dynamodb_endpoint, region)
-        source = _Items(client, contract, renamed.get(contract.table, contract.source.table), settings.glue.epoch)
+        called = place.tables.get(contract.table, contract.source.table)
+        source = _Items(place.dynamodb, contract, called, settings.glue.epoch)
     else:
         source = _Rows(contract, connector(host, port, user, name), settings.connect.epoch)
     texts = source.spelled(texts)
     if withdraw:
         with s3_errors():
-            _withdraw(s3_client(endpoint, region), lake, contract, texts)
+            _withdraw(place.s3, place.uri, contract, texts)
         return
     until = source.absent_until(texts)
     if until is None:
@@ -98,11 +116,11 @@ def forget(
             "with its next change, or when it is read again."
         )
     with s3_errors():
-        s3 = s3_client(endpoint, region)
-        _refuse_ended_history(s3, lake, contract, described)
-        exports = _exports(s3, lake, contract, source.name, delete=delete_exports and not dry_run)
+        s3, uri = place.s3, place.uri
+        _refuse_ended_history(s3, uri, contract, described)
+        exports = _exports(s3, uri, contract, source.name, delete=delete_exports and not dry_run)
         if dry_run:
-            _tell_searched(s3, lake, contract, exports)
+            _tell_searched(s3, uri, contract, exports)
             return
         if exports:
             raise UserError(
@@ -112,7 +130,7 @@ def forget(
         asked = [
             (each.table, requests, *forget_requests.ask(requests, Forgotten(texts, until)))
             for each in lake_tables([contract])
-            for requests in [Requests(s3, lake, each.table)]
+            for requests in [Requests(s3, uri, each.table)]
         ]
         answers = {of: watch(requests, id_, "steps", "rows and records", token) for of, requests, id_, token in asked}
     written = _receipt(contract, settings, answers, described)
@@ -224,8 +242,8 @@ class _Items:
                 further = {"NextToken": page["NextToken"]}
         except (BotoCoreError, ClientError) as error:
             raise UserError(
-                f"{self.name}: the DynamoDB table cannot be asked for the item: {error}. Check --dynamodb-table, the "
-                "endpoint and the credentials, which need dynamodb:PartiQLSelect."
+                f"{self.name}: the DynamoDB table cannot be asked for the item: {error}. Check --env, or else "
+                "--dynamodb-table and the endpoint, and the credentials, which need dynamodb:PartiQLSelect."
             ) from None
         asked_at = parsedate_to_datetime(page["ResponseMetadata"]["HTTPHeaders"]["date"])
         return order_at_moment(self.epoch, int(asked_at.timestamp()) * 10**6 + _MARGIN_MICROS)

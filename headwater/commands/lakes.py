@@ -169,8 +169,12 @@ def named(
     dynamodb_endpoint: str,
     region: str,
     mask_secret: str,
+    *,
+    argument: str = "ENV",
 ) -> AnyLake:
-    """The lake of an environment, or the one that options name, for the contracts ``described``. Raises UserError."""
+    """The lake of an environment, or the one that options name, for the contracts ``described``. ``argument`` is what
+    names the environment. Raises UserError, also where the credentials are of another account than the environment's.
+    """
     options = {
         "--lake": uri,
         "--landing": landing,
@@ -183,9 +187,40 @@ def named(
     if environment:
         given = next((name for name, value in options.items() if value), None)
         if given is not None:
-            raise UserError(f"ENV: found {given}, too, expected one of them: an environment says it itself")
-        return DeployedLake(environments.deployed(environment, contracts))
+            raise UserError(f"{argument}: found {given}, too, expected one of them: an environment says it itself")
+        deployed = environments.deployed(environment, contracts)
+        # An environment of the same name may be in the other account.
+        deployed.find()
+        return DeployedLake(deployed)
     if not uri:
-        raise UserError("ENV: found neither an environment nor --lake, expected one of them")
+        raise UserError(f"{argument}: found neither an environment nor --lake, expected one of them")
     tables = sources.renamed_tables(dynamodb_table, of_database(described, DYNAMODB))
     return NamedLake(uri, landing, tables, endpoint, dynamodb_endpoint, region, mask_secret)
+
+
+def of_option(
+    environment: str,
+    contracts: Path,
+    uri: str,
+    endpoint: str,
+    region: str,
+    *,
+    described: Sequence[Contract] = (),
+    dynamodb_table: Sequence[str] = (),
+    dynamodb_endpoint: str = "",
+) -> AnyLake:
+    """The lake of the environment that --env names, or else the one that options name, as ``named`` gives it. Raises
+    UserError."""
+    return named(
+        environment,
+        described,
+        contracts,
+        uri,
+        "",
+        dynamodb_table,
+        endpoint,
+        dynamodb_endpoint,
+        region,
+        "",
+        argument="--env",
+    )

@@ -5,23 +5,29 @@ import sys
 from base64 import b64decode
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_client, s3_errors, watch
+from headwater.commands import lakes
+from headwater.commands.lakes import AnyLake
+from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.errors import UserError
 from headwater.lake import quarantine, replay_requests
 from headwater.lake.quarantine import BadEntry, Quarantine, QuarantineObject, is_chosen, kind_of
 from headwater.lake.replay_requests import Choice
 from headwater.lake.requests import Requests
+from headwater.paths import CONTRACTS
 
 app = typer.Typer(help="The records that could not be decoded: list, show, replay, drop.", no_args_is_help=True)
 
+EnvironmentName = Annotated[str, ENVIRONMENT]
 LakeUri = Annotated[str, LAKE]
+Contracts = Annotated[Path, typer.Option(help="Folder of the contracts.")]
 TableName = Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")]
 Objects = Annotated[
     list[str] | None, typer.Argument(metavar="OBJECT", help="Objects as they are listed; without any, all.")
@@ -37,17 +43,19 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 @app.command("list")
 def list_(
-    lake: LakeUri,
     table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table; without it, all.")] = "",
+    environment: EnvironmentName = "",
+    lake: LakeUri = "",
     uri: QuarantineUri = "",
+    contracts: Contracts = CONTRACTS,
     endpoint: Endpoint = "",
     region: Region = "",
     as_json: AsJson = False,
 ) -> None:
     """List the objects of bad records: when each was stored, how many records it has, and why."""
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
     with s3_errors():
-        s3 = s3_client(endpoint, region)
-        where = _folder(lake, uri)
+        s3, where = place.s3, _folder(place, uri)
         listed = [
             _summary(name, object_, aside.read(object_.name) or [])
             for name in ([table] if table else quarantine.tables(s3, where))
@@ -64,18 +72,21 @@ def list_(
 
 @app.command()
 def show(
-    lake: LakeUri,
     table: TableName,
     objects: Objects = None,
     reason: Reason = "",
+    environment: EnvironmentName = "",
+    lake: LakeUri = "",
     uri: QuarantineUri = "",
+    contracts: Contracts = CONTRACTS,
     endpoint: Endpoint = "",
     region: Region = "",
     as_json: AsJson = False,
 ) -> None:
     """Show bad records: the reason, where the record was, its key, and what it says."""
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
     with s3_errors():
-        aside = _quarantine(lake, uri, table, s3_client(endpoint, region))
+        aside = _quarantine(place, uri, table)
         shown = [
             {"object": object_.name, **readable(entry)}
             for object_ in _named(aside, table, objects or [])
@@ -95,12 +106,14 @@ def show(
 
 @app.command()
 def replay(
-    lake: LakeUri,
     table: TableName,
     objects: Objects = None,
     reason: Reason = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the requests for the table back instead.")] = False,
+    environment: EnvironmentName = "",
+    lake: LakeUri = "",
     uri: QuarantineUri = "",
+    contracts: Contracts = CONTRACTS,
     endpoint: Endpoint = "",
     region: Region = "",
 ) -> None:
@@ -109,10 +122,10 @@ def replay(
     What fits is committed, ordered as of when it was read: a later change of the row wins. What does not fit stays in
     quarantine with its new reason. Ctrl-C only ends the watching. The status is 1 where records stay.
     """
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
     with s3_errors():
-        s3 = s3_client(endpoint, region)
-        aside = _quarantine(lake, uri, table, s3)
-        requests = Requests(s3, lake, table)
+        aside = _quarantine(place, uri, table)
+        requests = Requests(place.s3, place.uri, table)
         if withdraw:
             say(f"Withdrawn: {len(replay_requests.withdraw(requests)):,} requests")
             return
@@ -131,17 +144,20 @@ def replay(
 
 @app.command()
 def drop(
-    lake: LakeUri,
     table: TableName,
     objects: Objects = None,
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    environment: EnvironmentName = "",
+    lake: LakeUri = "",
     uri: QuarantineUri = "",
+    contracts: Contracts = CONTRACTS,
     endpoint: Endpoint = "",
     region: Region = "",
 ) -> None:
     """Delete objects of bad records. What they say is then nowhere but in the source."""
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
     with s3_errors():
-        aside = _quarantine(lake, uri, table, s3_client(endpoint, region))
+        aside = _quarantine(place, uri, table)
         chosen = _named(aside, table, objects or [])
         if not yes:
             typer.confirm(f"Delete {len(chosen):,} objects of bad records of {table}?", abort=True)
@@ -211,12 +227,12 @@ def _print_json(document: Any) -> None:
     sys.stdout.write(json.dumps(document, indent=1, ensure_ascii=False) + "\n")
 
 
-def _quarantine(lake: str, uri: str, table: str, s3: Any) -> Quarantine:
-    return Quarantine(s3, _folder(lake, uri), table)
+def _quarantine(place: AnyLake, uri: str, table: str) -> Quarantine:
+    return Quarantine(place.s3, _folder(place, uri), table)
 
 
-def _folder(lake: str, uri: str) -> str:
-    return uri or f"{lake.rstrip('/')}/_quarantine"
+def _folder(place: AnyLake, uri: str) -> str:
+    return uri or f"{place.uri.rstrip('/')}/_quarantine"
 
 
 def _named(aside: Quarantine, table: str, names: Sequence[str]) -> list[QuarantineObject]:

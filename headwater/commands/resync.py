@@ -11,10 +11,10 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from rich.console import Console
 
-from headwater.commands import sources
+from headwater.commands import lakes, sources
 from headwater.commands.backfill import load
 from headwater.commands.db import Host, Name, Port, User, connect
-from headwater.commands.writer_requests import ENDPOINT, REGION, s3_client, s3_errors
+from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3_errors
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
@@ -35,12 +35,13 @@ def resync(
     where: Annotated[
         str, typer.Option(help="Only rows that meet this condition, of SQL or DynamoDB's PartiQL. No row ends then.")
     ] = "",
+    environment: Annotated[str, ENVIRONMENT] = "",
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
     name: Name = "northwind",
     lake: Annotated[
-        str, typer.Option(help="For DynamoDB's tables: where the lake's tables lie, s3://bucket/prefix.")
+        str, typer.Option(help="For DynamoDB's tables without --env: where the lake's tables lie, s3://bucket/prefix.")
     ] = "",
     dynamodb_table: sources.DynamodbTable = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
@@ -51,26 +52,36 @@ def resync(
     """Have tables read again beside their changes, so that the lake is as the source.
 
     Rows that were lost or spoiled come back, and those that the source no longer has go. No table stops for it.
-    PostgreSQL's tables are read by the source connector, DynamoDB's by this command.
+    PostgreSQL's tables are read by the source connector, DynamoDB's by this command. PostgreSQL is reached where the
+    options say, also with --env.
     """
     described = read_contracts(contracts)
     chosen = _chosen(described, tables or [], all_)
     if where and len(chosen) != 1:
         raise UserError(f"--where: found {len(chosen)} tables, expected one")
-    keyed = of_database(chosen, DYNAMODB)
-    renamed = sources.renamed_tables(dynamodb_table or [], of_database(described, DYNAMODB))
-    if keyed and not lake:
-        raise UserError(f"--lake: found none, expected s3://bucket/prefix, where the table {keyed[0].table} lies")
-    relational = of_database(chosen, POSTGRESQL)
+    keyed, relational = of_database(chosen, DYNAMODB), of_database(chosen, POSTGRESQL)
+    place = None
+    # PostgreSQL's tables need none: the source connector reads them.
+    if keyed or environment:
+        place = lakes.of_option(
+            environment,
+            contracts,
+            lake,
+            endpoint,
+            region,
+            described=described,
+            dynamodb_table=dynamodb_table or [],
+            dynamodb_endpoint=dynamodb_endpoint,
+        )
     if relational:
         with connect(host, port, user, name) as connection:
             read_by_connector(connection, relational, where)
         say("headwater verify tells when the lake is as the source.")
-    if keyed:
+    if keyed and place is not None:
         with s3_errors():
-            reader = ItemReader(sources.dynamodb_client(dynamodb_endpoint, region), s3_client(endpoint, region), lake)
+            reader = ItemReader(place.dynamodb, place.s3, place.uri)
             for contract in keyed:
-                reader.read(contract, renamed.get(contract.table, contract.source.table), where)
+                reader.read(contract, place.tables.get(contract.table, contract.source.table), where)
 
 
 def _chosen(described: Sequence[Contract], tables: Sequence[str], all_: bool) -> list[Contract]:
@@ -146,6 +157,6 @@ class ItemReader:
             except (BotoCoreError, ClientError) as error:
                 raise UserError(
                     f"{contract.table}: reading the DynamoDB table {table} into {target} failed: {error}. Check "
-                    "--where, --lake, --dynamodb-table, the endpoints and the credentials, which need dynamodb:Scan, "
-                    "or dynamodb:PartiQLSelect with --where."
+                    "--where, --env, or else --lake, --dynamodb-table and the endpoints, and the credentials, which "
+                    "need dynamodb:Scan, or dynamodb:PartiQLSelect with --where."
                 ) from None

@@ -16,7 +16,12 @@ from headwater.errors import UserError
 from headwater.lake import requests as lake_requests
 from headwater.lake.requests import News, Requests, Status
 
-LAKE = typer.Option(help="Where the lake's tables lie: s3://bucket/prefix.")
+ENVIRONMENT = typer.Option(
+    "--env",
+    metavar="ENV",
+    help="A deployed environment, which says where lake and tables are; without it, --lake does.",
+)
+LAKE = typer.Option(help="Without --env: where the lake's tables lie, s3://bucket/prefix.")
 ENDPOINT = typer.Option(help="Address of an S3 API that is not AWS's.")
 REGION = typer.Option(help="AWS region; without it, the AWS configuration's.")
 
@@ -41,7 +46,9 @@ def s3_errors() -> Iterator[None]:
     try:
         yield
     except (BotoCoreError, ClientError) as error:
-        raise UserError(f"S3 cannot be used: {error}. Check the addresses, --endpoint and the credentials.") from None
+        raise UserError(
+            f"S3 cannot be used: {error}. Check --env, or else the addresses and --endpoint, and the credentials."
+        ) from None
     except ValueError as error:
         raise UserError(f"--lake, --endpoint, --region: {error}") from None
 

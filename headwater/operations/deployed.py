@@ -9,12 +9,16 @@ from email.utils import parsedate_to_datetime
 from functools import cached_property
 from typing import Any
 
+from botocore.exceptions import BotoCoreError, ClientError
+
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment.environment import Environment
 from headwater.deployment.key_value_names import key_value_names
 from headwater.errors import UserError
+
+_NOT_THERE = "ValidationError"
 
 
 class Deployed:
@@ -56,6 +60,23 @@ class Deployed:
         if expected is not None and found != expected:
             raise UserError(f"credentials: found the account {found}, expected {expected}, of {self.environment.name}")
         return found
+
+    def find(self) -> None:
+        """See that the environment is deployed, in the account of the credentials. Raises UserError."""
+        try:
+            _ = self.account, self.lake, self.landing
+        except (BotoCoreError, ClientError) as error:
+            code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
+            name, region = self.environment.name, self.environment.region
+            if code == _NOT_THERE:
+                raise UserError(
+                    f"{name}: found nothing in {region} of this account, expected a deployed environment: "
+                    f"make deploy ENV={name}"
+                ) from None
+            raise UserError(
+                f"AWS in {region}: found {error}, expected an answer: use credentials of the environment's account "
+                "that may read (docs/how-to/operate.md)"
+            ) from None
 
     def now(self) -> float:
         """The time by AWS's clock, once it has been asked for the account, in epoch seconds."""

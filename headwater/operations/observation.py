@@ -26,7 +26,6 @@ _OF_THE_PART = (
     "NoSuch",
     "NotFound",
 )
-_NOT_THERE = "ValidationError"
 
 _Asked = Future[list[Part]]
 
@@ -35,7 +34,7 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
     """Ask all parts, and PostgreSQL by ``query``, where there is a way to it. Where one cannot be asked it says why,
     and the others are asked all the same. Raises UserError where the credentials are of another account, or the
     environment is not deployed."""
-    _find(deployed)
+    deployed.find()
     now = deployed.now()
     with ThreadPoolExecutor(_AT_ONCE, "state") as pool:
         ringing = pool.submit(_alarms, deployed)
@@ -81,24 +80,6 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
 
 def _all(asked: Sequence[_Asked]) -> list[Part]:
     return [part for each in asked for part in each.result()]
-
-
-def _find(deployed: Deployed) -> None:
-    """See that the environment is in the account of the credentials."""
-    try:
-        _ = deployed.account, deployed.lake, deployed.landing
-    except (BotoCoreError, ClientError) as error:
-        code = error.response["Error"]["Code"] if isinstance(error, ClientError) else ""
-        name, region = deployed.environment.name, deployed.environment.region
-        if code == _NOT_THERE:
-            raise UserError(
-                f"{name}: found nothing in {region} of this account, expected a deployed environment: "
-                f"make deploy ENV={name}"
-            ) from None
-        raise UserError(
-            f"AWS in {region}: found {error}, expected an answer: use credentials of the environment's account that "
-            "may read (docs/how-to/operate.md)"
-        ) from None
 
 
 def _measure(deployed: Deployed, now: float) -> Measurements:

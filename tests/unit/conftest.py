@@ -1,6 +1,7 @@
 """What several unit tests need."""
 
-from collections.abc import Iterator
+import json
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import boto3
@@ -8,6 +9,8 @@ import pytest
 from moto import mock_aws
 
 BUCKET = "headwater-test"
+REGION = "eu-central-1"
+"""Of all environments."""
 
 
 @pytest.fixture(scope="module")
@@ -17,3 +20,24 @@ def s3() -> Iterator[Any]:
         client = boto3.client("s3", "us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
         client.create_bucket(Bucket=BUCKET)
         yield client
+
+
+@pytest.fixture
+def deploy(s3: Any) -> Iterator[Callable[[str, str], None]]:
+    """Makes the stack of an environment that tells where its lake is, in the account that answers."""
+    cloudformation = boto3.client("cloudformation", REGION, aws_access_key_id="test", aws_secret_access_key="test")
+    made = []
+
+    def make(environment: str, lake: str) -> None:
+        told = {"LakeUri": lake, "LandingUri": f"{lake}/landing"}
+        template = {
+            "Resources": {"Topic": {"Type": "AWS::SNS::Topic"}},
+            "Outputs": {name: {"Value": value} for name, value in told.items()},
+        }
+        stack = f"headwater-{environment}-lake"
+        cloudformation.create_stack(StackName=stack, TemplateBody=json.dumps(template))
+        made.append(stack)
+
+    yield make
+    for stack in made:
+        cloudformation.delete_stack(StackName=stack)

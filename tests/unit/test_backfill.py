@@ -184,17 +184,17 @@ def test_only_a_table_of_dynamodb_is_loaded_from_an_export() -> None:
 
 def test_the_command_refuses_a_table_that_no_contract_describes(uri: str, lake: str) -> None:
     with pytest.raises(UserError, match="--table: found 'nothing', expected one of accounts, "):
-        backfill(uri, "nothing", lake)
+        backfill(uri, "nothing", lake=lake)
 
 
 def test_the_command_says_which_address_of_the_lake_does_not_fit(uri: str) -> None:
     with pytest.raises(UserError, match=r"--lake.*found 'lake', expected s3://bucket/prefix"):
-        backfill(uri, "accounts", "lake")
+        backfill(uri, "accounts", lake="lake")
 
 
 def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
     with pytest.raises(UserError, match=r"S3 cannot be used: .*NoSuchBucket"):
-        backfill(uri, "accounts", "s3://nowhere/lake")
+        backfill(uri, "accounts", lake="s3://nowhere/lake")
 
 
 def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
@@ -205,7 +205,7 @@ def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
 
     monkeypatch.setattr(lake_requests, "follow", interrupted)
     with pytest.raises(typer.Exit) as ended:
-        backfill(uri, "accounts", lake)
+        backfill(uri, "accounts", lake=lake)
     assert ended.value.exit_code == 130
     assert "Run the same command again" in capsys.readouterr().err
     assert len(requests.listed()) == 1
@@ -216,6 +216,6 @@ def test_the_command_withdraws_what_it_requested(
 ) -> None:
     ask(s3, requests, uri)
     answer(requests, request_id(uri), parts_done=1)()
-    backfill(uri, "accounts", lake, withdraw=True)
+    backfill(uri, "accounts", lake=lake, withdraw=True)
     assert "reported 1 of 2 files" in capsys.readouterr().out
     assert requests.listed() == []

@@ -28,9 +28,9 @@ def test_the_command_asks_for_a_table_and_tells_how_many_rows_were_filled(
         yield News(Status("token", DONE, parts=2, parts_done=2, records=1204), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    fill("orders", lake)
+    fill("orders", lake=lake)
     assert capsys.readouterr().out == "Done: 1,204 rows were filled\n"
-    fill("orders", lake, withdraw=True)
+    fill("orders", lake=lake, withdraw=True)
     assert requests.listed() == []
     with pytest.raises(UserError, match="nothing to withdraw"):
-        fill("orders", lake, withdraw=True)
+        fill("orders", lake=lake, withdraw=True)

@@ -8,7 +8,7 @@ import datetime as dt
 import gzip
 import json
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -573,15 +573,18 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
 def test_a_row_that_the_source_has_is_not_forgotten(lake: str, source: list[str | None], s3: Any) -> None:
     source.append(None)
     with pytest.raises(UserError, match=r"northwind\.customers: found the row, expected none: delete it there first"):
-        command.forget("customers", ["ALFKI"], lake)
+        command.forget("customers", ["ALFKI"], lake=lake)
     assert Requests(s3, lake, "customers").listed() == []
 
 
 @pytest.mark.parametrize("last", [[None], []])
 def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
-    lake: str, source: list[str | None], s3: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    capsys: pytest.CaptureFixture[str], last: list[str | None],
+    lake: str, source: list[str | None], s3: Any, deploy: Callable[[str, str], None], monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], last: list[str | None],
 ) -> None:  # fmt: skip
+    settings = read_environment("prod", CONFIG)
+    monkeypatch.setenv("MOTO_ACCOUNT_ID", str(settings.account))
+    deploy("prod", lake)
     source += [until(), *last]
     searched = {
         "rows": 1,
@@ -602,10 +605,11 @@ def test_the_command_asks_all_writers_and_gives_a_receipt_without_the_key(
         yield News(Status(token, DONE, told={"key": "a hash", **searched}), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    command.forget("customers", ["customer_id=ALFKI"], lake, environment="prod", receipt=tmp_path / "receipt.json")
+    command.forget("customers", ["customer_id=ALFKI"], environment="prod", receipt=tmp_path / "receipt.json")
     written = json.loads((tmp_path / "receipt.json").read_text())
     printed = capsys.readouterr()
     assert len(followed) == 2
+    assert [len(Requests(s3, lake, table.table).listed()) for table in lake_tables([CUSTOMERS])] == [1, 1]
     assert "ALFKI" not in json.dumps(written) + printed.out
     assert written["key_hash"] == "a hash"
     assert written["searched"] == {table.table: searched for table in lake_tables([CUSTOMERS])}
@@ -650,7 +654,7 @@ def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
     for table in tables:
         for key in ("ALFKI", "OTHER"):
             ask(Requests(s3, lake, table), Forgotten({"customer_id": key}, until()))
-    command.forget("customers", ["ALFKI"], lake, withdraw=True)
+    command.forget("customers", ["ALFKI"], lake=lake, withdraw=True)
     assert "Withdrawn, of customers and customers_changes" in capsys.readouterr().out
     for table in tables:
         requests = Requests(s3, lake, table)
@@ -660,7 +664,7 @@ def test_a_request_can_be_taken_back_and_tells_its_key_nowhere_then(
         assert other.details["key"] == {"customer_id": "OTHER"}
         assert len(versions(s3, f"{lake.removeprefix(f's3://{BUCKET}/')}/_requests/{table}/")) == 1
     with pytest.raises(UserError, match="no such key is to be forgotten: there is nothing to withdraw"):
-        command.forget("customers", ["ALFKI"], lake, withdraw=True)
+        command.forget("customers", ["ALFKI"], lake=lake, withdraw=True)
 
 
 def test_a_dry_run_asks_for_nothing(
@@ -668,7 +672,7 @@ def test_a_dry_run_asks_for_nothing(
 ) -> None:
     source.append(until())
     s3.put_object(Bucket=BUCKET, Key=f"{lake.removeprefix(f's3://{BUCKET}/')}/customers/file", Body=b"")
-    command.forget("customers", ["ALFKI"], lake, dry_run=True)
+    command.forget("customers", ["ALFKI"], lake=lake, dry_run=True)
     printed = capsys.readouterr().out
     assert "Nothing was done" in printed
     assert f"{lake}/customers/: 1 objects" in printed
@@ -682,7 +686,7 @@ def test_the_files_of_a_history_that_was_ended_are_to_be_deleted_first(
     source.append(until())
     s3.put_object(Bucket=BUCKET, Key=f"{lake.removeprefix(f's3://{BUCKET}/')}/orders_changes/file", Body=b"")
     with pytest.raises(UserError, match=r"/orders_changes/: found files of a history that was ended, expected none"):
-        command.forget("orders", ["17"], lake)
+        command.forget("orders", ["17"], lake=lake)
     assert Requests(s3, lake, "orders").listed() == []
 
 
@@ -701,11 +705,11 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
         s3.put_object(Bucket=BUCKET, Key=f"{theirs.removeprefix(f's3://{BUCKET}/')}/replaced", Body=body)
     source += [order_at_moment(1, 10**15)] * 9
     with pytest.raises(UserError, match=r"found an export, expected none: .* --delete-exports"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake)
     requests = Requests(s3, lake, "accounts")
     requests.ask(f"backfill/{ours.rpartition('/')[2]}", {"export": ours})
     with pytest.raises(UserError, match="found a backfill that is not finished"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake, delete_exports=True)
     requests.delete(f"backfill/{ours.rpartition('/')[2]}")
     asked = []
 
@@ -715,7 +719,7 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
 
     monkeypatch.setattr(lake_requests, "follow", follow)
     with pytest.raises(UserError, match="nobody answers"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake, delete_exports=True)
     assert len(asked) == 1
     assert versions(s3, ours.removeprefix(f"s3://{BUCKET}/")) == []
     assert versions(s3, exports.removeprefix(f"s3://{BUCKET}/")).count("replaced") == 2, "others' older versions stay"
@@ -723,7 +727,7 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
     begun = f"{exports}/AWSDynamoDB/01769860800000-00000000"
     s3.put_object(Bucket=BUCKET, Key=f"{begun.removeprefix(f's3://{BUCKET}/')}/_started", Body=b"")
     with pytest.raises(UserError, match="found an export that is not complete, expected none"):
-        command.forget("accounts", ["id=a", "cust_name=Ann"], lake, delete_exports=True)
+        command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake, delete_exports=True)
 
 
 @pytest.mark.parametrize("name", ["dev", "stage", "prod", "local"])

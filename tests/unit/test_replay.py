@@ -291,17 +291,17 @@ def landed(value: Any, offset: int = 1) -> Any:
 def test_the_list_tells_per_object_how_many_records_there_are_and_why(
     lake: Lake, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    command.list_(lake.uri)
+    command.list_(lake=lake.uri)
     assert capsys.readouterr().out == f"No bad records in {lake.uri}/_quarantine\n"
     pairs = [kept(f"price: found {value}, expected a number", landed({})) for value in ("'a'", "'b'")]
     name = lake.quarantine.store("t-0-1", [*pairs, kept("key: null", landed({}))])
     sample = lake.quarantine.store("t-0-2", pairs, refused=True)
-    command.list_(lake.uri, as_json=True)
+    command.list_(lake=lake.uri, as_json=True)
     listed = {entry["object"]: entry for entry in json.loads(capsys.readouterr().out)}
     assert listed[name]["reasons"] == {"price: found …, expected a number": 2, "key: null": 1}
     assert (listed[name]["table"], listed[name]["records"], listed[name]["sample"]) == ("orders", 3, False)
     assert listed[sample]["sample"]
-    command.list_(lake.uri, "orders")
+    command.list_("orders", lake=lake.uri)
     printed = capsys.readouterr().out
     assert "Bad records" in printed
     assert "orders" in printed
@@ -310,12 +310,12 @@ def test_the_list_tells_per_object_how_many_records_there_are_and_why(
 def test_bad_records_are_shown_with_position_key_and_content(lake: Lake, capsys: pytest.CaptureFixture[str]) -> None:
     name = lake.quarantine.store("t-0-1", [kept("price", landed({"op": "c", "after": {"price": 1.10}}))])
     lake.quarantine.store("t-0-2", [kept("key", landed({}, 2))])
-    command.show(lake.uri, "orders", reason="price")
+    command.show("orders", lake=lake.uri, reason="price")
     assert capsys.readouterr().out == (
         f'{name} t.orders/0/1\n  reason: price\n  epoch: 1\n  key: {{"id": 7}}\n'
         '  content: {"op": "c", "after": {"price": "1.1"}}\n'
     )
-    command.show(lake.uri, "orders", [name], as_json=True)
+    command.show("orders", [name], lake=lake.uri, as_json=True)
     (shown,) = json.loads(capsys.readouterr().out)
     assert (shown["object"], shown["key"], shown["position"]) == (name, {"id": 7}, "t.orders/0/1")
 
@@ -338,10 +338,10 @@ def test_every_kind_of_bad_record_can_be_read(record: Any, position: str | None,
 
 def test_objects_that_are_not_there_are_named(lake: Lake) -> None:
     with pytest.raises(UserError, match=r"_quarantine/orders/: found none of objects, expected bad records of orders"):
-        command.show(lake.uri, "orders")
+        command.show("orders", lake=lake.uri)
     lake.quarantine.store("t-0-1", [kept("price", landed({}))])
     with pytest.raises(UserError, match=r"found none of the objects x\.jsonl\.gz"):
-        command.drop(lake.uri, "orders", ["x.jsonl.gz"], yes=True)
+        command.drop("orders", ["x.jsonl.gz"], lake=lake.uri, yes=True)
 
 
 def test_records_are_dropped_after_a_yes(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,11 +352,11 @@ def test_records_are_dropped_after_a_yes(lake: Lake, monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(typer, "confirm", refuse)
     with pytest.raises(typer.Abort):
-        command.drop(lake.uri, "orders")
+        command.drop("orders", lake=lake.uri)
     assert len(lake.names()) == 3
-    command.drop(lake.uri, "orders", names[:1], yes=True)
+    command.drop("orders", names[:1], lake=lake.uri, yes=True)
     assert sorted(lake.names()) == sorted(names[1:])
-    command.drop(lake.uri, "orders", yes=True)
+    command.drop("orders", lake=lake.uri, yes=True)
     assert lake.names() == ()
 
 
@@ -372,22 +372,22 @@ def test_the_replay_of_all_leaves_samples_out_and_ends_with_1_where_records_stay
         yield News(requests.status(id_), 0)
 
     monkeypatch.setattr(lake_requests, "follow", follow)
-    command.replay(lake.uri, "orders")
+    command.replay("orders", lake=lake.uri)
     assert "Done: 1 records are in the lake, 0 stay in quarantine" in capsys.readouterr().out
     assert len(lake.names()) == 1
-    command.replay(lake.uri, "orders")
+    command.replay("orders", lake=lake.uri)
     assert "Nothing to replay" in capsys.readouterr().out
     lake.quarantine.store("t-0-3", [kept("price", "bad")])
     with pytest.raises(typer.Exit) as ended:
-        command.replay(lake.uri, "orders")
+        command.replay("orders", lake=lake.uri)
     assert ended.value.exit_code == 1
     ask(lake.requests, Choice(("gone",)))
-    command.replay(lake.uri, "orders", withdraw=True)
+    command.replay("orders", lake=lake.uri, withdraw=True)
     assert "Withdrawn: 1 requests" in capsys.readouterr().out
 
 
 def test_quarantine_may_have_a_bucket_of_its_own(lake: Lake, s3: Any, capsys: pytest.CaptureFixture[str]) -> None:
     elsewhere = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}"
     Quarantine(s3, elsewhere, "orders").store("t-0-1", [kept("price", landed({}))])
-    command.show(lake.uri, "orders", uri=elsewhere)
+    command.show("orders", lake=lake.uri, uri=elsewhere)
     assert "price" in capsys.readouterr().out
