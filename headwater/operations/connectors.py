@@ -11,7 +11,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.definitions import connectors
 from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
 from headwater.operations.deployed import Deployed
-from headwater.operations.measurements import Measurements, Metric
+from headwater.operations.measurements import Measurements, Metric, of_last_hour
 from headwater.operations.part_logs import last_error
 from headwater.operations.state import Part, Problem, Runbook
 
@@ -45,6 +45,12 @@ def observe(deployed: Deployed, measurements: Measurements, database: Part) -> l
         _with_lag(deployed, measurements, _connector(deployed, measurements, SINK, sink, listed.get(sink))),
     ]
     return [replace(part, unasked=measurements.unasked) for part in parts]
+
+
+def lags(deployed: Deployed, topic: str) -> Mapping[float, float]:
+    """How many records of a topic the sink had yet to store at most, in all partitions, by the epoch seconds at which
+    each minute of the last hour began. Raises what boto3 raises, and UserError."""
+    return of_last_hour(deployed.client("cloudwatch"), _lag(deployed, topic), deployed.now())
 
 
 def _connector(

@@ -79,7 +79,9 @@ class Deployed:
             ) from None
 
     def now(self) -> float:
-        """The time by AWS's clock, once it has been asked for the account, in epoch seconds."""
+        """The time by AWS's clock, in epoch seconds: of the answer that tells the account, which comes once and tells
+        whole seconds, so that AWS's may be a second and that answer's way ahead. Raises as ``account`` does."""
+        _ = self.account
         return time.time() - self._ahead
 
     @cached_property

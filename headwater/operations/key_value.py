@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from headwater.contract.model import Contract
 from headwater.operations.deployed import Deployed
-from headwater.operations.measurements import Measurements, Metric, measured
+from headwater.operations.measurements import Measurements, Metric, of_last_hour
 from headwater.operations.state import Part, Problem
 
 _MILLISECONDS = 1000
@@ -15,6 +15,7 @@ _ACTIVE = "ACTIVE"
 # Both are on their way to it.
 _TABLE_WORKS = ("ACTIVE", "UPDATING")
 _BEGIN = ("ENABLING", "UPDATING")
+_REPLICATION_AGE = ("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord")
 
 
 def metrics(deployed: Deployed) -> Iterable[Metric]:
@@ -73,10 +74,30 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
 
 def ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
     """How old what the job read from a table's stream was at most, in seconds by the epoch seconds at which each minute
-    of the last hour began. Raises what boto3 raises."""
-    age = _age(deployed, contract)
-    of_hour = measured(deployed.client("cloudwatch"), [age], deployed.now(), _HOUR).values.get(age, {})
-    return {minute: value / _MILLISECONDS for minute, value in of_hour.items()}
+    of the last hour began. Raises what boto3 raises, and UserError."""
+    return _seconds(of_last_hour(deployed.client("cloudwatch"), _age(deployed, contract), deployed.now()))
+
+
+def replication_ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
+    """How old what DynamoDB had yet to put into a table's stream was at most, by minutes as ``ages``; empty where it
+    has told nothing of it. Raises what boto3 raises, and UserError."""
+    cloudwatch = deployed.client("cloudwatch")
+    table = [{"Name": "TableName", "Value": deployed.key_value_names[contract.table].table}]
+    # AWS documents no value of the other dimension.
+    pages = cloudwatch.get_paginator("list_metrics").paginate(
+        Namespace=_REPLICATION_AGE[0], MetricName=_REPLICATION_AGE[1], Dimensions=table
+    )
+    most: dict[float, float] = {}
+    for found in (found for page in pages for found in page["Metrics"]):
+        dimensions = tuple((each["Name"], each["Value"]) for each in found["Dimensions"])
+        metric = Metric(*_REPLICATION_AGE, dimensions, "Maximum")
+        for minute, age in of_last_hour(cloudwatch, metric, deployed.now()).items():
+            most[minute] = max(age, most.get(minute, age))
+    return _seconds(most)
+
+
+def _seconds(values: Mapping[float, float]) -> Mapping[float, float]:
+    return {minute: value / _MILLISECONDS for minute, value in values.items()}
 
 
 def part_name(contract: Contract) -> str:

@@ -10,6 +10,7 @@ from typing import Any
 from headwater.errors import UserError
 
 _SECONDS = 60
+_HOUR = 3600.0
 # How old a metric's newest value is at most: CloudWatch has a minute's some time after it.
 _NEWEST_SECONDS = 300.0
 # What one request takes.
@@ -82,6 +83,12 @@ def measured(cloudwatch: Any, metrics: Iterable[Metric], now: float, seconds: fl
                 of = values.setdefault(asked[int(result["Id"][1:])], {})
                 of.update(zip((at.timestamp() for at in result["Timestamps"]), result["Values"], strict=True))
     return Measurements(now, values)
+
+
+def of_last_hour(cloudwatch: Any, metric: Metric, now: float) -> Mapping[float, float]:
+    """The values of one metric in the hour before ``now``, as ``Measurements`` has them. Raises as ``measured`` does,
+    and what boto3 raises."""
+    return measured(cloudwatch, [metric], now, _HOUR).values.get(metric, {})
 
 
 def _query(id_: str, metric: Metric) -> dict[str, Any]:
