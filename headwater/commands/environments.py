@@ -34,6 +34,12 @@ def deployed(name: str, contracts: Path) -> Deployed:
     return Deployed(environment, read_contracts(contracts), _clients(environment))
 
 
+def as_now(known: Deployed) -> Deployed:
+    """An environment as its file and its stacks say now, with the contracts and the clients that are known. Raises
+    UserError."""
+    return Deployed(read_environment(known.environment.name, CONFIG), known.contracts, known.client)
+
+
 def printable(text: str) -> str:
     """A text of a log or an error without what would steer a terminal."""
     return _STEERING.sub("?", text)

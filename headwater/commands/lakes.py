@@ -17,11 +17,12 @@ from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, topic
 from headwater.errors import UserError
 from headwater.lake.landing import Landing
+from headwater.operations.connectors import lags
 from headwater.operations.database import Query
 from headwater.operations.deployed import Deployed
-from headwater.operations.key_value import ages
-from headwater.operations.positions import LandedPosition, StreamedPosition
-from headwater.operations.timeline import last_commit
+from headwater.operations.key_value import ages, replication_ages
+from headwater.operations.positions import SINK_SECONDS, LandedPosition, SinkLag, SinkTime, StreamedPosition
+from headwater.operations.timeline import LastCommit, last_commit
 from headwater.verify import Lake, s3_options
 from headwater.verify.watch import Reached
 
@@ -48,7 +49,8 @@ def _storage(session: boto3.Session, endpoint: str, region: str) -> dict[str, st
 
 class NamedLake:
     """A lake and its DynamoDB tables as options name them: ``tables`` has those that are not called as in their
-    contracts. ``landing`` is needed for the positions of PostgreSQL's tables alone, and may be ""."""
+    contracts. ``landing`` is needed for the positions of PostgreSQL's tables alone, and may be "". Within
+    ``sink_seconds`` the sink stores what Kafka has."""
 
     def __init__(
         self,
@@ -59,6 +61,7 @@ class NamedLake:
         dynamodb_endpoint: str,
         region: str,
         mask_secret: str,
+        sink_seconds: float,
     ) -> None:
         self.uri = uri
         self.tables = tables
@@ -67,6 +70,7 @@ class NamedLake:
         self._dynamodb_endpoint = dynamodb_endpoint
         self._region = region
         self._mask_secret = mask_secret
+        self._sink_seconds = sink_seconds
 
     def lake(self) -> Lake:
         """The lake, to be read with credentials as they are now. Raises UserError."""
@@ -98,7 +102,8 @@ class NamedLake:
         if not self._landing:
             raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or ENV")
         landing = Landing(self.s3, self._landing, f"{CaptureSettings.topic_prefix}.{contract.source.table}")
-        return _landed_position(query, self.s3, landing, self.uri, contract)
+        cursor = partial(_cursor, self.s3, self.uri, contract)
+        return LandedPosition(query, SinkTime(lambda: landing.waiting(cursor()).ends, self._sink_seconds), cursor)
 
 
 class DeployedLake:
@@ -140,19 +145,46 @@ class DeployedLake:
         return Kept(self.s3, self.uri, self._deployed.client("cloudwatch"), self._deployed.glue_database)
 
     def position(self, contract: Contract, query: Query) -> Callable[[], Reached]:
-        """Takes the position of a contract's source."""
-        if contract.source.database == DYNAMODB:
-            return StreamedPosition(partial(ages, self._deployed, contract), self._deployed.now)
-        landing = Landing(self.s3, self._deployed.landing, topic(contract, self._deployed.capture))
-        return _landed_position(query, self.s3, landing, self.uri, contract)
+        """Takes the position of a contract's source, in the environment as it is then: it may be deployed anew while
+        the lake is compared for ever."""
+        take = _streamed if contract.source.database == DYNAMODB else partial(_landed, query)
+        return lambda: take(environments.as_now(self._deployed), contract)()
 
 
-def _landed_position(query: Query, s3: Any, landing: Landing, lake: str, contract: Contract) -> LandedPosition:
-    def cursor() -> Mapping[str, int]:
-        committed = last_commit(s3, f"{lake.rstrip('/')}/{contract.table}")
-        return committed.progress.cursor if committed else {}
+def _streamed(deployed: Deployed, contract: Contract) -> StreamedPosition:
+    def committed() -> float | None:
+        last = _last_commit(deployed.client("s3"), deployed.lake, contract)
+        return last.completed.timestamp() if last else None
 
-    return LandedPosition(query, landing, cursor)
+    return StreamedPosition(
+        partial(replication_ages, deployed, contract),
+        partial(ages, deployed, contract),
+        committed,
+        deployed.now,
+        deployed.environment.glue.window_seconds,
+    )
+
+
+def _landed(query: Query, deployed: Deployed, contract: Contract) -> LandedPosition:
+    s3, name = deployed.client("s3"), topic(contract, deployed.capture)
+    landing = Landing(s3, deployed.landing, name)
+    cursor = partial(_cursor, s3, deployed.lake, contract)
+    lag = SinkLag(
+        [f"{name}/{number}" for number in range(deployed.capture.topic_partitions)],
+        lambda: landing.waiting(cursor()).ends,
+        partial(lags, deployed, name),
+        deployed.now,
+    )
+    return LandedPosition(query, lag, cursor)
+
+
+def _cursor(s3: Any, lake: str, contract: Contract) -> Mapping[str, int]:
+    last = _last_commit(s3, lake, contract)
+    return last.progress.cursor if last else {}
+
+
+def _last_commit(s3: Any, lake: str, contract: Contract) -> LastCommit | None:
+    return last_commit(s3, f"{lake.rstrip('/')}/{contract.table}")
 
 
 AnyLake = NamedLake | DeployedLake
@@ -169,6 +201,7 @@ def named(
     dynamodb_endpoint: str,
     region: str,
     mask_secret: str,
+    sink_seconds: float | None = None,
     *,
     argument: str = "ENV",
 ) -> AnyLake:
@@ -183,6 +216,7 @@ def named(
         "--dynamodb-endpoint": dynamodb_endpoint,
         "--region": region,
         "--mask-secret": mask_secret,
+        "--sink-seconds": sink_seconds is not None,
     }
     if environment:
         given = next((name for name, value in options.items() if value), None)
@@ -195,7 +229,8 @@ def named(
     if not uri:
         raise UserError(f"{argument}: found neither an environment nor --lake, expected one of them")
     tables = sources.renamed_tables(dynamodb_table, of_database(described, DYNAMODB))
-    return NamedLake(uri, landing, tables, endpoint, dynamodb_endpoint, region, mask_secret)
+    seconds = SINK_SECONDS if sink_seconds is None else sink_seconds
+    return NamedLake(uri, landing, tables, endpoint, dynamodb_endpoint, region, mask_secret, seconds)
 
 
 def of_option(

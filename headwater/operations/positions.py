@@ -2,85 +2,225 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from headwater.definitions.connectors import SLOT
-from headwater.lake.landing import Landing, OffsetCursor
+from headwater.lake.landing import OffsetCursor
 from headwater.operations.database import Query
 from headwater.verify.watch import Reached
 
-SINK_SECONDS = 15.0
-"""Within them the sink stores what Kafka has: many times its interval."""
+Goals = Callable[[], Sequence[OffsetCursor]]
+"""Next offsets by partition. Where a table's cursor has come to any of them, the lake has all that Kafka had at some
+moment; none while they are not known."""
+ByMinute = Callable[[], Mapping[float, float]]
+"""What CloudWatch has of a metric, by the epoch seconds at which each minute began."""
+
+SINK_SECONDS = 60.0
+"""Within them the sink stores what Kafka has, where nothing tells of its lag: many times its interval."""
 REPLICATION_SECONDS = 30.0
-"""Within them DynamoDB has its changes in Kinesis: many times what it takes. An alarm tells where it takes longer."""
+"""Within them DynamoDB has its changes in Kinesis, where it tells nothing: usually it takes milliseconds."""
+SILENT_SECONDS = 300.0
+"""After them a metric that is not there is not sent, and not just late."""
+CLOCK_SECONDS = 5.0
+"""So far at most AWS's clock is ahead of what is known of it."""
 _MINUTE = 60.0
+# A request costs.
 _ASK_SECONDS = 15.0
+_MOST_GOALS = 8
 
 
 class LandedPosition:
-    """The position of a PostgreSQL that ``query`` asks, and the lake's behind it: by what the connector has confirmed,
-    what has landed then, and the ``cursor`` of the table's last commit, which is the next offset of each partition."""
+    """The position of a PostgreSQL that ``query`` asks, and the lake's behind it. The connector confirms to its slot
+    what Kafka has acknowledged. Once it has confirmed all that was written, ``stored`` gives what the sink has to have
+    stored of it, and ``cursor``, that of the table's last commit, the next offset of each partition."""
 
-    def __init__(
-        self,
-        query: Query,
-        landing: Landing,
-        cursor: Callable[[], Mapping[str, int]],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
+    def __init__(self, query: Query, stored: Callable[[], Goals], cursor: Callable[[], Mapping[str, int]]) -> None:
         self._query = query
-        self._landing = landing
+        self._stored = stored
         self._cursor = cursor
-        self._clock = clock
 
     def __call__(self) -> Reached:
-        """Take the source's position. Raises what the query raises, and so does the test, and what boto3 raises."""
+        """Take the source's position. Raises what the query raises; so does the test, and what asks AWS raises."""
         written = self._query("SELECT pg_current_wal_insert_lsn()::text")
         confirmed = (
             f"SELECT coalesce(bool_and(confirmed_flush_lsn >= '{written}'), false)::text "
             f"FROM pg_replication_slots WHERE slot_name = '{SLOT}'"
         )
-        confirmed_at: float | None = None
-        ends: OffsetCursor | None = None
+        goals: Goals | None = None
 
         def reached() -> bool:
-            nonlocal confirmed_at, ends
-            if confirmed_at is None and self._query(confirmed) == "true":
-                confirmed_at = self._clock()
-            if confirmed_at is None or self._clock() - confirmed_at < SINK_SECONDS:
+            nonlocal goals
+            if goals is None and self._query(confirmed) == "true":
+                goals = self._stored()
+            known = goals() if goals is not None else ()
+            if not known:
                 return False
             cursor = self._cursor()
-            if ends is None:
-                ends = self._landing.waiting(cursor).ends
-            return all(cursor.get(source, 0) >= end for source, end in ends.items())
+            return any(all(cursor.get(source, 0) >= next_ for source, next_ in goal.items()) for goal in known)
 
         return reached
+
+
+class SinkTime:
+    """What the sink has stored some ``seconds`` after it was in Kafka, where nobody tells how far the sink is. ``ends``
+    gives the next offset of each partition after what has landed."""
+
+    def __init__(
+        self,
+        ends: Callable[[], OffsetCursor],
+        seconds: float = SINK_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._ends = ends
+        self._seconds = seconds
+        self._clock = clock
+
+    def __call__(self) -> Goals:
+        """The goals for what Kafka has now. They raise what ``ends`` raises."""
+        since = self._clock()
+        found: list[OffsetCursor] = []
+
+        def goals() -> Sequence[OffsetCursor]:
+            if not found and self._clock() - since >= self._seconds:
+                found.append(self._ends())
+            return found
+
+        return goals
+
+
+class SinkLag:
+    """What the sink has to store of a topic, by how many records it lagged behind Kafka (``lags``), in all
+    ``partitions`` together. ``ends`` is as for ``SinkTime``, and ``now`` gives the time by AWS's clock.
+
+    The lag of a minute that began later than all was in Kafka was taken when it was. The sink's place in a partition
+    was no further then than what has landed by now, because it commits only what it has stored; and the partition's
+    log ended no further behind that place than the lag of all partitions. So it ended at ``ends`` and the lag at the
+    latest. With a lag of 0 that is what has landed. With another one, a partition that gets no more records never comes
+    as far: then a later minute without a lag decides. Of a partition of which nothing has landed the place is not
+    known, so that nothing follows of a lag; without one, nothing of it is on its way."""
+
+    def __init__(
+        self,
+        partitions: Sequence[str],
+        ends: Callable[[], OffsetCursor],
+        lags: ByMinute,
+        now: Callable[[], float],
+    ) -> None:
+        self._partitions = partitions
+        self._ends = ends
+        self._lags = lags
+        self._now = now
+
+    def __call__(self) -> Goals:
+        """The goals for what Kafka has now. They raise what ``ends``, ``lags`` and ``now`` raise."""
+        since = self._now() + CLOCK_SECONDS
+        next_at = _next_minute(since)
+        least = math.inf
+        found: list[OffsetCursor] = []
+
+        def goals() -> Sequence[OffsetCursor]:
+            nonlocal next_at, least
+            now = self._now()
+            if now < next_at or not least:
+                return found
+            next_at = now + _ASK_SECONDS
+            lag = min((lag for minute, lag in self._lags().items() if minute >= since), default=math.inf)
+            # With no smaller lag, and what has landed since, a goal would only lie further.
+            if lag >= least:
+                return found
+            ends = self._ends()
+            if lag and not ends.keys() >= set(self._partitions):
+                return found
+            least = lag
+            found.append({source: end + math.ceil(lag) for source, end in ends.items()})
+            del found[:-_MOST_GOALS]
+            return found
+
+        return goals
 
 
 class StreamedPosition:
-    """The time of a DynamoDB table, and the lake's behind it: by ``ages``, which gives how old what the job reads from
-    the table's stream was at most, in seconds by the epoch seconds at which each minute began. ``now`` is the time by
-    AWS's clock."""
+    """The time of a DynamoDB table, and the lake's behind it.
 
-    def __init__(self, ages: Callable[[], Mapping[float, float]], now: Callable[[], float]) -> None:
+    ``waiting`` gives how old what DynamoDB had yet to put into the stream was at most, ``ages`` how old what was last
+    read of it was, both in seconds by minute, and ``committed`` when the table's last commit was complete, in epoch
+    seconds. ``now`` is the time by AWS's clock. The job reads for ``window`` seconds of each shard at most before it
+    commits. Nobody else reads the stream, or what they read is taken for read by the job."""
+
+    def __init__(
+        self,
+        waiting: ByMinute,
+        ages: ByMinute,
+        committed: Callable[[], float | None],
+        now: Callable[[], float],
+        window: float,
+    ) -> None:
+        self._waiting = waiting
         self._ages = ages
+        self._committed = committed
         self._now = now
+        # Shards for which there is no core wait for others.
+        self._reading = 2 * window
 
     def __call__(self) -> Reached:
-        """Take the time. The test raises what ``ages`` raises."""
-        streamed_at = self._now() + REPLICATION_SECONDS
-        next_at = streamed_at + _MINUTE
+        """Take the time. Raises what ``now`` raises; the test also what the others raise."""
+        taken = self._now() + CLOCK_SECONDS
+        next_at = _next_minute(taken)
+        streamed_at: float | None = None
 
         def reached() -> bool:
-            nonlocal next_at
-            if self._now() < next_at:
+            nonlocal next_at, streamed_at
+            now = self._now()
+            if now < next_at:
                 return False
-            # A request costs.
-            next_at = self._now() + _ASK_SECONDS
-            ages = self._ages()
-            read = [minute for minute, age in ages.items() if minute - age >= streamed_at]
-            # The job reads on when it has committed what it read.
-            return bool(read) and max(ages) > min(read)
+            next_at = now + _ASK_SECONDS
+            if streamed_at is None:
+                streamed_at = self._streamed_at(taken, now)
+            return streamed_at is not None and self._is_committed(streamed_at)
 
         return reached
+
+    def _streamed_at(self, taken: float, now: float) -> float | None:
+        """When all that was written until a moment was in the stream at the latest; None while that is not known.
+
+        Whenever DynamoDB looks in a minute that begins later, all is in the stream that is older than the age that it
+        tells; it looks once a minute at least. By its documentation such figures may come every five minutes, and
+        nothing there says that one comes where nothing waits. Without one, what waited just before decides, and the
+        usual time is trusted."""
+        waiting = self._waiting()
+        if any(minute >= taken for minute in waiting):
+            streamed = (minute for minute, age in waiting.items() if minute >= taken and minute - age >= taken)
+            return min((minute + _MINUTE for minute in streamed), default=None)
+        if now - taken < SILENT_SECONDS:
+            return None
+        before = (age for minute, age in waiting.items() if minute > taken - SILENT_SECONDS)
+        return None if max(before, default=0.0) > REPLICATION_SECONDS else taken + REPLICATION_SECONDS
+
+    def _is_committed(self, streamed_at: float) -> bool:
+        """Whether the lake has all that was in the stream at a moment.
+
+        A batch of the job reads of all shards, for ``_reading`` at most. The next one begins when it is committed; one
+        that fails is read again. Since a minute of ``read`` begins, nobody has read anything that is as old as the
+        moment. So the batches that read in a minute of ``whole``, which began that late, have read all that was in the
+        stream; and another batch has read after them, for which they had to be committed or to fail. They did not fail
+        where a commit was complete after them, which is theirs or a later batch's; or where nothing more was read from
+        ``last`` on, which what fails would be. The latter needs no commit, which what holds nothing of the table does
+        not make. (A commit beside the batches, of what is asked of the writer, would hide a batch that fails just then.
+        What shards hold that others have just been split into is read after these, and not waited for.)"""
+        ages = self._ages()
+        older = max((minute for minute, age in ages.items() if minute - age < streamed_at), default=-math.inf)
+        read = sorted(minute for minute in ages if minute > older)
+        whole = [each for each in read if read[0] + self._reading <= each <= read[-1] - _MINUTE - self._reading]
+        if not whole:
+            return False
+        first, last = whole[0], whole[-1]
+        if not any(ages[minute] for minute in read if minute >= last):
+            return True
+        completed = self._committed()
+        return completed is not None and completed >= first + _MINUTE
+
+
+def _next_minute(seconds: float) -> float:
+    return math.ceil(seconds / _MINUTE) * _MINUTE

@@ -2,63 +2,645 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import email.utils
+import itertools
+import json
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
-from headwater.lake.landing import Waiting
-from headwater.operations.positions import REPLICATION_SECONDS, SINK_SECONDS, LandedPosition, StreamedPosition
+import boto3
+import pytest
+from moto import mock_aws
+
+from headwater.commands import environments, lakes
+from headwater.commands.lakes import DeployedLake
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract
+from headwater.contract.reading import read_contracts
+from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
+from headwater.lake.progress import NOTED_AS, Progress
+from headwater.operations import connectors, deployed, key_value
+from headwater.operations.deployed import Deployed
+from headwater.operations.positions import (
+    CLOCK_SECONDS,
+    REPLICATION_SECONDS,
+    SILENT_SECONDS,
+    SINK_SECONDS,
+    LandedPosition,
+    SinkLag,
+    SinkTime,
+    StreamedPosition,
+)
+from headwater.paths import CONFIG, CONTRACTS
+from headwater.verify.watch import Reached
+from tests.unit.conftest import BUCKET
+
+MINUTE = 60.0
+BEGAN = 30 * MINUTE
+"""The time by AWS's clock when a test begins."""
+SOURCE, OTHER = "orders/0", "orders/1"
+TOPIC = "headwater.northwind.customers"
+_names = itertools.count()
 
 
-class Landed:
-    """A landing bucket whose objects end at ``ends``."""
+@dataclass
+class Clock:
+    """A clock that goes on when it is told to."""
 
-    def __init__(self) -> None:
-        self.ends = {"orders/0": 10, "orders/1": 5}
+    now: float = BEGAN
 
-    def waiting(self, cursor: dict[str, int]) -> Waiting:
-        return Waiting(1, 1, 1, None, "", {**cursor, **self.ends})
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep_until(self, minute: float) -> None:
+        """Go on to some minutes after the test's begin."""
+        self.now = BEGAN + minute * MINUTE
 
 
-def test_a_postgresql_is_reached_when_all_that_was_confirmed_has_landed_and_is_committed() -> None:
-    now, confirmed, cursor, landing = 0.0, "false", {"orders/0": 10}, Landed()
-    asked = []
+# --- PostgreSQL -------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Sink:
+    """A sink, what CloudWatch has of its lag, and the table that is made of what has landed."""
+
+    clock: Clock = field(default_factory=Clock)
+    ends: dict[str, int] = field(default_factory=lambda: {SOURCE: 10, OTHER: 5})
+    cursor: dict[str, int] = field(default_factory=lambda: {SOURCE: 10, OTHER: 5})
+    lags: dict[float, float] = field(default_factory=dict)
+    asked: list[float] = field(default_factory=list)
+
+    def tell(self, minute: float, lag: float) -> None:
+        """Have CloudWatch know a minute's lag, some minutes after the test's begin."""
+        self.lags[BEGAN + minute * MINUTE] = lag
+
+    def ask(self) -> Mapping[float, float]:
+        self.asked.append(self.clock.now)
+        return self.lags
+
+    def position(self, *partitions: str) -> Reached:
+        """The position of a PostgreSQL all of which is in Kafka."""
+        lag = SinkLag(partitions or (SOURCE, OTHER), lambda: dict(self.ends), self.ask, self.clock)
+        reached = LandedPosition(confirming, lag, lambda: self.cursor)()
+        assert not reached()
+        return reached
+
+
+def confirming(query: str) -> str:
+    return "true" if "pg_replication_slots" in query else "0/AB"
+
+
+def test_a_postgresql_is_not_reached_before_its_slot_has_confirmed_what_was_written() -> None:
+    asked, confirmed, began = [], "false", []
 
     def query(text: str) -> str:
         asked.append(text)
         return confirmed if "pg_replication_slots" in text else "0/AB"
 
-    taken: Any = LandedPosition(query, landing, lambda: cursor, lambda: now)  # type: ignore[arg-type]
-    reached = taken()
+    def stored() -> Callable[[], list[dict[str, int]]]:
+        began.append(len(asked))
+        return lambda: [{SOURCE: 10}]
+
+    reached = LandedPosition(query, stored, lambda: {SOURCE: 10})()
     assert not reached()
     assert "'0/AB'" in asked[-1]
+    assert not began
     confirmed = "true"
-    cursor = {"orders/0": 10, "orders/1": 5}
-    # What Kafka has may not have landed yet.
+    assert reached()
+    # The slot is not asked any more.
+    assert (reached(), len(asked), began) == (True, 3, [3])
+
+
+def test_any_of_the_goals_does_with_all_of_its_partitions() -> None:
+    goals: list[dict[str, int]] = []
+    cursor, asked = {SOURCE: 20}, 0
+
+    def committed() -> dict[str, int]:
+        nonlocal asked
+        asked += 1
+        return cursor
+
+    reached = LandedPosition(confirming, lambda: lambda: goals, committed)()
+    # A cursor costs requests.
+    assert (reached(), asked) == (False, 0)
+    goals += [{SOURCE: 30, OTHER: 2}, {SOURCE: 10, OTHER: 4}]
     assert not reached()
-    now = SINK_SECONDS - 1
+    cursor = {SOURCE: 29, OTHER: 3}
     assert not reached()
-    landing.ends = {"orders/0": 12}
-    now = SINK_SECONDS
-    assert not reached()
-    cursor = {"orders/0": 11, "orders/1": 5}
-    assert not reached()
-    # What lands later came later.
-    landing.ends = {"orders/0": 99}
-    cursor = {"orders/0": 12, "orders/1": 5}
+    cursor = {SOURCE: 10, OTHER: 4}
     assert reached()
 
 
-def test_a_stream_is_reached_when_its_reader_has_come_as_far_and_has_read_on_since() -> None:
-    now, ages = 1000.0, {960.0: 0.0}
-    reached = StreamedPosition(lambda: ages, lambda: now)()
-    until = now + REPLICATION_SECONDS
-    for more, expected in (
-        ({}, False),
-        ({1080.0: 1080.0 - until + 1}, False),
-        ({1080.0: 1080.0 - until}, False),
-        ({1140.0: 400.0}, True),
-    ):
-        now += 200.0
-        ages |= more
-        assert reached() is expected
-    # Not asked again at once.
+def test_what_kafka_has_is_waited_for_where_the_sink_is_slow() -> None:
+    sink = Sink()
+    sink.cursor = {SOURCE: 1000, OTHER: 1000}
+    reached = sink.position()
+    # For how long ever.
+    for minute in range(1, 9):
+        sink.clock.sleep_until(minute)
+        assert not reached()
+    sink.cursor = dict(sink.ends)
+    sink.tell(1, 5)
+    sink.clock.sleep_until(9)
     assert not reached()
+    sink.cursor = {SOURCE: 15, OTHER: 9}
+    assert not reached()
+    sink.cursor = {SOURCE: 15, OTHER: 10}
+    assert reached()
+
+
+def test_without_a_lag_what_has_landed_is_all() -> None:
+    sink = Sink()
+    reached = sink.position()
+    sink.tell(1, 0)
+    sink.ends = {SOURCE: 12, OTHER: 5}
+    sink.clock.sleep_until(3)
+    assert not reached()
+    # What lands later came later.
+    sink.ends = {SOURCE: 99, OTHER: 99}
+    sink.cursor = {SOURCE: 12, OTHER: 5}
+    assert reached()
+
+
+def test_a_minute_that_may_have_begun_before_tells_nothing() -> None:
+    sink = Sink()
+    sink.clock.now = BEGAN + MINUTE - CLOCK_SECONDS + 1
+    reached = sink.position()
+    sink.tell(0, 0)
+    sink.tell(1, 0)
+    sink.clock.sleep_until(3)
+    assert not reached()
+    sink.tell(2, 0)
+    sink.clock.sleep_until(4)
+    assert reached()
+
+
+def test_each_smaller_lag_is_a_goal_more() -> None:
+    sink = Sink()
+    reached = sink.position()
+    for minute, lag, ends in ((1, 40, 20), (2, 50, 25), (3, 9, 30)):
+        sink.tell(minute, lag)
+        sink.ends = {SOURCE: ends, OTHER: 5}
+        sink.clock.sleep_until(minute)
+        assert not reached()
+    # By the third minute's; by the second's and by the first's they would lie at 75, 55 and at 60, 45.
+    sink.cursor = {SOURCE: 38, OTHER: 14}
+    assert not reached()
+    sink.cursor = {SOURCE: 39, OTHER: 14}
+    assert reached()
+    # Where the first is met before.
+    sink.cursor = {SOURCE: 60, OTHER: 44}
+    assert reached()
+
+
+def test_a_goal_stays_when_others_come() -> None:
+    sink = Sink()
+    reached = sink.position()
+    for minute, lag, ends in ((1, 10, 100), (2, 9, 500), *((later, 9 + later, 500 + later) for later in range(3, 20))):
+        sink.tell(minute, lag)
+        sink.ends = {SOURCE: ends, OTHER: ends}
+        sink.clock.sleep_until(minute)
+        assert not reached()
+    sink.cursor = {SOURCE: 110, OTHER: 110}
+    assert reached()
+
+
+def test_a_lag_tells_nothing_beside_a_partition_of_which_nothing_has_landed() -> None:
+    sink = Sink(ends={SOURCE: 10}, cursor={SOURCE: 900, OTHER: 900})
+    reached = sink.position()
+    sink.tell(1, 5)
+    sink.clock.sleep_until(1)
+    # Its first offset may be any, where Kafka has let go of those before.
+    assert not reached()
+    sink.tell(2, 0)
+    sink.cursor = {SOURCE: 10}
+    sink.clock.sleep_until(2)
+    assert reached()
+
+
+def test_a_partition_that_the_environment_does_not_know_counts_where_it_has_landed() -> None:
+    sink = Sink()
+    reached = sink.position(SOURCE)
+    sink.tell(1, 0)
+    sink.clock.sleep_until(1)
+    sink.cursor = {SOURCE: 10, OTHER: 4}
+    assert not reached()
+
+
+def test_cloudwatch_is_asked_seldom_and_no_more_than_needed() -> None:
+    sink = Sink()
+    reached = sink.position()
+    for second in range(1, 121):
+        sink.clock.now = BEGAN + second
+        reached()
+    # Nothing can be known before a minute has begun.
+    assert sink.asked == [BEGAN + second for second in (60, 75, 90, 105, 120)]
+    sink.tell(1, 0)
+    for second in range(121, 300):
+        sink.clock.now = BEGAN + second
+        reached()
+    assert sink.asked[5:] == [BEGAN + 135]
+
+
+def test_no_more_goals_are_kept_than_a_few() -> None:
+    sink = Sink()
+    goals = SinkLag([SOURCE], lambda: {SOURCE: 0}, sink.ask, sink.clock)()
+    for minute in range(1, 40):
+        sink.tell(minute, 100 - minute)
+        sink.clock.sleep_until(minute)
+        goals()
+    assert [goal[SOURCE] for goal in goals()] == [68, 67, 66, 65, 64, 63, 62, 61]
+
+
+def test_time_decides_where_nothing_tells_of_the_sink() -> None:
+    clock, ends, cursor, listed = Clock(), {SOURCE: 10}, {SOURCE: 10, OTHER: 9}, []
+
+    def landed() -> dict[str, int]:
+        listed.append(clock.now)
+        return dict(ends)
+
+    reached = LandedPosition(confirming, SinkTime(landed, clock=clock), lambda: cursor)()
+    assert not reached()
+    clock.now += SINK_SECONDS - 1
+    assert not reached()
+    ends = {SOURCE: 12}
+    clock.now += 1
+    assert not reached()
+    # What lands later came later.
+    ends = {SOURCE: 99}
+    cursor = {SOURCE: 12}
+    assert reached()
+    assert listed == [BEGAN + SINK_SECONDS]
+
+
+# --- DynamoDB ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Stream:
+    """What CloudWatch has of a table's stream, by minutes after the test's begin, and the table's last commit."""
+
+    clock: Clock = field(default_factory=lambda: Clock(BEGAN - CLOCK_SECONDS))
+    waiting: dict[float, float] = field(default_factory=dict)
+    ages: dict[float, float] = field(default_factory=dict)
+    committed: float | None = None
+    window: float = 15.0
+    asked: list[float] = field(default_factory=list)
+
+    def by_minute(self, values: Mapping[float, float]) -> Mapping[float, float]:
+        self.asked.append(self.clock.now)
+        return {BEGAN + minute * MINUTE: value for minute, value in values.items()}
+
+    def completed(self) -> float | None:
+        return None if self.committed is None else BEGAN + self.committed * MINUTE
+
+    def position(self) -> Reached:
+        position = StreamedPosition(
+            lambda: self.by_minute(self.waiting),
+            lambda: self.by_minute(self.ages),
+            self.completed,
+            self.clock,
+            self.window,
+        )
+        return position()
+
+    def reached(self, reached: Reached) -> bool:
+        """Whether it is, asked some time later."""
+        self.clock.now += MINUTE
+        return reached()
+
+
+def minutes(first: int, last: int, age: float = 0.0) -> dict[float, float]:
+    """An age in each of these minutes."""
+    return dict.fromkeys(map(float, range(first, last + 1)), age)
+
+
+def reached_with(stream: Stream) -> bool:
+    """Whether a stream that was so all the time is reached late."""
+    reached = stream.position()
+    stream.clock.sleep_until(20)
+    return reached()
+
+
+def test_a_quiet_stream_is_reached_when_nothing_was_read_for_minutes() -> None:
+    # All was in the stream in minute 1, batches of minute 2 have read it all, and minute 4 is after them.
+    for window in (1.0, 30.0):
+        assert not reached_with(Stream(waiting=minutes(0, 9), ages=minutes(0, 3), window=window))
+        assert reached_with(Stream(waiting=minutes(0, 9), ages=minutes(0, 4), window=window))
+
+
+def test_a_stream_that_rests_after_its_last_commit_is_reached_without_another_one() -> None:
+    def stream(last: int) -> Stream:
+        # What is read in minute 3 may be committed before that is over, or never, where it holds nothing of the table.
+        return Stream(waiting=minutes(0, 9), ages=minutes(0, 3, 0.3) | minutes(4, last), committed=3.9)
+
+    assert not reached_with(stream(5))
+    assert reached_with(stream(6))
+
+
+def test_a_stream_that_goes_on_is_reached_when_what_was_read_is_committed() -> None:
+    # What was read in minute 1 may be from before it; batches of minute 3 began in minute 2 or later.
+    streams = [Stream(waiting=minutes(0, 9), ages=minutes(0, 5, 0.3), committed=at) for at in (None, 3.99, 4.0)]
+    assert list(map(reached_with, streams)) == [False, False, True]
+    # A commit alone may be of something else than a batch.
+    assert not reached_with(Stream(waiting=minutes(0, 9), ages=minutes(0, 4, 0.3), committed=19.0))
+
+
+def test_one_batch_that_reads_over_the_end_of_a_minute_is_not_taken_for_two() -> None:
+    ages = {1.0: 20.0, 2.0: 1.0, 3.0: 1.0}
+    assert not reached_with(Stream(waiting=minutes(0, 9), ages=ages, committed=1.5))
+    # Nor where it then works for long.
+    assert not reached_with(Stream(waiting=minutes(0, 9), ages=ages | {9.0: 1.0}, committed=3.5))
+
+
+def test_what_is_read_late_is_waited_for() -> None:
+    late = {5.0: 241.0, 6.0: 200.0, 7.0: 2.0, 8.0: 2.0}
+    # In minute 5 something was read that was older than what was in the stream in minute 1.
+    assert not reached_with(Stream(waiting=minutes(0, 9), ages=minutes(0, 4) | late, committed=10.0))
+    assert reached_with(Stream(waiting=minutes(0, 9), ages=minutes(0, 4) | late | {9.0: 2.0}, committed=10.0))
+    # A minute that shows so late what it has read is asked for again.
+    stream = Stream(waiting=minutes(0, 9), ages=minutes(0, 3, 1.0), committed=9.0)
+    reached = stream.position()
+    stream.clock.sleep_until(5)
+    assert not reached()
+    stream.ages |= {3.0: 300.0, 4.0: 1.0}
+    assert not stream.reached(reached)
+
+
+def test_a_long_window_is_waited_for_twice() -> None:
+    def stream(last: int) -> Stream:
+        return Stream(waiting=minutes(0, 9), ages=minutes(0, last), window=60.0)
+
+    assert not reached_with(stream(5))
+    assert reached_with(stream(6))
+
+
+def test_changes_that_dynamodb_has_not_replicated_are_waited_for() -> None:
+    # The oldest of minute 6 is of after the position.
+    slow = {minute: minute * MINUTE + 1 for minute in minutes(0, 5)} | {6.0: 6 * MINUTE, 7.0: 0.0}
+    assert not reached_with(Stream(waiting=slow, ages=minutes(0, 9)))
+    assert reached_with(Stream(waiting=slow, ages=minutes(0, 10)))
+    del slow[6.0], slow[7.0]
+    assert not reached_with(Stream(waiting=slow, ages=minutes(0, 19)))
+
+
+def test_a_minute_of_dynamodb_that_began_before_the_position_tells_nothing() -> None:
+    stream = Stream(waiting={0.0: 0.0}, ages=minutes(0, 19))
+    stream.clock.now += 1
+    reached = stream.position()
+    stream.clock.now = BEGAN + SILENT_SECONDS - MINUTE
+    assert not reached()
+
+
+def test_without_a_figure_of_dynamodb_the_usual_time_is_trusted_when_one_would_be_there() -> None:
+    def at(seconds: float, waiting: dict[float, float], ages: dict[float, float]) -> bool:
+        stream = Stream(waiting=waiting, ages=ages)
+        reached = stream.position()
+        stream.clock.now = BEGAN + seconds
+        return reached()
+
+    assert not at(SILENT_SECONDS - 1, {}, minutes(0, 19))
+    assert at(SILENT_SECONDS, {}, minutes(0, 19))
+    # By REPLICATION_SECONDS in the stream, so that minute 1 is the first that counts.
+    assert not at(SILENT_SECONDS, {}, minutes(0, 3))
+    assert at(SILENT_SECONDS, {}, minutes(0, 4))
+    # What waited just before the position waits still, for all that is known.
+    assert not at(SILENT_SECONDS, {-4.0: REPLICATION_SECONDS + 1}, minutes(0, 19))
+    assert at(SILENT_SECONDS, {-4.0: REPLICATION_SECONDS}, minutes(0, 19))
+    assert at(SILENT_SECONDS, {-5.0: 600.0}, minutes(0, 19))
+
+
+def test_a_stream_is_asked_for_seldom() -> None:
+    stream = Stream(Clock(BEGAN))
+    reached = stream.position()
+    for second in range(0, 121):
+        stream.clock.now = BEGAN + second
+        reached()
+    # Nothing can be known before a minute has begun.
+    assert stream.asked == [BEGAN + second for second in range(60, 121, 15)]
+
+
+# --- An environment ---------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Account:
+    """An account of AWS's, by moto, with a landing folder and a lake of its own in the bucket."""
+
+    clock: Clock
+    folder: str
+    asked: list[str] = field(default_factory=list)
+    landing: str = "landing"
+    behind: float = 0.0
+
+    def make(self, service: str) -> Any:
+        self.asked.append(service)
+        if service == "sts":
+            return SimpleNamespace(get_caller_identity=self._identity)
+        if service == "cloudformation":
+            return SimpleNamespace(describe_stacks=self._stacks)
+        return self.client(service)
+
+    def client(self, service: Any) -> Any:
+        return boto3.client(service, "us-east-1", aws_access_key_id="test", aws_secret_access_key="test")
+
+    def _identity(self) -> dict[str, Any]:
+        self.asked.append("identity")
+        date = email.utils.formatdate(self.clock.now - self.behind)
+        return {"Account": "111111111111", "ResponseMetadata": {"HTTPHeaders": {"date": date}}}
+
+    def _stacks(self, **_: Any) -> dict[str, Any]:
+        outputs = [
+            {"OutputKey": "LakeUri", "OutputValue": f"s3://{BUCKET}/{self.folder}/lake"},
+            {"OutputKey": "LandingUri", "OutputValue": f"s3://{BUCKET}/{self.folder}/{self.landing}"},
+        ]
+        return {"Stacks": [{"Outputs": outputs}]}
+
+    def deployed(self) -> Deployed:
+        return Deployed(read_environment("dev", CONFIG), read_contracts(CONTRACTS), self.make)
+
+    def measure(self, namespace: str, name: str, at: float, value: float, **dimensions: str) -> None:
+        spelled = [{"Name": key.replace("_", " "), "Value": text} for key, text in dimensions.items()]
+        datum = {"MetricName": name, "Dimensions": spelled, "Timestamp": dt.datetime.fromtimestamp(at, dt.UTC)}
+        self.client("cloudwatch").put_metric_data(Namespace=namespace, MetricData=[{**datum, "Value": value}])
+
+    def lag(self, at: float, value: float) -> None:
+        group = {"Cluster_Name": "headwater-dev", "Consumer_Group": "connect-headwater-dev-landing"}
+        self.measure("AWS/Kafka", "SumOffsetLag", at, value, **group, Topic=TOPIC)
+
+    def land(self, folder: str, partition: int, first: int, next_: int) -> None:
+        key = f"{self.folder}/{folder}/{TOPIC}/{partition}/{first:020d}.jsonl.gz"
+        self.client("s3").put_object(Bucket=BUCKET, Key=key, Body=b"", Metadata={"next-offset": str(next_)})
+
+    def commit(self, table: str, cursor: dict[str, int]) -> None:
+        body = json.dumps({"extraMetadata": {NOTED_AS: Progress(cursor).to_json()}}).encode()
+        key = f"{self.folder}/lake/{table}/.hoodie/{next(_names):017d}.deltacommit"
+        self.client("s3").put_object(Bucket=BUCKET, Key=key, Body=body)
+
+
+@pytest.fixture
+def account(monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
+    # CloudWatch's values are asked for by the clock.
+    clock = Clock(time.time() // MINUTE * MINUTE)
+    monkeypatch.setattr(deployed, "time", SimpleNamespace(time=clock))
+    with mock_aws():
+        made = Account(clock, f"positions-{next(_names)}")
+        made.client("s3").create_bucket(Bucket=BUCKET)
+        yield made
+
+
+def contract_of(database: str, table: str) -> Contract:
+    (found,) = [each for each in read_contracts(CONTRACTS) if (each.source.database, each.table) == (database, table)]
+    return found
+
+
+CUSTOMERS, ACCOUNTS = contract_of(POSTGRESQL, "customers"), contract_of(DYNAMODB, "accounts")
+
+
+def test_an_environments_clock_is_awss_without_being_asked_for_anything_else(account: Account) -> None:
+    account.behind = 600.0
+    known = account.deployed()
+    assert known.now() == account.clock.now - 600.0
+    account.clock.now += 10
+    assert known.now() == account.clock.now - 600.0
+    assert account.asked.count("identity") == 1
+
+
+def test_no_clock_is_told_in_another_account(account: Account, tmp_path: Path) -> None:
+    text = (CONFIG / "dev.yaml").read_text("utf-8").replace("account: null", 'account: "222222222222"', 1)
+    (tmp_path / "dev.yaml").write_text(text, "utf-8")
+    elsewhere = Deployed(read_environment("dev", tmp_path), read_contracts(CONTRACTS), account.make)
+    with pytest.raises(UserError, match="found the account 111111111111, expected 222222222222"):
+        elsewhere.now()
+
+
+def test_cloudwatch_is_asked_for_the_sinks_lag_in_a_topic(account: Account) -> None:
+    now = account.clock.now
+    account.lag(now - 61, 7)
+    account.lag(now - 119, 9)
+    account.lag(now - 2 * 3600, 1)
+    account.measure("AWS/Kafka", "SumOffsetLag", now - 61, 99, Topic=TOPIC)
+    assert connectors.lags(account.deployed(), TOPIC) == {now - 120: 9.0}
+
+
+def test_cloudwatch_is_asked_for_the_ages_of_a_tables_changes(account: Account) -> None:
+    now, known = account.clock.now, account.deployed()
+    stream = {"StreamName": "headwater-dev-accounts"}
+    account.measure("AWS/Kinesis", "GetRecords.IteratorAgeMilliseconds", now - 60, 2500, **stream)
+    assert key_value.ages(known, ACCOUNTS) == {now - 60: 2.5}
+    assert key_value.replication_ages(known, ACCOUNTS) == {}
+    name = "AgeOfOldestUnreplicatedRecord"
+    for operation, table, at, age in (
+        # AWS documents no name of the operation.
+        ("PutRecord", "headwater-dev-accounts", now - 60, 1500),
+        ("Another", "headwater-dev-accounts", now - 50, 4500),
+        ("Another", "headwater-dev-accounts", now - 120, 500),
+        ("PutRecord", "headwater-dev-others", now - 60, 9000),
+    ):
+        account.measure("AWS/DynamoDB", name, at, age, TableName=table, DelegatedOperation=operation)
+    assert key_value.replication_ages(known, ACCOUNTS) == {now - 60: 4.5, now - 120: 0.5}
+
+
+def test_a_table_of_an_environment_is_reached_by_its_sinks_lag(account: Account) -> None:
+    account.land("landing", 0, 0, 10)
+    account.commit("customers", {f"{TOPIC}/0": 10})
+    reached = DeployedLake(account.deployed()).position(CUSTOMERS, confirming)()
+    account.clock.now += 1
+    assert not reached()
+    began = account.clock.now - 1
+    account.lag(began + MINUTE + 59, 3)
+    account.clock.now = began + 3 * MINUTE
+    assert not reached()
+    account.commit("customers", {f"{TOPIC}/0": 13})
+    assert reached()
+
+
+def test_a_table_of_dynamodb_is_reached_by_its_streams_ages_and_its_last_commit(account: Account) -> None:
+    now = account.clock.now
+    account.clock.now -= 15 * MINUTE + 1
+    reached = DeployedLake(account.deployed()).position(ACCOUNTS, confirming)()
+    began = now - 15 * MINUTE
+
+    for minute in range(8):
+        name, at = "GetRecords.IteratorAgeMilliseconds", began + minute * MINUTE
+        account.measure("AWS/Kinesis", name, at, 300, StreamName="headwater-dev-accounts")
+    name, of = "AgeOfOldestUnreplicatedRecord", {"TableName": "headwater-dev-accounts", "DelegatedOperation": "a"}
+    account.measure("AWS/DynamoDB", name, began + MINUTE, 0, **of)
+    account.clock.now = now - 7 * MINUTE
+    assert not reached()
+    # As S3's clock says, now.
+    account.commit("accounts", {})
+    account.clock.now += MINUTE
+    assert reached()
+
+
+def test_each_position_is_of_the_environment_as_it_is_then(
+    account: Account, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(CONFIG, tmp_path / "config")
+    monkeypatch.setattr(environments, "CONFIG", tmp_path / "config")
+    account.land("landing", 0, 0, 10)
+    account.commit("customers", {f"{TOPIC}/0": 10})
+    take = DeployedLake(account.deployed()).position(CUSTOMERS, confirming)
+
+    def tried(*lags: float) -> list[bool]:
+        """Whether a position is reached in each of the minutes after it that have these lags."""
+        reached, told = take(), []
+        reached()
+        began = account.clock.now // MINUTE * MINUTE
+        for minute, lag in enumerate(lags, 1):
+            account.lag(began + minute * MINUTE + 1, lag)
+            account.clock.now = began + minute * MINUTE + 59
+            told.append(reached())
+        return told
+
+    assert tried(1, 1, 0) == [False, False, True]
+    # It is deployed with another landing folder, in which the sink begins anew.
+    account.landing = "landing2"
+    account.land("landing2", 0, 10, 20)
+    assert tried(0, 0) == [False, False]
+    account.commit("customers", {f"{TOPIC}/0": 20})
+    assert tried(0, 0) == [False, True]
+    # A lag says nothing of a partition of which nothing has landed.
+    path = tmp_path / "config" / "dev.yaml"
+    path.write_text(path.read_text("utf-8").replace("partitions: 1", "partitions: 2"), "utf-8")
+    reached = take()
+    reached()
+    account.lag(account.clock.now + 61, 3)
+    account.clock.now += 2 * MINUTE
+    assert not reached()
+    account.commit("customers", {f"{TOPIC}/0": 999})
+    assert not reached()
+    # The clients stay.
+    assert sorted(set(account.asked)) == ["cloudformation", "cloudwatch", "identity", "s3", "sts"]
+    assert [account.asked.count(service) for service in ("cloudwatch", "s3", "sts")] == [1, 1, 1]
+
+
+def test_a_named_lake_is_reached_after_the_time_that_its_sink_takes(
+    account: Account, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    account.land("landing", 0, 0, 10)
+    s3, folder = account.client("s3"), f"s3://{BUCKET}/{account.folder}"
+    monkeypatch.setattr(lakes, "s3_client", lambda endpoint, region: s3)
+
+    def taken(seconds: float | None) -> Reached:
+        described, uris = read_contracts(CONTRACTS), (f"{folder}/lake", f"{folder}/landing")
+        place = lakes.named("", described, CONTRACTS, *uris, [], "", "", "", "", seconds)
+        return place.position(CUSTOMERS, confirming)()
+
+    reached = taken(0.0)
+    assert not reached()
+    account.commit("customers", {f"{TOPIC}/0": 10})
+    assert reached()
+    assert not taken(None)()
+
+
+def test_how_long_a_sink_takes_is_not_said_of_an_environment() -> None:
+    with pytest.raises(UserError, match="ENV: found --sink-seconds, too"):
+        lakes.named("dev", read_contracts(CONTRACTS), CONTRACTS, "", "", [], "", "", "", "", 0.0)
