@@ -79,8 +79,8 @@ class Deployed:
             ) from None
 
     def now(self) -> float:
-        """The time by AWS's clock, in epoch seconds: of the answer that tells the account, which comes once and tells
-        whole seconds, so that AWS's may be a second and that answer's way ahead. Raises as ``account`` does."""
+        """The time by AWS's clock, in epoch seconds. It is read off the answer that tells the account, which has whole
+        seconds: AWS's may be a second ahead, and as long as that answer took. Raises as ``account`` does."""
         _ = self.account
         return time.time() - self._ahead
 

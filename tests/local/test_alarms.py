@@ -10,11 +10,17 @@ from typing import Any
 
 import pytest
 
+from headwater.contract.reading import read_contracts
+from headwater.deployment.environment_rules import read_environment
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.local.processes import wait_until
 from headwater.local_aws.account import LocalAccount
 from headwater.local_aws.cloudwatch import Alarms, Measured
 from headwater.local_aws.database import log_of_server
 from headwater.local_aws.resources import Properties
+from headwater.operations import connectors, key_value
+from headwater.operations.deployed import Deployed
+from headwater.paths import CONFIG, CONTRACTS
 
 MINUTE = 60
 FROM_SNS = {
@@ -313,3 +319,28 @@ def test_dynamodb_tells_of_its_destination_as_long_as_that_is_enabled(
     assert told == {"AgeOfOldestUnreplicatedRecord": (2500, of), "FailedToReplicateRecordCount": (1, of)}
     relay.running = False
     assert list(account.tables.measured()) == []
+
+
+def test_a_comparison_finds_by_the_minute_what_the_services_send_of_an_environment(
+    account: LocalAccount, alarms: Alarms, measured: list[Measured]
+) -> None:
+    known = Deployed(read_environment("local", CONFIG), read_contracts(CONTRACTS), account.client)
+    (accounts,), topic, name = known.key_value, "headwater.northwind.customers", "headwater-local-accounts"
+    of_topic = {"Cluster Name": "headwater-local", "Consumer Group": "connect-headwater-local-landing", "Topic": topic}
+    of_table = {"DelegatedOperation": "PutRecord", "TableName": name}
+    measured += [
+        Measured("AWS/Kafka", "SumOffsetLag", of_topic, 3),
+        Measured("AWS/DynamoDB", "AgeOfOldestUnreplicatedRecord", of_table, 2500),
+    ]
+    kinesis = account.client("kinesis")
+    kinesis.create_stream(StreamName=name, ShardCount=1)
+    (shard,) = kinesis.list_shards(StreamName=name)["Shards"]
+    start = {"StreamName": name, "ShardId": shard["ShardId"], "ShardIteratorType": "TRIM_HORIZON"}
+    kinesis.get_records(ShardIterator=kinesis.get_shard_iterator(**start)["ShardIterator"])
+    alarms.put(alarm("any"))
+    minute = int(known.now()) // MINUTE * MINUTE - MINUTE
+    alarms.evaluate(minute + MINUTE)
+    assert connectors.lags(known, topic) == {minute: 3}
+    assert key_value.replication_ages(known, accounts) == {minute: 2.5}
+    # An environment's clock is a second behind at most.
+    wait_until("the reader's age", lambda: list(key_value.ages(known, accounts).values()) == [0], 10)
