@@ -1,7 +1,7 @@
 """``headwater resync``: have tables read again, beside their changes."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -123,12 +123,14 @@ def _without_hmac(contract: Contract) -> Contract:
 
 
 class ItemReader:
-    """Reads DynamoDB's tables and has the running job load what is read, as an export of a moment ago."""
+    """Reads DynamoDB's tables and has the running job load what is read, as an export of a moment ago. ``spent`` is
+    called with the read units of each page, before the next one is read."""
 
-    def __init__(self, dynamodb: Any, s3: Any, lake: str) -> None:
+    def __init__(self, dynamodb: Any, s3: Any, lake: str, spent: Callable[[float], None] = lambda units: None) -> None:
         self._dynamodb = dynamodb
         self._s3 = s3
         self._lake = lake
+        self._spent = spent
 
     def read(self, contract: Contract, table: str, where: str = "") -> None:
         """Read a contract's table, which is called ``table`` in DynamoDB, or its items that meet a condition of
@@ -145,10 +147,11 @@ class ItemReader:
         read = 0
         with Console(stderr=True).status(f"Reading {table} …") as status:
 
-            def report(items: int) -> None:
+            def report(items: int, units: float) -> None:
                 nonlocal read
                 read += items
                 status.update(f"{table}: {read:,} items")
+                self._spent(units)
 
             try:
                 if where:

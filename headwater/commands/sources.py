@@ -2,7 +2,7 @@
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any
 
 import boto3
@@ -15,6 +15,7 @@ from headwater.commands.db import PASSWORD_VARIABLE
 from headwater.contract.masks import read_key
 from headwater.contract.model import Contract
 from headwater.errors import UserError
+from headwater.verify.postgresql_errors import told
 
 DEFAULT_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
 
@@ -38,11 +39,32 @@ MaskSecret = Annotated[
     typer.Option(help="Secret with the key of masks, which tables with masks by hmac need: headwater/ENV/mask."),
 ]
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
+# Somebody who waits for a server that is gone is told within a minute or two.
+_PATIENCE = {
+    "connect_timeout": 10,
+    "keepalives_idle": 30,
+    "keepalives_interval": 10,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 60_000,
+}
+_REFUSED = re.compile(r"authentication failed|role \".*\" (does not exist|is not permitted to log in)")
+
+
+class CredentialsRefused(UserError):
+    """The server does not know the user by this password: to try again is of no use."""
 
 
 def connect(url: str, host: str, port: int, database: str, user: str, *, where_refused: str = "") -> psycopg.Connection:
     """Connect to the PostgreSQL of the options. Raises UserError where that is not possible; it says ``where_refused``
     where the server does not know the user by this password."""
+    return connecting(url, host, port, database, user, where_refused=where_refused)()
+
+
+def connecting(
+    url: str, host: str, port: int, database: str, user: str, *, where_refused: str = ""
+) -> Callable[[], psycopg.Connection]:
+    """What connects to the PostgreSQL of the options whenever it is called, by the password that is asked for now. Both
+    raise UserError where they cannot, ``CredentialsRefused`` where the server refuses user or password."""
     try:
         parts = conninfo_to_dict(url) if url else {"host": host, "port": port, "dbname": database, "user": user}
     except psycopg.ProgrammingError as error:
@@ -55,14 +77,18 @@ def connect(url: str, host: str, port: int, database: str, user: str, *, where_r
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is None:
         password = typer.prompt(f"Password of {parts.get('user', 'the database user')}", hide_input=True, err=True)
-    try:
-        return psycopg.connect(**{**parts, "password": password, "connect_timeout": 10}, autocommit=True)  # type: ignore[arg-type]
-    except psycopg.OperationalError as error:
-        refused = re.search(r"authentication failed|role \".*\" does not exist", str(error))
-        raise UserError(
-            f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
-            f"Check the address, the user and {PASSWORD_VARIABLE}.{f' {where_refused}' if refused else ''}"
-        ) from None
+
+    def connected() -> psycopg.Connection:
+        try:
+            return psycopg.connect(**{**_PATIENCE, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
+        except psycopg.OperationalError as error:
+            refused = _REFUSED.search(str(error)) is not None
+            raise (CredentialsRefused if refused else UserError)(
+                f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
+                f"Check the address, the user and {PASSWORD_VARIABLE}.{f' {where_refused}' if refused else ''}"
+            ) from None
+
+    return connected
 
 
 def first_value(connection: psycopg.Connection, query: str) -> str:
@@ -70,7 +96,7 @@ def first_value(connection: psycopg.Connection, query: str) -> str:
     try:
         rows = connection.execute(query.encode()).fetchall()
     except psycopg.Error as error:
-        raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
+        raise UserError(f"PostgreSQL does not answer: {told(error)}") from None
     return str(rows[0][0])
 
 

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import asdict
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
 
 import psycopg
 import typer
-from psycopg import sql
+from psycopg.pq import TransactionStatus
 from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import lakes, sources
 from headwater.commands.endless_comparison import EndlessComparison
 from headwater.commands.lakes import AnyLake
-from headwater.commands.resync import ItemReader, read_by_connector
-from headwater.commands.writer_requests import s3_errors
+from headwater.commands.repairs import ItemRepairs, Repairs, RowRepairs
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
-from headwater.order_database import administration
+from headwater.operations.positions import SINK_SECONDS
 from headwater.paths import CONTRACTS
 from headwater.verify import (
     DynamoDbSource,
@@ -35,7 +35,8 @@ from headwater.verify import (
     load_queries,
     verify_tables,
 )
-from headwater.verify.watch import EXTRA, Difference, TableWatch
+from headwater.verify.bunches import Pace
+from headwater.verify.watch import Difference, TableWatch
 
 
 def verify(
@@ -66,7 +67,9 @@ def verify(
         bool, typer.Option("--watch", help="Compare while all writes go on, again and again, until Ctrl-C.")
     ] = False,
     once: Annotated[bool, typer.Option("--once", help="With --watch: end after the first round.")] = False,
-    every: Annotated[float, typer.Option(help="With --watch: seconds from one round to the next.", min=0)] = 600,
+    every: Annotated[
+        float, typer.Option(help="With --watch: seconds from one round of a table to its next.", min=0)
+    ] = 300,
     share: Annotated[
         float, typer.Option(help="With --watch: the share of a core of PostgreSQL's to take.", min=0.001, max=1)
     ] = 0.1,
@@ -76,6 +79,14 @@ def verify(
     landing: Annotated[
         str, typer.Option(help="With --watch and without ENV: where the landing objects lie, s3://bucket/prefix.")
     ] = "",
+    sink_seconds: Annotated[
+        float | None,
+        typer.Option(
+            help="With --watch and without ENV: within how many seconds the sink surely stores what Kafka has.",
+            min=1,
+            show_default=f"{SINK_SECONDS:.0f}",
+        ),
+    ] = None,
 ) -> None:
     """Compare every contract's source with its lake table; the status is 1 where they differ, and while the lake holds
     rows whose values do not fit their columns.
@@ -102,20 +113,24 @@ def verify(
         dynamodb_endpoint,
         region,
         mask_secret,
+        sink_seconds,
     )
     relational, keyed = of_database(described, POSTGRESQL), of_database(described, DYNAMODB)
     queries = load_queries(described, contracts)
     with ExitStack() as opened:
-        postgresql = _Postgresql(partial(sources.connect, database_url, host, port, database, user), opened)
-        repairs: dict[str, Repair] = {
-            DYNAMODB: partial(_load_again, place),
-            POSTGRESQL: partial(_read_again, postgresql),
-        }
+        postgresql = _Postgresql(partial(sources.connecting, database_url, host, port, database, user))
+        opened.callback(postgresql.close)
+        pace, paces = Pace(), dict[str, Pace]()
 
         def read(contract: Contract) -> PostgresqlSource | DynamoDbSource:
             if contract.source.database == DYNAMODB:
-                return DynamoDbSource(place.dynamodb, place.tables, place.mask_key, read_units)
-            return PostgresqlSource(postgresql.connection(), queries, place.mask_key, share)
+                return DynamoDbSource(place.dynamodb, place.tables, place.mask_key, read_units, paces)
+            return PostgresqlSource(postgresql.connection(), queries, place.mask_key, share, pace)
+
+        repairs: dict[str, Repairs] = {
+            DYNAMODB: ItemRepairs(place, partial(_spent, place, paces, read_units) if watch else lambda *_: None),
+            POSTGRESQL: RowRepairs(postgresql.another),
+        }
 
         if keyed:
             # Refused before anybody is asked for a password.
@@ -134,7 +149,7 @@ def _compare(
     described: Sequence[Contract],
     place: AnyLake,
     read: Callable[[Contract], Source],
-    repairs: Mapping[str, Repair],
+    repairs: Mapping[str, Repairs],
     *,
     as_json: bool,
 ) -> bool:
@@ -155,7 +170,7 @@ def _compare(
         _print_examples(tables, console)
     for contract, table in zip(described, tables, strict=True):
         if contract.source.database in repairs and (table.missing or table.extra or table.different):
-            repairs[contract.source.database](contract, [tuple(key.values()) for key in table.keys])
+            repairs[contract.source.database].read(contract, [tuple(key.values()) for key in table.keys], True)
     return all(table.equal for table in tables)
 
 
@@ -164,7 +179,7 @@ def _watch(
     place: AnyLake,
     postgresql: _Postgresql,
     read: Callable[[Contract], PostgresqlSource | DynamoDbSource],
-    repairs: Mapping[str, Repair],
+    repairs: Mapping[str, Repairs],
     *,
     every: float,
     once: bool,
@@ -172,10 +187,9 @@ def _watch(
     """Compare all tables again and again, and say whether they are equal at the end."""
     by_name = {contract.table: contract for contract in described}
 
-    def mend(table: str, found: Sequence[Difference]) -> None:
+    def mend(table: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
         contract = by_name[table]
-        whole = any(difference.kind == EXTRA for difference in found)
-        repairs[contract.source.database](contract, [] if whole else [difference.asked for difference in found])
+        return repairs[contract.source.database].mend(contract, found, may_be_whole)
 
     comparison = EndlessComparison(every, place.kept(), mend if repairs else None)
     for contract in described:
@@ -185,16 +199,16 @@ def _watch(
                 lambda contract=contract: read(contract).table(contract),  # type: ignore[misc]
                 lambda contract=contract: place.lake().table(contract),  # type: ignore[misc]
                 place.position(contract, postgresql.value),
-                comparison.rest,
             ),
         )
     return comparison.run(once=once)
 
 
-Repair = Callable[[Contract, Sequence[Any]], None]
-"""Has rows of a contract's table read again, by their keys as a source is asked for them, or all where none is named.
-"""
-_PARTS_AT_ONCE = 50  # PartiQL's limit for IN
+def _spent(place: AnyLake, paces: dict[str, Pace], read_units: float, contract: Contract, units: float) -> None:
+    """Rest for what was read of a DynamoDB table, as its comparison does."""
+    pace = paces.setdefault(place.tables.get(contract.table, contract.source.table), Pace())
+    pace.rest(units / read_units)
+    time.sleep(pace.wait)
 
 
 def _without_keys(table: TableComparison) -> dict[str, Any]:
@@ -203,71 +217,37 @@ def _without_keys(table: TableComparison) -> dict[str, Any]:
 
 
 class _Postgresql:
-    """The connection to PostgreSQL, which is made again where it was lost."""
+    """The connection to PostgreSQL, which is made again where it was lost. ``connecting`` gives what connects."""
 
-    def __init__(self, connect: Callable[[], psycopg.Connection], opened: ExitStack) -> None:
-        self._connect = connect
-        self._opened = opened
+    def __init__(self, connecting: Callable[[], Callable[[], psycopg.Connection]]) -> None:
+        self._connecting = connecting
         self._connection: psycopg.Connection | None = None
 
     def connection(self) -> psycopg.Connection:
-        """A connection that works, as far as is known. Raises UserError."""
-        last = self._connection
-        if last is None:
-            self._connection = self._opened.enter_context(self._connect())
-        elif last.closed:
-            try:
-                again = psycopg.connect(last.info.dsn, password=last.info.password, autocommit=True)
-            except psycopg.OperationalError as error:
-                raise UserError(f"PostgreSQL does not answer: {str(error).strip()}") from None
-            self._connection = self._opened.enter_context(again)
-        return self._connection  # type: ignore[return-value]
+        """A connection that works, as far as is known, and is in no transaction. Raises UserError, where the server no
+        longer knows the user by the password ``CredentialsRefused``."""
+        # Within a transaction no other snapshot could be read.
+        if self._connection is None or self._connection.info.transaction_status is not TransactionStatus.IDLE:
+            self.close()
+            self._connection = self._connect()
+        return self._connection
+
+    def another(self) -> psycopg.Connection:
+        """A connection for a thread of its own. Raises UserError."""
+        return self._connect()
+
+    def close(self) -> None:
+        """Close the connection that there is."""
+        if self._connection is not None:
+            self._connection.close()
+
+    @cached_property
+    def _connect(self) -> Callable[[], psycopg.Connection]:
+        return self._connecting()
 
     def value(self, query: str) -> str:
         """The one text that a query gives. Raises UserError."""
         return sources.first_value(self.connection(), query)
-
-
-def _read_again(postgresql: _Postgresql, contract: Contract, keys: Sequence[Sequence[str]]) -> None:
-    """Read the rows of the keys, or the whole table where there are none, or where PostgreSQL does not find them as
-    they are spelled here."""
-    connection = postgresql.connection()
-    where = _condition(contract, keys) if keys else ""
-    with suppress(UserError):
-        if where and administration.rows_where(connection, contract.source.table, where) == len(keys):
-            read_by_connector(connection, [contract], where)
-            return
-    read_by_connector(connection, [contract])
-
-
-def _condition(contract: Contract, keys: Sequence[Sequence[str]]) -> str:
-    names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
-    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key))) for key in keys]
-    return sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
-
-
-def _load_again(place: AnyLake, contract: Contract, keys: Sequence[Any]) -> None:
-    """Read the items beside those of the keys, or the whole table where there are none, or many."""
-    reader = ItemReader(place.dynamodb, place.s3, place.uri)
-    with s3_errors():
-        reader.read(contract, place.tables.get(contract.table, contract.source.table), _beside(keys))
-
-
-def _beside(keys: Sequence[Any]) -> str:
-    """The condition of PartiQL for all items that share the first part of these keys, which DynamoDB has beside each
-    other; "" where they are not as DynamoDB has them, or many."""
-    if len(keys) > _PARTS_AT_ONCE or not all(isinstance(key, Mapping) for key in keys):
-        return ""
-    first = [next(iter(key.items())) for key in keys]
-    kinds = {next(iter(value)) for _, value in first}
-    if not kinds <= {"S", "N"}:
-        return ""
-    values = {_quoted(value["S"]) if "S" in value else value["N"] for _, value in first}
-    return f'"{first[0][0]}" IN [{", ".join(sorted(values))}]' if first else ""
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("'", "''") + "'"
 
 
 def comparison_table(tables: Sequence[TableComparison]) -> Table:

@@ -26,8 +26,8 @@ from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 Item = Mapping[str, Mapping[str, Any]]
 """An item as boto3's DynamoDB client gives it: attribute → {type: value}, binary values as bytes."""
-ItemsRead = Callable[[int], None]
-"""Is called with how many items more are read."""
+ItemsRead = Callable[[int, float], None]
+"""Is called with how many items more are read, and the read units that they took, before more are."""
 Clean = Callable[[Item], Item]
 """Takes out of an item what may not be stored."""
 
@@ -41,7 +41,7 @@ def export_table(
     s3: Any,
     table: str,
     target: str,
-    report: ItemsRead = lambda items: None,
+    report: ItemsRead = lambda items, units: None,
     clean: Clean = lambda item: item,
     files: int = 0,
 ) -> str:
@@ -60,7 +60,7 @@ def export_rows(
     table: str,
     where: str,
     target: str,
-    report: ItemsRead = lambda items: None,
+    report: ItemsRead = lambda items, units: None,
     clean: Clean = lambda item: item,
 ) -> str:
     """Export the items of a table that meet a condition of PartiQL, as ``export_table`` does."""
@@ -127,22 +127,32 @@ def _described(dynamodb: Any, table: str) -> dict[str, Any]:
 
 def _scan(dynamodb: Any, table: str, segment: int, segments: int, report: ItemsRead) -> Iterator[Item]:
     pages = dynamodb.get_paginator("scan").paginate(
-        TableName=table, Segment=segment, TotalSegments=segments, ConsistentRead=True
+        TableName=table,
+        Segment=segment,
+        TotalSegments=segments,
+        ConsistentRead=True,
+        ReturnConsumedCapacity="TOTAL",
     )
     for page in pages:
-        report(len(page["Items"]))
+        report(len(page["Items"]), _units(page))
         yield from page["Items"]
 
 
 def _selected(dynamodb: Any, statement: str, report: ItemsRead) -> Iterator[Item]:
     further: dict[str, str] = {}
     while True:
-        page = dynamodb.execute_statement(Statement=statement, ConsistentRead=True, **further)
-        report(len(page["Items"]))
+        page = dynamodb.execute_statement(
+            Statement=statement, ConsistentRead=True, ReturnConsumedCapacity="TOTAL", **further
+        )
+        report(len(page["Items"]), _units(page))
         yield from page["Items"]
         if "NextToken" not in page:
             return
         further = {"NextToken": page["NextToken"]}
+
+
+def _units(page: Mapping[str, Any]) -> float:
+    return float(page.get("ConsumedCapacity", {}).get("CapacityUnits", 0.0))
 
 
 def _data_file(s3: Any, items: Iterable[Item], bucket: str, key: str) -> dict[str, Any]:

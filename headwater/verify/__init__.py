@@ -1,8 +1,8 @@
 """Compare source tables with their lake tables, by key and by content.
 
-``forms`` says when two values are equal. ``postgresql_source`` and ``dynamodb_source`` read a source, ``lake_reader``
-reads the lake, ``arrow_forms`` and ``dynamodb_forms`` turn values into forms, and ``compare`` finds what differs.
-Nothing here shares code with what writes the lake.
+``forms`` says when two values are equal. ``postgresql_source`` and ``dynamodb_source`` read a source, in bunches by
+``paced_reader``, and ``lake_reader`` reads the lake. ``arrow_forms`` and ``dynamodb_forms`` turn values into forms, and
+``compare`` finds what differs. Nothing here shares code with what writes the lake.
 """
 
 from collections.abc import Mapping, Sequence

@@ -5,17 +5,16 @@ what the contract leaves out. What the contract masks is masked first.
 """
 
 import json
-import time
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
-from decimal import Decimal
+from decimal import Context, Decimal
 from functools import partial
 from typing import Any
 
 import pyarrow as pa
 from boto3.dynamodb.types import Binary
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, ParamValidationError
 
 from headwater.contract.masks import masked, needed_key
 from headwater.contract.model import DROP, HMAC, Column, Contract, Mask
@@ -23,7 +22,7 @@ from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
 from headwater.verify.arrow_forms import arrow_forms
-from headwater.verify.bunches import Bunch, Found
+from headwater.verify.bunches import Bunch, Found, Pace
 from headwater.verify.compare import Field, key_taker
 from headwater.verify.forms import (
     Form,
@@ -41,7 +40,11 @@ from headwater.verify.forms import (
 from headwater.verify.spelling import spelled
 
 _KEYS_AT_ONCE = 100  # BatchGetItem's limit
-_UNPROCESSED_SECONDS = 0.5
+_KEY_BYTES = (2048, 1024)  # at most, of a partition key and of a sort key
+_PAGE_UNITS = 256.0  # what a page of a Scan takes at most: a unit for each 4 KB of 1 MB
+_REFUSED_SECONDS = (1, 2, 4, 8, 16, 30)
+_THROTTLED = ("ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException")
+_DIGITS = Context(prec=38)
 _SETS = ("SS", "NS", "BS")
 _DOCUMENTS = ("M", "L")
 
@@ -49,7 +52,8 @@ _DOCUMENTS = ("M", "L")
 class DynamoDbSource:
     """DynamoDB, read with boto3's low-level ``client``. ``tables`` holds, by the contract's table, the actual name of
     each DynamoDB table that is not called as the contract's ``source.table``. ``mask_key`` is the key of masks. Reading
-    in bunches takes at most ``read_units`` a second of each table."""
+    in bunches takes at most ``read_units`` a second of each table: ``paces`` holds the pace of each, by its own name,
+    and gets those that it lacks."""
 
     def __init__(
         self,
@@ -57,11 +61,13 @@ class DynamoDbSource:
         tables: Mapping[str, str] | None = None,
         mask_key: bytes | None = None,
         read_units: float = 100.0,
+        paces: dict[str, Pace] | None = None,
     ) -> None:
         self._client = client
         self._read_units = read_units
         self._mask_key = mask_key
         self._tables = tables or {}
+        self._paces = {} if paces is None else paces
 
     def reading(self) -> AbstractContextManager[None]:
         """Does nothing: DynamoDB has no snapshot for a Scan, which may or may not meet what changes meanwhile."""
@@ -70,7 +76,8 @@ class DynamoDbSource:
     def table(self, contract: Contract) -> "DynamoDbTable":
         """The items of a contract's table. Raises UserError where it needs the key of masks and there is none."""
         table = self._tables.get(contract.table, contract.source.table)
-        return DynamoDbTable(contract, self._client, table, self._mask_key, self._read_units)
+        pace = self._paces.setdefault(table, Pace())
+        return DynamoDbTable(contract, self._client, table, self._mask_key, self._read_units, pace)
 
 
 class DynamoDbTable:
@@ -86,8 +93,10 @@ class DynamoDbTable:
         table: str,
         mask_key: bytes | None = None,
         read_units: float = 100.0,
+        pace: Pace | None = None,
     ) -> None:
         self.contract = contract
+        self.pace = pace or Pace()
         self._read_units = read_units
         self._mask_key = needed_key(contract, mask_key)
         self.fields = (*(_field(column) for column in contract.columns), _rest_field(contract))
@@ -104,59 +113,79 @@ class DynamoDbTable:
                 for item in page["Items"]:
                     yield self.row(item)
 
-    def bunches(self, rows: int, pause: Callable[[float], None]) -> Iterator[Bunch]:
-        """The items in bunches of about ``rows``, by strongly consistent reads. ``pause`` is called with the seconds to
-        wait after each page, so that the source's read units are not exceeded. Raises UserError as ``rows`` does."""
+    def bunches(self, rows: int, after: Any | None = None) -> Iterator[Bunch]:
+        """The items in bunches of at most ``rows``, a page of a strongly consistent Scan each; those behind ``after``,
+        which is what ``asked`` is of a bunch's last item. Raises UserError as ``rows`` does."""
         named = self._named_key()
-        bunch: dict[Row, Found] = {}
-        pages = self._client.get_paginator("scan").paginate(
-            TableName=self._table, ConsistentRead=True, ReturnConsumedCapacity="TOTAL"
-        )
-        with self._errors():
-            for page in pages:
-                bunch |= self._bunch(page["Items"], named)
-                if len(bunch) >= rows:
-                    yield bunch
-                    bunch = {}
-                pause(page["ConsumedCapacity"]["CapacityUnits"] / self._read_units)
-        yield bunch
+        request = {"TableName": self._table, "ConsistentRead": True, "Limit": rows, "ReturnConsumedCapacity": "TOTAL"}
+        if after is not None:
+            request["ExclusiveStartKey"] = after
+        while True:
+            with self._errors():
+                page = self._client.scan(**request)
+            self._rest_for(page.get("ConsumedCapacity"), _PAGE_UNITS)
+            yield self._bunch(page["Items"], named)
+            if "LastEvaluatedKey" not in page:
+                return
+            request["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
-    def rows_at(self, asked: Sequence[Any]) -> Bunch:
-        """The items with these keys, of ``Found.asked`` or ``asked_of``, by strongly consistent reads. Raises UserError
-        as ``rows`` does."""
-        named = self._named_key()
-        items: list[Mapping[str, Any]] = []
+    def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
+        """The items with these keys, of ``Found.asked`` or ``asked_of``, by strongly consistent reads. Keys that
+        DynamoDB leaves out are asked for again, with rests that grow. Raises UserError as ``rows`` does, and where it
+        gives nothing for a minute."""
         waiting = list(asked)
-        with self._errors():
-            while waiting:
-                now, waiting = waiting[:_KEYS_AT_ONCE], waiting[_KEYS_AT_ONCE:]
-                request = {self._table: {"Keys": now, "ConsistentRead": True}}
-                answer = self._client.batch_get_item(RequestItems=request)
-                items += answer["Responses"].get(self._table, ())
-                left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", ())
-                if left:
-                    time.sleep(_UNPROCESSED_SECONDS)
-                waiting += left
-        return self._bunch(items, named)
+        refusals = 0
+        while waiting:
+            now, waiting = waiting[:_KEYS_AT_ONCE], waiting[_KEYS_AT_ONCE:]
+            with self._errors():
+                answer = self._client.batch_get_item(
+                    RequestItems={self._table: {"Keys": now, "ConsistentRead": True}}, ReturnConsumedCapacity="TOTAL"
+                )
+            for consumed in answer.get("ConsumedCapacity") or [None]:
+                self._rest_for(consumed, len(now))
+            left = answer.get("UnprocessedKeys", {}).get(self._table, {}).get("Keys", ())
+            refusals = refusals + 1 if len(left) == len(now) else 0
+            if refusals > len(_REFUSED_SECONDS):
+                raise UserError(self._throttled("BatchGetItem gives nothing"))
+            if left:
+                self.pace.rest(_REFUSED_SECONDS[max(refusals - 1, 0)])
+            waiting = [*left, *waiting]
+            yield self._bunch(answer.get("Responses", {}).get(self._table, ()), tuple(now[0]))
 
     def asked_of(self, key: Row) -> dict[str, dict[str, Any]] | None:
-        """By what an item is asked for whose key the lake alone has, as forms; None where DynamoDB would not know it:
-        what is masked, made of another value, or neither text nor number."""
+        """By what an item is asked for whose key the lake alone has, as forms; None where DynamoDB would refuse it:
+        what is masked, made of another value, or no key that an item can have."""
         masked_names = {mask.path[0] for mask in self.contract.masks}
-        asked: dict[str, dict[str, Any]] = {}
-        for name, value in zip(self.contract.key, key, strict=True):
+        values: dict[str, dict[str, Any]] = {}
+        for name, form in zip(self.contract.key, key, strict=True):
             column = self.contract.column(name)
             is_plain = column.transform is None and column.path[0] not in masked_names
-            field_ = next(each for each in self.fields if each.name == name)
-            if not is_plain or column.source_type not in ("S", "N") or value is None or isinstance(value, tuple):
+            if not is_plain or form is None or isinstance(form, tuple):
                 return None
-            asked[column.path[0]] = {column.source_type: field_.spell(value)}
-        return asked if set(asked) == set(self._named_key()) else None
+            text = next(each for each in self.fields if each.name == name).spell(form)
+            source_type = column.source_type or ""
+            values[column.path[0]] = {source_type: bytes.fromhex(text) if source_type == "B" else text}
+        named = self._named_key()
+        if set(values) != set(named):
+            return None
+        fits = all(_is_key_value(values[name], most) for name, most in zip(named, _KEY_BYTES, strict=False))
+        return {name: values[name] for name in named} if fits else None
 
     def _bunch(self, items: Iterable[Mapping[str, Any]], named: Sequence[str]) -> dict[Row, Found]:
         key_of = key_taker(self)
-        found = (Found(self.row(item), {name: item[name] for name in named}) for item in items)
-        return {key_of(each.row): each for each in found}
+        found = [Found(self.row(item), {name: item[name] for name in named}) for item in items]
+        bunch = {key_of(each.row): each for each in found}
+        if len(bunch) < len(found):
+            raise UserError(
+                f"{self.contract.table}: the source has a key twice, expected once: the columns of the contract's "
+                f"`key` ({', '.join(self.contract.key)}) must be unique there"
+            )
+        return bunch
+
+    def _rest_for(self, consumed: Mapping[str, Any] | None, otherwise: float) -> None:
+        """Rest for what a request has consumed, or, where the API does not say it, as for so many units."""
+        units = otherwise if consumed is None else consumed.get("CapacityUnits", otherwise)
+        self.pace.rest(units / self._read_units)
 
     def _named_key(self) -> tuple[str, ...]:
         """The names of the table's own key."""
@@ -171,10 +200,20 @@ class DynamoDbTable:
         try:
             yield
         except (BotoCoreError, ClientError) as error:
+            if isinstance(error, ClientError) and error.response["Error"]["Code"] in _THROTTLED:
+                raise UserError(self._throttled(error.response["Error"]["Code"])) from None
+            # Not from it: its own text may repeat values of items.
             raise UserError(
-                f"{self.contract.table}: reading the DynamoDB table {self._table} failed: {error}. Check "
-                "--dynamodb-table, --dynamodb-endpoint, --region and the AWS credentials, which need dynamodb:Scan."
-            ) from error
+                f"{self.contract.table}: reading the DynamoDB table {self._table} failed: {_told(error)}. Check "
+                "--dynamodb-table, --dynamodb-endpoint, --region and the AWS credentials, which need dynamodb:Scan, "
+                "and for --watch dynamodb:DescribeTable and dynamodb:BatchGetItem."
+            ) from None
+
+    def _throttled(self, how: str) -> str:
+        return (
+            f"{self.contract.table}: the DynamoDB table {self._table} is throttled: {how}. Take less of it by "
+            "--read-units, or give it more read capacity."
+        )
 
     def row(self, item: Mapping[str, Any]) -> Row:
         """One item's forms, from its attributes as the client returns them."""
@@ -200,6 +239,24 @@ class DynamoDbTable:
         if self.contract.unnamed == DROP:
             return None
         return tuple(sorted(self._named.leftovers(values, ()))) or None
+
+
+def _is_key_value(value: Mapping[str, Any], most: int) -> bool:
+    """Whether DynamoDB takes a value for a key of at most so many bytes. A number has 38 digits."""
+    ((source_type, content),) = value.items()
+    if source_type == "N":
+        number = Decimal(content).normalize(_DIGITS)
+        return number.is_finite() and number == Decimal(content) and -130 <= number.adjusted() <= 125
+    return 0 < len(content if source_type == "B" else content.encode()) <= most
+
+
+def _told(error: BotoCoreError | ClientError) -> str:
+    """What an error says, without the values that requests repeat."""
+    if isinstance(error, ParamValidationError):
+        return type(error).__name__
+    if isinstance(error, ClientError) and error.response["Error"]["Code"] == "ValidationException":
+        return f"{error.operation_name} is refused (ValidationException)"
+    return str(error)
 
 
 _ABSENT = object()

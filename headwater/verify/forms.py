@@ -106,7 +106,7 @@ _TIME = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:[.,](\d{1,9}))?)?\Z")
 _INTERVAL = re.compile(
     r"P(?:(-?\d+)Y)?(?:(-?\d+)M)?(?:(-?\d+)W)?(?:(-?\d+)D)?(?:T(?:(-?\d+)H)?(?:(-?\d+)M)?(?:(-?\d*\.?\d+)S)?)?\Z"
 )
-_DAY_MICROS = 86_400_000_000
+DAY_MICROS = 86_400_000_000
 
 
 def days(value: Any) -> Form:
@@ -137,7 +137,7 @@ def micros(value: Any) -> Form:
     if moment is None:
         raise ValueError(value)
     date: int = days(moment["date"] + (moment["era"] or ""))
-    return date * _DAY_MICROS + clock(moment["time"]) - _offset(moment["zone"])
+    return date * DAY_MICROS + clock(moment["time"]) - _offset(moment["zone"])
 
 
 def clock(value: Any) -> int:
@@ -168,3 +168,8 @@ def interval(value: Any) -> Form:
     years, months, weeks, day, hours, minutes = (int(part or 0) for part in parts.groups()[:6])
     micro = Decimal(parts[7] or 0) * 1_000_000 + (hours * 60 + minutes) * 60_000_000
     return ("interval", years * 12 + months, weeks * 7 + day, int(micro))
+
+
+def is_interval(form: Form) -> bool:
+    """Whether a form is an interval's."""
+    return isinstance(form, tuple) and form[:1] == ("interval",)

@@ -1,12 +1,11 @@
 """PostgreSQL as a source: its tables as forms, all read in one snapshot, or in bunches of keys while others write."""
 
-import itertools
 import json
-import time
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from decimal import Decimal
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from headwater.contract.transforms import Transform
 from headwater.contract.types import SourceType, Type
 from headwater.errors import UserError
 from headwater.verify.arrow_forms import arrow_forms
-from headwater.verify.bunches import Bunch, Found
+from headwater.verify.bunches import Bunch, Found, Pace
 from headwater.verify.compare import Field, key_taker, spelled_key
 from headwater.verify.forms import (
     Form,
@@ -31,25 +30,41 @@ from headwater.verify.forms import (
     guarded,
     integer,
     interval,
+    is_interval,
     micros,
     part_form,
     plain_text,
     unreadable,
     unscaled,
 )
-from headwater.verify.spelling import spelled
+from headwater.verify.paced_reader import (
+    PASS_MINUTES,
+    STATEMENT_MINUTES,
+    PacedReader,
+    Piece,
+    Texts,
+    Work,
+    copied,
+    snapshot,
+)
+from headwater.verify.postgresql_errors import told
+from headwater.verify.spelling import spelled, spelled_date, spelled_interval, spelled_moment, spelled_time
 
-# PostgreSQL's text for a value depends on these settings; with these it is exact and the same on every server.
-_SESSION = {
-    "timezone": "UTC",
-    "datestyle": "ISO, YMD",
-    "intervalstyle": "iso_8601",
-    "extra_float_digits": "1",
-    "bytea_output": "hex",
-}
-_HELD_CHARACTERS = 32 * 1024 * 1024
-# A share of a core is that of one process.
-_ONE_PROCESS = {"max_parallel_workers_per_gather": "0"}
+_FIRST_ROWS = 1_000
+_KEYS_AT_ONCE = 500
+# The columns of an index by whose order a table can be read in parts, without leaving a row out: no two rows are alike
+# in them, and none has a null there.
+_ORDERS = """
+SELECT array_agg(attname::text ORDER BY place)
+FROM pg_index
+CROSS JOIN generate_series(0, indnkeyatts - 1) AS place
+LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] AND attnum > 0
+WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL
+GROUP BY indexrelid, indisprimary
+HAVING bool_and(coalesce(attnotnull AND attname = ANY (%s), false))
+ORDER BY indisprimary DESC, indexrelid
+LIMIT 1
+"""
 
 
 def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
@@ -74,7 +89,8 @@ def load_queries(contracts: Iterable[Contract], folder: Path) -> dict[str, str]:
 
 class PostgresqlSource:
     """A PostgreSQL database. ``queries`` holds the SQL of each ``verify_with`` by table (see ``load_queries``);
-    ``mask_key`` is the key of masks. Reading in bunches takes at most a ``share`` of one of the server's cores."""
+    ``mask_key`` is the key of masks. Reading in bunches takes at most a ``share`` of one of the server's cores: all its
+    tables have one ``pace``."""
 
     def __init__(
         self,
@@ -82,9 +98,11 @@ class PostgresqlSource:
         queries: Mapping[str, str],
         mask_key: bytes | None = None,
         share: float = 0.1,
+        pace: Pace | None = None,
     ) -> None:
         self._mask_key = mask_key
         self._share = share
+        self._pace = pace or Pace()
         self._connection = connection
         self._queries = queries
 
@@ -96,24 +114,14 @@ class PostgresqlSource:
         """
         if self._connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE:
             raise ValueError("verify needs a connection outside a transaction, to read all tables in one snapshot")
-        with _snapshot(self._connection, _SESSION):
+        with snapshot(self._connection):
             yield
 
     def table(self, contract: Contract) -> "PostgresqlTable":
         """The rows of a contract's table, or those that its ``verify_with`` computes. Raises UserError where it needs
         the key of masks and there is none."""
         query = self._queries.get(contract.table)
-        return PostgresqlTable(contract, self._connection, query, self._mask_key, self._share)
-
-
-@contextmanager
-def _snapshot(connection: psycopg.Connection, settings: Mapping[str, str]) -> Iterator[None]:
-    """A transaction that reads, as of one moment, with these settings."""
-    with connection.transaction():
-        connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        for name, value in settings.items():
-            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
-        yield
+        return PostgresqlTable(contract, self._connection, query, self._mask_key, self._share, self._pace)
 
 
 class PostgresqlTable:
@@ -126,6 +134,7 @@ class PostgresqlTable:
         query: str | None,
         mask_key: bytes | None = None,
         share: float = 0.1,
+        pace: Pace | None = None,
     ) -> None:
         key = needed_key(contract, mask_key)
         masks = {mask.path[0].lower(): mask for mask in contract.masks}
@@ -135,8 +144,8 @@ class PostgresqlTable:
         self.fields = tuple(_field(column) for column in contract.columns)
         self._connection = connection
         self._query = query
-        self._share = share
-        self._seconds = 0.0
+        self.pace = pace or Pace()
+        self._reader = PacedReader(connection, share, self.pace)
         # COPY gives every value as PostgreSQL's own text. Only arrays come as JSON, which is easier to parse.
         self._selected: list[tuple[str, bool]] = []
         self._plan: list[tuple[int, tuple[str, ...], bool, ToForm]] = []
@@ -159,31 +168,55 @@ class PostgresqlTable:
 
         Within a transaction, which goes on where the stream is left before its end."""
         with self._errors(), self._connection.transaction():
-            for texts in self._copied(self._statement()):
-                yield self.row(texts)
+            for piece in copied(self._connection, self._statement(), Work()):
+                yield from map(self.row, piece.rows)
 
-    def bunches(self, rows: int, pause: Callable[[float], None]) -> Iterator[Bunch]:
-        """The rows in bunches of at most ``rows``, by ranges of their key, each as of a moment of its own. ``pause`` is
-        called with the seconds to wait after each, so that the server spends the source's share of a core. Raises
-        UserError as ``rows`` does, and where the key lies within a document."""
-        self._seconds = 0.0
-        ends = self._bunch_ends(rows)
-        for after, end in itertools.pairwise((None, *ends, None)):
-            ranges = [
-                sql.SQL("({}) {} ({})").format(self._key(), sql.SQL(comparison), _literals(key))
-                for comparison, key in ((">", after), ("<=", end))
-                if key is not None
-            ]
-            bunch = self._bunch(sql.SQL(" AND ").join(ranges) if ranges else None)
-            yield bunch
-            pause(self._seconds * (1 / self._share - 1))
-            self._seconds = 0.0
+    def bunches(self, rows: int, after: Any | None = None) -> Iterator[Bunch]:
+        """The rows in bunches of at most ``rows``, fewer where they are long, in the order of an index of their key and
+        each as of a moment of its own; those behind ``after``, which is what ``asked`` is of a bunch's last row.
 
-    def rows_at(self, asked: Sequence[Any]) -> Bunch:
-        """The rows with these keys, of ``Found.asked`` or ``asked_of``, as of one moment. Raises UserError as ``rows``
-        does."""
-        keys = sql.SQL(", ").join(sql.SQL("({})").format(_literals(key)) for key in asked)
-        return self._bunch(sql.SQL("({}) IN ({})").format(self._key(), keys))
+        A ``verify_with``, and a table without such an index, is read by one statement, from its beginning. It is kept
+        in a temporary file, and the server rests when all is given. Raises UserError as ``rows`` does, and where a key
+        is null."""
+        order = self._order
+        if order is None:
+            yield from self._in_one_pass(self._statement(), rows)
+            return
+        limit = min(rows, _FIRST_ROWS)
+        while True:
+            last = None if after is None else [after[self._key_names.index(name)] for name in order]
+            with self._errors(STATEMENT_MINUTES):
+                piece, left = self._reader.part(self._next_statement(order, last, limit))
+            yield self._bunch(piece)
+            if len(piece.rows) + left < limit:
+                return
+            after = self._asked(piece.rows[-1])
+            limit = min(rows, piece.fitting())
+
+    def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
+        """The rows with these keys, of ``Found.asked`` or ``asked_of``, in parts as of one moment each; all at once
+        where ``bunches`` takes one statement. Raises UserError as ``rows`` does."""
+        if not asked:
+            return
+        if self._order is None:
+            keys = self._readable(asked)
+            if keys:
+                yield from self._in_one_pass(self._statement(self._is_among(keys)), len(keys))
+            return
+        waiting = [asked[at : at + _KEYS_AT_ONCE] for at in range(0, len(asked), _KEYS_AT_ONCE)]
+        while waiting:
+            keys = self._readable(waiting.pop(0))
+            if not keys:
+                yield {}
+                continue
+            with self._errors(STATEMENT_MINUTES):
+                piece, left = self._reader.part(self._statement(self._is_among(keys)))
+            if left and len(keys) > 1:
+                half = len(keys) // 2
+                waiting[:0] = [keys[:half], keys[half:]]
+                yield {}
+            else:
+                yield self._bunch(piece)
 
     def asked_of(self, key: Row) -> tuple[str, ...] | None:
         """By what a row is asked for whose key the lake alone has, as forms; None where the source would not know it:
@@ -192,81 +225,107 @@ class PostgresqlTable:
         masked_names = {mask.path[0].lower() for mask in self.contract.masks}
         if any(column.transform is not None or column.path[0].lower() in masked_names for column in columns):
             return None
-        if any(value is None or isinstance(value, tuple) for value in key):
+        if any(value is None or (isinstance(value, tuple) and not is_interval(value)) for value in key):
             return None
         return tuple(spelled_key(self, key, str).values())
 
-    def _bunch_ends(self, rows: int) -> list[tuple[str, ...]]:
-        """The key of every so many rows, in the order of the source."""
-        numbered = sql.SQL("SELECT {key}, row_number() OVER (ORDER BY {key}) AS row_number_ FROM {table}").format(
-            key=self._key(), table=self._table()
-        )
-        every = sql.SQL(
-            "COPY (SELECT {key} FROM ({numbered}) AS numbered WHERE row_number_ % {rows} = 0 ORDER BY row_number_) "
-            "TO STDOUT"
-        ).format(key=self._key(), numbered=numbered, rows=sql.Literal(rows))
-        with self._errors(), _snapshot(self._connection, _SESSION | _ONE_PROCESS):
-            return [tuple(str(text) for text in texts) for texts in self._copied(every)]
+    @cached_property
+    def _key_names(self) -> tuple[str, ...]:
+        """The key's columns in the source."""
+        return tuple(self.contract.column(name).path[0] for name in self.contract.key)
 
-    def _bunch(self, where: sql.Composable | None) -> Bunch:
-        """The rows that meet a condition, or all."""
+    @cached_property
+    def _order(self) -> tuple[str, ...] | None:
+        """The columns of an index, all of the key, by which the table can be read in parts; None where there is none.
+        Raises UserError."""
+        if self._query is not None:
+            return None
+        table = self._table().as_string(self._connection)
+        with self._errors():
+            found = self._connection.execute(_ORDERS, (table, list(self._key_names))).fetchone()
+        return None if found is None else tuple(found[0])
+
+    def _readable(self, keys: Sequence[tuple[str, ...]]) -> Sequence[tuple[str, ...]]:
+        """Those of the keys that PostgreSQL can read as values of their columns. Another one is no row's: it is the
+        text of a value that the lake has, and what the source has it can read."""
+        with self._errors(STATEMENT_MINUTES):
+            try:
+                self._reader.run(self._probe(self._is_among(keys)))
+                return keys
+            except (psycopg.DataError, UnicodeEncodeError):
+                # Not for the keys where this fails, too.
+                self._reader.run(self._probe(sql.SQL("true")))
+        half = len(keys) // 2
+        return [*self._readable(keys[:half]), *self._readable(keys[half:])] if half else []
+
+    def _in_one_pass(self, statement: sql.Composed, rows: int) -> Iterator[Bunch]:
+        try:
+            with self._errors(PASS_MINUTES):
+                yield from map(self._bunch, self._reader.in_one_pass(statement, rows))
+        except OSError as error:
+            raise UserError(
+                f"{self.contract.table}: found no room for its rows in {tempfile.gettempdir()}: {error.strerror}; "
+                "expected room for all that one statement gives: set TMPDIR to where there is"
+            ) from None
+
+    def _bunch(self, piece: Piece) -> Bunch:
         key_of = key_taker(self)
-        names = [name for name, _ in self._selected]
-        places = [names.index(self.contract.column(name).path[0]) for name in self.contract.key]
         found: dict[Row, Found] = {}
-        with self._errors(), _snapshot(self._connection, _SESSION | _ONE_PROCESS):
-            for texts in self._copied(self._statement(where)):
-                row = self.row(texts)
-                found[key_of(row)] = Found(row, tuple(str(texts[place]) for place in places))
+        for texts in piece.rows:
+            row = self.row(texts)
+            found[key_of(row)] = Found(row, self._asked(texts))
+        if len(found) < len(piece.rows):
+            raise UserError(
+                f"{self.contract.table}: the source has a key twice, expected once: the columns of the contract's "
+                f"`key` ({', '.join(self.contract.key)}) must be unique there"
+            )
         return found
 
-    def _key(self) -> sql.Composed:
-        """The key's columns. Raises UserError."""
-        paths = [self.contract.column(name).path for name in self.contract.key]
-        inner = next((path for path in paths if len(path) > 1), None)
-        if inner is not None:
+    def _asked(self, texts: Texts) -> tuple[str, ...]:
+        """By what a row is asked for again. Raises UserError."""
+        names = [name for name, _ in self._selected]
+        key = {name: texts[names.index(name)] for name in self._key_names}
+        null = next((name for name, text in key.items() if text is None), None)
+        if null is not None:
             raise UserError(
-                f"{self.contract.table}: found {'.'.join(inner)} in the key, expected columns of the source: what lies "
-                "within a document is not read in bunches"
+                f"{self.contract.table}: found a row whose {null} is null, expected a value: it is of the key"
             )
-        return sql.SQL(", ").join(sql.Identifier(path[0]) for path in paths)
-
-    def _copied(self, statement: sql.Composed) -> Iterator[tuple[Any, ...]]:
-        """A statement's rows. Some are held before they are given, so that the server's time is not that of who takes
-        them."""
-        with self._connection.cursor() as cursor, cursor.copy(statement) as copy:
-            rows = copy.rows()
-            while True:
-                began = time.perf_counter()
-                held, size = [], 0
-                for texts in rows:
-                    held.append(texts)
-                    size += sum(len(text) for text in texts if text)
-                    if size >= _HELD_CHARACTERS:
-                        break
-                self._seconds += time.perf_counter() - began
-                if not held:
-                    return
-                yield from held
+        return tuple(str(text) for text in key.values())
 
     @contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, minutes: int | None = None) -> Iterator[None]:
+        """Raises UserError for what PostgreSQL says; ``minutes`` are those that a statement may take."""
         try:
             yield
         except psycopg.Error as error:
             origin = self.contract.verify_with or self.contract.source.table
-            raise UserError(
-                f"{self.contract.table}: reading {origin} failed: {error}. It must have the contract's columns, and "
-                "the user needs SELECT on the tables that are read."
-            ) from error
+            advice = "It must have the contract's columns, and the user needs SELECT on the tables that are read."
+            if minutes is not None and isinstance(error, psycopg.errors.QueryCanceled):
+                advice = f"A statement may take {minutes} minutes: see what it waits for, or what makes it slow."
+            # Not from it: its own text may repeat values of rows.
+            raise UserError(f"{self.contract.table}: reading {origin} failed: {told(error)}. {advice}") from None
 
-    def _statement(self, where: sql.Composable | None = None) -> sql.Composed:
+    def _is_among(self, keys: Sequence[tuple[str, ...]]) -> sql.Composed:
+        listed = sql.SQL(", ").join(sql.SQL("({})").format(_literals(key)) for key in keys)
+        return sql.SQL("({}) IN ({})").format(_names(self._key_names), listed)
+
+    def _probe(self, where: sql.Composable) -> sql.Composed:
+        """A statement for which PostgreSQL reads the condition, and no row."""
+        return sql.SQL("SELECT FROM {} WHERE {} LIMIT 0").format(self._table(), where)
+
+    def _next_statement(self, order: Sequence[str], after: Sequence[str] | None, limit: int) -> sql.Composed:
+        """The first rows behind a key, in the order of an index."""
+        behind = None if after is None else sql.SQL("({}) > ({})").format(_names(order), _literals(after))
+        ordered = sql.SQL(" ORDER BY {} LIMIT {}").format(_names(order), sql.Literal(limit))
+        return self._statement(behind, ordered)
+
+    def _statement(self, where: sql.Composable | None = None, ordered: sql.Composable | None = None) -> sql.Composed:
         selected = [
             sql.SQL("to_json({})" if array else "{}").format(sql.Identifier(name)) for name, array in self._selected
         ]
         condition = sql.SQL("") if where is None else sql.SQL(" WHERE {}").format(where)
-        return sql.SQL("COPY (SELECT {} FROM {}{}) TO STDOUT").format(
-            sql.SQL(", ").join(selected), self._table(), condition
+        return sql.SQL("COPY (SELECT {} FROM {}{}{}) TO STDOUT").format(
+            sql.SQL(", ").join(selected), self._table(), condition, ordered or sql.SQL("")
         )
 
     def _table(self) -> sql.Composable:
@@ -275,7 +334,7 @@ class PostgresqlTable:
         # The line end closes a comment on the query's last line.
         return sql.SQL("(" + self._query.strip().rstrip(";") + "\n) AS recomputed")
 
-    def row(self, texts: Sequence[str | None]) -> Row:
+    def row(self, texts: Texts) -> Row:
         """One row's forms from PostgreSQL's texts, which come in the order in which the statement selects them."""
         documents: dict[int, Any] = {}
         row: list[Form] = []
@@ -291,7 +350,11 @@ class PostgresqlTable:
         return tuple(row)
 
 
-def _literals(key: Sequence[str]) -> sql.Composed:
+def _names(names: Iterable[str]) -> sql.Composed:
+    return sql.SQL(", ").join(map(sql.Identifier, names))
+
+
+def _literals(key: Iterable[str]) -> sql.Composed:
     return sql.SQL(", ").join(map(sql.Literal, key))
 
 
@@ -315,8 +378,23 @@ def _field(column: Column) -> Field:
         column.name,
         # A number that the lake holds as text is compared as that text.
         partial(arrow_forms, type_=column.type, text=plain_text if text is _number_text else text),
-        partial(spelled, type_=column.type),
+        _spell(column.type, base),
     )
+
+
+def _spell(type_: Type, base: str) -> Callable[[Form], str]:
+    """The function that spells a form, a time that the lake holds as text among them, as PostgreSQL reads it."""
+    times: dict[str, Callable[[Any], str]] = {
+        "date": spelled_date,
+        "time without time zone": spelled_time,
+        "timestamp without time zone": spelled_moment,
+        "timestamp with time zone": partial(spelled_moment, zone="Z"),
+    }
+    if type_.kind != "string" or base not in (*times, "interval"):
+        return partial(spelled, type_=type_)
+    if base == "interval":
+        return lambda form: spelled_interval(form) if is_interval(form) else spelled(form, type_)
+    return lambda form: times[base](form) if isinstance(form, int) else spelled(form, type_)
 
 
 def _part_form(transform: Transform, base: str) -> ToForm:

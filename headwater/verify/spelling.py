@@ -1,11 +1,9 @@
-"""Forms as text for people."""
+"""Forms as text for people, which PostgreSQL reads, too."""
 
 import struct
 
-import pyarrow as pa
-
 from headwater.contract.types import Type
-from headwater.verify.forms import Form
+from headwater.verify.forms import DAY_MICROS, Form
 
 _LONGEST = 200
 
@@ -41,7 +39,49 @@ def _spelled_number(form: int, type_: Type) -> str:
     if type_.kind in ("float", "double"):
         return repr(struct.unpack("<d", form.to_bytes(8, "little"))[0])
     if type_.kind == "date":
-        return str(pa.scalar(form, pa.date32()).cast(pa.string()))
+        return spelled_date(form)
     if type_.kind == "timestamp":
-        return str(pa.scalar(form, pa.timestamp("us")).cast(pa.string())) + "Z"
+        return spelled_moment(form, "Z")
     return str(form)
+
+
+def spelled_date(days: int) -> str:
+    """A date, ``0044-03-15 BC``, from its days since 1970-01-01."""
+    date, era = _civil(days)
+    return date + era
+
+
+def spelled_moment(micros: int, zone: str = "") -> str:
+    """A timestamp, ``2024-02-29 10:00:00.000000``, with the zone behind it, from its microseconds since 1970-01-01."""
+    days, of_day = divmod(micros, DAY_MICROS)
+    date, era = _civil(days)
+    return f"{date} {spelled_time(of_day)}{zone}{era}"
+
+
+def spelled_time(micros: int) -> str:
+    """A time of day, ``24:00:00.000000`` at its latest, from its microseconds since midnight."""
+    minutes, rest = divmod(micros, 60_000_000)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{rest // 1_000_000:02}.{rest % 1_000_000:06}"
+
+
+def spelled_interval(form: Form) -> str:
+    """An interval in ISO 8601, from the form that ``forms.interval`` makes."""
+    _, months, days, micros = form
+    sign, seconds = "-" if micros < 0 else "", abs(micros) // 1_000_000
+    hours, minutes = f"{sign}{seconds // 3600}H", f"{sign}{seconds // 60 % 60}M"
+    return f"P{months}M{days}DT{hours}{minutes}{sign}{seconds % 60}.{abs(micros) % 1_000_000:06}S"
+
+
+def _civil(days: int) -> tuple[str, str]:
+    """A day of any year, and `` BC`` where that is before the first."""
+    # As forms._days_from_civil, backwards.
+    since = days + 719_468
+    era, of_era = divmod(since, 146_097)
+    year_of_era = (of_era - of_era // 1_460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * year_of_era + year_of_era // 4 - year_of_era // 100)
+    from_march = (5 * of_year + 2) // 153
+    day = of_year - (153 * from_march + 2) // 5 + 1
+    month = from_march + (3 if from_march < 10 else -9)
+    year = year_of_era + era * 400 + (month <= 2)
+    shown, bc = (year, "") if year > 0 else (1 - year, " BC")
+    return f"{shown:04}-{month:02}-{day:02}", bc

@@ -6,15 +6,17 @@ had by then. A difference is what differs still, where the lake's row has not ch
 then no change of it can be on its way. Where the lake's row has changed meanwhile, the suspect is tried again.
 """
 
+import hashlib
+import itertools
 import time
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from headwater.verify.bunches import Bunch, BunchedTable
+from headwater.verify.bunches import Bunch, BunchedTable, Found
 from headwater.verify.compare import (
     differing_columns,
     digest,
@@ -28,21 +30,33 @@ from headwater.verify.forms import Row
 
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 BUNCH_ROWS = 20_000
-"""How many rows one statement, or a few pages, of the source give."""
+"""How many rows one statement, or a page, of the source gives at most."""
+MOST_DIFFERENCES = 10_000
+"""As many rows are named; who has more that differ needs no names."""
 _LOOK_ROWS = 200_000
-_LOOK_SECONDS = 5.0
+_LOOK_SECONDS = 60.0
 # Either ends a look at the source, after which the lake is read: the longer it takes, the more changes meanwhile.
-_TRIED_AT_ONCE = 500
+_SHARE_OF_LAKE = 0.1
+# Of the time, reading the lake takes as much at most; that of a trial may take more.
+_REST_SECONDS = 120.0
+_TRIED_AT_ONCE = 5_000
 _TRIES = 10
 _MOST_SUSPECTS = 10_000
-_AGAIN_SECONDS = 30.0
+_AGAIN_SECONDS = 15.0
 _BEHIND_SECONDS = 60.0
+_GIVEN_UP_SECONDS = 900.0
+_POLL_SECONDS = 1.0
 
 _Version = tuple[str, ...]
 """What tells whether the lake's rows of a key have changed: their orders, those of tombstones among them."""
 
 Reached = Callable[[], bool]
 """Whether the lake has all that the source had at a moment."""
+
+_Kept = tuple[Row, frozenset[str]]
+"""A row of the lake's, and its columns whose values do not fit."""
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -63,11 +77,11 @@ class Difference:
         return ", ".join(f"{name} = {value}" for name, value in self.key.items())
 
 
-@dataclass
-class _Stored:
-    """The lake's rows of a key."""
+@dataclass(slots=True)
+class _Stored(Generic[Kept]):
+    """What is kept of the lake's live rows of a key, and the orders of all."""
 
-    rows: list[tuple[Row, frozenset[str]]] = field(default_factory=list)
+    rows: list[Kept] = field(default_factory=list)
     orders: list[str] = field(default_factory=list)
 
     @property
@@ -84,40 +98,50 @@ class _Suspect:
     tries: int = 0
 
 
-@dataclass(frozen=True)
-class _Trial:
-    """Suspects, with what the source has of them, and whether the lake has come as far."""
+@dataclass
+class _Look:
+    """Rows of the source by their key, as hashes, until they are compared with the lake's, and since when."""
 
-    suspects: Mapping[Row, _Suspect]
-    source: Bunch
-    reached: Reached
     began: float
+    rows: dict[Row, tuple[bytes, Any]] = field(default_factory=dict)
 
 
-_NOTHING = _Stored()
+@dataclass
+class _Round:
+    """How far a round has come: hashes of the keys that it has ``seen``, what was looked at last, and what asks for the
+    last row; ``failed_after`` is where it failed before."""
+
+    look: _Look
+    seen: set[int] = field(default_factory=set)
+    after: Any = None
+    failed_after: Any = None
 
 
 class TableWatch:
     """Compares one table. ``table`` gives the source's, ``lake`` the rows of the lake's as they are now, tombstones
-    included, and ``position`` a test of whether the lake has all that the source has now."""
+    included, and ``position`` a test of whether the lake has all that the source has now. What it does are steps: an
+    iterator gives the seconds to wait before it is asked for the next one. ``clock`` gives epoch seconds."""
 
     def __init__(
         self,
         table: Callable[[], BunchedTable],
         lake: Callable[[], Iterable[pa.RecordBatch]],
         position: Callable[[], Reached],
-        pause: Callable[[float], None] = time.sleep,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table = table
         self._lake = lake
         self._position = position
-        self._pause = pause
         self._clock = clock
         self._suspects: dict[Row, _Suspect] = {}
-        self._trial: _Trial | None = None
-        self._versions: dict[Row, _Version] = {}
-        self._again_at = 0.0
+        self._tried: dict[Row, _Suspect] = {}
+        self._again: dict[Row, tuple[float, _Version]] = {}
+        # When each difference was tried last, the oldest first, and the version that the lake's rows had.
+        self._equal: dict[Row, tuple[bytes, _Version]] = {}
+        # Rows with values that do not fit, which are equal beside them: the source's hash and the lake's version.
+        self._broken_off: _Round | None = None
+        self._behind_since: float | None = None
+        self._lake_seconds = 0.0
         self.differences: dict[Row, Difference] = {}
         """What differs, by its key."""
         self.source_rows = 0
@@ -128,78 +152,221 @@ class TableWatch:
 
     @property
     def is_settled(self) -> bool:
-        """Whether nothing is suspected."""
-        return not self._suspects and self._trial is None
+        """Whether nothing is suspected but what is known to differ."""
+        return not (self._suspects.keys() | self._tried.keys()) - self.differences.keys()
 
     @property
     def behind_seconds(self) -> float:
         """For how long the lake has not come as far as the source was; 0 where that is as it may be."""
-        waited = 0.0 if self._trial is None else self._clock() - self._trial.began
+        waited = 0.0 if self._behind_since is None else self._clock() - self._behind_since
         return waited if waited > _BEHIND_SECONDS else 0.0
 
     def kinds(self) -> Counter[str]:
         """How many rows differ, by kind."""
         return Counter(difference.kind for difference in self.differences.values())
 
-    def round(self) -> Iterator[None]:
-        """Compare all rows once. Pauses, for ``settle`` of this and other tables, after each look. Raises UserError;
-        a new round begins anew."""
-        table = self._table()
-        self.unsettled = 0
-        seen: set[int] = set()
-        looked: dict[Row, tuple[bytes, Any]] = {}
-        began = self._clock()
-        for bunch in table.bunches(BUNCH_ROWS, self._pause):
-            looked |= {key: (digest(found.row), found.asked) for key, found in bunch.items()}
-            seen.update(map(hash, bunch))
-            if len(looked) >= _LOOK_ROWS or self._clock() - began >= _LOOK_SECONDS:
-                self._look(table, looked)
-                looked = {}
-                yield
-                began = self._clock()
-        self.lake_rows = self._look(table, looked, seen)
-        self.source_rows = len(seen)
-        yield
+    # --- All rows ---------------------------------------------------------------------------------------------------
 
-    def settle(self) -> list[Difference]:
-        """Try what is suspected, without waiting, and return the differences that are found by it. Raises UserError."""
-        if self._trial is None:
-            self._begin()
-        if self._trial is None or not self._trial.reached():
-            return []
-        trial, self._trial = self._trial, None
+    def round(self) -> Iterator[float]:
+        """Compare all rows once, in steps. Raises UserError; the next round goes on behind what this one has read, or
+        begins anew where that fails there, too."""
+        round_, self._broken_off = self._broken_off, None
+        if round_ is None:
+            round_ = _Round(_Look(self._clock()))
+            self.unsettled = 0
         try:
-            return self._judge(trial)
-        except BaseException:
-            self._suspects = {**trial.suspects, **self._suspects}
+            yield from self._all_bunches(round_)
+        except Exception:
+            if round_.after is not None and round_.after != round_.failed_after:
+                round_.failed_after = round_.after
+                self._broken_off = round_
             raise
 
-    def _look(self, table: BunchedTable, looked: Mapping[Row, tuple[bytes, Any]], seen: Set[int] | None = None) -> int:
+    def _all_bunches(self, round_: _Round) -> Iterator[float]:
+        table = self._table()
+        bunches = table.bunches(BUNCH_ROWS, round_.after)
+        while True:
+            yield from _rested(table)
+            bunch = next(bunches, None)
+            if bunch is None:
+                break
+            for key, found in bunch.items():
+                round_.look.rows[key] = digest(found.row), found.asked
+                round_.seen.add(_key_hash(key))
+                round_.after = found.asked
+            lasted = self._clock() - round_.look.began
+            if len(round_.look.rows) >= _LOOK_ROWS or lasted >= max(_LOOK_SECONDS, self._lake_seconds / _SHARE_OF_LAKE):
+                yield from self._compared(table, round_.look)
+                round_.look = _Look(self._clock())
+        yield from self._compared(table, round_.look, round_.seen)
+
+    def _compared(self, table: BunchedTable, look: _Look, seen: Set[int] | None = None) -> Iterator[float]:
+        """Compare what was looked at, and once more where more was suspected than can be tried soon."""
+        while not self._compare(table, look.rows, seen):
+            while len(self._suspects) > _MOST_SUSPECTS // 2:
+                yield _POLL_SECONDS
+        yield 0.0
+
+    def _compare(self, table: BunchedTable, looked: Mapping[Row, tuple[bytes, Any]], seen: Set[int] | None) -> bool:
         """Compare rows of the source with the lake's, and suspect those that differ; with all keys that are ``seen``,
-        the lake's other rows, too. Returns how many live rows the lake has."""
-        stored, live, others = self._stored(table, looked, seen)
-        for key, (expected, asked) in looked.items():
-            found = stored.get(key, _NOTHING)
-            if len(found.rows) == 1 and digest(found.rows[0][0]) == expected:
-                self._forget(key)
+        the lake's other rows, too. Says whether there was room for all suspects."""
+        stored, live, others = self._stored(table, looked, lambda row, _: digest(row), seen)
+        unsettled = 0
+        for key, expected in itertools.chain(looked.items(), ((other, None) for other in others)):
+            found = stored.get(key, _Stored())
+            if expected is not None and self._is_equal(key, expected[0], found):
+                self._take_for_equal(key)
+                continue
+            if key in self._tried or key in self._suspects or key in self.differences:
+                continue
+            asked = table.asked_of(key) if expected is None else expected[1]
+            if asked is None or len(self.differences) >= MOST_DIFFERENCES:
+                unsettled += 1
+            elif len(self._suspects) >= _MOST_SUSPECTS:
+                return False
             else:
-                self._suspect(key, _Suspect(asked, found.version))
-        for key in others:
-            asked = table.asked_of(key)
-            if asked is None:
-                self.unsettled += 1
+                self._suspects[key] = _Suspect(asked, found.version)
+        self.unsettled += unsettled
+        if seen is not None:
+            self.source_rows, self.lake_rows = len(seen), live
+            self._equal = {key: equal for key, equal in self._equal.items() if _key_hash(key) in seen}
+        return True
+
+    def _is_equal(self, key: Row, expected: bytes, found: _Stored[bytes]) -> bool:
+        return found.rows == [expected] or self._equal.get(key) == (expected, found.version)
+
+    # --- What is suspected ------------------------------------------------------------------------------------------
+
+    def trials(self) -> Iterator[float]:
+        """Try what is suspected, and now and then what differs, without an end. Raises UserError; what was being tried
+        is then tried by the next trials."""
+        while True:
+            self._begin()
+            if not self._tried:
+                yield _POLL_SECONDS
+                continue
+            try:
+                source: dict[Row, Found] = {}
+                table = self._table()
+                parts = table.rows_at([suspect.asked for suspect in self._tried.values()])
+                while True:
+                    yield from _rested(table)
+                    part = next(parts, None)
+                    if part is None:
+                        break
+                    source |= part
+                is_reached = yield from self._reached(self._position())
+                put_off = self._judge(table, source) if is_reached else self._tried
+                self._tried = {}
+                for key, suspect in put_off.items():
+                    self._put_off(key, suspect)
+            except BaseException:
+                self._suspects = {key: each for key, each in self._tried.items() if key not in self.differences} | (
+                    self._suspects
+                )
+                self._tried = {}
+                raise
+            yield min(self._lake_seconds / _SHARE_OF_LAKE, _REST_SECONDS)
+
+    def _begin(self) -> None:
+        """Choose what to try: what is suspected, and of what differs what was not tried for the longest time, which
+        takes half of the room at most."""
+        now = self._clock()
+        due = itertools.takewhile(lambda item: now - item[1][0] >= _AGAIN_SECONDS, self._again.items())
+        again = [(key, version) for key, (_, version) in itertools.islice(due, _TRIED_AT_ONCE // 2)]
+        for key, version in again:
+            self._tried[key] = _Suspect(self.differences[key].asked, version)
+            self._try_again(key, version)
+        for key in list(itertools.islice(self._suspects, _TRIED_AT_ONCE - len(again))):
+            self._tried[key] = self._suspects.pop(key)
+
+    def _reached(self, reached: Reached) -> Generator[float, None, bool]:
+        """Wait until the lake has come as far, and say whether it has; not for ever, since a lake that was set back, or
+        has begun anew, never has what it was to have."""
+        began = self._clock()
+        while not reached():
+            if self._behind_since is None:
+                self._behind_since = began
+            if self._clock() - began >= _GIVEN_UP_SECONDS:
+                return False
+            yield _POLL_SECONDS
+        self._behind_since = None
+        return True
+
+    def _judge(self, table: BunchedTable, source: Bunch) -> dict[Row, _Suspect]:
+        """Compare what was tried, where the lake has come as far, and return what has changed there meanwhile."""
+        stored, _, _ = self._stored(table, self._tried, lambda row, unfit: (row, unfit))
+        changed = {}
+        for key, suspect in self._tried.items():
+            of_key: _Stored[_Kept] = stored.get(key, _Stored())
+            found = source.get(key)
+            difference = self._difference(table, key, suspect.asked, found.row if found else None, of_key.rows)
+            if difference is None:
+                self._take_for_equal(key)
+                if found and any(unfit for _, unfit in of_key.rows):
+                    self._equal[key] = (digest(found.row), of_key.version)
+            elif of_key.version != suspect.version:
+                changed[key] = _Suspect(suspect.asked, of_key.version, suspect.tries)
             else:
-                self._suspect(key, _Suspect(asked, stored[key].version))
-        return live
+                former = self.differences.get(key)
+                if former is None or former.kind != difference.kind:
+                    self.differences[key] = difference
+                self._try_again(key, suspect.version)
+        return changed
+
+    def _put_off(self, key: Row, suspect: _Suspect) -> None:
+        """Try a row later: what differs, for ever, and what is suspected, unless that was done often enough."""
+        if key in self.differences:
+            self._try_again(key, suspect.version)
+        elif suspect.tries + 1 < _TRIES:
+            self._suspects[key] = _Suspect(suspect.asked, suspect.version, suspect.tries + 1)
+        else:
+            self.unsettled += 1
+
+    def _try_again(self, key: Row, version: _Version) -> None:
+        """Try what differs as the last of its kind."""
+        self._again.pop(key, None)
+        self._again[key] = (self._clock(), version)
+
+    def _difference(
+        self,
+        table: BunchedTable,
+        key: Row,
+        asked: Any,
+        source: Row | None,
+        stored: list[_Kept],
+    ) -> Difference | None:
+        spelled, now = spelled_key(table, key), self._clock()
+        if len(stored) > 1 or (source is None and stored):
+            return Difference(EXTRA, spelled, {}, asked, now)
+        if source is None:
+            return None
+        if not stored:
+            return Difference(MISSING, spelled, {}, asked, now)
+        row, unfit = stored[0]
+        differing = differing_columns(table, source, row, unfit)
+        columns = spelled_columns(table, source, row, differing)
+        return Difference(DIFFERENT, spelled, columns, asked, now) if differing else None
+
+    def _take_for_equal(self, key: Row) -> None:
+        self.differences.pop(key, None)
+        self._again.pop(key, None)
+
+    # --- The lake ---------------------------------------------------------------------------------------------------
 
     def _stored(
-        self, table: BunchedTable, keys: Collection[Row], seen: Set[int] | None = None
-    ) -> tuple[dict[Row, _Stored], int, list[Row]]:
-        """The lake's rows of these keys, how many live rows it has, and, where keys are ``seen``, those of other live
-        rows, which are among the rows, too."""
+        self,
+        table: BunchedTable,
+        keys: Collection[Row],
+        keep: Callable[[Row, frozenset[str]], Kept],
+        seen: Set[int] | None = None,
+    ) -> tuple[dict[Row, _Stored[Kept]], int, list[Row]]:
+        """What to ``keep`` of the lake's rows of these keys and of the columns whose values do not fit, how many live
+        rows it has, and, where keys are ``seen``, those of other live rows, which are among the rows, too."""
+        began = time.monotonic()
         key_of = key_taker(table)
         key_fields = [next(each for each in table.fields if each.name == name) for name in table.contract.key]
-        stored: dict[Row, _Stored] = {}
+        stored: dict[Row, _Stored[Kept]] = {}
         others: dict[Row, None] = {}
         live = 0
         for batch in self._lake():
@@ -207,7 +374,7 @@ class TableWatch:
             live += deleted.count(False)
             wanted = []
             for at, (key, is_deleted) in enumerate(zip(lake_rows(key_fields, batch), deleted, strict=True)):
-                if seen is not None and not is_deleted and hash(key) not in seen:
+                if seen is not None and not is_deleted and _key_hash(key) not in seen:
                     others[key] = None
                     wanted.append(at)
                 elif key in keys or key in others:
@@ -219,73 +386,20 @@ class TableWatch:
                 of_key = stored.setdefault(key_of(row), _Stored())
                 of_key.orders.append(str(order))
                 if not deleted[at]:
-                    of_key.rows.append((row, unfit))
+                    of_key.rows.append(keep(row, unfit))
+        self._lake_seconds = time.monotonic() - began
         return stored, live, list(others)
 
-    def _suspect(self, key: Row, suspect: _Suspect) -> None:
-        under_trial = self._trial is not None and key in self._trial.suspects
-        if under_trial or key in self._suspects:
-            return
-        if len(self._suspects) >= _MOST_SUSPECTS:
-            self.unsettled += 1
-        else:
-            self._suspects[key] = suspect
 
-    def _begin(self) -> None:
-        """Begin a trial where there is something to try: what is suspected, and now and then what differs."""
-        now = self._clock()
-        if self.differences and now - self._again_at >= _AGAIN_SECONDS:
-            self._again_at = now
-            again = {key: _Suspect(each.asked, self._versions[key]) for key, each in self.differences.items()}
-            self._suspects = again | self._suspects
-        tried = dict(list(self._suspects.items())[:_TRIED_AT_ONCE])
-        if not tried:
-            return
-        source = self._table().rows_at([suspect.asked for suspect in tried.values()])
-        self._trial = _Trial(tried, source, self._position(), now)
-        for key in tried:
-            del self._suspects[key]
+def _rested(table: BunchedTable) -> Iterator[float]:
+    """Wait until the source may be read."""
+    while (wait := table.pace.wait) > 0:
+        yield wait
 
-    def _judge(self, trial: _Trial) -> list[Difference]:
-        table = self._table()
-        stored, _, _ = self._stored(table, trial.suspects)
-        found = []
-        for key, suspect in trial.suspects.items():
-            of_key = stored.get(key, _NOTHING)
-            source = trial.source.get(key)
-            difference = self._difference(table, key, suspect.asked, source.row if source else None, of_key)
-            if difference is None:
-                self._forget(key)
-            elif of_key.version == suspect.version:
-                if key not in self.differences or self.differences[key].kind != difference.kind:
-                    found.append(difference)
-                    self.differences[key] = difference
-                self._versions[key] = suspect.version
-            elif suspect.tries + 1 < _TRIES:
-                self._suspects.setdefault(key, _Suspect(suspect.asked, of_key.version, suspect.tries + 1))
-            else:
-                self.unsettled += 1
-        return found
 
-    def _difference(
-        self, table: BunchedTable, key: Row, asked: Any, source: Row | None, stored: _Stored
-    ) -> Difference | None:
-        spelled, now = spelled_key(table, key), self._clock()
-        if len(stored.rows) > 1 or (source is None and stored.rows):
-            return Difference(EXTRA, spelled, {}, asked, now)
-        if source is None:
-            return None
-        if not stored.rows:
-            return Difference(MISSING, spelled, {}, asked, now)
-        row, unfit = stored.rows[0]
-        differing = differing_columns(table, source, row, unfit)
-        columns = spelled_columns(table, source, row, differing)
-        return Difference(DIFFERENT, spelled, columns, asked, now) if differing else None
-
-    def _forget(self, key: Row) -> None:
-        """Take a row for equal."""
-        self.differences.pop(key, None)
-        self._versions.pop(key, None)
+def _key_hash(key: Row) -> int:
+    """What stands for a key where keys are many. Python's own hash is the same for -1 and -2."""
+    return int.from_bytes(hashlib.blake2b(repr(key).encode("utf-8", "surrogatepass"), digest_size=8).digest())
 
 
 def _deleted(batch: pa.RecordBatch) -> list[bool]:

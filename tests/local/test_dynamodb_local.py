@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from headwater.contract.reading import read_contract
+from headwater.contract.reading import from_document, read_contract
 from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
 from headwater.local.aws import AwsApi
@@ -24,6 +24,8 @@ from headwater.local.relay import TTL_IDENTITY, Misbehaviour, Relay
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts, accounts_workload, items
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from headwater.verify.bunches import Pace
+from headwater.verify.dynamodb_source import DynamoDbTable
 
 ITEM = {
     "id": {"S": "account-1"},
@@ -406,6 +408,57 @@ def test_it_repeats_and_delays_as_the_real_destination_may(source: Source) -> No
     assert any(records != sorted(records, key=creation) for records in by_item(once).values())
     assert len([record for record in once if record["userIdentity"] is None]) == changes
     follow(once)
+
+
+def test_a_table_is_read_in_bunches_at_a_pace_and_goes_on_behind_an_item(source: Source) -> None:
+    for number in range(5):
+        source.put({**ITEM, "id": {"S": f"account-{number}"}})
+    pace = Pace(lambda: 0.0)
+    table = DynamoDbTable(
+        read_contract(CONTRACTS / "accounts.yaml"), source.client, source.name, read_units=1, pace=pace
+    )
+    bunches, waits = [], []
+    for bunch in table.bunches(2):
+        bunches.append(bunch)
+        waits.append(pace.wait)
+    assert [len(bunch) for bunch in bunches[:3]] == [2, 2, 1]
+    assert 0 < waits[0] < waits[1] < waits[2]
+    all_found = {key: found for bunch in bunches for key, found in bunch.items()}
+    assert set(all_found) == {(f"account-{number}", "Ærø & Søn") for number in range(5)}
+    *_, last = bunches[0].values()
+    behind = [key for bunch in table.bunches(2, last.asked) for key in bunch]
+    assert set(behind) == set(all_found) - set(bunches[0])
+
+    keys = [*all_found, ("account-9", "Ærø & Søn")]
+    before = pace.wait
+    (asked_again,) = table.rows_at([table.asked_of(key) for key in keys])
+    assert asked_again == all_found
+    assert pace.wait > before
+
+
+def test_items_with_keys_of_bytes_and_numbers_are_found(dynamodb: DynamoDbLocal) -> None:
+    columns = [
+        {"name": "part", "type": "binary", "source_type": "B"},
+        {"name": "number", "type": "decimal(38,9)", "source_type": "N"},
+    ]
+    document = {
+        "table": "numbered",
+        "description": "For a test.",
+        "source": {"database": "dynamodb", "table": "numbered"},
+        "key": ["number", "part"],
+        "partition_by": [],
+        "buckets": 1,
+        "columns": columns,
+    }
+    contract, client = from_document(document, "numbered.yaml"), dynamodb.client("dynamodb")
+    create_table(client, replace(contract, key=("part", "number")), "numbered")
+    item = {"part": {"B": b"\x00\xff"}, "number": {"N": "12345678901234567890123456789.123456789"}}
+    client.put_item(TableName="numbered", Item=item)
+    table = DynamoDbTable(contract, client, "numbered")
+    (bunch,) = table.bunches(10)
+    ((key, found),) = bunch.items()
+    assert table.asked_of(key) == found.asked == item
+    assert list(table.rows_at([table.asked_of(key)])) == [bunch]
 
 
 def test_a_part_that_was_not_started_says_so(tmp_path: Path) -> None:

@@ -54,7 +54,7 @@ def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_pat
             dynamodb.put_item(TableName="accounts", Item=item)
         read: list[int] = []
         before = _micros()
-        uri = export_table(dynamodb, s3, "accounts", f"s3://{BUCKET}", read.append, files=3)
+        uri = export_table(dynamodb, s3, "accounts", f"s3://{BUCKET}", lambda items, _: read.append(items), files=3)
         export = Export.open(s3, uri)
         some = Export.open(s3, export_rows(dynamodb, s3, "accounts", "id >= 'a4' AND id < 'a5'", f"s3://{BUCKET}"))
     assert sum(read) == len(items)

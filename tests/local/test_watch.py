@@ -72,7 +72,7 @@ def change_other_rows(pipeline: Pipeline, stop: threading.Event) -> None:
 def comparison(pipeline: Pipeline, *options: str) -> Iterator[tuple[subprocess.Popen[str], list[str]]]:
     """The command, and what it has said so far."""
     command = [
-        *(sys.executable, "-m", "headwater.cli", "verify", "--watch", "--every", "5", *options),
+        *(sys.executable, "-m", "headwater.cli", "verify", "--watch", "--every", "5", "--sink-seconds", "3", *options),
         *("--contracts", str(pipeline.contract_folder), "--region", REGION, "--endpoint", pipeline.aws.s3_endpoint),
         *("--lake", LAKE, "--landing", f"s3://{LANDING_BUCKET}/{pipeline.settings.landing_prefix}"),
         *("--port", str(pipeline.postgres.port), "--user", "postgres", "--database", DATABASE),

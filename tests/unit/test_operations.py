@@ -22,7 +22,7 @@ from headwater.definitions.order_database import published_tables
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake.progress import NOTED_AS, Progress
 from headwater.lake.quarantine import BadEntry, Quarantine
-from headwater.operations import connectors, database, kafka, key_value, tables, watched, writers
+from headwater.operations import connectors, database, kafka, key_value, tables, writers
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
 from headwater.operations.observation import observe, speaks_of_the_part

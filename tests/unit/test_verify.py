@@ -27,8 +27,9 @@ from headwater.verify import (
     s3_options,
 )
 from headwater.verify.compare import lake_rows
-from headwater.verify.forms import Row
+from headwater.verify.forms import Row, clock, days, interval, micros
 from headwater.verify.postgresql_source import PostgresqlTable
+from headwater.verify.spelling import spelled_date, spelled_interval, spelled_moment, spelled_time
 
 UTC = dt.UTC
 
@@ -319,6 +320,37 @@ DOCUMENT = contract_of(
 PAYLOAD = """{"items": [{"product_id": 1, "unit_price": 14.0000, "product": {"name": "a", "unnamed": 1}},
  {"product_id": 2, "unit_price": null, "product": null}],
  "order": {"placed_at": "1996-07-04T12:00:00+02:00"}, "customer": {"since": "1990-01-01", "customer_id": "ALFKI"}}"""
+
+
+class TestSpelling:
+    """Times that the lake holds as text are spelled as PostgreSQL reads them."""
+
+    @pytest.mark.parametrize(
+        ("source_type", "text", "spelled"),
+        [
+            ("date", "2024-02-29", "2024-02-29"),
+            ("date", "0044-03-15 BC", "0044-03-15 BC"),
+            ("date", "infinity", "infinity"),
+            ("time without time zone", "24:00", "24:00:00.000000"),
+            ("timestamp without time zone", "1969-12-31T23:59:59.5", "1969-12-31 23:59:59.500000"),
+            ("timestamp with time zone", "12024-02-29T10:00:00+02:00", "12024-02-29 08:00:00.000000Z"),
+            ("timestamp with time zone", "0001-01-01 00:00:00+00 BC", "0001-01-01 00:00:00.000000Z BC"),
+            ("interval", "P1Y-2M3DT-4H-5M-6.7S", "P10M3DT-4H-5M-6.700000S"),
+            ("numeric(4,2)", "1.50", "1.50"),
+        ],
+    )
+    def test_a_difference_shows_a_time_as_one(self, source_type: str, text: str, spelled: str) -> None:
+        lake = pa.table({"id": pa.array([1], pa.int32()), "value": ["no time"]})
+        table = compared(one_column("string", source_type), [("1", text)], lake)
+        assert table.examples[0].columns["value"][0] == spelled
+
+    @given(st.integers(-5_000_000, 5_000_000), st.integers(-(10**18), 10**18), st.integers(0, 86_400_000_000))
+    def test_what_is_spelled_is_read_as_the_same(self, day: int, moment: int, time: int) -> None:
+        assert days(spelled_date(day)) == day
+        assert micros(spelled_moment(moment)) == micros(spelled_moment(moment, "Z")) == moment
+        assert clock(spelled_time(time)) == time
+        form = ("interval", day, -day, moment)
+        assert interval(spelled_interval(form)) == form
 
 
 def documents(price: str = "14", company: str | None = "ALFKI") -> pa.Table:

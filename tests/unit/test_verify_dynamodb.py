@@ -24,6 +24,7 @@ from headwater.lake.dynamodb_decoder import DynamoDecoder
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts
 from headwater.verify import DynamoDbSource, Lake, TableComparison, compare, verify_tables
+from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
 
@@ -454,6 +455,151 @@ class TestScan:
             stub.add_client_error("scan", "ResourceNotFoundException", "Requested resource not found")
             with pytest.raises(UserError, match=r"things: reading the DynamoDB table shop-things failed: .*not found"):
                 list(DynamoDbSource(client).table(PLAIN).rows())
+
+
+def units(count: float) -> dict[str, Any]:
+    return {"TableName": "shop-things", "CapacityUnits": count}
+
+
+KEY_SCHEMA = {"Table": {"KeySchema": [{"AttributeName": "id", "KeyType": "HASH"}]}}
+
+
+class TestBunches:
+    """Of the table ``shop-things``, at ten read units a second and a pace whose clock stands still."""
+
+    def table(self, client: Any, contract: Contract = PLAIN) -> DynamoDbTable:
+        return DynamoDbTable(contract, client, "shop-things", read_units=10, pace=Pace(lambda: 0.0))
+
+    def test_each_page_is_a_bunch_and_is_rested_for_before_it_is_given(self) -> None:
+        client = dynamodb()
+        request = {"TableName": "shop-things", "ConsistentRead": True, "Limit": 2, "ReturnConsumedCapacity": "TOTAL"}
+        with Stubber(client) as stub:
+            stub.add_response("describe_table", KEY_SCHEMA)
+            page = {"Items": things("a", "b"), "LastEvaluatedKey": {"id": {"S": "b"}}, "ConsumedCapacity": units(30)}
+            stub.add_response("scan", page, {**request, "ExclusiveStartKey": {"id": {"S": "0"}}})
+            page = {"Items": [], "LastEvaluatedKey": {"id": {"S": "d"}}, "ConsumedCapacity": units(20)}
+            stub.add_response("scan", page, {**request, "ExclusiveStartKey": {"id": {"S": "b"}}})
+            # As an API may answer that does not know what it consumes.
+            stub.add_response("scan", {"Items": things("e")}, {**request, "ExclusiveStartKey": {"id": {"S": "d"}}})
+            table = self.table(client)
+            told = [([key for (key,) in bunch], table.pace.wait) for bunch in table.bunches(2, {"id": {"S": "0"}})]
+        assert told == [(["a", "b"], 3.0), ([], 5.0), (["e"], 30.6)]
+
+    def test_keys_that_are_left_out_are_asked_for_again_with_rests_that_grow(self) -> None:
+        client = dynamodb()
+        ids = [f"{number:03}" for number in range(150)]
+
+        def asked(*ids: str) -> dict[str, Any]:
+            request = {"shop-things": {"Keys": things(*ids), "ConsistentRead": True}}
+            return {"RequestItems": request, "ReturnConsumedCapacity": "TOTAL"}
+
+        def answer(found: list[str], left: list[str], consumed: float) -> dict[str, Any]:
+            unprocessed = {"shop-things": {"Keys": things(*left)}} if left else {}
+            return {
+                "Responses": {"shop-things": things(*found)},
+                "UnprocessedKeys": unprocessed,
+                "ConsumedCapacity": [units(consumed)],
+            }
+
+        with Stubber(client) as stub:
+            stub.add_response("batch_get_item", answer(ids[:50], ids[50:100], 50), asked(*ids[:100]))
+            stub.add_response("batch_get_item", answer([], ids[50:], 0), asked(*ids[50:]))
+            stub.add_response("batch_get_item", answer([], ids[50:], 0), asked(*ids[50:]))
+            # The others are not there.
+            stub.add_response("batch_get_item", answer(ids[50:60], [], 95), asked(*ids[50:]))
+            table = self.table(client)
+            told = [(len(bunch), table.pace.wait) for bunch in table.rows_at(things(*ids))]
+            assert list(table.rows_at([])) == []
+            stub.assert_no_pending_responses()
+        assert told == [(50, 6.0), (0, 7.0), (0, 9.0), (10, 18.5)]
+
+    def test_a_table_that_gives_nothing_for_a_minute_is_throttled(self) -> None:
+        client = dynamodb()
+        nothing = {"Responses": {}, "UnprocessedKeys": {"shop-things": {"Keys": things("a")}}}
+        with Stubber(client) as stub:
+            for _ in range(7):
+                stub.add_response("batch_get_item", {**nothing, "ConsumedCapacity": [units(0)]})
+            table = self.table(client)
+            bunches = table.rows_at(things("a"))
+            assert [next(bunches) for _ in range(6)] == [{}] * 6
+            assert 60 <= table.pace.wait <= 65
+            with pytest.raises(UserError, match=r"the DynamoDB table shop-things is throttled: .*--read-units"):
+                next(bunches)
+
+    @pytest.mark.parametrize("code", ["ProvisionedThroughputExceededException", "ThrottlingException"])
+    def test_a_throttled_scan_says_so(self, code: str) -> None:
+        client = dynamodb()
+        with Stubber(client) as stub:
+            stub.add_response("describe_table", KEY_SCHEMA)
+            stub.add_client_error("scan", code, "The level of configured provisioned throughput …")
+            with pytest.raises(UserError, match=rf"things: the DynamoDB table shop-things is throttled: {code}"):
+                next(self.table(client).bunches(5))
+
+    def test_what_dynamodb_says_of_a_value_is_not_repeated(self) -> None:
+        client = dynamodb()
+        with Stubber(client) as stub:
+            stub.add_client_error("batch_get_item", "ValidationException", "cannot be converted: swordfish")
+            with pytest.raises(UserError, match=r"BatchGetItem is refused \(ValidationException\)") as raised:
+                next(self.table(client).rows_at(things("a")))
+            assert "swordfish" not in str(raised.value)
+        with pytest.raises(UserError, match=r"ParamValidationError") as raised:
+            next(self.table(client).rows_at([{"id": {"S": 271828}}]))
+        assert "271828" not in str(raised.value)
+
+    def test_a_key_that_a_page_has_twice_is_told_without_its_value(self) -> None:
+        client = dynamodb()
+        with Stubber(client) as stub:
+            stub.add_response("describe_table", KEY_SCHEMA)
+            stub.add_response("scan", {"Items": things("secret", "secret"), "ConsumedCapacity": units(1)})
+            with pytest.raises(UserError, match=r"things: the source has a key twice, expected once") as raised:
+                next(self.table(client).bunches(5))
+        assert "secret" not in str(raised.value)
+
+    def test_each_table_has_one_pace_for_all_who_read_it(self) -> None:
+        paces: dict[str, Pace] = {}
+        first, again = (DynamoDbSource(None, paces=paces).table(PLAIN) for _ in range(2))
+        other = DynamoDbSource(None, {"things": "another"}, paces=paces).table(PLAIN)
+        assert first.pace is again.pace is paces["shop-things"]
+        assert other.pace is paces["another"] is not first.pace
+
+    @pytest.mark.parametrize(
+        ("type_", "source_type", "form", "asked"),
+        [
+            ("string", "S", "a", {"S": "a"}),
+            ("string", "S", "x" * 2048, {"S": "x" * 2048}),
+            ("string", "S", "é" * 1025, None),
+            ("string", "S", "", None),
+            ("date", "S", 19782, {"S": "2024-02-29"}),
+            ("int", "N", -7, {"N": "-7"}),
+            ("decimal(38,9)", "N", 1_500_000_000, {"N": "1.500000000"}),
+            ("string", "N", "1" + "0" * 125, {"N": "1" + "0" * 125}),
+            ("string", "N", "1" + "0" * 126, None),
+            ("string", "N", "1" * 39, None),
+            ("string", "N", ("not of its type", "'x'"), None),
+            ("binary", "B", "00ff", {"B": b"\x00\xff"}),
+            ("binary", "B", "", None),
+        ],
+    )
+    def test_what_the_lake_alone_has_is_asked_for_where_an_item_can_have_that_key(
+        self, type_: str, source_type: str, form: Any, asked: dict[str, Any] | None
+    ) -> None:
+        columns = [{"name": "id", "type": type_, "source_type": source_type}]
+        client = dynamodb()
+        with Stubber(client) as stub:
+            stub.add_response("describe_table", KEY_SCHEMA)
+            found = self.table(client, contract_of(columns=columns)).asked_of((form,))
+        assert found == (None if asked is None else {"id": asked})
+
+    def test_a_sort_key_has_a_length_of_its_own(self) -> None:
+        client = dynamodb()
+        columns = [{"name": name, "type": "string", "source_type": "S"} for name in ("b", "id")]
+        contract = contract_of(columns=columns, key=["b", "id"])
+        schema = [*KEY_SCHEMA["Table"]["KeySchema"], {"AttributeName": "b", "KeyType": "RANGE"}]
+        with Stubber(client) as stub:
+            stub.add_response("describe_table", {"Table": {"KeySchema": schema}})
+            table = self.table(client, contract)
+            assert table.asked_of(("y" * 1024, "x" * 2048)) == {"id": {"S": "x" * 2048}, "b": {"S": "y" * 1024}}
+            assert table.asked_of(("y" * 1025, "x")) is None
 
 
 class TestVerify:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import time
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,12 +17,17 @@ from hypothesis import strategies as st
 
 from headwater.commands import endless_comparison
 from headwater.commands.endless_comparison import EndlessComparison, Kept
+from headwater.commands.sources import CredentialsRefused
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
+from headwater.lake import metrics
+from headwater.local.processes import wait_until
 from headwater.operations import watched
-from headwater.verify.bunches import Bunch, Found
+from headwater.operations.watched import Watched
+from headwater.verify import watch as watch_module
+from headwater.verify.bunches import Bunch, Found, Pace
 from headwater.verify.postgresql_source import PostgresqlTable
-from headwater.verify.watch import TableWatch
+from headwater.verify.watch import Difference, TableWatch
 from tests.unit.conftest import BUCKET
 
 CONTRACT = from_document(
@@ -48,25 +57,26 @@ SCHEMA = pa.schema(
 
 
 class Source(PostgresqlTable):
-    """The rows that the source has now."""
+    """The rows that the source has now, two in a bunch, after each of which it rests for a second."""
 
     def __init__(self, world: World) -> None:
-        super().__init__(CONTRACT, None, None)  # type: ignore[arg-type]  # nothing is read
+        super().__init__(CONTRACT, None, None, pace=world.pace)  # type: ignore[arg-type]  # nothing is read
         self._world = world
 
-    def bunches(self, rows: int, pause: Callable[[float], None]) -> Iterator[Bunch]:
-        ids = sorted(self._world.source)
+    def bunches(self, rows: int, after: Any | None = None) -> Iterator[Bunch]:
+        ids = [id_ for id_ in sorted(self._world.source) if after is None or id_ > int(after[0])]
         for start in range(0, len(ids), 2):
-            yield self.rows_at([(str(id_),) for id_ in ids[start : start + 2]])
-            pause(1)
+            yield from self.rows_at([(str(id_),) for id_ in ids[start : start + 2]])
+            self.pace.rest(1)
 
-    def rows_at(self, asked: Sequence[Any]) -> Bunch:
+    def rows_at(self, asked: Sequence[Any]) -> Iterator[Bunch]:
+        self._world.asked.append(len(asked))
         found = {}
         for key in asked:
             if int(key[0]) in self._world.source:
                 row = self.row((key[0], self._world.source[int(key[0])]))
                 found[(row[0],)] = Found(row, key)
-        return found
+        yield found
 
 
 @dataclass
@@ -80,6 +90,11 @@ class World:
     meanwhile: Callable[[], None] = lambda: None
     now: float = 0.0
     changes: int = 0
+    asked: list[int] = field(default_factory=list)
+    reads_of_the_lake: int = 0
+
+    def __post_init__(self) -> None:
+        self.pace = Pace(lambda: self.now)
 
     def change(self, id_: int, value: str | None) -> None:
         """Change a row of the source, or delete it; the lake gets it later."""
@@ -99,6 +114,7 @@ class World:
             self.lake.append((id_, value, value is None, f"{self.changes:08d}", []))
 
     def batches(self) -> list[pa.RecordBatch]:
+        self.reads_of_the_lake += 1
         rows = [dict(zip(SCHEMA.names, row, strict=True)) for row in self.lake]
         batches: list[pa.RecordBatch] = pa.Table.from_pylist(rows, SCHEMA).to_batches(2)
         return batches
@@ -111,24 +127,59 @@ class World:
         self.now += seconds
         self.meanwhile()
 
-    def watch(self) -> TableWatch:
-        return TableWatch(lambda: Source(self), self.batches, self.position, self.wait, lambda: self.now)
+    def watch(self) -> Watching:
+        return Watching(self)
+
+    def table(
+        self, source: Callable[[], Source] | None = None, lake: Callable[[], list[pa.RecordBatch]] | None = None
+    ) -> TableWatch:
+        """A table's comparison by the clock of this machine."""
+        return TableWatch(source or (lambda: Source(self)), lake or self.batches, self.position)
 
 
-def settled(world: World, watch: TableWatch, rounds: int = 60) -> dict[int, str]:
-    """Go on until nothing is suspected; the kinds of the differences by their ids."""
-    for _ in range(rounds):
-        watch.settle()
-        if watch.is_settled:
-            break
-        world.wait(1)
-    return {key[0]: difference.kind for key, difference in watch.differences.items()}
+class Watching(TableWatch):
+    """A table's comparison whose next steps a test asks for."""
 
+    def __init__(self, world: World) -> None:
+        super().__init__(lambda: Source(world), world.batches, world.position, lambda: world.now)
+        self._world = world
+        self._steps: Iterator[float] | None = None
 
-def whole_round(world: World, watch: TableWatch) -> dict[int, str]:
-    for _ in watch.round():
-        watch.settle()
-    return settled(world, watch)
+    def settle(self) -> list[str]:
+        """Go on with a trial as far as that is possible now, and return the kinds of what was found by it."""
+        before = dict(self.differences)
+        if self._steps is None:
+            self._steps = self.trials()
+        try:
+            next(self._steps)
+        except BaseException:
+            self._steps = None
+            raise
+        return [each.kind for key, each in self.differences.items() if before.get(key) != each]
+
+    def look(self) -> None:
+        """A round, without trials."""
+        for seconds in self.round():
+            self._world.wait(seconds)
+
+    def settled(self, seconds: int = 120) -> dict[int, str]:
+        """Go on until nothing is suspected; the kinds of the differences by their ids."""
+        for _ in range(seconds):
+            self.settle()
+            if self.is_settled:
+                break
+            self._world.wait(1)
+        return self.kinds_by_id()
+
+    def whole_round(self) -> dict[int, str]:
+        """A round, and trials beside it, until nothing is suspected."""
+        for seconds in self.round():
+            self._world.wait(seconds)
+            self.settle()
+        return self.settled()
+
+    def kinds_by_id(self) -> dict[int, str]:
+        return {key[0]: difference.kind for key, difference in self.differences.items()}
 
 
 @pytest.fixture
@@ -142,7 +193,7 @@ def world() -> World:
 
 def test_equal_tables_have_no_differences(world: World) -> None:
     watch = world.watch()
-    assert whole_round(world, watch) == {}
+    assert watch.whole_round() == {}
     assert (watch.source_rows, watch.lake_rows, watch.unsettled) == (5, 5, 0)
 
 
@@ -151,14 +202,15 @@ def test_what_is_on_its_way_is_waited_for_and_no_difference(world: World) -> Non
     world.change(2, None)
     world.change(9, "added")
     watch = world.watch()
-    for _ in watch.round():
+    for seconds in watch.round():
+        world.wait(seconds)
         watch.settle()
+    assert watch.settled(3) == {}
     assert not watch.is_settled
-    assert watch.differences == {}
     world.now += 100
     assert watch.behind_seconds >= 100
     world.arrive()
-    assert settled(world, watch) == {}
+    assert watch.settled() == {}
     assert watch.behind_seconds == 0
 
 
@@ -167,30 +219,30 @@ def test_what_was_lost_is_a_difference_that_is_named_once(world: World) -> None:
     del world.source[2]
     world.source[9] = "lost, too"
     watch = world.watch()
-    assert whole_round(world, watch) == {1: "different", 2: "extra", 9: "missing"}
+    assert watch.whole_round() == {1: "different", 2: "extra", 9: "missing"}
     (different,) = [each for each in watch.differences.values() if each.kind == "different"]
     assert (different.row, different.asked) == ("id = 1", ("1",))
     assert different.columns == {"value": ("lost", "v1")}
-    assert whole_round(world, watch) == {1: "different", 2: "extra", 9: "missing"}
-    for _ in watch.round():
-        assert watch.settle() == []
+    assert watch.whole_round() == {1: "different", 2: "extra", 9: "missing"}
+    watch.look()
     world.wait(60)
-    assert (watch.is_settled, watch.settle()) == (True, [])
+    assert (watch.settle(), watch.is_settled, len(watch.differences)) == ([], True, 3)
 
 
 def test_what_is_equal_again_is_forgotten_before_the_next_round_however_much_else_is_suspected(world: World) -> None:
     world.source[1] = "lost"
     del world.source[2]
     watch = world.watch()
-    assert len(whole_round(world, watch)) == 2
+    assert len(watch.whole_round()) == 2
     world.change(1, "found")
     world.change(2, None)
     world.arrive()
     world.change(3, "on its way")
-    for _ in watch.round():
-        pass
-    world.now += 60
-    watch.settle()
+    watch.look()
+    world.wait(60)
+    for _ in range(3):
+        watch.settle()
+        world.wait(1)
     world.arrive()
     watch.settle()
     assert watch.differences == {}
@@ -206,8 +258,8 @@ def test_a_row_that_changes_whenever_it_is_tried_is_not_told(world: World) -> No
     change()
     world.meanwhile = change
     watch = world.watch()
-    assert whole_round(world, watch) == {}
-    assert settled(world, watch, 200) == {}
+    assert watch.whole_round() == {}
+    assert watch.settled(200) == {}
     assert (watch.is_settled, watch.unsettled) == (True, 1)
 
 
@@ -215,32 +267,32 @@ def test_a_row_that_is_lost_between_two_changes_is_not_told_while_one_is_on_its_
     world.source[1] = "lost"  # no change tells of it
     world.change(1, "and changed since")
     watch = world.watch()
-    for _ in watch.round():
-        watch.settle()
+    watch.look()
+    watch.settle()
     world.arrive()
-    assert settled(world, watch) == {}
+    assert watch.settled() == {}
 
 
 def test_an_empty_source_has_nothing_and_the_lakes_rows_are_too_many(world: World) -> None:
     world.source.clear()
-    assert whole_round(world, world.watch()) == dict.fromkeys(range(5), "extra")
+    assert world.watch().whole_round() == dict.fromkeys(range(5), "extra")
 
 
 def test_a_lake_that_was_never_written_lacks_all_rows(world: World) -> None:
     world.lake.clear()
-    assert whole_round(world, world.watch()) == dict.fromkeys(range(5), "missing")
+    assert world.watch().whole_round() == dict.fromkeys(range(5), "missing")
 
 
 def test_a_second_row_of_a_key_is_too_many(world: World) -> None:
     world.lake.append((1, "v1", False, "00000099", []))
-    assert whole_round(world, world.watch()) == {1: "extra"}
+    assert world.watch().whole_round() == {1: "extra"}
 
 
 def test_a_tombstone_is_no_row(world: World) -> None:
     world.change(1, None)
     world.arrive()
     world.source[1] = "lost"
-    assert whole_round(world, world.watch()) == {1: "missing"}
+    assert world.watch().whole_round() == {1: "missing"}
 
 
 def test_a_value_that_does_not_fit_makes_no_difference_and_others_beside_it_do(world: World) -> None:
@@ -248,70 +300,399 @@ def test_a_value_that_does_not_fit_makes_no_difference_and_others_beside_it_do(w
         (id_, None if id_ < 2 else value, deleted, order, ["value"] if id_ == 1 else [])
         for id_, value, deleted, order, _ in world.lake
     ]
-    assert whole_round(world, world.watch()) == {0: "different"}
+    assert world.watch().whole_round() == {0: "different"}
 
 
 def test_an_error_of_the_lake_loses_no_suspect(world: World) -> None:
     world.source[1] = "lost"
     watch = world.watch()
-    for _ in watch.round():
-        pass
+    watch.look()
     rows, world.lake = world.lake, [("one", None, False, "", [])]  # type: ignore[list-item]
     with pytest.raises(pa.ArrowException):
-        watch.settle()
+        watch.settled()
     world.lake = rows
-    assert settled(world, watch) == {1: "different"}
+    assert watch.settled() == {1: "different"}
+
+
+def test_a_round_that_breaks_off_goes_on_where_it_was_unless_it_fails_there_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del world.source[1]
+    world.source[2] = "lost"
+    watch = world.watch()
+    failures = 0
+    real = Source.rows_at
+
+    def rows_at(self: Source, asked: Sequence[Any]) -> Iterator[Bunch]:
+        nonlocal failures
+        if failures and ("3",) in asked:
+            failures -= 1
+            raise UserError("PostgreSQL does not answer")
+        return real(self, asked)
+
+    monkeypatch.setattr(Source, "rows_at", rows_at)
+
+    def asked() -> list[int]:
+        world.asked.clear()
+        with suppress(UserError):
+            watch.look()
+        return list(world.asked)
+
+    failures = 1
+    assert asked() == [2]
+    assert asked() == [2]
+    assert watch.source_rows == 4
+    assert watch.settled() == {1: "extra", 2: "different"}
+    failures = 2
+    assert [asked(), asked(), asked()] == [[2], [], [2, 2]]
+    assert (watch.source_rows, watch.settled()) == (4, {1: "extra", 2: "different"})
+
+
+def test_keys_of_the_same_hash_are_told_apart(world: World) -> None:
+    assert hash((-1,)) == hash((-2,))
+    for id_ in (-1, -2):
+        world.change(id_, "beside")
+    world.arrive()
+    del world.source[-2]
+    assert world.watch().whole_round() == {-2: "extra"}
+
+
+def test_a_row_with_a_value_that_does_not_fit_is_tried_again_only_where_it_has_changed(world: World) -> None:
+    world.lake[1] = (1, None, False, "00000077", ["value"])
+    watch = world.watch()
+    assert watch.whole_round() == {}
+    watch.look()
+    assert watch.is_settled
+    world.change(1, "fits")
+    world.arrive()
+    assert watch.whole_round() == {}
+    world.source[1] = "lost"
+    assert watch.whole_round() == {1: "different"}
+
+
+def many(world: World, count: int, value: str) -> None:
+    for id_ in range(100, 100 + count):
+        world.change(id_, value)
+    world.arrive()
+
+
+def test_what_is_lost_is_found_however_much_differs_already(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
+    monkeypatch.setattr(watch_module, "_AGAIN_SECONDS", 5)
+    many(world, 100, "first")
+    for id_ in range(100, 200):
+        world.source[id_] = "lost"
+    watch = world.watch()
+    assert len(watch.whole_round()) == 100
+    world.source[1] = "lost, too"
+    assert watch.whole_round()[1] == "different"
+    # All that differs is tried again in its turn, also behind what stays so.
+    for id_ in range(150, 200):
+        world.change(id_, "mended")
+    world.arrive()
+    for _ in range(300):
+        world.wait(1)
+        watch.settle()
+    assert set(watch.kinds_by_id()) == {1, *range(100, 150)}
+
+
+def test_what_differs_is_tried_for_ever_and_keeps_nobody_waiting(world: World) -> None:
+    world.source[1] = "lost"
+    watch = world.watch()
+    assert watch.whole_round() == {1: "different"}
+    world.wait(60)
+    world.change(2, "on its way")
+    for _ in range(3):
+        watch.settle()
+        assert watch.is_settled
+    # Its row changes whenever it is tried.
+    for number in range(90):
+        world.lake = [row for row in world.lake if row[0] != 1] + [(1, "wrong", False, f"9{number:07d}", [])]
+        world.arrive()
+        watch.settle()
+        world.wait(1)
+    assert (watch.kinds_by_id(), watch.unsettled) == ({1: "different"}, 0)
+
+
+def test_who_has_too_many_suspects_waits_with_the_round_and_tells_all(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
+    monkeypatch.setattr(watch_module, "_MOST_SUSPECTS", 20)
+    many(world, 100, "first")
+    for id_ in range(100, 200):
+        world.source[id_] = "lost"
+    watch = world.watch()
+    assert len(watch.whole_round()) == 100
+    assert watch.unsettled == 0
+
+
+def test_of_very_many_differences_the_rest_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
+    monkeypatch.setattr(watch_module, "_MOST_SUSPECTS", 20)
+    monkeypatch.setattr(watch_module, "MOST_DIFFERENCES", 30)
+    many(world, 100, "first")
+    for id_ in range(100, 200):
+        world.source[id_] = "lost"
+    watch = world.watch()
+    found = len(watch.whole_round())
+    assert 30 <= found <= 60
+    assert found + watch.unsettled == 100
+
+
+def test_a_position_that_is_never_reached_is_given_up_and_taken_anew(world: World) -> None:
+    world.source[1] = "lost"
+    positions = []
+
+    def position() -> Callable[[], bool]:
+        positions.append(world.now)
+        # The first was of an epoch that is over.
+        return lambda: len(positions) > 1
+
+    world.position = position  # type: ignore[method-assign]
+    watch = world.watch()
+    watch.look()
+    for _ in range(20):
+        watch.settle()
+        world.wait(1)
+    assert (watch.kinds_by_id(), watch.is_settled, watch.behind_seconds) == ({}, False, 0.0)
+    world.wait(100)
+    assert watch.behind_seconds > 100
+    assert watch.settled(1200) == {1: "different"}
+    assert (len(positions), watch.behind_seconds) == (2, 0.0)
+
+
+def test_who_never_gets_on_is_counted_at_last(world: World) -> None:
+    world.source[1] = "lost"
+    world.position = lambda: lambda: False  # type: ignore[method-assign]
+    watch = world.watch()
+    watch.look()
+    assert watch.settled(12_000) == {}
+    assert (watch.is_settled, watch.unsettled) == (True, 1)
+    assert watch.behind_seconds > 8_000
+
+
+def test_a_source_that_rests_for_long_has_the_lake_read_seldom(world: World) -> None:
+    many(world, 600, "first")
+    watch = world.watch()
+    world.reads_of_the_lake = 0
+    watch.look()
+    # 303 bunches, after each of which it rests for a second.
+    assert world.reads_of_the_lake == 6
+    assert watch.source_rows == 605
+
+
+def test_nothing_is_read_of_a_source_while_it_rests(world: World) -> None:
+    world.source[1] = "lost"
+    watch = world.watch()
+    watch.look()
+    world.pace.rest(50)
+    world.asked.clear()
+    for _ in range(40):
+        watch.settle()
+        world.now += 1
+    assert world.asked == []
+    assert watch.settled() == {1: "different"}
+    assert world.asked == [1]
 
 
 class Sent:
-    """CloudWatch, with what was sent to it."""
+    """CloudWatch, with the differences that were sent to it."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
 
     def put_metric_data(self, **request: Any) -> None:
-        self.values += [datum["Value"] for datum in request["MetricData"]]
+        self.values += [each["Value"] for each in request["MetricData"] if each["MetricName"] == metrics.DIFFERENCES]
+
+
+@dataclass
+class Comparing:
+    """The comparison of the world's one table, what it sends to CloudWatch, and where it keeps what it knows."""
+
+    world: World
+    s3: Any
+    lake: str
+    sent: Sent = field(default_factory=Sent)
+    repaired: list[list[str]] = field(default_factory=list)
+
+    def comparison(self, watch: TableWatch | None = None, *, repairs: bool = False) -> EndlessComparison:
+        def repair(_: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
+            time.sleep(0.2)
+            self.repaired.append([each.row for each in found])
+            return may_be_whole
+
+        kept = Kept(self.s3, self.lake, self.sent, "headwater_dev")
+        comparison = EndlessComparison(0, kept, repair if repairs else None)
+        comparison.add("things", watch or self.world.table())
+        return comparison
+
+    def reached_late(self) -> list[Watched | None]:
+        """Have the lake come as far only once it was asked a few times; what was kept whenever it was asked."""
+        seen: list[Watched | None] = []
+
+        def reached() -> bool:
+            seen.append(watched.read(self.s3, self.lake, "things"))
+            if len(seen) < 5:
+                return False
+            self.world.arrive()
+            return True
+
+        self.world.position = lambda: reached  # type: ignore[method-assign]
+        return seen
+
+    def kept(self) -> Watched:
+        known = watched.read(self.s3, self.lake, "things")
+        assert known is not None
+        return known
+
+
+@pytest.fixture
+def comparing(world: World, s3: Any, request: pytest.FixtureRequest) -> Comparing:
+    world.pace.rest = lambda seconds: None  # type: ignore[method-assign]
+    return Comparing(world, s3, f"s3://{BUCKET}/{request.node.name}")
 
 
 @pytest.mark.parametrize("lost", [False, True])
-def test_what_is_not_known_yet_is_not_told_to_be_equal(world: World, s3: Any, lost: bool) -> None:
-    if lost:
-        world.source[1] = "lost"
-    sent, lake = Sent(), f"s3://{BUCKET}/endless-{lost}"
-    comparison = EndlessComparison(0, Kept(s3, lake, sent, "headwater_dev"), None)
-    comparison.add("things", world.watch())
-    seen = []
-
-    def meanwhile() -> None:
-        comparison.rest(0)
-        known = watched.read(s3, lake, "things")
-        seen.append(known.round_at if known else None)
-
-    world.meanwhile = meanwhile
-    assert comparison.run(once=True) is not lost
-    assert seen
-    assert set(seen) == {None}
-    assert set(sent.values) == {float(lost)}
-    known = watched.read(s3, lake, "things")
-    assert known is not None
+def test_what_is_not_known_yet_is_not_told_to_be_equal(
+    comparing: Comparing, monkeypatch: pytest.MonkeyPatch, lost: bool
+) -> None:
+    monkeypatch.setattr(endless_comparison, "_TOLD_SECONDS", 0)
+    for module in (watch_module, endless_comparison):
+        monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
+    comparing.world.source[1] = "lost"
+    if not lost:
+        comparing.world.on_its_way.append((1, "lost"))
+    seen = comparing.reached_late()
+    assert comparing.comparison().run(once=True) is not lost
+    assert seen[-1] is not None
+    assert all(known is None or known.round_at is None for known in seen)
+    assert set(comparing.sent.values) == {float(lost)}
+    known = comparing.kept()
     assert (known.differences, known.ended, known.round_at is None) == (int(lost), True, False)
 
 
-def test_a_source_that_cannot_be_read_is_told_and_tells_nothing_of_its_rows(
-    world: World, s3: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endless_comparison, "_AFTER_ERROR_SECONDS", 0)
-
+def test_a_source_that_cannot_be_read_is_told_and_tells_nothing_of_its_rows(comparing: Comparing) -> None:
     def gone() -> Source:
         raise UserError("PostgreSQL does not answer")
 
-    sent, lake = Sent(), f"s3://{BUCKET}/endless-gone"
-    comparison = EndlessComparison(0, Kept(s3, lake, sent, "headwater_dev"), None)
-    comparison.add("things", TableWatch(gone, world.batches, world.position))
+    comparison = comparing.comparison(comparing.world.table(gone))
     assert not comparison.run(once=True)
-    known = watched.read(s3, lake, "things")
-    assert known is not None
-    assert (known.error, known.round_at, sent.values) == ("PostgreSQL does not answer", None, [])
+    known = comparing.kept()
+    assert (known.error, known.round_at, comparing.sent.values) == ("PostgreSQL does not answer", None, [])
+
+
+def test_an_error_that_is_for_no_person_is_kept_without_its_words(
+    comparing: Comparing, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken() -> Source:
+        raise ValueError("bob@example.com\x1b[2J")
+
+    comparison = comparing.comparison(comparing.world.table(broken))
+    assert not comparison.run(once=True)
+    assert comparing.kept().error == "ValueError"
+    said = capsys.readouterr().out
+    assert "bob@example.com?[2J" in said
+    assert "\x1b" not in said
+
+
+def test_credentials_that_are_refused_end_the_comparison(comparing: Comparing) -> None:
+    def refused() -> Source:
+        raise CredentialsRefused("the password is not right any more")
+
+    comparison = comparing.comparison(comparing.world.table(refused))
+    with pytest.raises(CredentialsRefused):
+        comparison.run(once=False)
+    assert not comparing.kept().ended
+
+
+def test_a_table_whose_source_rests_keeps_no_other_waiting(comparing: Comparing) -> None:
+    slow = World(source={1: "a"})
+    slow.pace.rest(10_000)
+
+    def lake() -> list[pa.RecordBatch]:
+        if comparing.world.reads_of_the_lake == 3:
+            raise KeyboardInterrupt
+        return comparing.world.batches()
+
+    comparison = comparing.comparison(comparing.world.table(lake=lake))
+    comparison.add("slow", slow.table())
+    assert not comparison.run(once=False)
+    assert slow.asked == []
+    known = comparing.kept()
+    assert (known.source_rows, known.lake_rows, known.round_at is not None) == (5, 5, True)
+
+
+def test_what_an_earlier_run_has_known_is_kept_until_this_one_knows(
+    comparing: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endless_comparison, "_AFTER_ERROR_SECONDS", 0)
+    before = Watched("things", 5.0, round_at=4.0, source_rows=9, lake_rows=8, missing=1, since=3.0)
+    watched.write(comparing.s3, comparing.lake, before)
+    seen: list[Watched] = []
+
+    def stop() -> Source:
+        seen.append(comparing.kept())
+        if len(seen) > 1:
+            raise KeyboardInterrupt
+        raise UserError("not yet")
+
+    comparison = comparing.comparison(comparing.world.table(stop))
+    assert not comparison.run(once=False)
+    known = comparing.kept()
+    assert (known.missing, known.round_at, known.since, known.error) == (1, 4.0, 3.0, "not yet")
+    assert known.ended
+
+
+def test_what_sigterm_ends_is_to_be_started_again(comparing: Comparing) -> None:
+    def stopped() -> Source:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise UserError("not yet")
+
+    comparison = comparing.comparison(comparing.world.table(stopped))
+    assert not comparison.run(once=False)
+    assert not comparing.kept().ended
+
+
+def test_a_repair_is_bounded_and_a_whole_table_is_read_seldom(comparing: Comparing) -> None:
+    lost = [Difference(kind, {"id": str(id_)}, {}, (str(id_),), 0.0) for id_, kind in enumerate(["missing"] * 1_500)]
+    extra = Difference("extra", {"id": "x"}, {}, ("x",), 0.0)
+
+    def repair(_: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
+        kinds = [each.kind for each in found]
+        comparing.repaired.append(kinds)
+        return may_be_whole and "extra" in kinds
+
+    repairs = endless_comparison._Repairs(repair)
+    repairs.ask("things", lost)
+    repairs.ask("things", lost)
+    wait_until("the repair", lambda: repairs.are_done, 10, 0.01)
+    assert [len(asked) for asked in comparing.repaired] == [1_000]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(endless_comparison, "_AGAIN_SECONDS", 0.0)
+        for asked in ([extra, *lost[:2]], [extra, *lost[:2]], [extra]):
+            repairs.ask("things", asked)
+            wait_until("the repair", lambda: repairs.are_done, 10, 0.01)
+    assert comparing.repaired[1:] == [["extra", "missing", "missing"], ["missing", "missing"]]
+
+
+def test_one_round_that_repairs_waits_for_what_it_has_asked(comparing: Comparing) -> None:
+    comparing.world.source[1] = "lost"
+    # All is told after the round.
+    comparing.reached_late()
+    assert not comparing.comparison(repairs=True).run(once=True)
+    assert comparing.repaired == [["id = 1"]]
+
+
+def test_a_repair_that_fails_is_told(comparing: Comparing) -> None:
+    def repair(name: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
+        raise UserError("no right to capture.signal")
+
+    comparing.world.source[1] = "lost"
+    comparison = EndlessComparison(0, Kept(comparing.s3, comparing.lake), repair)
+    comparison.add("things", comparing.world.table())
+    assert not comparison.run(once=True)
+    assert comparing.kept().error == "not repaired: no right to capture.signal"
 
 
 @given(st.data())
@@ -339,16 +720,16 @@ def test_no_difference_is_told_that_is_none_and_none_is_missed(data: st.DataObje
 
     world.meanwhile = change
     watch = world.watch()
-    for _ in watch.round():
+    for seconds in watch.round():
+        world.wait(seconds)
         watch.settle()
-        told = {key[0] for key in watch.differences}
-        assert told <= lost
+        assert set(watch.kinds_by_id()) <= lost
     for _ in range(5):
         world.wait(1)
         watch.settle()
-        assert {key[0] for key in watch.differences} <= lost
+        assert set(watch.kinds_by_id()) <= lost
     world.meanwhile = lambda: None
     world.arrive()
     stored = {id_: value for id_, value, deleted, *_ in world.lake if not deleted}
     expected = {id_ for id_ in lost if world.source.get(id_) != stored.get(id_)}
-    assert set(settled(world, watch)) == expected
+    assert set(watch.settled()) == expected

@@ -1,0 +1,111 @@
+"""Have rows that differ read again: what ``headwater verify --repair`` does."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Protocol
+
+import psycopg
+from psycopg import sql
+
+from headwater.commands.lakes import AnyLake
+from headwater.commands.resync import ItemReader, read_by_connector
+from headwater.commands.writer_requests import s3_errors
+from headwater.contract.model import Contract
+from headwater.errors import UserError
+from headwater.order_database import administration
+from headwater.verify.watch import EXTRA, Difference
+
+_PARTS_AT_ONCE = 50  # PartiQL's limit for IN
+
+
+class Repairs(Protocol):
+    """Repairs tables of one database."""
+
+    def read(self, contract: Contract, keys: Sequence[Any], may_be_whole: bool) -> bool:
+        """Have the rows of these keys read again, as the source is asked for them; or the whole table, where none is
+        named, or they cannot be named so, and that may be. Says whether it was all. Raises UserError."""
+
+    def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
+        """Have rows that differ read again, or the whole table where one is extra, as ``read`` does."""
+
+
+class RowRepairs:
+    """Repairs tables of PostgreSQL, over connections that ``connect`` gives, by the source connector."""
+
+    def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
+        self._connect = connect
+
+    def read(self, contract: Contract, keys: Sequence[Sequence[str]], may_be_whole: bool) -> bool:
+        """As ``Repairs`` says. The whole table is read also where PostgreSQL does not find the keys as they are spelled
+        here, and rows that are gone meanwhile are left out where that may not be."""
+        with self._connect() as connection:
+            where = _condition(contract, keys) if keys else ""
+            found = 0
+            with suppress(UserError):
+                found = administration.rows_where(connection, contract.source.table, where) if where else 0
+            is_whole = may_be_whole and (not where or found < len(keys))
+            if is_whole or found:
+                read_by_connector(connection, [contract], "" if is_whole else where)
+            return is_whole
+
+    def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
+        """As ``Repairs`` says."""
+        keys, is_whole = _to_read(found, may_be_whole)
+        return self.read(contract, keys, may_be_whole) if keys or is_whole else False
+
+
+class ItemRepairs:
+    """Repairs tables of DynamoDB: reads items, which the running job loads. ``spent`` is called with the read units
+    of each page before more is read."""
+
+    def __init__(self, place: AnyLake, spent: Callable[[Contract, float], None]) -> None:
+        self._place = place
+        self._spent = spent
+
+    def read(self, contract: Contract, keys: Sequence[Any], may_be_whole: bool) -> bool:
+        """As ``Repairs`` says. What is read are the items beside those of the keys; where there are many, all."""
+        where = _beside(keys)
+        if where or may_be_whole:
+            place = self._place
+            reader = ItemReader(place.dynamodb, place.s3, place.uri, partial(self._spent, contract))
+            with s3_errors():
+                reader.read(contract, place.tables.get(contract.table, contract.source.table), where)
+        return may_be_whole and not where
+
+    def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
+        """As ``Repairs`` says, of as many items as can be asked for at once."""
+        keys, is_whole = _to_read(found, may_be_whole)
+        return self.read(contract, keys[:_PARTS_AT_ONCE], may_be_whole) if keys or is_whole else False
+
+
+def _to_read(found: Sequence[Difference], may_be_whole: bool) -> tuple[list[Any], bool]:
+    """The keys to be read again, and whether all is to be."""
+    keys = [difference.asked for difference in found if difference.kind != EXTRA]
+    is_whole = may_be_whole and len(keys) < len(found)
+    return ([] if is_whole else keys), is_whole
+
+
+def _condition(contract: Contract, keys: Sequence[Sequence[str]]) -> str:
+    names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
+    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key))) for key in keys]
+    return sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
+
+
+def _beside(keys: Sequence[Any]) -> str:
+    """The condition of PartiQL for all items that share the first part of these keys, which DynamoDB has beside each
+    other; "" where they are not as DynamoDB has them, or many."""
+    if len(keys) > _PARTS_AT_ONCE or not all(isinstance(key, Mapping) for key in keys):
+        return ""
+    first = [next(iter(key.items())) for key in keys]
+    kinds = {next(iter(value)) for _, value in first}
+    if not kinds <= {"S", "N"}:
+        return ""
+    values = {_quoted(value["S"]) if "S" in value else value["N"] for _, value in first}
+    return f'"{first[0][0]}" IN [{", ".join(sorted(values))}]' if first else ""
+
+
+def _quoted(text: str) -> str:
+    return "'" + text.replace("'", "''") + "'"
