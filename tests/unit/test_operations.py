@@ -329,6 +329,11 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
     writer = Part("EMR step", facts={writers.RUNS_SINCE: NOW - 3600})
     told_by: list[tuple[Part, list[str]]] = [
         (judged(published=[]), ["headwater resync customers orders products --env dev"]),
+        (
+            judged(published=[table for table in TABLES if table != "northwind.order_events"]),
+            ["headwater resync orders --env dev"],
+        ),
+        (judged(published=[table for table in TABLES if table != "capture.heartbeat"]), []),
         (judged({"wal_status": "lost"}), ["headwater epoch dev postgresql"]),
         (kafka.observe(asked), ["headwater logs brokers dev"]),
         (connector_parts("FAILED", (0.0, 1.0))[0], ["headwater logs source dev"]),
