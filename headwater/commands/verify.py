@@ -7,7 +7,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -33,6 +33,7 @@ from headwater.verify import (
     Source,
     TableComparison,
     load_queries,
+    read_lake,
     verify_tables,
 )
 from headwater.verify.bunches import Pace
@@ -191,13 +192,15 @@ def _watch(
         contract = by_name[table]
         return repairs[contract.source.database].mend(contract, found, may_be_whole)
 
+    at_once = partial(read_lake, patience=0)
     comparison = EndlessComparison(every, place.kept(), mend if repairs else None)
     for contract in described:
         comparison.add(
             contract.table,
             TableWatch(
                 lambda contract=contract: read(contract).table(contract),  # type: ignore[misc]
-                lambda contract=contract: place.lake().table(contract),  # type: ignore[misc]
+                # A compaction is waited for there, beside other tables.
+                lambda contract=contract: replace(place.lake(), read_table=at_once).table(contract),  # type: ignore[misc]
                 place.position(contract, postgresql.value),
             ),
         )

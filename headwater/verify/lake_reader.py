@@ -51,15 +51,16 @@ def s3_options(
     return {name: value for name, value in options.items() if value is not None}
 
 
-def read_lake(uri: str, storage: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
+def read_lake(uri: str, storage: Mapping[str, str], patience: float | None = None) -> Iterator[pa.RecordBatch]:
     """Stream a Hudi table's current snapshot, tombstones included. A table that was never written gives nothing.
 
-    ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for a compaction that is under way, up to a
-    minute. Raises UserError where that is not completed, or the table cannot be read.
+    ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for a compaction that is under way, up to
+    ``patience`` seconds, by default a minute. Raises CompactionOpen where that is not completed, and UserError where the table cannot be
+    read.
     """
     patiently = Retrying(
-        retry=retry_if_exception_type(_CompactionOpen),
-        stop=stop_after_delay(_COMPACTION_SECONDS),
+        retry=retry_if_exception_type(CompactionOpen),
+        stop=stop_after_delay(_COMPACTION_SECONDS if patience is None else patience),
         wait=wait_fixed(1),
         reraise=True,
     )
@@ -77,7 +78,7 @@ def read_lake(uri: str, storage: Mapping[str, str]) -> Iterator[pa.RecordBatch]:
         ) from error
 
 
-class _CompactionOpen(UserError):
+class CompactionOpen(UserError):
     """The table's newest rows are in files that hudi-rs does not read yet."""
 
 
@@ -91,7 +92,7 @@ def _open(uri: str, storage: Mapping[str, str]) -> HudiTable:
     completed = {compaction.timestamp for compaction in timeline.get_completed_commits()}
     for instant in _planned_compactions(uri, storage) - completed:
         if instant < newest:
-            raise _CompactionOpen(
+            raise CompactionOpen(
                 f"{uri} cannot be read now: it has rows that were committed while the compaction {instant} is under"
                 " way. A writer that runs completes it within seconds, and one that is started does it again."
             )

@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
@@ -27,6 +28,7 @@ from headwater.verify.compare import (
     unfit_columns,
 )
 from headwater.verify.forms import Row
+from headwater.verify.lake_reader import CompactionOpen
 
 MISSING, EXTRA, DIFFERENT = "missing", "extra", "different"
 BUNCH_ROWS = 20_000
@@ -37,8 +39,8 @@ _LOOK_ROWS = 200_000
 _LOOK_SECONDS = 60.0
 # Either ends a look at the source, after which the lake is read: the longer it takes, the more changes meanwhile.
 _SHARE_OF_LAKE = 0.1
-# Of the time, reading the lake takes as much at most; that of a trial may take more.
-_REST_SECONDS = 120.0
+# Of a look's time, reading the lake takes as much at most; of a trial's up to a half.
+_COMPACTION_SECONDS = 300.0
 _TRIED_AT_ONCE = 5_000
 _TRIES = 10
 _MOST_SUSPECTS = 10_000
@@ -57,6 +59,7 @@ _Kept = tuple[Row, frozenset[str]]
 """A row of the lake's, and its columns whose values do not fit."""
 
 Kept = TypeVar("Kept")
+Done = TypeVar("Done")
 
 
 @dataclass(frozen=True)
@@ -202,7 +205,7 @@ class TableWatch:
 
     def _compared(self, table: BunchedTable, look: _Look, seen: Set[int] | None = None) -> Iterator[float]:
         """Compare what was looked at, and once more where more was suspected than can be tried soon."""
-        while not self._compare(table, look.rows, seen):
+        while not (yield from self._patiently(lambda: self._compare(table, look.rows, seen))):
             while len(self._suspects) > _MOST_SUSPECTS // 2:
                 yield _POLL_SECONDS
         yield 0.0
@@ -256,7 +259,9 @@ class TableWatch:
                         break
                     source |= part
                 is_reached = yield from self._reached(self._position())
-                put_off = self._judge(table, source) if is_reached else self._tried
+                put_off = self._tried
+                if is_reached:
+                    put_off = yield from self._patiently(partial(self._judge, table, source))
                 self._tried = {}
                 for key, suspect in put_off.items():
                     self._put_off(key, suspect)
@@ -266,7 +271,7 @@ class TableWatch:
                 )
                 self._tried = {}
                 raise
-            yield min(self._lake_seconds / _SHARE_OF_LAKE, _REST_SECONDS)
+            yield self._lake_seconds
 
     def _begin(self) -> None:
         """Choose what to try: what is suspected, and of what differs what was not tried for the longest time, which
@@ -351,6 +356,17 @@ class TableWatch:
     def _take_for_equal(self, key: Row) -> None:
         self.differences.pop(key, None)
         self._again.pop(key, None)
+
+    def _patiently(self, reading: Callable[[], Done]) -> Generator[float, None, Done]:
+        """Do what reads the lake, once its table can be read."""
+        began = self._clock()
+        while True:
+            try:
+                return reading()
+            except CompactionOpen:
+                if self._clock() - began >= _COMPACTION_SECONDS:
+                    raise
+            yield _POLL_SECONDS
 
     # --- The lake ---------------------------------------------------------------------------------------------------
 

@@ -124,7 +124,7 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
             return sum("equal again" in line for line in said) == len(LOST)
 
         try:
-            wait_until("what was lost to be mended", mended, 120, 0.2)
+            wait_until("what was lost to be mended", mended, 240, 0.2)
         finally:
             sys.stdout.write("\n".join(said))
         process.send_signal(signal.SIGINT)

@@ -26,6 +26,7 @@ from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.verify import watch as watch_module
 from headwater.verify.bunches import Bunch, Found, Pace
+from headwater.verify.lake_reader import CompactionOpen
 from headwater.verify.postgresql_source import PostgresqlTable
 from headwater.verify.watch import Difference, TableWatch
 from tests.unit.conftest import BUCKET
@@ -494,6 +495,28 @@ def test_nothing_is_read_of_a_source_while_it_rests(world: World) -> None:
     assert world.asked == []
     assert watch.settled() == {1: "different"}
     assert world.asked == [1]
+
+
+def test_a_compaction_is_waited_for_beside_other_work(world: World) -> None:
+    world.source[1] = "lost"
+    watch = world.watch()
+    real, open_until = world.batches, 40.0
+
+    def batches() -> list[pa.RecordBatch]:
+        if world.now < open_until:
+            raise CompactionOpen("it is under way")
+        return real()
+
+    world.batches = batches  # type: ignore[method-assign]
+    watch = world.watch()
+    watch.look()
+    assert world.now == open_until
+    open_until += 20
+    assert watch.settled() == {1: "different"}
+    open_until += 1_000
+    with pytest.raises(CompactionOpen):
+        watch.look()
+    assert 300 <= world.now - 60 < 320
 
 
 class Sent:
