@@ -9,7 +9,7 @@ from constructs import Construct
 
 from headwater.contract.model import Contract
 from headwater.definitions import connectors
-from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.connectors import CaptureSettings, verified_by
 from headwater.deployment import rds_authority
 from headwater.deployment.environment import Aurora, CreatedTables, Environment
 from headwater.deployment.key_value_names import key_value_names
@@ -182,7 +182,7 @@ def capture_settings(environment: Environment, lake: LakeStack, address: Address
         database_port=address.port,
         database_name=address.name,
         database_secret=address.secret,
-        database_root=_database_root(environment),
+        database_tls=verified_by(_database_root(environment)),
         landing_bucket=lake.landing.bucket_name,
         landing_prefix=LANDING_PREFIX,
         flush_ms=environment.connect.flush_ms,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from headwater.contract.masks import KEY_FIELD
@@ -40,12 +40,12 @@ class CaptureSettings:
     """What differs between environments; ``environment`` is the name of one.
 
     ``database_secret`` is the name of a secret with the JSON fields ``username`` and ``password``; its ARN would not
-    do, because Kafka's placeholders cannot hold an ARN's colons. ``database_root`` is the certificate, as PEM, of the
-    authority that signed the database's. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. Each table's topic has
-    ``topic_partitions``, which are shared out among ``sink_tasks``. ``missing_offsets`` says what the sink does where
-    Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the source's history was cut;
-    the connector then begins with a snapshot. ``mask_secret`` is the name of the secret with the key of masks, in the
-    JSON field ``key``; None where no contract needs it.
+    do, because Kafka's placeholders cannot hold an ARN's colons. ``database_tls`` are the source connector's options
+    that say whom it trusts, as ``verified_by`` gives them. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. Each
+    table's topic has ``topic_partitions``, which are shared out among ``sink_tasks``. ``missing_offsets`` says what the
+    sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the source's
+    history was cut; the connector then begins with a snapshot. ``mask_secret`` is the name of the secret with the key
+    of masks, in the JSON field ``key``; None where no contract needs it.
     """
 
     environment: str
@@ -54,7 +54,7 @@ class CaptureSettings:
     database_port: str
     database_name: str
     database_secret: str
-    database_root: str
+    database_tls: Mapping[str, str]
     landing_bucket: str
     landing_prefix: str = "landing"
     aws_endpoint: str | None = None
@@ -66,6 +66,18 @@ class CaptureSettings:
     missing_offsets: str = "fail"
     epoch: int = 1
     mask_secret: str | None = None
+
+
+def verified_by(root: str) -> dict[str, str]:
+    """The source connector's options by which the server has to show a certificate of one authority, with the host's
+    name. ``root`` is the authority's certificate, as PEM."""
+    return {
+        # The PEM stands here, because MSK Connect gives a worker no files. Debezium hands both prefixes to the driver
+        # for every connection.
+        "database.sslmode": "verify-full",
+        "database.sslfactory": "org.postgresql.ssl.SingleCertValidatingFactory",
+        "driver.sslfactoryarg": root,
+    }
 
 
 def source_name(settings: CaptureSettings) -> str:
@@ -132,11 +144,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "database.user": f"${{secretsmanager:{secret}:username}}",
         "database.password": f"${{secretsmanager:{secret}:password}}",
         "database.dbname": settings.database_name,
-        # The server has to show a certificate of this authority, with the host's name. The PEM stands here, because MSK
-        # Connect gives a worker no files. Debezium hands both prefixes to the driver for every connection.
-        "database.sslmode": "verify-full",
-        "database.sslfactory": "org.postgresql.ssl.SingleCertValidatingFactory",
-        "driver.sslfactoryarg": settings.database_root,
+        **settings.database_tls,
         "topic.prefix": settings.topic_prefix,
         "table.include.list": ",".join([*tables, HEARTBEAT_TABLE, SIGNAL_TABLE]),
         # Any login may write messages into the log (pg_logical_emit_message). Debezium would send them to a topic that

@@ -11,10 +11,10 @@ import psycopg
 from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.definitions import source_checks
-from headwater.definitions.connectors import SLOT
+from headwater.definitions.connectors import SLOT, verified_by
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.errors import UserError
-from headwater.local.pipeline import Pipeline
+from headwater.local.pipeline import DatabaseServer, Pipeline
 from headwater.local.processes import Part, ProcessError, wait_until
 from headwater.local.tls_front import TlsFront
 
@@ -115,6 +115,7 @@ class OwnPipeline(Pipeline):
         if problems:
             raise UserError(f"{self._own.name} is not as its contracts need it. {'. '.join(problems)}")
         self.enter_context(self.front)
+        self.server = DatabaseServer(self.front.host, self.front.port, verified_by(self.front.root))
 
     def source(self) -> psycopg.Connection:
         """Connect as the source connector's role."""

@@ -51,6 +51,15 @@ class Spread:
     sink_tasks: int = 1
 
 
+@dataclass(frozen=True)
+class DatabaseServer:
+    """Where the source connector finds the database's server, and its options that say whom it trusts there."""
+
+    host: str
+    port: int
+    tls: Mapping[str, str]
+
+
 class Pipeline(ExitStack):
     """PostgreSQL, Kafka, Kafka Connect, an AWS API and the Spark writer below one folder.
 
@@ -78,6 +87,7 @@ class Pipeline(ExitStack):
         self.database = DATABASE
         self.passwords = {role: secrets.token_urlsafe(16) for role in ROLES}
         self.mask_key = secrets.token_hex().encode()
+        self.server: DatabaseServer
         self.connect: ConnectWorker
         self.settings: CaptureSettings
         self.writer: Process
@@ -89,6 +99,7 @@ class Pipeline(ExitStack):
         """Start PostgreSQL and create the order database, empty."""
         self.enter_context(self.postgres)
         self.enter_context(self.front)
+        self.server = DatabaseServer(self.front.host, self.front.port, connectors.verified_by(self.front.root))
         with self.postgres.connect() as admin:
             admin.execute(f"CREATE DATABASE {DATABASE}")
         with self.postgres.connect(DATABASE) as owner:
@@ -109,9 +120,9 @@ class Pipeline(ExitStack):
         self.settings = CaptureSettings(
             environment=ENVIRONMENT,
             region=aws.REGION,
-            database_host=self.front.host,
-            database_port=str(self.front.port),
-            database_root=self.front.root,
+            database_host=self.server.host,
+            database_port=str(self.server.port),
+            database_tls=self.server.tls,
             database_name=self.database,
             database_secret=SECRET_NAME,
             landing_bucket=LANDING_BUCKET,

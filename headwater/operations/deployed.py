@@ -129,7 +129,7 @@ class Deployed:
             database_port="",
             database_name="",
             database_secret="",
-            database_root="",
+            database_tls={},
             landing_bucket="",
             topic_partitions=self.environment.stream.partitions,
             epoch=self.environment.connect.epoch,

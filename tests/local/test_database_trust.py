@@ -52,7 +52,7 @@ def put_source(pipeline: Pipeline, settings: CaptureSettings) -> None:
 )
 def test_a_database_with_another_authoritys_certificate_is_refused(pipeline: Pipeline, root: str, reason: str) -> None:
     with pytest.raises(UserError, match=reason):
-        put_source(pipeline, replace(pipeline.settings, database_root=root))
+        put_source(pipeline, replace(pipeline.settings, database_tls=connectors.verified_by(root)))
 
 
 def test_a_database_under_another_name_than_its_certificate_has_is_refused(pipeline: Pipeline) -> None:

@@ -9,7 +9,8 @@ from headwater.definitions.connectors import CaptureSettings
 from headwater.paths import CONTRACTS
 
 ROOT = "-----BEGIN CERTIFICATE-----\nroot\n-----END CERTIFICATE-----\n"
-SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "northwind", "headwater/dev/cdc", ROOT, "landing")
+TLS = connectors.verified_by(ROOT)
+SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "northwind", "headwater/dev/cdc", TLS, "landing")
 
 
 def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:

@@ -140,7 +140,7 @@ def test_quarantine_keeps_a_record_without_what_the_contract_leaves_out(setting:
     assert SECRET in shown(whole)
 
 
-SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "shop", "secret", "root", "landing")
+SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "shop", "secret", {}, "landing")
 
 
 def leaves(contract: Contract, name: str) -> bool:

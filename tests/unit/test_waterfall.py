@@ -29,7 +29,7 @@ columns:
 """,
     "things.yaml",
 )
-SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "shop", "secret", "root", BUCKET)
+SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "shop", "secret", {}, BUCKET)
 TOPIC = "headwater.shop.goods"
 
 
