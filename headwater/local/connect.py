@@ -21,6 +21,8 @@ REBALANCE_SECONDS = 60
 SOON_SECONDS = 2
 # The worker takes a restart down, and does it a moment later.
 RESTART_SECONDS = 15
+# A database of one's own may have an IPv6 address alone.
+_FLAGS = ("-Djava.net.preferIPv4Stack=false",)
 # A worker answers so until it hears that the leader of its group has left.
 _LEADER_GONE = "IO Error trying to forward REST request"
 
@@ -131,6 +133,7 @@ class ConnectWorker(Part):
             [str(properties)],
             jars.class_path("connect-runtime"),
             HEAP,
+            flags=_FLAGS,
         )
         program = Program(
             self.name,

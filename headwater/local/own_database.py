@@ -11,12 +11,12 @@ import psycopg
 from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.definitions import source_checks
-from headwater.definitions.connectors import SLOT, verified_by
+from headwater.definitions.connectors import SLOT
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.errors import UserError
+from headwater.local.libpq_trust import connector_host, connector_options
 from headwater.local.pipeline import DatabaseServer, Pipeline
 from headwater.local.processes import Part, ProcessError, wait_until
-from headwater.local.tls_front import TlsFront
 
 _CONNECT_SECONDS = 10
 _SLOT_SECONDS = 30
@@ -24,6 +24,7 @@ _SLOT_SECONDS = 30
 
 class OwnDatabase:
     """The database ``name`` of a server, which ``headwater db capture`` has prepared; ``password`` is the connector's.
+    libpq's variables say whether TLS is used, and who is trusted.
 
     While it is a source it has the replication slot, which keeps the server's log for a lake that ends with this
     machine's pipeline: the slot goes when the source is left.
@@ -34,6 +35,11 @@ class OwnDatabase:
         self.port = port
         self.name = name
         self.password = password
+
+    def server(self) -> DatabaseServer:
+        """The server as the source connector has to reach and trust it, so that it does as ``connect`` does. Raises
+        UserError where it cannot."""
+        return DatabaseServer(connector_host(self.host), self.port, connector_options())
 
     def connect(self) -> psycopg.Connection:
         """Connect as the source connector's role. Raises UserError where that is not possible."""
@@ -99,13 +105,14 @@ class OwnPipeline(Pipeline):
     ) -> None:
         super().__init__(folder, contracts, contract_folder)
         self._own = database
-        self.front = TlsFront(self.folder / "front", database)
         self.database = database.name
         self.passwords = {CDC_ROLE: database.password}
 
     def start_source(self) -> None:
         """Take the database for this pipeline, until it ends. Raises UserError where it is not as the contracts
-        need it: the comparison would read by the same rights as the capture."""
+        need it: the comparison would read by the same rights as the capture; and where the source connector cannot
+        connect as this process does."""
+        self.server = self._own.server()
         self.enter_context(self._own)
         with self._own.connect() as connection:
             found = source_checks.findings(
@@ -114,8 +121,6 @@ class OwnPipeline(Pipeline):
         problems = [str(finding) for finding in found if finding.level in source_checks.PROBLEMS]
         if problems:
             raise UserError(f"{self._own.name} is not as its contracts need it. {'. '.join(problems)}")
-        self.enter_context(self.front)
-        self.server = DatabaseServer(self.front.host, self.front.port, verified_by(self.front.root))
 
     def source(self) -> psycopg.Connection:
         """Connect as the source connector's role."""
@@ -126,4 +131,4 @@ class OwnPipeline(Pipeline):
         return {"S3": self.aws.s3_endpoint, "Query it": self.query_command(), "Folder": str(self.folder)}
 
     def _parts(self) -> list[Part]:
-        return [self.front, self.aws, self.broker, self.connect]
+        return [self.aws, self.broker, self.connect]

@@ -13,6 +13,7 @@ import psycopg
 import pytest
 
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.local.tls_front import TlsFront
 from headwater.paths import ROOT
 
 PAGE = ROOT / "docs" / "tutorial" / "own-database.md"
@@ -39,6 +40,19 @@ def server(tmp_path: Path) -> Iterator[PostgresqlServer]:
         yield server
 
 
+@pytest.fixture
+def front(server: PostgresqlServer, tmp_path: Path) -> Iterator[TlsFront]:
+    """That server as it is where TLS alone is taken."""
+    with TlsFront(tmp_path / "front", server) as front:
+        yield front
+
+
+def trust() -> dict[str, str]:
+    """The variables by which the page has the server's certificate verified."""
+    (line,) = re.findall(r"^\$ export (PGSSL.*)$", PAGE.read_text(), re.MULTILINE)
+    return dict(variable.split("=") for variable in line.split())
+
+
 def commands() -> list[str]:
     blocks = re.findall(r"```console\n(.*?)```", PAGE.read_text(), re.DOTALL)
     found = [line.removeprefix("$ ") for block in blocks for line in block.splitlines()]
@@ -55,14 +69,22 @@ def ended(process: subprocess.Popen[str], seconds: float) -> str:
 
 
 class Reader:
-    """Who follows the page."""
+    """Who follows the page with a server, or with the front of one, whose certificate is verified then."""
 
-    def __init__(self, server: PostgresqlServer, contracts: Path) -> None:
+    def __init__(self, server: PostgresqlServer, contracts: Path, front: TlsFront | None = None) -> None:
         self._contracts = contracts
         self._at = f"localhost --port {server.port}"
         self._address = ""
+        verified = {}
+        if front is not None:
+            self._at = f"{front.host} --port {front.port}"
+            bundle = contracts.with_name("bundle.pem")
+            bundle.write_text(front.root)
+            # Relative as the page's, and to be found by the source connector, who is elsewhere.
+            verified = {**trust(), "PGSSLROOTCERT": os.path.relpath(bundle, ROOT)}
         self._environment = {
             **os.environ,
+            **verified,
             "HEADWATER_DB_PASSWORD": server.password,
             "HEADWATER_CDC_PASSWORD": "of the reader's own",
             "COLUMNS": "200",
@@ -95,10 +117,10 @@ class Reader:
 
 
 def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_it_was(
-    server: PostgresqlServer, tmp_path: Path
+    server: PostgresqlServer, front: TlsFront, tmp_path: Path
 ) -> None:
     place, infer, check, before, capture, live, replicate, query, release = commands()
-    reader = Reader(server, tmp_path / "contracts")
+    reader = Reader(server, tmp_path / "contracts", front)
     reader.run(place)
     # Two tables cannot be captured.
     told = reader.run(infer, status=1)

@@ -1,0 +1,82 @@
+"""What libpq is told about trust in a PostgreSQL server, in the words of the source connector.
+
+libpq is told by variables such as ``PGSSLMODE``, or by a service
+(https://www.postgresql.org/docs/18/libpq-ssl.html). The connector hands its options to PostgreSQL's JDBC driver, whose
+words are nearly the same (https://jdbc.postgresql.org/documentation/ssl/).
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from psycopg import pq
+
+from headwater.errors import UserError
+
+_REQUIRE = "require"
+_VERIFY_CA = "verify-ca"
+_VERIFY_FULL = "verify-full"
+_SYSTEM = "system"
+# What Debezium takes.
+_HOST = re.compile(r"[\w.-]+", re.ASCII)
+# The connector has no options for these.
+_REFUSED = {
+    "sslcert": "shows no certificate of its own",
+    "sslkey": "shows no certificate of its own",
+    "sslcrl": "reads no list of revoked certificates",
+    "sslcrldir": "reads no list of revoked certificates",
+}
+
+
+def connector_options() -> dict[str, str]:
+    """The source connector's options by which it trusts the servers that libpq trusts. Raises UserError where it has no
+    such options.
+
+    A file that is missing is not looked for here: libpq refuses to connect without it.
+    """
+    told = _told()
+    for name, reason in _REFUSED.items():
+        if told[name]:
+            raise UserError(
+                f"PG{name.upper()}: found {told[name]}, expected none: the source connector {reason}. Unset it where "
+                "the server does without."
+            )
+    if told["sslrootcert"] == _SYSTEM:
+        raise UserError(
+            f"PGSSLROOTCERT: found {_SYSTEM}, expected a file of certificates, which the source connector reads too: "
+            "the system's are in one such as /etc/ssl/certs/ca-certificates.crt."
+        )
+    root = Path(told["sslrootcert"] or Path.home() / ".postgresql" / "root.crt").absolute()
+    mode = told["sslmode"]
+    # libpq verifies wherever it finds the file, the driver in two modes alone.
+    if mode == _REQUIRE and root.exists():
+        mode = _VERIFY_CA
+    if mode not in (_VERIFY_CA, _VERIFY_FULL):
+        return {"database.sslmode": mode}
+    return {"database.sslmode": mode, "database.sslrootcert": str(root)}
+
+
+def connector_host(host: str) -> str:
+    """Where the source connector finds ``host``: at the address that libpq is told, such as that of a tunnel's end.
+    Raises UserError where it does not take that, and where a name is to be verified: the connector verifies the one
+    that it connects to."""
+    told = _told()
+    if told["hostaddr"] and told["sslmode"] == _VERIFY_FULL:
+        raise UserError(
+            f"PGHOSTADDR: found {told['hostaddr']} with the sslmode {_VERIFY_FULL}, expected none: the source "
+            f"connector verifies the name that it connects to. Have /etc/hosts lead {host} there instead, or verify "
+            f"no name, with PGSSLMODE={_VERIFY_CA}."
+        )
+    reached = told["hostaddr"] or host
+    if not _HOST.fullmatch(reached):
+        raise UserError(
+            f"--host: found {reached}, expected a name or an IPv4 address, which is all that the source connector "
+            "takes: give an IPv6 address a name in /etc/hosts."
+        )
+    return reached
+
+
+def _told() -> dict[str, str]:
+    """libpq's settings, by its words for them; "" where it has none."""
+    return {option.keyword.decode(): (option.val or b"").decode() for option in pq.Conninfo.get_defaults()}
