@@ -18,6 +18,7 @@ from headwater.definitions.order_database import CDC_ROLE, OUTBOX, ROLES, publis
 from headwater.errors import UserError
 from headwater.order_database import administration
 from headwater.order_database.loading import load_folder
+from headwater.order_database.trust_advice import trust_advice
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
 
@@ -216,5 +217,5 @@ def _connect(host: str, port: int, user: str, password: str, name: str) -> psyco
         if f'database "{name}" does not exist' in message:
             hint = "Run `headwater db create` first."
         else:
-            hint = f"Check --host, --port, --user and {PASSWORD_VARIABLE}."
+            hint = f"Check --host, --port, --user and {PASSWORD_VARIABLE}.{trust_advice(message)}"
         raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {message}. {hint}") from None

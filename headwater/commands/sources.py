@@ -15,6 +15,7 @@ from headwater.commands.db import PASSWORD_VARIABLE
 from headwater.contract.masks import read_key
 from headwater.contract.model import Contract
 from headwater.errors import UserError
+from headwater.order_database.trust_advice import trust_advice
 from headwater.verify.postgresql_errors import told
 
 DEFAULT_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
@@ -82,10 +83,12 @@ def connecting(
         try:
             return psycopg.connect(**{**_PATIENCE, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
         except psycopg.OperationalError as error:
-            refused = _REFUSED.search(str(error)) is not None
+            message = str(error).strip()
+            refused = _REFUSED.search(message) is not None
+            advice = f" {where_refused}" if refused and where_refused else trust_advice(message)
             raise (CredentialsRefused if refused else UserError)(
-                f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {str(error).strip()}. "
-                f"Check the address, the user and {PASSWORD_VARIABLE}.{f' {where_refused}' if refused else ''}"
+                f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {message}. "
+                f"Check the address, the user and {PASSWORD_VARIABLE}.{advice}"
             ) from None
 
     return connected

@@ -17,6 +17,7 @@ from headwater.errors import UserError
 from headwater.local.libpq_trust import connector_host, connector_options
 from headwater.local.pipeline import DatabaseServer, Pipeline
 from headwater.local.processes import Part, ProcessError, wait_until
+from headwater.order_database.trust_advice import trust_advice
 
 _CONNECT_SECONDS = 10
 _SLOT_SECONDS = 30
@@ -55,9 +56,10 @@ class OwnDatabase:
                 application_name="headwater",
             )
         except psycopg.OperationalError as error:
+            message = str(error).strip()
             raise UserError(
-                f"Cannot connect to {self.name} on {self.host}:{self.port} as {CDC_ROLE}: {str(error).strip()}. Run "
-                "headwater db capture first, and check HEADWATER_CDC_PASSWORD."
+                f"Cannot connect to {self.name} on {self.host}:{self.port} as {CDC_ROLE}: {message}. Run headwater db "
+                f"capture first, and check HEADWATER_CDC_PASSWORD.{trust_advice(message)}"
             ) from None
 
     def __enter__(self) -> Self:
