@@ -98,7 +98,7 @@ class Accounts:
         self._spark = spark
         self.contract = parse_contract(contract, "accounts.yaml")
         self._glue = aws.client("glue")
-        self._storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
+        self.storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
         self._prefix = prefix
         self._tokens = itertools.count()
         self._sequence = itertools.count()
@@ -209,7 +209,7 @@ class Accounts:
 
     def stored(self) -> list[dict[str, Any]]:
         """All rows of the table with tombstones, read by hudi-rs."""
-        batches = list(read_lake(f"{self.lake}/accounts", self._storage))
+        batches = list(read_lake(f"{self.lake}/accounts", self.storage))
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
         (partition,) = self.contract.partition_by
         return sorted(rows, key=lambda row: (row["id"], row[partition] or ""))

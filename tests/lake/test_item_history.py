@@ -1,0 +1,382 @@
+"""The change history of a DynamoDB table gives the table as of any instant, as its items were then.
+
+What the shipped job makes of stream and exports, by Glue's way and by the Kinesis API's, is held against a replay of
+the source's own log, which knows nothing of decoders, orders or Hudi.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import runpy
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from operator import itemgetter
+from pathlib import Path
+from random import Random
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import boto3
+import duckdb
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+
+from headwater.contract.model import History, lake_tables
+from headwater.lake import backfill_requests
+from headwater.lake.idle_pause import IdlePause
+from headwater.lake.lease import Leases
+from headwater.lake.requests import DONE, Requests, Status
+from headwater.local.aws import AwsApi
+from headwater.paths import ROOT
+from headwater.verify import read_lake
+from tests.history_analyst import DATABASE, Analyst
+from tests.kinesis_api import ARN, Kinesis
+from tests.lake.accounts import SOURCE, Accounts, change, item
+
+RAW = "$json$data_infer_schema$_temporary$"
+INSTANTS = 1000
+MILLISECOND, SECOND = 1_000, 10**6
+MINUTE, HOUR = 60 * SECOND, 3600 * SECOND
+DAY = 24 * HOUR
+SHARDS = 3
+Item = dict[str, dict[str, str]]
+State = dict[str, tuple[str, str]]
+"""Month and name of each item, by its id."""
+
+
+def instant_of(micros: int) -> dt.datetime:
+    """A time as Athena reads it of Hudi's tables: to the millisecond that is nearest."""
+    return dt.datetime.fromtimestamp((micros + MILLISECOND // 2) // MILLISECOND / 1000, dt.UTC)
+
+
+def shown(image: Item) -> tuple[str, str]:
+    return image["registered"]["S"][:7], image["name"]["S"]
+
+
+class Logged(NamedTuple):
+    """A change in the source's own log: its time in microseconds since 1970, and the item after it."""
+
+    at: int
+    op: str
+    id: str
+    image: Item | None
+
+
+@dataclass
+class Source:
+    """A DynamoDB table: what happens to its items, the records of it, and what it held at each instant.
+
+    ``unit`` is the precision of its records' times in microseconds. Where it ``ties``, several changes of an item have
+    one time.
+    """
+
+    random: Random
+    now: int
+    unit: int = 1
+    ties: bool = False
+    items: dict[str, Item] = field(default_factory=dict)
+    log: list[Logged] = field(default_factory=list)
+    records: list[tuple[str, str]] = field(default_factory=list)
+    """Of each record the id of its item and its text, in the order of the log."""
+
+    def as_of(self, instant: dt.datetime) -> State:
+        """The table at an instant: what had happened by then, in the order of the log."""
+        return next(self.as_of_each([instant]))
+
+    def as_of_each(self, instants: Sequence[dt.datetime]) -> Iterator[State]:
+        """The table at each of these instants, which are sorted."""
+        state: State = {}
+        log = iter([*self.log, None])
+        logged = next(log)
+        for instant in instants:
+            while logged is not None and instant_of(logged.at) <= instant:
+                if logged.image is None:
+                    del state[logged.id]
+                else:
+                    state[logged.id] = shown(logged.image)
+                logged = next(log)
+            yield dict(state)
+
+    def happens(self) -> None:
+        """Something happens to an item: now and then to the one before at once."""
+        again = bool(self.log) and self.random.random() < 0.4
+        id_ = self.log[-1].id if again else f"k{self.random.randint(1, 12)}"
+        leaps = [1, 300, MILLISECOND, *([0] if self.ties else [])] if again else [20 * SECOND, 10 * MINUTE, HOUR]
+        self.now += max(self.random.choice(leaps) // self.unit, 0 if self.ties else 1) * self.unit
+        known = self.items.get(id_)
+        if known is not None and self.random.random() < 0.35:
+            self.delete(id_, by_ttl=self.random.random() < 0.5)
+            return
+        registered = known["registered"]["S"] if known else "2024-01-31"
+        if self.random.random() < 0.3:
+            registered = self.random.choice(["2024-01-31", "2024-02-01"])
+        self.put(id_, registered, f"name {len(self.log)}")
+
+    def put(self, id_: str, registered: str = "2024-01-31", name: str = "Ann") -> None:
+        before, self.items[id_] = self.items.get(id_), item(id_, registered, name)
+        self._log("c" if before is None else "u", id_, before, self.items[id_])
+
+    def delete(self, id_: str, *, by_ttl: bool = False) -> None:
+        self._log("d", id_, self.items.pop(id_), None, by_ttl=by_ttl)
+
+    def _log(self, op: str, id_: str, old: Item | None, new: Item | None, *, by_ttl: bool = False) -> None:
+        self.log.append(Logged(self.now, op, id_, new))
+        document = json.loads(change(self.now, old, new))
+        document["eventID"] = str(uuid.UUID(int=self.random.getrandbits(128)))
+        if by_ttl:
+            document["userIdentity"] = {"type": "Service", "principalId": "dynamodb.amazonaws.com"}
+        if self.unit == MILLISECOND:
+            # As records were before their precision could be chosen.
+            document["dynamodb"]["ApproximateCreationDateTime"] = self.now // MILLISECOND
+            del document["dynamodb"]["ApproximateCreationDateTimePrecision"]
+        self.records.append((id_, json.dumps(document)))
+
+
+def arrivals(source: Source, unseen: int = 0) -> list[tuple[str, str]]:
+    """The records as they come from several shards, each faster or slower than the others: some late, some twice.
+
+    Of changes at one time the sequence number is all that tells the order, so these come once and in turn."""
+    random = source.random
+    times = Counter((logged.id, logged.at) for logged in source.log)
+    came: list[tuple[float, str, str]] = []
+    delays: dict[tuple[str, int], float] = {}
+    for place, ((id_, text), logged) in enumerate(zip(source.records, source.log[unseen:], strict=True)):
+        moment = (id_, logged.at)
+        late = 0 if random.random() < 0.8 else random.randint(1, 80)
+        delay = delays.setdefault(moment, late + 15 * (shard(id_) % 2))
+        came.append((place + delay, id_, text))
+        if times[moment] == 1 and random.random() < 0.2:
+            came.append((place + delay + random.randint(0, 120), id_, text))
+    return [(id_, text) for _, id_, text in sorted(came, key=lambda record: record[0])]
+
+
+def shard(id_: str) -> int:
+    return int(id_[1:]) % SHARDS
+
+
+class Lake:
+    """The lake table of a DynamoDB table with a history, and the shipped job that writes both.
+
+    ``way`` is the job's ``--source``: ``glue``, with files in place of Glue's Kinesis source, or ``api``. Each ``run``
+    is a job of its own, until it has done all there is.
+    """
+
+    def __init__(self, spark: SparkSession, aws: AwsApi, folder: Path, way: str, keep_days: int = 60) -> None:
+        self.way = way
+        self.kinesis = Kinesis(per_call=40)
+        for number in range(SHARDS):
+            self.kinesis.open(f"shard-{number}")
+        prefix = f"h-{uuid.uuid4().hex[:8]}"
+        self.accounts = Accounts(spark, aws, prefix)
+        self.accounts.writer.close()
+        self.accounts.leases.take().release()
+        self.contract = replace(self.accounts.contract, history=History(keep_days))
+        self.tables = lake_tables([self.contract])
+        _, history = self.tables
+        aws.client("glue").create_table(
+            DatabaseName=prefix.replace("-", "_"),
+            TableInput={
+                "Name": history.table,
+                "PartitionKeys": [{"Name": name, "Type": "string"} for name in history.partitions],
+                "StorageDescriptor": {"Location": f"{self.accounts.lake}/{history.table}", "Columns": []},
+            },
+        )
+        self._spark = spark
+        self._folder = folder
+        self._files = itertools.count()
+        (folder / "records").mkdir()
+
+    def stream(self, records: Sequence[tuple[str, str]], batches: int = 1) -> None:
+        """Let records come, each with its item's id, in so many batches."""
+        size = -(-len(records) // batches)
+        for start in range(0, len(records), size):
+            part = records[start : start + size]
+            if self.way == "glue":
+                file = self._folder / "records" / f"{next(self._files):04d}.txt"
+                file.write_text("".join(f"{text}\n" for _, text in part))
+            for id_, text in part:
+                self.kinesis.put(f"shard-{shard(id_)}", text)
+
+    def run(self, tombstone_days: float | None = None) -> None:
+        """Let a new job do all there is for both tables."""
+        script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
+        names = [each.table for each in self.tables]
+        by_table = {"stream-arn": ARN, "source-table": SOURCE, "checkpoint": f"{self._folder}/checkpoints"}
+        argv = [f"--{name}={','.join(f'{table}={value}' for table in names)}" for name, value in by_table.items()]
+        argv += [f"--lake={self.accounts.lake}", "--database=lake", "--contract=none", "--once", f"--source={self.way}"]
+        options = script["arguments"](argv)
+        options.checkpoint = {table: str(self._folder / "checkpoints" / table) for table in names}
+        options.tombstone_days = tombstone_days
+        leases = Leases(self.accounts.s3, f"{self.accounts.lake}/_leases", "test", 3600.0, threading.Event())
+        job = replace(self.accounts.job(options), contracts=self.tables, leases=leases)
+        try:
+            if self.way == "api":
+                script["write"](job, options)
+            else:
+                work = {each.table: partial(script["_table_work"], job, each, options) for each in self.tables}
+                script["follow"](job, work, self._records, options)
+        finally:
+            leases.release()
+
+    def _records(self, table: Any) -> DataFrame:
+        stream = self._spark.readStream.option("maxFilesPerTrigger", 1)
+        return stream.text(str(self._folder / "records")).withColumnRenamed("value", RAW)
+
+    def ask(self, uri: str) -> None:
+        """Ask for an export to be loaded into the table and its history, as ``headwater backfill`` does."""
+        for table in self.tables:
+            backfill_requests.ask(self.accounts.s3, Requests(self.accounts.s3, self.accounts.lake, table.table), uri)
+
+    def answers(self, uri: str) -> list[Status]:
+        """The job's answers to that, for the table and for its history."""
+        id_ = backfill_requests.request_id(uri)
+        found = [Requests(self.accounts.s3, self.accounts.lake, table.table).status(id_) for table in self.tables]
+        return [status for status in found if status is not None]
+
+    def alive(self) -> State:
+        """The table as it is now."""
+        return {id_: (month, name) for id_, month, name in self.accounts.alive()}
+
+    def analyst(self) -> Analyst:
+        """An analyst of the history as it is now."""
+        uri = f"{self.accounts.lake}/{self.tables[1].table}"
+        return Analyst(self.contract, pa.Table.from_batches(list(read_lake(uri, self.accounts.storage))))
+
+
+@pytest.fixture
+def streaming_since(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
+    """When streaming began, in microseconds since 1970: thirty days ago."""
+    since = (time.time_ns() // 1000 - 30 * DAY) // SECOND * SECOND
+    clock = SimpleNamespace(time_ns=lambda: since * 1000)
+    monkeypatch.setattr("headwater.lake.progress.time", clock)
+    monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0, 0))
+    return since
+
+
+@pytest.fixture
+def kept(
+    spark: SparkSession, aws_api: AwsApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streaming_since: int
+) -> Callable[..., Lake]:
+    """What makes the lake table and its history."""
+
+    def make(way: str, keep_days: int = 60) -> Lake:
+        lake = Lake(spark, aws_api, tmp_path, way, keep_days)
+        client = boto3.client
+        monkeypatch.setattr(
+            boto3, "client", lambda name, **more: lake.kinesis if name == "kinesis" else client(name, **more)
+        )
+        return lake
+
+    return make
+
+
+def state_of(rows: list[dict[str, Any]]) -> State:
+    return {row["id"]: (row["month"], row["name"]) for row in rows}
+
+
+def instants(source: Source, begins: dt.datetime) -> list[dt.datetime]:
+    """Instants at random, sorted, half of them those of changes."""
+    times = [instant_of(logged.at) for logged in source.log if instant_of(logged.at) >= begins]
+    span = (max(times) - begins) // dt.timedelta(milliseconds=1)
+    between = [begins + dt.timedelta(milliseconds=source.random.randint(0, span)) for _ in range(INSTANTS // 2)]
+    return sorted(source.random.choices(times, k=INSTANTS // 2) + between)
+
+
+@pytest.mark.parametrize(
+    ("way", "seed", "unit", "ties", "early"),
+    [("glue", 1, 1, False, True), ("api", 2, MILLISECOND, True, False), ("api", 3, 1, True, True)],
+)
+def test_the_table_as_of_any_instant_is_as_its_source_was(
+    kept: Callable[..., Lake], streaming_since: int, way: str, seed: int, unit: int, ties: bool, early: bool
+) -> None:
+    lake = kept(way)
+    source = Source(Random(seed), streaming_since - DAY, unit, ties)
+    for _ in range(10):
+        source.happens()
+    # Of what was there before the stream, the export alone tells.
+    source.records.clear()
+    unseen = len(source.log)
+    source.now = streaming_since + HOUR
+    for _ in range(60):
+        source.happens()
+    source.now += SECOND - source.now % SECOND
+    exported = instant_of(source.now)
+    items = list(source.items.values())
+    uri = lake.accounts.export(source.now, items[::2], items[1::2])
+    for _ in range(150):
+        source.happens()
+    came = arrivals(source, unseen)
+    parts = [came[start : start + 100] for start in range(0, len(came), 100)]
+    for number, part in enumerate(parts):
+        if number == (0 if early else len(parts) - 1):
+            lake.ask(uri)
+        # After a crash a batch comes again, with more records than before.
+        lake.stream(parts[number - 1][-20:] + part if number and way == "glue" else part)
+        lake.run()
+    assert [status.state for status in lake.answers(uri)] == [DONE, DONE]
+    assert lake.alive() == source.as_of(instant_of(source.now))
+    analyst = lake.analyst()
+    begins, until = analyst.span()
+    assert begins == exported
+    # Of Glue's records nobody knows the shard.
+    newest = {0 if way == "glue" else shard(logged.id): instant_of(logged.at) for logged in source.log[unseen:]}
+    assert until == min(newest.values())
+    assert_as_of(analyst, source, begins)
+    assert_versions(analyst, source)
+    for after, last in itertools.pairwise(instants(source, begins)[::50]):
+        # What is repeated with a sequence number of its own is there twice.
+        assert_between(analyst, source, after, last, repeated=way == "api")
+
+
+def assert_as_of(analyst: Analyst, source: Source, begins: dt.datetime) -> None:
+    """The table is as its source was at instants at random since a history begins, and refused before."""
+    asked_for = instants(source, begins)
+    of_source = list(source.as_of_each(asked_for))
+    for instant, rows, state in zip(asked_for, analyst.as_of_each(asked_for), of_source, strict=True):
+        assert state_of(rows) == state, instant
+    assert state_of(analyst.as_of(asked_for[-1])) == of_source[-1]
+    for before in (dt.timedelta(milliseconds=1), dt.timedelta(seconds=source.random.randint(1, 10**6))):
+        with pytest.raises(duckdb.ConversionException, match="expected an instant from"):
+            analyst.as_of(begins - before)
+
+
+def assert_versions(analyst: Analyst, source: Source) -> None:
+    """Versions of an item follow each other without a gap, but where the source had no item, and without an overlap."""
+    found = analyst.connection.execute(
+        f"SELECT id, month, name, valid_from, valid_to, _op FROM {DATABASE}.accounts_versions ORDER BY id, valid_from"
+    ).fetchall()
+    known = source.as_of(instant_of(source.now))
+    assert {id_: (month, name) for id_, month, name, _, until, _ in found if until is None} == known
+    for (id_, month, name, since, until, _), following in itertools.pairwise([*found, (None,) * 6]):
+        assert until is None or since < until
+        if following[0] != id_:
+            assert until is None or id_ not in known
+            continue
+        if until != following[3]:
+            assert until < following[3]
+            assert id_ not in source.as_of(until.replace(tzinfo=dt.UTC)), (id_, until)
+        # A version begins with what has changed, or where the item was read.
+        assert (month, name) != following[1:3] or following[5] == "r" or until != following[3]
+
+
+def assert_between(analyst: Analyst, source: Source, after: dt.datetime, last: dt.datetime, *, repeated: bool) -> None:
+    """The changes between two instants are those in the source's log, each item's in their order."""
+    found = analyst.asks("accounts_changes_between", after, last)
+    assert [row["changed_at"] for row in found] == sorted(row["changed_at"] for row in found)
+    changes = [(row["id"], row["_op"], row["changed_at"], row["name"]) for row in found if row["_op"] in "cud"]
+    expected = [
+        (logged.id, logged.op, instant_of(logged.at).replace(tzinfo=None), logged.image and shown(logged.image)[1])
+        for logged in source.log
+        if after < instant_of(logged.at) <= last
+    ]
+    by_item = partial(sorted, key=itemgetter(0))
+    shown_changes = by_item(changes)
+    assert ([each for each, _ in itertools.groupby(shown_changes)] if repeated else shown_changes) == by_item(expected)
