@@ -6,6 +6,7 @@ the source's own log, which knows nothing of decoders, orders or Hudi.
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import itertools
 import json
@@ -13,8 +14,11 @@ import runpy
 import threading
 import time
 import uuid
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
@@ -29,12 +33,15 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from headwater.commands.backfill import load
 from headwater.contract.model import History, lake_tables
 from headwater.lake import backfill_requests
 from headwater.lake.idle_pause import IdlePause
+from headwater.lake.job import Job
 from headwater.lake.lease import Leases
-from headwater.lake.requests import DONE, Requests, Status
+from headwater.lake.requests import DONE, RUNNING, Requests, Status
 from headwater.local.aws import AwsApi
+from headwater.local.processes import wait_until
 from headwater.paths import ROOT
 from headwater.verify import read_lake
 from tests.history_analyst import DATABASE, Analyst
@@ -105,6 +112,11 @@ class Source:
                 logged = next(log)
             yield dict(state)
 
+    def take(self) -> list[tuple[str, str]]:
+        """The records since the last call."""
+        taken, self.records = self.records, []
+        return taken
+
     def happens(self) -> None:
         """Something happens to an item: now and then to the one before at once."""
         again = bool(self.log) and self.random.random() < 0.4
@@ -159,7 +171,7 @@ def arrivals(source: Source, unseen: int = 0) -> list[tuple[str, str]]:
 
 
 def shard(id_: str) -> int:
-    return int(id_[1:]) % SHARDS
+    return zlib.crc32(id_.encode()) % SHARDS
 
 
 class Lake:
@@ -205,11 +217,27 @@ class Lake:
             for id_, text in part:
                 self.kinesis.put(f"shard-{shard(id_)}", text)
 
-    def run(self, tombstone_days: float | None = None) -> None:
+    def run(self) -> None:
         """Let a new job do all there is for both tables."""
+        with self._job() as (script, job, options):
+            if self.way == "api":
+                script["write"](job, options)
+            else:
+                work = {each.table: partial(script["_table_work"], job, each, options) for each in self.tables}
+                script["follow"](job, work, self._records, options)
+
+    @contextmanager
+    def history_work(self, tombstone_days: float | None = None) -> Iterator[Any]:
+        """What a new job does for the history, to be done part by part."""
+        with self._job(tombstone_days) as (script, job, options):
+            yield script["_table_work"](job, self.tables[1], options)
+            job.writers[self.tables[1].table].close()
+
+    @contextmanager
+    def _job(self, tombstone_days: float | None = None) -> Iterator[tuple[dict[str, Any], Job, argparse.Namespace]]:
         script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
         names = [each.table for each in self.tables]
-        by_table = {"stream-arn": ARN, "source-table": SOURCE, "checkpoint": f"{self._folder}/checkpoints"}
+        by_table = {"stream-arn": ARN, "source-table": SOURCE, "checkpoint": "none"}
         argv = [f"--{name}={','.join(f'{table}={value}' for table in names)}" for name, value in by_table.items()]
         argv += [f"--lake={self.accounts.lake}", "--database=lake", "--contract=none", "--once", f"--source={self.way}"]
         options = script["arguments"](argv)
@@ -218,11 +246,8 @@ class Lake:
         leases = Leases(self.accounts.s3, f"{self.accounts.lake}/_leases", "test", 3600.0, threading.Event())
         job = replace(self.accounts.job(options), contracts=self.tables, leases=leases)
         try:
-            if self.way == "api":
-                script["write"](job, options)
-            else:
-                work = {each.table: partial(script["_table_work"], job, each, options) for each in self.tables}
-                script["follow"](job, work, self._records, options)
+            # Each data file of an export is a commit of its own.
+            yield script, replace(job, settings=replace(job.settings, batch_bytes=1)), options
         finally:
             leases.release()
 
@@ -230,16 +255,32 @@ class Lake:
         stream = self._spark.readStream.option("maxFilesPerTrigger", 1)
         return stream.text(str(self._folder / "records")).withColumnRenamed("value", RAW)
 
+    def requests(self) -> list[Requests]:
+        """The requests to the writers of the table and of its history."""
+        return [Requests(self.accounts.s3, self.accounts.lake, table.table) for table in self.tables]
+
     def ask(self, uri: str) -> None:
         """Ask for an export to be loaded into the table and its history, as ``headwater backfill`` does."""
-        for table in self.tables:
-            backfill_requests.ask(self.accounts.s3, Requests(self.accounts.s3, self.accounts.lake, table.table), uri)
+        for requests in self.requests():
+            backfill_requests.ask(self.accounts.s3, requests, uri)
 
     def answers(self, uri: str) -> list[Status]:
         """The job's answers to that, for the table and for its history."""
-        id_ = backfill_requests.request_id(uri)
-        found = [Requests(self.accounts.s3, self.accounts.lake, table.table).status(id_) for table in self.tables]
+        found = [requests.status(backfill_requests.request_id(uri)) for requests in self.requests()]
         return [status for status in found if status is not None]
+
+    def backfill(self, uri: str) -> None:
+        """Have an export loaded as ``headwater backfill`` does, which watches a job until it is."""
+
+        def asked() -> bool:
+            return all(requests.get(backfill_requests.request_id(uri)) is not None for requests in self.requests())
+
+        with ThreadPoolExecutor(1) as pool:
+            s3, lake = self.accounts.s3, self.accounts.lake
+            loaded = pool.submit(load, s3, lake, self.contract, uri, lambda export: "of a test")
+            wait_until("the requests", lambda: asked() or loaded.done(), 60, 0.1)
+            self.run()
+            loaded.result()
 
     def alive(self) -> State:
         """The table as it is now."""
@@ -258,6 +299,7 @@ def streaming_since(monkeypatch: pytest.MonkeyPatch, endpoint: str) -> int:
     clock = SimpleNamespace(time_ns=lambda: since * 1000)
     monkeypatch.setattr("headwater.lake.progress.time", clock)
     monkeypatch.setattr("headwater.lake.idle_pause.REQUESTS_PAUSE", IdlePause(0, 0))
+    monkeypatch.setattr("headwater.lake.requests.POLL_SECONDS", 0.1)
     return since
 
 
@@ -290,50 +332,9 @@ def instants(source: Source, begins: dt.datetime) -> list[dt.datetime]:
     return sorted(source.random.choices(times, k=INSTANTS // 2) + between)
 
 
-@pytest.mark.parametrize(
-    ("way", "seed", "unit", "ties", "early"),
-    [("glue", 1, 1, False, True), ("api", 2, MILLISECOND, True, False), ("api", 3, 1, True, True)],
-)
-def test_the_table_as_of_any_instant_is_as_its_source_was(
-    kept: Callable[..., Lake], streaming_since: int, way: str, seed: int, unit: int, ties: bool, early: bool
-) -> None:
-    lake = kept(way)
-    source = Source(Random(seed), streaming_since - DAY, unit, ties)
-    for _ in range(10):
-        source.happens()
-    # Of what was there before the stream, the export alone tells.
-    source.records.clear()
-    unseen = len(source.log)
-    source.now = streaming_since + HOUR
-    for _ in range(60):
-        source.happens()
-    source.now += SECOND - source.now % SECOND
-    exported = instant_of(source.now)
-    items = list(source.items.values())
-    uri = lake.accounts.export(source.now, items[::2], items[1::2])
-    for _ in range(150):
-        source.happens()
-    came = arrivals(source, unseen)
-    parts = [came[start : start + 100] for start in range(0, len(came), 100)]
-    for number, part in enumerate(parts):
-        if number == (0 if early else len(parts) - 1):
-            lake.ask(uri)
-        # After a crash a batch comes again, with more records than before.
-        lake.stream(parts[number - 1][-20:] + part if number and way == "glue" else part)
-        lake.run()
-    assert [status.state for status in lake.answers(uri)] == [DONE, DONE]
-    assert lake.alive() == source.as_of(instant_of(source.now))
-    analyst = lake.analyst()
-    begins, until = analyst.span()
-    assert begins == exported
-    # Of Glue's records nobody knows the shard.
-    newest = {0 if way == "glue" else shard(logged.id): instant_of(logged.at) for logged in source.log[unseen:]}
-    assert until == min(newest.values())
-    assert_as_of(analyst, source, begins)
-    assert_versions(analyst, source)
-    for after, last in itertools.pairwise(instants(source, begins)[::50]):
-        # What is repeated with a sequence number of its own is there twice.
-        assert_between(analyst, source, after, last, repeated=way == "api")
+def complete_until(log: Sequence[Logged]) -> dt.datetime:
+    """Until when all is known of every shard."""
+    return min({shard(logged.id): instant_of(logged.at) for logged in log}.values())
 
 
 def assert_as_of(analyst: Analyst, source: Source, begins: dt.datetime) -> None:
@@ -380,3 +381,169 @@ def assert_between(analyst: Analyst, source: Source, after: dt.datetime, last: d
     by_item = partial(sorted, key=itemgetter(0))
     shown_changes = by_item(changes)
     assert ([each for each, _ in itertools.groupby(shown_changes)] if repeated else shown_changes) == by_item(expected)
+
+
+@pytest.mark.parametrize(
+    ("way", "seed", "unit", "ties", "early"),
+    [("glue", 1, 1, False, True), ("api", 2, MILLISECOND, True, False), ("api", 3, 1, True, True)],
+)
+def test_the_table_as_of_any_instant_is_as_its_source_was(
+    kept: Callable[..., Lake], streaming_since: int, way: str, seed: int, unit: int, ties: bool, early: bool
+) -> None:
+    lake = kept(way)
+    source = Source(Random(seed), streaming_since - DAY, unit, ties)
+    for _ in range(10):
+        source.happens()
+    # Of what was there before the stream, the export alone tells.
+    source.take()
+    unseen = len(source.log)
+    source.now = streaming_since + HOUR
+    for _ in range(60):
+        source.happens()
+    source.now += SECOND - source.now % SECOND
+    exported = instant_of(source.now)
+    items = list(source.items.values())
+    uri = lake.accounts.export(source.now, items[::2], items[1::2])
+    for _ in range(150):
+        source.happens()
+    came = arrivals(source, unseen)
+    parts = [came[start : start + 100] for start in range(0, len(came), 100)]
+    for number, part in enumerate(parts):
+        if number == (0 if early else len(parts) - 1):
+            lake.ask(uri)
+        # After a crash a batch comes again, with more records than before.
+        lake.stream(parts[number - 1][-20:] + part if number and way == "glue" else part)
+        lake.run()
+    assert [status.state for status in lake.answers(uri)] == [DONE, DONE]
+    assert lake.alive() == source.as_of(instant_of(source.now))
+    analyst = lake.analyst()
+    begins, until = analyst.span()
+    assert begins == exported
+    # Of Glue's records nobody knows the shard.
+    assert until == (instant_of(source.now) if way == "glue" else complete_until(source.log[unseen:]))
+    assert_as_of(analyst, source, begins)
+    assert_versions(analyst, source)
+    for after, last in itertools.pairwise(instants(source, begins)[::50]):
+        # What is repeated with a sequence number of its own is there twice.
+        assert_between(analyst, source, after, last, repeated=way == "api")
+
+
+@pytest.mark.parametrize("loaded", ["before the changes after it", "after them"])
+def test_a_backfill_begins_a_history_at_the_time_of_its_export(
+    kept: Callable[..., Lake], streaming_since: int, loaded: str
+) -> None:
+    lake = kept("api")
+    source = Source(Random(4), streaming_since - DAY)
+    for id_ in ("changed", "during", "early", "goes", "untouched"):
+        source.put(id_)
+    source.take()
+    at = streaming_since + HOUR
+    source.now = at - 10 * MINUTE
+    source.put("changed", name="Bea")
+    source.delete("early")
+    source.now = at - 30 * SECOND
+    source.delete("during")
+    # By a clock that is a minute behind, the export still has what was deleted just before.
+    uri = lake.accounts.export(at, [*source.items.values()], [item("during")])
+    lake.stream(source.take())
+    lake.run()
+    assert len({shard(logged.id) for logged in source.log[5:]}) > 1
+    if loaded == "before the changes after it":
+        lake.backfill(uri)
+        assert lake.analyst().span() == (instant_of(at), complete_until(source.log[5:]))
+    source.now = at + 10 * MINUTE
+    source.put("changed", name="Cleo")
+    source.put("new")
+    source.delete("goes")
+    lake.stream(source.take())
+    lake.run()
+    if loaded == "after them":
+        with pytest.raises(duckdb.ConversionException, match="expected an instant from the end of a first snapshot"):
+            lake.analyst().as_of(instant_of(source.now))
+        lake.backfill(uri)
+    analyst = lake.analyst()
+    assert analyst.span() == (instant_of(at), complete_until(source.log[5:]))
+    for micros in (at, source.now - MILLISECOND, source.now):
+        assert state_of(analyst.as_of(instant_of(micros))) == source.as_of(instant_of(micros))
+    with pytest.raises(duckdb.ConversionException, match="expected an instant from"):
+        analyst.as_of(instant_of(at - MILLISECOND))
+    assert lake.alive() == source.as_of(instant_of(source.now))
+    assert_versions(analyst, source)
+    changes = analyst.connection.execute(
+        f"SELECT id, _op, _source_ts, name FROM {DATABASE}.accounts_changes ORDER BY _order, id"
+    ).fetchall()
+    deleted, read, later = (instant_of(micros).replace(tzinfo=None) for micros in (at - 10 * MINUTE, at, source.now))
+    assert changes == [
+        ("changed", "u", deleted, "Bea"),
+        ("early", "d", deleted, None),
+        (None, "t", read, None),
+        ("changed", "r", read, "Bea"),
+        ("during", "r", read, "Ann"),
+        ("goes", "r", read, "Ann"),
+        ("untouched", "r", read, "Ann"),
+        ("during", "d", read - dt.timedelta(seconds=30), None),
+        ("changed", "u", later, "Cleo"),
+        ("new", "c", later, "Ann"),
+        ("goes", "d", later, None),
+    ]
+    commits = lake.accounts.commits()
+    lake.backfill(uri)
+    assert lake.accounts.commits() == commits
+    assert lake.analyst().rows == len(changes)
+
+
+def test_half_an_export_begins_no_history(kept: Callable[..., Lake], streaming_since: int) -> None:
+    lake = kept("api")
+    source = Source(Random(5), streaming_since + HOUR)
+    source.put("a")
+    lake.stream(source.take())
+    lake.run()
+    source.now += HOUR
+    uri = lake.accounts.export(source.now, [item("a")], [item("b")])
+    lake.ask(uri)
+    with lake.history_work() as work:
+        assert work.requested.commit_next()
+    (_, status) = [requests.status(backfill_requests.request_id(uri)) for requests in lake.requests()]
+    assert status is not None
+    assert (status.state, status.parts_done) == (RUNNING, 1)
+    with pytest.raises(duckdb.ConversionException, match="expected an instant from the end of a first snapshot"):
+        lake.analyst().as_of(instant_of(source.now))
+    lake.run()
+    analyst = lake.analyst()
+    assert analyst.span()[0] == instant_of(source.now)
+    assert sorted(state_of(analyst.as_of(instant_of(source.now)))) == ["a", "b"]
+
+
+def test_an_older_export_after_a_newer_one_has_the_history_begin_earlier(
+    kept: Callable[..., Lake], streaming_since: int
+) -> None:
+    lake = kept("api")
+    source = Source(Random(6), streaming_since - DAY)
+    for _ in range(10):
+        source.happens()
+    source.take()
+    source.now = streaming_since + HOUR
+    exports = []
+
+    def export() -> None:
+        exports.append((instant_of(source.now), lake.accounts.export(source.now, list(source.items.values()))))
+
+    for _ in range(30):
+        source.happens()
+    source.now += 2 * MINUTE - source.now % SECOND
+    export()
+    # Of a delete whose record is lost, the export that lacks the item tells the time.
+    source.now += 2 * MINUTE
+    source.delete(next(iter(source.items)))
+    source.records.pop()
+    export()
+    for _ in range(30):
+        source.happens()
+    lake.stream(source.take())
+    lake.run()
+    for begins, uri in reversed(exports):
+        lake.backfill(uri)
+        analyst = lake.analyst()
+        assert analyst.span()[0] == begins
+        assert_as_of(analyst, source, begins)
+        assert_versions(analyst, source)
