@@ -51,10 +51,11 @@ class ExpiredHistory:
 
 
 def expired(changes: DataFrame, contract: Contract, before: dt.datetime, deletes: dt.datetime | None) -> DataFrame:
-    """Of a history's changes those which nobody needs to know the table at ``before`` and since: what a later change of
-    the same row, or a later floor, had replaced by then. A delete that was the last one by then goes where it is older
-    than ``deletes``, and no earlier change stays that would come to life: one may have a later time than its delete.
-    The newest floor stays, which tells that the history is whole, and so do the notes."""
+    """The places of those of a history's changes which nobody needs to know the table at ``before`` and since: what a
+    later change of the same row, or a later floor, had replaced by then. A delete that was the last one by then goes
+    where it is older than ``deletes``, and no earlier change stays that would come to life: one may have a later time
+    than its delete. ``_order`` is that of such a delete, and null otherwise. The newest floor stays, which tells that
+    the history is whole, and so do the notes."""
     of_row = Window.partitionBy(*contract.key).orderBy("_order")
     is_old = F.col("_source_ts") <= F.lit(before)
     columns = [*contract.place, *contract.key, "_op", "_order", "_source_ts", "_deleted"]
@@ -65,8 +66,11 @@ def expired(changes: DataFrame, contract: Contract, before: dt.datetime, deletes
     marked = of_rows.withColumn("_replaced", later.isNotNull()).withColumn("_stays", stays).where(is_old)
     newest_floor = changes.where("_op = 't'").where(is_old).agg(F.max("_order").alias("_floor"))
     floors = changes.where("_op = 't'").where(is_old).crossJoin(newest_floor)
-    gone = F.col("_replaced") | F.coalesce(F.col("_order") < F.col("_floor"), F.lit(False))
+    replaced = F.col("_replaced") | F.coalesce(F.col("_order") < F.col("_floor"), F.lit(False))
+    forgotten = F.lit(False)
     if deletes is not None:
-        gone |= F.col("_deleted") & F.col("_stays").isNull() & (F.col("_source_ts") <= F.lit(deletes))
-    rows = marked.crossJoin(newest_floor).where(gone).select(*contract.place)
-    return rows.unionByName(floors.where(F.col("_order") < F.col("_floor")).select(*contract.place))
+        forgotten = F.col("_deleted") & F.col("_stays").isNull() & (F.col("_source_ts") <= F.lit(deletes)) & ~replaced
+    last_order = F.when(forgotten, F.col("_order")).alias("_order")
+    rows = marked.crossJoin(newest_floor).where(replaced | forgotten).select(*contract.place, last_order)
+    old_floors = floors.where(F.col("_order") < F.col("_floor"))
+    return rows.unionByName(old_floors.select(*contract.place, F.lit(None).cast("string").alias("_order")))

@@ -62,14 +62,16 @@ def is_late(purged: str) -> Column:
 def without_forgotten(batch: DataFrame, table: DataFrame, contract: Contract, purged: str, floor: str) -> DataFrame:
     """A batch in the columns of ``columns_tagged``, without the late rows of places of which ``table`` knows nothing,
     and the batch nothing later. Those that live, above the floor, are bad. A tombstone there, also the floor's, would
-    say nothing that is not so, but would let pass what comes after it and was deleted since."""
+    say nothing that is not so, but would let pass what comes after it and was deleted since. In a history, where each
+    change has a place of its own, all of a row count as one place."""
     late = is_late(purged)
     is_ended = F.col("_deleted") | (F.col("_order") < floor)
-    here = Window.partitionBy(*contract.place)
+    place = contract.key if contract.is_history else contract.place
+    here = Window.partitionBy(*place)
     ends = F.max_by(F.struct(late.alias("late"), is_ended.alias("ended")), F.col("_order")).over(here)
     marked = batch.withColumn("_ends", ends).withColumn("_late", late & F.col("_ends.late"))
-    there = table.select([F.col(name).alias(f"_there{name}") for name in contract.place])
-    same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in contract.place]
+    there = table.select([F.col(name).alias(f"_there{name}") for name in place])
+    same = [F.col(name).eqNullSafe(F.col(f"_there{name}")) for name in place]
     settled = marked.where("_late").join(there, same, "left_semi").select(*batch.columns)
     questioned = marked.where(F.expr("_late AND NOT _ends.ended") & ~is_ended).join(there, same, "left_anti")
     reason = F.concat(

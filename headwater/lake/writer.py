@@ -356,40 +356,28 @@ class TableWriter:
         return self._persisted(batch, lambda batch, counts: None, lambda last: last, timed=False, arrived=False).rows
 
     def purge(self, before: dt.datetime, partition: Mapping[str, Any]) -> None:
-        """Remove a partition's tombstones that were committed before that moment, and keep the latest order among them
-        in the progress, which stays as it is otherwise."""
+        """Remove a partition's tombstones that were committed before that moment, as ``remove`` does."""
+        self.remove(lambda: self._table.tombstones(before).where(is_in(partition)))
 
-        def kept(places: DataFrame) -> Progress:
-            (found,) = places.agg(F.max("_order").alias("latest")).collect()
-            return replace(self.progress, purged=max(self.progress.purged, found["latest"]))
-
-        self._remove(lambda: self._table.tombstones(before).where(is_in(partition)), kept)
-
-    def remove(self, found: Callable[[], DataFrame], first: Callable[[], None]) -> None:
-        """Remove the rows at the places that ``found`` gives, where there are any, and do something else ``first``; the
-        progress stays as it is."""
-
-        def kept(places: DataFrame) -> Progress:
-            first()
-            return self.progress
-
-        self._remove(found, kept)
-
-    def _remove(self, found: Callable[[], DataFrame], advance: Callable[[DataFrame], Progress]) -> None:
+    def remove(self, found: Callable[[], DataFrame], first: Callable[[], None] = lambda: None) -> None:
+        """Remove the rows at the places that ``found`` gives, where there are any, and do something else ``first``.
+        ``_order`` there is that of a delete of which nothing is left then, null for other rows: the latest is kept in
+        the progress, which stays as it is otherwise."""
         with self._committing:
             started = time.time()
             # Read when nobody else commits: the place of a tombstone may have a row again.
             places = found().persist(StorageLevel.MEMORY_AND_DISK)
             try:
-                rows = places.count()
-                if not rows:
+                (counted,) = places.agg(F.count("_key").alias("rows"), F.max("_order").alias("latest")).collect()
+                if not counted["rows"]:
                     return
+                first()
                 # Before the commit: whatever becomes of it, no later one may forget the order that was purged.
-                self._progress = advance(places)
+                self._progress = replace(self._progress, purged=max(self._progress.purged, counted["latest"] or ""))
                 self.settle(wait=True)
                 self._lease.check()
-                commit = self._table.delete(places, self._progress)
-                self._done(commit, started, Counts(rows=rows))
+                commit = self._table.delete(places.select(*self.contract.place), self._progress)
+                self._done(commit, started, Counts(rows=counted["rows"]))
             finally:
                 places.unpersist()
 

@@ -39,7 +39,8 @@ from headwater.lake import backfill_requests
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
 from headwater.lake.lease import Leases
-from headwater.lake.requests import DONE, RUNNING, Requests, Status
+from headwater.lake.quarantine import Quarantine
+from headwater.lake.requests import DONE, REFUSED, RUNNING, Requests, Status
 from headwater.local.aws import AwsApi
 from headwater.local.processes import wait_until
 from headwater.paths import ROOT
@@ -227,22 +228,30 @@ class Lake:
                 script["follow"](job, work, self._records, options)
 
     @contextmanager
-    def history_work(self, tombstone_days: float | None = None) -> Iterator[Any]:
+    def history_work(self) -> Iterator[Any]:
         """What a new job does for the history, to be done part by part."""
-        with self._job(tombstone_days) as (script, job, options):
+        with self._job() as (script, job, options):
             yield script["_table_work"](job, self.tables[1], options)
             job.writers[self.tables[1].table].close()
 
+    def expire(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let a new job do the upkeep of the history, which is due ten minutes after its start."""
+        with monkeypatch.context() as patch:
+            patch.setattr("headwater.lake.upkeep._SOON", 0.0)
+            with self.history_work() as work:
+                for _ in range(2):
+                    work.upkeep.do_next()
+
     @contextmanager
-    def _job(self, tombstone_days: float | None = None) -> Iterator[tuple[dict[str, Any], Job, argparse.Namespace]]:
+    def _job(self) -> Iterator[tuple[dict[str, Any], Job, argparse.Namespace]]:
         script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
         names = [each.table for each in self.tables]
         by_table = {"stream-arn": ARN, "source-table": SOURCE, "checkpoint": "none"}
         argv = [f"--{name}={','.join(f'{table}={value}' for table in names)}" for name, value in by_table.items()]
         argv += [f"--lake={self.accounts.lake}", "--database=lake", "--contract=none", "--once", f"--source={self.way}"]
+        argv += ["--tombstone-days=1"]
         options = script["arguments"](argv)
         options.checkpoint = {table: str(self._folder / "checkpoints" / table) for table in names}
-        options.tombstone_days = tombstone_days
         leases = Leases(self.accounts.s3, f"{self.accounts.lake}/_leases", "test", 3600.0, threading.Event())
         job = replace(self.accounts.job(options), contracts=self.tables, leases=leases)
         try:
@@ -547,3 +556,70 @@ def test_an_older_export_after_a_newer_one_has_the_history_begin_earlier(
         assert analyst.span()[0] == begins
         assert_as_of(analyst, source, begins)
         assert_versions(analyst, source)
+
+
+def test_an_instant_is_refused_of_which_changes_have_expired(
+    kept: Callable[..., Lake], streaming_since: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = kept("api", keep_days=20)
+    source = Source(Random(8), streaming_since - DAY)
+    for _ in range(10):
+        source.happens()
+    source.take()
+    source.now = streaming_since + HOUR
+    uri = lake.accounts.export(source.now, list(source.items.values()))
+    for days in (1, 2, 4, 6, 4, 8):
+        for _ in range(15):
+            source.happens()
+        source.now += days * DAY
+    lake.stream(source.take())
+    lake.ask(uri)
+    lake.run()
+    before = lake.analyst()
+    lake.expire(monkeypatch)
+    after = lake.analyst()
+    assert after.rows < before.rows
+    horizon = dt.datetime.now(dt.UTC) - dt.timedelta(20)
+    for analyst in (before, after):
+        begins, _ = analyst.span()
+        assert dt.timedelta() <= begins - horizon + dt.timedelta(minutes=5) < dt.timedelta(minutes=6)
+        assert_as_of(analyst, source, begins)
+        assert_versions(analyst, source)
+    # Nor is it shown where more days are to be kept later.
+    lake.contract = replace(lake.contract, history=History(60))
+    begins, _ = lake.analyst().span()
+    assert horizon - begins < dt.timedelta(minutes=5)
+    with pytest.raises(duckdb.ConversionException, match="expected an instant from"):
+        lake.analyst().as_of(begins - dt.timedelta(milliseconds=1))
+
+
+def test_what_is_older_than_an_expired_delete_does_not_come_back(
+    kept: Callable[..., Lake], streaming_since: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lake = kept("api", keep_days=20)
+    source = Source(Random(9), streaming_since + HOUR)
+    source.put("gone")
+    source.put("stays")
+    uri = lake.accounts.export(source.now, list(source.items.values()))
+    source.now += HOUR
+    late = [change(source.now, item(id_), item(id_, name="late")) for id_ in ("gone", "stays")]
+    source.now += DAY
+    source.delete("gone")
+    source.put("stays", name="Bea")
+    lake.stream(source.take())
+    lake.run()
+    lake.expire(monkeypatch)
+    assert lake.analyst().rows == 2
+    lake.ask(uri)
+    lake.stream([("gone", late[0]), ("stays", late[1])])
+    lake.run()
+    (_, of_history) = lake.answers(uri)
+    assert (of_history.state, "younger tombstones are purged" in of_history.reason) == (REFUSED, True)
+    changes = lake.analyst().connection.execute(
+        f"SELECT id, _op, name FROM {DATABASE}.accounts_changes WHERE id IS NOT NULL ORDER BY _order"
+    )
+    # Of the one that is there a late change is one more, of the other nobody can tell.
+    assert changes.fetchall() == [("stays", "u", "late"), ("stays", "u", "Bea")]
+    aside = Quarantine(lake.accounts.s3, f"{lake.accounts.lake}/_quarantine", "accounts_changes")
+    ((reason,),) = [[entry.reason for entry in aside.read(each.name) or []] for each in aside.listed()]
+    assert reason.startswith("_order: found")
