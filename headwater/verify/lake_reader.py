@@ -55,8 +55,8 @@ def read_lake(uri: str, storage: Mapping[str, str], patience: float | None = Non
     """Stream a Hudi table's current snapshot, tombstones included. A table that was never written gives nothing.
 
     ``storage`` are hudi-rs's storage options (see ``s3_options``). Waits for a compaction that is under way, up to
-    ``patience`` seconds, by default a minute. Raises CompactionOpen where that is not completed, and UserError where the table cannot be
-    read.
+    ``patience`` seconds, by default a minute. Raises CompactionOpen where that is not completed, and UserError where
+    the table cannot be read.
     """
     patiently = Retrying(
         retry=retry_if_exception_type(CompactionOpen),

@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from functools import partial
+from typing import Any
 
 import psycopg
 import pyarrow as pa
@@ -476,8 +477,18 @@ class TestConnection:
         with pytest.raises(UserError, match=r"PostgreSQL does not answer: .*terminating connection"):
             postgresql.value("SELECT 1")
         monkeypatch.delenv("HEADWATER_DB_PASSWORD")  # Nobody is asked again.
+        connect, told = psycopg.connect, dict[str, Any]()
+
+        def connected(**parts: Any) -> psycopg.Connection:
+            told.update(parts)
+            return connect(**parts)
+
+        monkeypatch.setattr(psycopg, "connect", connected)
         assert postgresql.value("SELECT 1") == "1"
         assert first.closed
+        # The name is looked up again: after a failover it is another server's.
+        assert "host" in told
+        assert "hostaddr" not in told
 
     def test_one_that_was_left_within_a_transaction_is_made_again(self, postgresql: _Postgresql) -> None:
         first = postgresql.connection()
