@@ -2,7 +2,7 @@
 
 import re
 
-_ABOUT_TLS = re.compile(r"SSL|certificate|no encryption|closed the connection unexpectedly")
+_ABOUT_TLS = re.compile(r"SSL|sslmode|certificate|no encryption|closed the connection unexpectedly")
 # libpq then tries without TLS, and tells of that as well.
 _ABOUT_PASSWORD = "authentication failed"  # noqa: S105 - the server's words
 
