@@ -14,7 +14,7 @@ import pytest
 
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.tls_front import TlsFront
-from headwater.paths import ROOT
+from headwater.paths import ROOT, RUN
 
 PAGE = ROOT / "docs" / "tutorial" / "own-database.md"
 SCHEMA = Path(__file__).parent / "own_database" / "rental.sql"
@@ -145,6 +145,9 @@ def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_
                     break
             assert "The lake equals its source." in said
             assert len(re.findall(r"\b1,000\b", said)) >= 2, said
+            # It reaches the server also where it verifies nothing.
+            connector = (RUN / "replicate" / "connect" / "connect.log").read_text()
+            assert f"database.sslmode = {trust()['PGSSLMODE']}\n" in connector
             with server.connect("rental") as owner:
                 owner.execute(CHANGES.encode())
             asked = re.search(r"Query it: (.*)", said)
