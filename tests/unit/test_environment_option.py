@@ -4,7 +4,6 @@ credentials of another account."""
 from __future__ import annotations
 
 import datetime as dt
-import re
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -289,8 +288,12 @@ def test_bad_records_are_listed_shown_replayed_and_dropped(
 
 
 def test_the_options_stay_for_a_lake_that_no_environment_has(
-    s3: Any, lake: str, bad_records: Quarantine, asked: list[Any]
+    s3: Any, lake: str, bad_records: Quarantine, items: None, asked: list[Any]
 ) -> None:
     assert "reason: price" in run(*SHOW, "--lake", lake).output
     assert run(*FILL, "--lake", lake).exit_code == 0
-    assert re.fullmatch(r"orders/\S+", waiting(s3, lake)[0])
+    options = ("--lake", lake, "--dynamodb-table", f"accounts={TABLE}", "--region", REGION)
+    done = run(*RESYNC, *options)
+    assert f"Done: the 1 items of {TABLE} are in the lake" in done.output, (done.output, done.exception)
+    assert refusal(*FORGET, *options).startswith(f"{TABLE}: found the row, expected none")
+    assert sorted(name.partition("/")[0] for name in waiting(s3, lake)) == ["accounts", "orders"]
