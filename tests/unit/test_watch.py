@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headwater.commands import endless_comparison
@@ -718,6 +718,7 @@ def test_a_repair_that_fails_is_told(comparing: Comparing) -> None:
     assert comparing.kept().error == "not repaired: no right to capture.signal"
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_no_difference_is_told_that_is_none_and_none_is_missed(data: st.DataObject) -> None:
     """Changes at any moments, arriving at any moments: what is told is what was lost, and nothing else."""
