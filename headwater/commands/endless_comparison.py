@@ -5,11 +5,11 @@ from __future__ import annotations
 import datetime as dt
 import heapq
 import itertools
-import queue
+import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -32,7 +32,8 @@ _MOST_AFTER_ERROR_SECONDS = 600.0
 _AGAIN_SECONDS = 600.0
 _BEHIND_SECONDS = 900.0
 _WHOLE_SECONDS = 6 * 3600.0
-_REPAIRED_AT_ONCE = 1_000
+_TRIES_ONCE = 3
+_ROUNDS = "rounds"
 
 Repair = Callable[[str, Sequence[Difference], bool], bool]
 """Has rows of a table that differ read again: those, or the whole table where that is needed and may be, as the last
@@ -51,73 +52,100 @@ class Kept:
 
 
 @dataclass
+class _Failure:
+    """Why a part of a comparison fails, how often it has, and since when."""
+
+    said: str
+    since: float
+    times: int = 1
+
+
+@dataclass
 class _Table:
     """A table, and what is known of it beside its comparison: how many ``rounds`` were complete, when the last one was
-    and how many ``seconds`` it took, why it failed how often since, and what an earlier run has known (``former``)."""
+    and how many ``seconds`` it took, why its parts fail, and what an earlier run has known (``former``). Of what the
+    first round has suspected ``first`` was not tried yet. ``at_once`` rows are repaired at a time."""
 
     name: str
     watch: TableWatch
+    at_once: int
     started_at: float
     former: Watched | None = None
     rounds: int = 0
     round_at: float | None = None
-    told: Mapping[Row, Difference] = field(default_factory=dict)
     seconds: float = 0.0
-    error: str = ""
-    error_since: float | None = None
-    errors: int = 0
-    kept_at: float = 0.0
-    measured_at: float = 0.0
+    first: Set[Row] | None = None
+    told: Mapping[Row, Difference] = field(default_factory=dict)
+    failures: dict[str, _Failure] = field(default_factory=dict)
+    kept_at: float = -math.inf
 
     @property
     def is_known(self) -> bool:
         """Whether all rows were compared, and what was suspected then was tried, or rows are known to differ."""
-        is_tried = self.rounds > 1 or (self.rounds == 1 and self.watch.is_settled)
-        return is_tried or bool(self.watch.differences)
+        if self.first:
+            self.first = self.first & self.watch.suspected
+        return bool(self.watch.differences) or (self.first is not None and not self.first)
+
+    @property
+    def failure(self) -> _Failure | None:
+        """What has failed for the longest time."""
+        return min(self.failures.values(), key=lambda failure: failure.since, default=None)
 
 
 class _Repairs:
-    """Has what differs read again, a bounded part of it at a time, beside the comparison: it may wait for a job."""
+    """Has what differs read again, a bounded part of it at a time, beside the comparison: it may wait for a job. No
+    table is repaired twice at once."""
 
     def __init__(self, repair: Repair) -> None:
         self._repair = repair
-        self._asked: queue.Queue[tuple[str, Sequence[Difference], bool]] = queue.Queue()
-        self._asked_at: dict[str, float] = {}
+        self._busy: set[str] = set()
+        self._asked_at: dict[tuple[str, Row], float] = {}
         self._whole_at: dict[str, float] = {}
         self.failed: dict[str, str] = {}
         """Why the last repair of a table failed."""
-        # Nobody waits for it at the end: what was asked for is done by those who were asked.
-        threading.Thread(target=self._run, daemon=True).start()
 
     @property
     def are_done(self) -> bool:
         """Whether all that was asked for is done."""
-        return not self._asked.unfinished_tasks
+        return not self._busy
 
-    def ask(self, name: str, differences: Iterable[Difference]) -> None:
-        """Have these rows of a table read again, unless that was asked a moment ago: what is being read again is not
-        ready sooner. A whole table is read a few times a day at most."""
+    def have_asked(self, name: str, differences: Iterable[Row]) -> bool:
+        """Whether each of these rows was asked for."""
+        return all((name, key) in self._asked_at for key in differences)
+
+    def ask(self, name: str, differences: Mapping[Row, Difference], at_once: int) -> None:
+        """Have some of these rows of a table read again: those that were asked for the longest ago, and none that was a
+        moment ago, because what is being read is not ready sooner. A whole table is read a few times a day at most."""
         now = time.monotonic()
-        if now - self._asked_at.get(name, -_AGAIN_SECONDS) < _AGAIN_SECONDS:
+        if name in self._busy:
             return
-        may_be_whole = now - self._whole_at.get(name, -_WHOLE_SECONDS) >= _WHOLE_SECONDS
-        chosen = [each for each in differences if may_be_whole or each.kind != EXTRA][:_REPAIRED_AT_ONCE]
-        if chosen:
-            self._asked_at[name] = now
-            self._asked.put((name, chosen, may_be_whole))
+        ago = {key: now - self._asked_at.get((name, key), -math.inf) for key in differences}
+        chosen = sorted((key for key in ago if ago[key] >= _AGAIN_SECONDS), key=lambda key: -ago[key])[:at_once]
+        if not chosen:
+            return
+        may_be_whole = now - self._whole_at.get(name, -math.inf) >= _WHOLE_SECONDS
+        for key in chosen:
+            self._asked_at[name, key] = now
+        self._busy.add(name)
+        # Nobody waits for it at the end: what was asked for is done by those who were asked.
+        work = (name, [differences[key] for key in chosen], may_be_whole)
+        threading.Thread(target=self._run, args=work, daemon=True).start()
 
-    def _run(self) -> None:
-        while True:
-            name, chosen, may_be_whole = self._asked.get()
-            try:
-                if self._repair(name, chosen, may_be_whole):
-                    self._whole_at[name] = time.monotonic()
-                self.failed.pop(name, None)
-            except BaseException as error:  # whatever it is, a comparison that never ends goes on
-                self.failed[name] = _said(error)
-                _tell(f"{name} could not be repaired, and is again in ten minutes: {self.failed[name]}")
-            self._asked_at[name] = time.monotonic()
-            self._asked.task_done()
+    def forget(self, name: str, keys: Iterable[Row]) -> None:
+        """These rows differ no more."""
+        for key in keys:
+            self._asked_at.pop((name, key), None)
+
+    def _run(self, name: str, chosen: Sequence[Difference], may_be_whole: bool) -> None:
+        try:
+            if self._repair(name, chosen, may_be_whole):
+                self._whole_at[name] = time.monotonic()
+            self.failed.pop(name, None)
+        except BaseException as error:  # whatever it is, a comparison that never ends goes on
+            self.failed[name] = _said(error)
+            _tell(f"{name} could not be repaired, and is again in ten minutes: {self.failed[name]}")
+        finally:
+            self._busy.discard(name)
 
 
 class EndlessComparison:
@@ -130,25 +158,29 @@ class EndlessComparison:
         self._repairs = _Repairs(repair) if repair is not None else None
         self._tables: list[_Table] = []
 
-    def add(self, name: str, watch: TableWatch) -> None:
-        """Compare this table, too. Raises what boto3 raises: what is known of it already is asked for."""
+    def add(self, name: str, watch: TableWatch, at_once: int = 1_000) -> None:
+        """Compare this table, too, and have ``at_once`` of its rows repaired at a time. Raises what boto3 raises: what
+        is known of it already is asked for."""
         former = None
         try:
             former = watched.read(self._kept.s3, self._kept.lake, name)
         except UserError as error:  # it is written anew
             _tell(str(error))
-        self._tables.append(_Table(name, watch, time.time(), former))
+        self._tables.append(_Table(name, watch, at_once, time.time(), former))
 
     def run(self, *, once: bool) -> bool:
         """Compare until Ctrl-C or SIGTERM, or ``once``, until nothing is suspected any more, or the lake does not come
-        as far as its source; say whether all rows were equal at the end. Raises CredentialsRefused."""
+        as far as its source; say whether all rows were equal at the end, and told where it was ``once``. After SIGTERM
+        nothing is said. Raises CredentialsRefused."""
         ended = False
         try:
             with _terminable():
-                rounds = [self._rounds(table, once=once) for table in self._tables]
-                trials = [self._trials(table) for table in self._tables]
-                for _ in _in_turn([*rounds, *trials, self._upkeep()]):
-                    if once and all(map(self._is_done, self._tables)) and self._are_repaired:
+                works = [self._upkeep()]
+                for table in self._tables:
+                    works.append(self._rounds(table, once=once))
+                    works += [self._trials(table, again=again) for again in (False, True)]
+                for _ in _in_turn(works):
+                    if once and all(map(self._is_done, self._tables)):
                         break
             ended = True
         except KeyboardInterrupt:
@@ -157,22 +189,27 @@ class EndlessComparison:
             say("Ended")
         except _Terminated:
             say("Ended by SIGTERM")
+            return True
         finally:
             for table in self._tables:
                 self._look_after(table, ended=ended)
-        return all(table.is_known and not table.watch.differences and not table.error for table in self._tables)
-
-    @property
-    def _are_repaired(self) -> bool:
-        return self._repairs is None or self._repairs.are_done
+        return all(
+            table.is_known
+            and not table.watch.differences
+            and not table.failures
+            and not (once and table.watch.unsettled)
+            for table in self._tables
+        )
 
     def _is_done(self, table: _Table) -> bool:
-        """Whether one round has told all that it can."""
-        return (
-            bool(table.error)
-            or table.watch.behind_seconds >= _BEHIND_SECONDS
-            or (table.rounds > 0 and table.watch.is_settled and table.told == table.watch.differences)
-        )
+        """Whether one round has told all that it can, and had repaired what it found."""
+        if any(failure.times >= _TRIES_ONCE for failure in table.failures.values()):
+            return True
+        if table.watch.behind_seconds >= _BEHIND_SECONDS:
+            return True
+        is_told = table.rounds > 0 and table.watch.is_settled and table.told == table.watch.differences
+        repairs = self._repairs
+        return is_told and (repairs is None or (repairs.are_done and repairs.have_asked(table.name, table.told)))
 
     def _rounds(self, table: _Table, *, once: bool) -> Iterator[float]:
         while True:
@@ -182,13 +219,15 @@ class EndlessComparison:
             except CredentialsRefused:
                 raise
             except Exception as error:  # whatever it is, a comparison that never ends goes on
-                yield self._failed(table, error)
+                yield self._failed(table, _ROUNDS, error)
                 continue
-            table.error, table.error_since, table.errors = "", None, 0
+            table.failures.pop(_ROUNDS, None)
             table.round_at = time.time()
             table.rounds += 1
             watch, seconds = table.watch, time.monotonic() - began
             table.seconds = seconds
+            if table.first is None:
+                table.first = watch.suspected
             more = "or more " if len(watch.differences) >= MOST_DIFFERENCES else ""
             _tell(
                 f"{table.name}: {watch.source_rows:,} rows compared in {seconds:,.0f} s, "
@@ -198,74 +237,82 @@ class EndlessComparison:
                 return
             yield max(self._every - seconds, 0)
 
-    def _trials(self, table: _Table) -> Iterator[float]:
+    def _trials(self, table: _Table, *, again: bool) -> Iterator[float]:
+        part = "again" if again else "trials"
         while True:
+            done = table.watch.trials_done
             try:
-                yield from table.watch.trials()
+                for seconds in table.watch.trials(again=again):
+                    if table.watch.trials_done > done:
+                        table.failures.pop(part, None)
+                    yield seconds
             except CredentialsRefused:
                 raise
             except Exception as error:  # as above
-                yield self._failed(table, error)
+                yield self._failed(table, part, error)
 
-    def _failed(self, table: _Table, error: Exception) -> float:
-        """Tell why a table could not be compared, and return the seconds until it is again."""
+    def _failed(self, table: _Table, part: str, error: Exception) -> float:
+        """Tell why a part of a comparison failed, and return the seconds until it is tried again."""
         said = _said(error)
-        if said != table.error:
+        former = table.failures.get(part)
+        if former is None or former.said != said:
             detail = "" if isinstance(error, UserError) else f": {error}"
             _tell(f"{table.name} could not be compared, and is again soon: {said}{detail}")
-        table.error = said
-        table.error_since = table.error_since or time.time()
-        table.errors += 1
-        return min(_AFTER_ERROR_SECONDS * 2.0 ** min(table.errors - 1, 10), _MOST_AFTER_ERROR_SECONDS)
+        times = 1 if former is None else former.times + 1
+        table.failures[part] = _Failure(said, time.time() if former is None else former.since, times)
+        return min(_AFTER_ERROR_SECONDS * 2.0 ** min(times - 1, 10), _MOST_AFTER_ERROR_SECONDS)
 
     def _upkeep(self) -> Iterator[float]:
         while True:
             for table in self._tables:
-                self._look_after(table)
-                if self._repairs is not None and table.watch.differences:
-                    self._repairs.ask(table.name, list(table.watch.differences.values()))
+                try:
+                    self._look_after(table)
+                    if self._repairs is not None:
+                        self._repairs.ask(table.name, dict(table.watch.differences), table.at_once)
+                except Exception as error:  # as above
+                    _tell(f"{table.name}: what is known of it could not be told: {_said(error)}")
             yield _POLL_SECONDS
 
     def _look_after(self, table: _Table, *, ended: bool | None = None) -> None:
         """Name what has begun or ceased to differ, and keep what is known, now and then and where it has changed;
         surely where ``ended`` says how the comparison ends."""
-        now = dict(table.watch.differences)
-        for key, difference in now.items():
-            if key not in table.told or table.told[key].kind != difference.kind:
+        former, table.told = table.told, dict(table.watch.differences)
+        for key, difference in table.told.items():
+            if key not in former or former[key].kind != difference.kind:
                 _tell(f"{table.name} {difference.row}: {difference.kind}")
                 for column, (in_source, in_lake) in difference.columns.items():
                     say(printable(f"  {column}: source {in_source} | lake {in_lake}"))
-        for key, difference in table.told.items():
-            if key not in now:
-                _tell(f"{table.name} {difference.row}: equal again")
-        has_changed = now != table.told
-        table.told = now
-        at = time.time()
-        if has_changed or ended is not None or at - table.kept_at >= _TOLD_SECONDS:
+        gone = [key for key in former if key not in table.told]
+        for key in gone:
+            _tell(f"{table.name} {former[key].row}: equal again")
+        if self._repairs is not None:
+            self._repairs.forget(table.name, gone)
+        at = time.monotonic()
+        if former != table.told or ended is not None or at - table.kept_at >= _TOLD_SECONDS:
             self._keep(table, at, ended)
 
     def _keep(self, table: _Table, at: float, ended: bool | None) -> None:
-        known = self._known(table, at, ended=bool(ended))
-        if known.behind_seconds:
+        known = self._known(table, ended=bool(ended))
+        is_due = at - table.kept_at >= _TOLD_SECONDS or ended is not None
+        table.kept_at = at if is_due else table.kept_at
+        if known.is_behind and is_due:
             behind = known.behind_seconds
             _tell(f"{table.name}: the lake has not come as far as the source was {behind:,.0f} s ago; waiting")
         try:
             watched.write(self._kept.s3, self._kept.lake, known)
-            is_due = at - table.measured_at >= _TOLD_SECONDS or ended is not None
             if self._kept.cloudwatch is not None and is_due:
-                table.measured_at = at
                 watched.measure(self._kept.cloudwatch, self._kept.database, known)
         except (BotoCoreError, ClientError) as error:
             _tell(f"{table.name}: what is known of it could not be kept: {error}")
-        table.kept_at = at
 
-    def _known(self, table: _Table, at: float, *, ended: bool) -> Watched:
+    def _known(self, table: _Table, *, ended: bool) -> Watched:
         watch = table.watch
         kinds = watch.kinds()
-        failed = self._repairs.failed.get(table.name, "") if self._repairs is not None else ""
+        repair = self._repairs.failed.get(table.name, "") if self._repairs is not None else ""
+        failure = table.failure
         now = Watched(
             table=table.name,
-            at=at,
+            at=time.time(),
             ended=ended,
             round_at=table.round_at if table.is_known else None,
             source_rows=watch.source_rows,
@@ -276,10 +323,10 @@ class EndlessComparison:
             different=kinds[DIFFERENT],
             since=min((difference.since for difference in watch.differences.values()), default=None),
             behind_seconds=watch.behind_seconds,
-            error=table.error or (f"not repaired: {failed}" if failed else ""),
+            error=failure.said if failure else (f"not repaired: {repair}" if repair else ""),
             every=max(self._every, table.seconds),
             started_at=table.started_at,
-            error_since=table.error_since,
+            error_since=failure.since if failure else None,
         )
         return watched.carried(table.former, now)
 
@@ -298,8 +345,8 @@ def _in_turn(works: Sequence[Iterator[float]]) -> Iterator[None]:
         yield
 
 
-class _Terminated(BaseException):
-    """SIGTERM has come."""
+class _Terminated(SystemExit):
+    """SIGTERM has come. As at any end of a program, a statement that runs is cancelled."""
 
 
 @contextmanager

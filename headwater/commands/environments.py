@@ -41,8 +41,8 @@ def as_now(known: Deployed) -> Deployed:
 
 
 def printable(text: str) -> str:
-    """A text of a log or an error without what would steer a terminal."""
-    return _STEERING.sub("?", text)
+    """A text of a log or an error without what would steer a terminal, or could not be written to it."""
+    return _STEERING.sub("?", text).encode("utf-8", "replace").decode()
 
 
 def _clients(environment: Environment) -> Callable[[str], Any]:

@@ -13,72 +13,91 @@ from psycopg import sql
 from headwater.commands.lakes import AnyLake
 from headwater.commands.resync import ItemReader, read_by_connector
 from headwater.commands.writer_requests import s3_errors
+from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.errors import UserError
 from headwater.order_database import administration
+from headwater.order_database.administration import NOT_IN_A_CONDITION
 from headwater.verify.watch import EXTRA, Difference
-
-_PARTS_AT_ONCE = 50  # PartiQL's limit for IN
 
 
 class Repairs(Protocol):
     """Repairs tables of one database."""
 
-    def read(self, contract: Contract, keys: Sequence[Any], may_be_whole: bool) -> bool:
+    at_once: int
+    """How many rows are asked for at a time."""
+
+    def read(self, contract: Contract, keys: Sequence[Any]) -> None:
         """Have the rows of these keys read again, as the source is asked for them; or the whole table, where none is
-        named, or they cannot be named so, and that may be. Says whether it was all. Raises UserError."""
+        named, or they cannot be named so. Raises UserError."""
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """Have rows that differ read again, or the whole table where one is extra, as ``read`` does."""
+        """Have rows that differ read again; or, where that may be, the whole table, if one is extra or none can be
+        named. Says whether it was all. Raises UserError."""
 
 
 class RowRepairs:
     """Repairs tables of PostgreSQL, over connections that ``connect`` gives, by the source connector."""
 
+    at_once = 1_000
+
     def __init__(self, connect: Callable[[], psycopg.Connection]) -> None:
         self._connect = connect
 
-    def read(self, contract: Contract, keys: Sequence[Sequence[str]], may_be_whole: bool) -> bool:
+    def read(self, contract: Contract, keys: Sequence[Sequence[str]]) -> None:
         """As ``Repairs`` says. The whole table is read also where PostgreSQL does not find the keys as they are spelled
-        here, and rows that are gone meanwhile are left out where that may not be."""
+        here."""
         with self._connect() as connection:
             where = _condition(contract, keys) if keys else ""
             found = 0
             with suppress(UserError):
                 found = administration.rows_where(connection, contract.source.table, where) if where else 0
-            is_whole = may_be_whole and (not where or found < len(keys))
-            if is_whole or found:
-                read_by_connector(connection, [contract], "" if is_whole else where)
-            return is_whole
+            read_by_connector(connection, [contract], where if found and found == len(keys) else "")
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """As ``Repairs`` says."""
+        """As ``Repairs`` says. Rows that are gone meanwhile are left out."""
         keys, is_whole = _to_read(found, may_be_whole)
-        return self.read(contract, keys, may_be_whole) if keys or is_whole else False
+        named = [key for key in keys if not any(mark in "\n".join(key) for mark in NOT_IN_A_CONDITION)]
+        if left := len(keys) - len(named):
+            say(f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys")
+        with self._connect() as connection:
+            where = _condition(contract, named) if named else ""
+            if where and not administration.rows_where(connection, contract.source.table, where):
+                where = ""
+            if is_whole or where:
+                read_by_connector(connection, [contract], where)
+        return is_whole
 
 
 class ItemRepairs:
     """Repairs tables of DynamoDB: reads items, which the running job loads. ``spent`` is called with the read units
     of each page before more is read."""
 
+    at_once = 50
+    # PartiQL's limit for IN.
+
     def __init__(self, place: AnyLake, spent: Callable[[Contract, float], None]) -> None:
         self._place = place
         self._spent = spent
 
-    def read(self, contract: Contract, keys: Sequence[Any], may_be_whole: bool) -> bool:
+    def read(self, contract: Contract, keys: Sequence[Any]) -> None:
         """As ``Repairs`` says. What is read are the items beside those of the keys; where there are many, all."""
-        where = _beside(keys)
-        if where or may_be_whole:
-            place = self._place
-            reader = ItemReader(place.dynamodb, place.s3, place.uri, partial(self._spent, contract))
-            with s3_errors():
-                reader.read(contract, place.tables.get(contract.table, contract.source.table), where)
-        return may_be_whole and not where
+        self._read(contract, _beside(keys))
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        """As ``Repairs`` says, of as many items as can be asked for at once."""
+        """As ``Repairs`` says."""
         keys, is_whole = _to_read(found, may_be_whole)
-        return self.read(contract, keys[:_PARTS_AT_ONCE], may_be_whole) if keys or is_whole else False
+        where = _beside(keys)
+        is_whole = may_be_whole and not where
+        if where or is_whole:
+            self._read(contract, where)
+        return is_whole
+
+    def _read(self, contract: Contract, where: str) -> None:
+        place = self._place
+        reader = ItemReader(place.dynamodb, place.s3, place.uri, partial(self._spent, contract))
+        with s3_errors():
+            reader.read(contract, place.tables.get(contract.table, contract.source.table), where)
 
 
 def _to_read(found: Sequence[Difference], may_be_whole: bool) -> tuple[list[Any], bool]:
@@ -97,7 +116,7 @@ def _condition(contract: Contract, keys: Sequence[Sequence[str]]) -> str:
 def _beside(keys: Sequence[Any]) -> str:
     """The condition of PartiQL for all items that share the first part of these keys, which DynamoDB has beside each
     other; "" where they are not as DynamoDB has them, or many."""
-    if len(keys) > _PARTS_AT_ONCE or not all(isinstance(key, Mapping) for key in keys):
+    if len(keys) > ItemRepairs.at_once or not all(isinstance(key, Mapping) for key in keys):
         return ""
     first = [next(iter(key.items())) for key in keys]
     kinds = {next(iter(value)) for _, value in first}

@@ -74,6 +74,8 @@ def resync(
             dynamodb_endpoint=dynamodb_endpoint,
         )
     if relational:
+        if where:
+            refuse_hidden(relational[0], where)
         with connect(host, port, user, name) as connection:
             read_by_connector(connection, relational, where)
         say("headwater verify tells when the lake is as the source.")
@@ -100,14 +102,13 @@ def read_by_connector(connection: psycopg.Connection, contracts: Sequence[Contra
     asked = ", ".join(contract.table for contract in contracts)
     if where:
         (contract,) = contracts
-        _refuse_hidden(contract, where)
         asked = f"{administration.rows_where(connection, contract.source.table, where):,} rows of {asked}"
     names = sorted({contract.source.table for contract in contracts})
     signal = administration.read_again(connection, names, where or None)
     say(f"Asked for {asked} by the signal {signal}: the source connector reads now")
 
 
-def _refuse_hidden(contract: Contract, where: str) -> None:
+def refuse_hidden(contract: Contract, where: str) -> None:
     """Raise UserError where a condition names what the contract masks or excludes: it goes through Kafka as it is."""
     for name in sorted({mask.path[0] for mask in contract.masks} | {path[0] for path in contract.exclude}):
         if re.search(rf"\b{re.escape(name)}\b", where, re.IGNORECASE):

@@ -22,6 +22,7 @@ from headwater.commands import lakes, sources
 from headwater.commands.endless_comparison import EndlessComparison
 from headwater.commands.lakes import AnyLake
 from headwater.commands.repairs import ItemRepairs, Repairs, RowRepairs
+from headwater.commands.writer_requests import s3_errors
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
@@ -171,7 +172,7 @@ def _compare(
         _print_examples(tables, console)
     for contract, table in zip(described, tables, strict=True):
         if contract.source.database in repairs and (table.missing or table.extra or table.different):
-            repairs[contract.source.database].read(contract, [tuple(key.values()) for key in table.keys], True)
+            repairs[contract.source.database].read(contract, [tuple(key.values()) for key in table.keys])
     return all(table.equal for table in tables)
 
 
@@ -192,18 +193,22 @@ def _watch(
         contract = by_name[table]
         return repairs[contract.source.database].mend(contract, found, may_be_whole)
 
-    at_once = partial(read_lake, patience=0)
+    if not place.uri.startswith("s3://"):
+        raise UserError(
+            f"--watch: found the lake {place.uri}, expected s3://bucket/prefix, where what is found is kept"
+        )
+    at_once, pace = partial(read_lake, patience=0), Pace()
     comparison = EndlessComparison(every, place.kept(), mend if repairs else None)
     for contract in described:
-        comparison.add(
-            contract.table,
-            TableWatch(
-                lambda contract=contract: read(contract).table(contract),  # type: ignore[misc]
-                # A compaction is waited for there, beside other tables.
-                lambda contract=contract: replace(place.lake(), read_table=at_once).table(contract),  # type: ignore[misc]
-                place.position(contract, postgresql.value),
-            ),
+        watch = TableWatch(
+            lambda contract=contract: read(contract).table(contract),  # type: ignore[misc]
+            # A compaction is waited for there, beside other tables.
+            lambda contract=contract: replace(place.lake(), read_table=at_once).table(contract),  # type: ignore[misc]
+            place.position(contract, postgresql.value),
+            pace,
         )
+        with s3_errors():
+            comparison.add(contract.table, watch, repairs[contract.source.database].at_once if repairs else 0)
     return comparison.run(once=once)
 
 

@@ -27,7 +27,7 @@ from headwater.errors import UserError
 from headwater.order_database.queries import require_created, row_count, server_message, single_value
 
 # Debezium puts a condition among others, and its driver takes ? for a parameter.
-_NOT_IN_A_CONDITION = (";", "--", "/*", "?")
+NOT_IN_A_CONDITION = (";", "--", "/*", "?")
 _LOCK_SECONDS = 5
 # Another database whose objects the connector's role has rights on.
 _CAPTURED_ELSEWHERE = """SELECT datname FROM pg_shdepend
@@ -208,8 +208,8 @@ def read_again(conn: psycopg.Connection, tables: Sequence[str], where: str | Non
 def rows_where(conn: psycopg.Connection, table: str, where: str) -> int:
     """How many rows of a source table meet a condition of SQL. Raises UserError where it is none that the source
     connector could read by."""
-    if any(mark in where for mark in _NOT_IN_A_CONDITION):
-        marks = " ".join(_NOT_IN_A_CONDITION)
+    if any(mark in where for mark in NOT_IN_A_CONDITION):
+        marks = " ".join(NOT_IN_A_CONDITION)
         raise UserError(f"--where: found {where!r}, expected a condition of SQL without any of {marks}")
     try:
         with conn.transaction():

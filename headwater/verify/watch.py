@@ -11,13 +11,13 @@ import itertools
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Generic, TypeVar
 
 import pyarrow as pa
 
-from headwater.verify.bunches import Bunch, BunchedTable, Found
+from headwater.verify.bunches import Bunch, BunchedTable, Found, Pace
 from headwater.verify.compare import (
     differing_columns,
     digest,
@@ -38,16 +38,17 @@ MOST_DIFFERENCES = 10_000
 _LOOK_ROWS = 200_000
 _LOOK_SECONDS = 60.0
 # Either ends a look at the source, after which the lake is read: the longer it takes, the more changes meanwhile.
-_SHARE_OF_LAKE = 0.1
-# Of a look's time, reading the lake takes as much at most; of a trial's up to a half.
+_SHARE_OF_LAKE = 0.25
+# Of the time of all tables, reading the lake for looks takes as much at most; for trials up to a half of a table's.
 _COMPACTION_SECONDS = 300.0
-_TRIED_AT_ONCE = 5_000
+_TRIED_AT_ONCE = 2_000
 _TRIES = 10
 _MOST_SUSPECTS = 10_000
 _AGAIN_SECONDS = 15.0
 _BEHIND_SECONDS = 60.0
 _GIVEN_UP_SECONDS = 900.0
 _POLL_SECONDS = 1.0
+_MOST_POLL_SECONDS = 10.0
 
 _Version = tuple[str, ...]
 """What tells whether the lake's rows of a key have changed: their orders, those of tombstones among them."""
@@ -103,10 +104,12 @@ class _Suspect:
 
 @dataclass
 class _Look:
-    """Rows of the source by their key, as hashes, until they are compared with the lake's, and since when."""
+    """Rows of the source by their key, as hashes, until they are compared with the lake's, and since when;
+    ``suspected`` are the keys that were found by it already."""
 
     began: float
     rows: dict[Row, tuple[bytes, Any]] = field(default_factory=dict)
+    suspected: set[Row] = field(default_factory=set)
 
 
 @dataclass
@@ -123,19 +126,24 @@ class _Round:
 class TableWatch:
     """Compares one table. ``table`` gives the source's, ``lake`` the rows of the lake's as they are now, tombstones
     included, and ``position`` a test of whether the lake has all that the source has now. What it does are steps: an
-    iterator gives the seconds to wait before it is asked for the next one. ``clock`` gives epoch seconds."""
+    iterator gives the seconds to wait before it is asked for the next one. Tables share the ``pace`` of reading the
+    lake. ``clock`` gives seconds that only grow, and ``now`` epoch seconds."""
 
     def __init__(
         self,
         table: Callable[[], BunchedTable],
         lake: Callable[[], Iterable[pa.RecordBatch]],
         position: Callable[[], Reached],
-        clock: Callable[[], float] = time.time,
+        pace: Pace | None = None,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], float] = time.time,
     ) -> None:
         self._table = table
         self._lake = lake
         self._position = position
+        self._pace = pace or Pace(clock)
         self._clock = clock
+        self._now = now
         self._suspects: dict[Row, _Suspect] = {}
         self._tried: dict[Row, _Suspect] = {}
         self._again: dict[Row, tuple[float, _Version]] = {}
@@ -143,8 +151,10 @@ class TableWatch:
         self._equal: dict[Row, tuple[bytes, _Version]] = {}
         # Rows with values that do not fit, which are equal beside them: the source's hash and the lake's version.
         self._broken_off: _Round | None = None
-        self._behind_since: float | None = None
+        self._behind_since: dict[bool, float] = {}
         self._lake_seconds = 0.0
+        self.trials_done = 0
+        """How many trials have come to an end."""
         self.differences: dict[Row, Difference] = {}
         """What differs, by its key."""
         self.source_rows = 0
@@ -154,14 +164,20 @@ class TableWatch:
         """How many rows, since the last round began, changed whenever they were tried, or could not be tried."""
 
     @property
+    def suspected(self) -> Set[Row]:
+        """The keys of what is suspected, beside what is known to differ."""
+        return (self._suspects.keys() | self._tried.keys()) - self.differences.keys()
+
+    @property
     def is_settled(self) -> bool:
         """Whether nothing is suspected but what is known to differ."""
-        return not (self._suspects.keys() | self._tried.keys()) - self.differences.keys()
+        return not self.suspected
 
     @property
     def behind_seconds(self) -> float:
         """For how long the lake has not come as far as the source was; 0 where that is as it may be."""
-        waited = 0.0 if self._behind_since is None else self._clock() - self._behind_since
+        now = self._clock()
+        waited = now - min(self._behind_since.values(), default=now)
         return waited if waited > _BEHIND_SECONDS else 0.0
 
     def kinds(self) -> Counter[str]:
@@ -198,29 +214,36 @@ class TableWatch:
                 round_.seen.add(_key_hash(key))
                 round_.after = found.asked
             lasted = self._clock() - round_.look.began
-            if len(round_.look.rows) >= _LOOK_ROWS or lasted >= max(_LOOK_SECONDS, self._lake_seconds / _SHARE_OF_LAKE):
+            if len(round_.look.rows) >= _LOOK_ROWS or (lasted >= _LOOK_SECONDS and not self._pace.wait):
                 yield from self._compared(table, round_.look)
                 round_.look = _Look(self._clock())
         yield from self._compared(table, round_.look, round_.seen)
 
     def _compared(self, table: BunchedTable, look: _Look, seen: Set[int] | None = None) -> Iterator[float]:
         """Compare what was looked at, and once more where more was suspected than can be tried soon."""
-        while not (yield from self._patiently(lambda: self._compare(table, look.rows, seen))):
+        while True:
+            while (wait := self._pace.wait) > 0:
+                yield wait
+            is_whole = yield from self._patiently(lambda: self._compare(table, look, seen))
+            self._pace.rest(self._lake_seconds * (1 / _SHARE_OF_LAKE - 1))
+            if is_whole:
+                break
             while len(self._suspects) > _MOST_SUSPECTS // 2:
                 yield _POLL_SECONDS
         yield 0.0
 
-    def _compare(self, table: BunchedTable, looked: Mapping[Row, tuple[bytes, Any]], seen: Set[int] | None) -> bool:
+    def _compare(self, table: BunchedTable, look: _Look, seen: Set[int] | None) -> bool:
         """Compare rows of the source with the lake's, and suspect those that differ; with all keys that are ``seen``,
-        the lake's other rows, too. Says whether there was room for all suspects."""
-        stored, live, others = self._stored(table, looked, lambda row, _: digest(row), seen)
+        the lake's other rows, too. Says whether there was room for all suspects; what a look has had tried it does not
+        suspect again, since it only grows older."""
+        stored, live, others = self._stored(table, look.rows, lambda row, _: digest(row), seen)
         unsettled = 0
-        for key, expected in itertools.chain(looked.items(), ((other, None) for other in others)):
+        for key, expected in itertools.chain(look.rows.items(), ((other, None) for other in others)):
             found = stored.get(key, _Stored())
             if expected is not None and self._is_equal(key, expected[0], found):
                 self._take_for_equal(key)
                 continue
-            if key in self._tried or key in self._suspects or key in self.differences:
+            if key in look.suspected or key in self._tried or key in self._suspects or key in self.differences:
                 continue
             asked = table.asked_of(key) if expected is None else expected[1]
             if asked is None or len(self.differences) >= MOST_DIFFERENCES:
@@ -229,6 +252,7 @@ class TableWatch:
                 return False
             else:
                 self._suspects[key] = _Suspect(asked, found.version)
+                look.suspected.add(key)
         self.unsettled += unsettled
         if seen is not None:
             self.source_rows, self.lake_rows = len(seen), live
@@ -240,69 +264,74 @@ class TableWatch:
 
     # --- What is suspected ------------------------------------------------------------------------------------------
 
-    def trials(self) -> Iterator[float]:
-        """Try what is suspected, and now and then what differs, without an end. Raises UserError; what was being tried
-        is then tried by the next trials."""
+    def trials(self, *, again: bool) -> Iterator[float]:
+        """Try what is suspected, or ``again`` what differs, without an end: the one keeps the other from waiting.
+        Raises UserError; what was being tried is then tried by the next trials."""
         while True:
-            self._begin()
-            if not self._tried:
+            tried = self._to_try_again() if again else self._to_try()
+            if not tried:
+                self._behind_since.pop(again, None)
                 yield _POLL_SECONDS
                 continue
+            self._tried |= tried
+            put_off: Mapping[Row, _Suspect] = tried
             try:
                 source: dict[Row, Found] = {}
                 table = self._table()
-                parts = table.rows_at([suspect.asked for suspect in self._tried.values()])
+                parts = table.rows_at([suspect.asked for suspect in tried.values()])
                 while True:
                     yield from _rested(table)
                     part = next(parts, None)
                     if part is None:
                         break
                     source |= part
-                is_reached = yield from self._reached(self._position())
-                put_off = self._tried
+                is_reached = yield from self._reached(self._position(), again)
                 if is_reached:
-                    put_off = yield from self._patiently(partial(self._judge, table, source))
-                self._tried = {}
+                    put_off = yield from self._patiently(partial(self._judge, table, tried, source))
+                put_off = {key: replace(each, tries=each.tries + 1) for key, each in put_off.items()}
+                self.trials_done += 1
+            finally:
+                for key in tried:
+                    del self._tried[key]
                 for key, suspect in put_off.items():
                     self._put_off(key, suspect)
-            except BaseException:
-                self._suspects = {key: each for key, each in self._tried.items() if key not in self.differences} | (
-                    self._suspects
-                )
-                self._tried = {}
-                raise
             yield self._lake_seconds
 
-    def _begin(self) -> None:
-        """Choose what to try: what is suspected, and of what differs what was not tried for the longest time, which
-        takes half of the room at most."""
+    def _to_try(self) -> dict[Row, _Suspect]:
+        """Of what is suspected what has waited longest."""
+        return {key: self._suspects.pop(key) for key in list(itertools.islice(self._suspects, _TRIED_AT_ONCE))}
+
+    def _to_try_again(self) -> dict[Row, _Suspect]:
+        """Of what differs what was not tried for the longest time."""
         now = self._clock()
         due = itertools.takewhile(lambda item: now - item[1][0] >= _AGAIN_SECONDS, self._again.items())
-        again = [(key, version) for key, (_, version) in itertools.islice(due, _TRIED_AT_ONCE // 2)]
-        for key, version in again:
-            self._tried[key] = _Suspect(self.differences[key].asked, version)
-            self._try_again(key, version)
-        for key in list(itertools.islice(self._suspects, _TRIED_AT_ONCE - len(again))):
-            self._tried[key] = self._suspects.pop(key)
+        chosen = {
+            key: _Suspect(self.differences[key].asked, version)
+            for key, (_, version) in itertools.islice(due, _TRIED_AT_ONCE)
+        }
+        for key, suspect in chosen.items():
+            self._try_again(key, suspect.version)
+        return chosen
 
-    def _reached(self, reached: Reached) -> Generator[float, None, bool]:
+    def _reached(self, reached: Reached, again: bool) -> Generator[float, None, bool]:
         """Wait until the lake has come as far, and say whether it has; not for ever, since a lake that was set back, or
         has begun anew, never has what it was to have."""
         began = self._clock()
+        poll = _POLL_SECONDS
         while not reached():
-            if self._behind_since is None:
-                self._behind_since = began
+            self._behind_since.setdefault(again, began)
             if self._clock() - began >= _GIVEN_UP_SECONDS:
                 return False
-            yield _POLL_SECONDS
-        self._behind_since = None
+            yield poll
+            poll = min(poll * 1.5, _MOST_POLL_SECONDS)
+        self._behind_since.pop(again, None)
         return True
 
-    def _judge(self, table: BunchedTable, source: Bunch) -> dict[Row, _Suspect]:
+    def _judge(self, table: BunchedTable, tried: Mapping[Row, _Suspect], source: Bunch) -> dict[Row, _Suspect]:
         """Compare what was tried, where the lake has come as far, and return what has changed there meanwhile."""
-        stored, _, _ = self._stored(table, self._tried, lambda row, unfit: (row, unfit))
+        stored, _, _ = self._stored(table, tried, lambda row, unfit: (row, unfit))
         changed = {}
-        for key, suspect in self._tried.items():
+        for key, suspect in tried.items():
             of_key: _Stored[_Kept] = stored.get(key, _Stored())
             found = source.get(key)
             difference = self._difference(table, key, suspect.asked, found.row if found else None, of_key.rows)
@@ -323,8 +352,8 @@ class TableWatch:
         """Try a row later: what differs, for ever, and what is suspected, unless that was done often enough."""
         if key in self.differences:
             self._try_again(key, suspect.version)
-        elif suspect.tries + 1 < _TRIES:
-            self._suspects[key] = _Suspect(suspect.asked, suspect.version, suspect.tries + 1)
+        elif suspect.tries < _TRIES:
+            self._suspects[key] = suspect
         else:
             self.unsettled += 1
 
@@ -341,7 +370,7 @@ class TableWatch:
         source: Row | None,
         stored: list[_Kept],
     ) -> Difference | None:
-        spelled, now = spelled_key(table, key), self._clock()
+        spelled, now = spelled_key(table, key), self._now()
         if len(stored) > 1 or (source is None and stored):
             return Difference(EXTRA, spelled, {}, asked, now)
         if source is None:

@@ -78,18 +78,32 @@ def test_a_row_too_many_has_the_whole_table_read_where_that_may_be(asked: Asked,
     assert asked.read == ["", "(\"customer_id\") IN (('A'))"]
 
 
-def test_rows_that_are_gone_meanwhile_have_no_whole_table_read_unless_that_may_be(
+def test_rows_that_are_gone_meanwhile_have_no_whole_table_read(asked: Asked, rows: RowRepairs) -> None:
+    for asked.found in (1, 0):
+        assert not rows.mend(CUSTOMERS, different(("A",), ("B",)), may_be_whole=True)
+    assert asked.read == ["(\"customer_id\") IN (('A'), ('B'))"]
+
+
+def test_keys_that_no_condition_can_hold_are_left_out_and_told(
+    asked: Asked, rows: RowRepairs, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked.found = 1
+    assert not rows.mend(CUSTOMERS, different(("A",), ("what?",), ("a;b",)), may_be_whole=True)
+    assert asked.read == ["(\"customer_id\") IN (('A'))"]
+    assert "2 rows of customers are not repaired" in capsys.readouterr().out
+
+
+def test_a_comparison_that_ends_has_the_whole_table_read_where_keys_are_not_found(
     asked: Asked, rows: RowRepairs
 ) -> None:
-    for found, may_be_whole in ((1, False), (0, False), (1, True)):
-        asked.found = found
-        assert rows.read(CUSTOMERS, [("A",), ("B",)], may_be_whole) is may_be_whole
+    for asked.found in (2, 1):
+        rows.read(CUSTOMERS, [("A",), ("B",)])
     assert asked.read == ["(\"customer_id\") IN (('A'), ('B'))", ""]
 
 
 def test_items_are_read_some_at_a_time_and_what_they_take_is_told(asked: Asked, items: ItemRepairs) -> None:
-    many = different(*({"id": {"S": f"{number:03}"}} for number in range(70)))
-    assert not items.mend(ACCOUNTS, many, may_be_whole=True)
+    some = different(*({"id": {"S": f"{number:03}"}} for number in range(items.at_once)))
+    assert not items.mend(ACCOUNTS, some, may_be_whole=True)
     (where,) = asked.read
     assert where.startswith("\"id\" IN ['000', '001'")
     assert where.count(",") == 49
