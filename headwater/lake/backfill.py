@@ -126,21 +126,20 @@ class ExportToLoad:
     def _decode(self, export: Export, files: list[DataFile], completes: bool) -> DataFrame:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
         epoch, table = self._writer.progress.epoch, self._source_table
-        export_id, time, mask_key = export.id, export.time, settings.mask_key
-        purged = self._writer.progress.purged
+        mask_key, purged = settings.mask_key, self._writer.progress.purged
 
         def decode(part: Iterable[DataFile]) -> Iterator[tuple[Any, ...]]:
             import boto3
 
             decoder = DynamoDecoder(contract, epoch, table, mask_key)
-            return decode_items(iter(part), decoder, export_id, time, boto3.client("s3"), purged)
+            return decode_items(part, decoder, export, boto3.client("s3"), purged)
 
         rows = spread(spark, files, settings.parallelism).mapPartitions(decode)
         if completes:
-            floor = floor_of_export(epoch, time)
+            floor = floor_of_export(epoch, export.time)
             ended = without_row(len(contract.lake_columns()), floor)
             if contract.is_history:
-                ended = floor_row(contract, floor, moment(time), f"export/{export_id}") + ROW_TAGS
+                ended = floor_row(contract, floor, moment(export.until), f"export/{export.id}") + ROW_TAGS
             rows = rows.union(spread(spark, [ended], 1))
         return decoded_frame(spark, contract, rows)
 

@@ -96,13 +96,16 @@ class DynamoDecoder:
         except DEFECTS as error:
             raise _bad(error) from None
 
-    def item(self, line: str | bytes, exported_at_micros: int, position: str) -> Decoded:
+    def item(
+        self, line: str | bytes, exported_at_micros: int, position: str, read_until_micros: int | None = None
+    ) -> Decoded:
         """Decode a line of an export, ``{"Item": {…}}`` with an image in DynamoDB JSON, as the item was at that time,
-        in microseconds since 1970. Raises BadRecord."""
+        in microseconds since 1970; or where the table has changed while it was read, until that time at the latest:
+        only from then on it is known to be so. Raises BadRecord."""
         try:
             image = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
             order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
-            tail = ("r", order, moment(exported_at_micros), position)
+            tail = ("r", order, moment(read_until_micros or exported_at_micros), position)
             return Decoded((self._row(image, tail),))
         except DEFECTS as error:
             raise _bad(error) from None
@@ -520,7 +523,8 @@ def kept_decoder(
 
     def decode(record: Any, _: str) -> Iterator[tuple[Any, ...]]:
         if "exported_at" in record:
-            return decode_item(content(record, "item"), record["exported_at"], record["position"], decoder, purged)
+            times = record["exported_at"], record.get("read_until", record["exported_at"])
+            return decode_item(content(record, "item"), times, record["position"], decoder, purged)
         data = content(record, "data")
         return decode_records(iter([(data, record["sequence"], record["position"])]), decoder, purged)
 
@@ -528,17 +532,20 @@ def kept_decoder(
 
 
 def decode_item(
-    line: str | bytes | None, time: int, position: str, decoder: DynamoDecoder, purged: str = ""
+    line: str | bytes | None, times: tuple[int, int], position: str, decoder: DynamoDecoder, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """A line of an export, as the state at ``time``, the export's, to rows of ``columns_tagged``. A bad one, and one
-    older than ``purged``, is kept as JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays it."""
+    """A line of an export to rows of ``columns_tagged``; ``times`` are the export's ``time`` and ``until``. A bad one,
+    and one older than ``purged``, is kept as JSON: ``item``, or ``item_base64`` where it is not UTF-8, and what replays
+    it."""
+    time, until = times
 
     def kept() -> str:
-        document: dict[str, Any] = {"exported_at": time, "position": position, **_text("item", decoder.kept(line))}
+        read = {} if until == time else {"read_until": until}
+        document = {"exported_at": time, **read, "position": position, **_text("item", decoder.kept(line))}
         return json.dumps(document, ensure_ascii=False)
 
     try:
-        decoded = decoder.item(line or b"", time, position)
+        decoded = decoder.item(line or b"", time, position, until)
     except BadRecord as bad:
         yield without_row(decoder.width, reason=str(bad), raw=kept())
         return

@@ -15,7 +15,7 @@ import hashlib
 import re
 import tempfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import IO, Annotated, Any, Literal, TypeVar
 
@@ -57,12 +57,15 @@ class DataFile:
 @dataclass(frozen=True)
 class Export:
     """An export that is complete as far as its manifests tell. ``time`` is the moment whose state it holds, in
-    microseconds since 1970; ``files`` are in the order of their names, which is always the same."""
+    microseconds since 1970. ``until`` is the same, but for a table that has changed while it was read: there ``time``
+    is before the reading, and ``until`` behind it. ``files`` are in the order of their names, which is always the
+    same."""
 
     uri: str
     id: str
     table: str
     time: int
+    until: int
     files: tuple[DataFile, ...]
 
     @property
@@ -87,8 +90,9 @@ class Export:
         items = sum(file.items for file in files)
         if summary.item_count != items:
             raise _misfit(where, "itemCount", summary.item_count, f"{items}, the sum of {manifest}")
-        micros = (summary.export_time - _EPOCH) // _MICROSECOND
-        return Export(uri, export_id, _last_part(summary.table_arn), micros, files)
+        time = _micros(summary.export_time)
+        until = max(time, _micros(summary.read_until))
+        return Export(uri, export_id, _last_part(summary.table_arn), time, until, files)
 
 
 def locate(uri: str) -> tuple[str, str]:
@@ -125,15 +129,15 @@ def defect(file: DataFile, s3: Any) -> str | None:
 
 
 def decode_items(
-    files: Iterator[DataFile], decoder: DynamoDecoder, export_id: str, time: int, s3: Any, purged: str = ""
+    files: Iterable[DataFile], decoder: DynamoDecoder, export: Export, s3: Any, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
-    """The items of data files to rows of ``columns_tagged``, as the state at ``time``, the export's. ``_position`` is
-    ``export/file/line``, lines from 0."""
+    """The items of some of an export's data files to rows of ``columns_tagged``. ``_position`` is ``export/file/line``,
+    lines from 0."""
     for file in files:
         with _download(file, s3) as body:
             for number, line in enumerate(_lines(body)):
-                position = f"{export_id}/{file.name}/{number}"
-                yield from decode_item(line, time, position, decoder, purged)
+                position = f"{export.id}/{file.name}/{number}"
+                yield from decode_item(line, (export.time, export.until), position, decoder, purged)
 
 
 def _lines(body: IO[bytes]) -> Iterator[bytes]:
@@ -233,6 +237,8 @@ class _Summary(msgspec.Struct, rename="camel"):
     export_time: _Moment
     # The first version of the format, which knew only full exports, names no type.
     export_type: _Full = "FULL_EXPORT"
+    # AWS names none: its exports are of one moment.
+    read_until: _Moment = _EPOCH
 
 
 class _Entry(msgspec.Struct, rename="camel"):
@@ -271,6 +277,10 @@ def _parse(text: str, type_: type[_Manifest], where: str) -> _Manifest:
 
 def _misfit(where: str, field: str, found: object, expected: str) -> UserError:
     return UserError(f"{where}: {field}: found {found!r}, expected {expected}")
+
+
+def _micros(moment: dt.datetime) -> int:
+    return (moment - _EPOCH) // _MICROSECOND
 
 
 def _last_part(path: str) -> str:

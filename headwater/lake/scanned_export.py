@@ -1,7 +1,9 @@
 """An operator's own export of a DynamoDB table, as ``ExportTableToPointInTime`` writes it, from what a Scan finds.
 
 The table is read while it changes, so what is written to it meanwhile may be in the export or not. The export's time is
-a moment before the reading, by DynamoDB's clock: all that came later is in the stream.
+a moment before the reading, by DynamoDB's clock: all that came later is in the stream. ``readUntil`` in its summary,
+which AWS's exports do not have, is a moment behind the reading: from then on the items were as they are in the export,
+but for what the stream tells.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ def export_table(
     described = _described(dynamodb, table)
     parts = files or min(described["bytes"] // _FILE_BYTES + 1, _MOST_FILES)
     scans = [map(clean, _scan(dynamodb, table, part, parts, report)) for part in range(parts)]
-    return write_export(s3, described["arn"], scans, described["time"], target)
+    return write_export(s3, described["arn"], scans, described["time"], target, partial(_read_until, dynamodb, table))
 
 
 def export_rows(
@@ -66,12 +68,21 @@ def export_rows(
     """Export the items of a table that meet a condition of PartiQL, as ``export_table`` does."""
     described = _described(dynamodb, table)
     selected = _selected(dynamodb, f'SELECT * FROM "{table}" WHERE {where}', report)
-    return write_export(s3, described["arn"], [map(clean, selected)], described["time"], target)
+    read = [map(clean, selected)]
+    return write_export(s3, described["arn"], read, described["time"], target, partial(_read_until, dynamodb, table))
 
 
-def write_export(s3: Any, table_arn: str, files: Sequence[Iterable[Item]], time: dt.datetime, target: str) -> str:
+def write_export(
+    s3: Any,
+    table_arn: str,
+    files: Sequence[Iterable[Item]],
+    time: dt.datetime,
+    target: str,
+    read_until: Callable[[], dt.datetime] | None = None,
+) -> str:
     """Write the items of each data file as an export of the state at ``time`` (UTC) below ``target``
-    (``s3://bucket/prefix``), and return the export's address."""
+    (``s3://bucket/prefix``), and return the export's address. Where the table changes while it is read, ``read_until``
+    tells, when all items are read, until when they were."""
     bucket, prefix = split_uri(target)
     export_id = f"{int(time.timestamp() * 1000):014d}-{secrets.token_hex(4)}"
     folder = key_below(prefix, f"AWSDynamoDB/{export_id}")
@@ -106,6 +117,8 @@ def write_export(s3: Any, table_arn: str, files: Sequence[Iterable[Item]], time:
         "outputFormat": "DYNAMODB_JSON",
         "exportType": "FULL_EXPORT",
     }
+    if read_until is not None:
+        summary["readUntil"] = _iso(read_until())
     _manifest(s3, bucket, f"{folder}/manifest-summary", json.dumps(summary))
     return object_uri(bucket, folder)
 
@@ -123,6 +136,12 @@ def _described(dynamodb: Any, table: str) -> dict[str, Any]:
     answer = dynamodb.describe_table(TableName=table)
     time = parsedate_to_datetime(answer["ResponseMetadata"]["HTTPHeaders"]["date"])
     return {"arn": answer["Table"]["TableArn"], "bytes": answer["Table"].get("TableSizeBytes", 0), "time": time}
+
+
+def _read_until(dynamodb: Any, table: str) -> dt.datetime:
+    """A moment behind all that was read up to now, by DynamoDB's clock, which tells whole seconds."""
+    time: dt.datetime = _described(dynamodb, table)["time"]
+    return time + dt.timedelta(seconds=1)
 
 
 def _scan(dynamodb: Any, table: str, segment: int, segments: int, report: ItemsRead) -> Iterator[Item]:

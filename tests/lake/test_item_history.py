@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import email.utils
 import itertools
 import json
 import runpy
@@ -41,12 +42,14 @@ from headwater.lake.job import Job
 from headwater.lake.lease import Leases
 from headwater.lake.quarantine import Quarantine
 from headwater.lake.requests import DONE, REFUSED, RUNNING, Requests, Status
+from headwater.lake.scanned_export import export_table
 from headwater.local.aws import AwsApi
 from headwater.local.processes import wait_until
 from headwater.paths import ROOT
 from headwater.verify import read_lake
 from tests.history_analyst import DATABASE, Analyst
 from tests.kinesis_api import ARN, Kinesis
+from tests.lake.accounts import ARN as TABLE_ARN
 from tests.lake.accounts import SOURCE, Accounts, change, item
 
 RAW = "$json$data_infer_schema$_temporary$"
@@ -623,3 +626,64 @@ def test_what_is_older_than_an_expired_delete_does_not_come_back(
     aside = Quarantine(lake.accounts.s3, f"{lake.accounts.lake}/_quarantine", "accounts_changes")
     ((reason,),) = [[entry.reason for entry in aside.read(each.name) or []] for each in aside.listed()]
     assert reason.startswith("_order: found")
+
+
+class Scanned:
+    """DynamoDB's client of a table that changes while it is read: its first item comes, then something happens, then
+    the others come."""
+
+    def __init__(self, source: Source, happens: Callable[[], None]) -> None:
+        self._source = source
+        self._happens = happens
+
+    def describe_table(self, **request: Any) -> dict[str, Any]:
+        date = email.utils.formatdate(self._source.now // SECOND, usegmt=True)
+        headers = {"HTTPHeaders": {"date": date}}
+        return {"Table": {"TableArn": TABLE_ARN, "TableSizeBytes": 1}, "ResponseMetadata": headers}
+
+    def get_paginator(self, operation: str) -> Scanned:
+        assert operation == "scan"
+        return self
+
+    def paginate(self, **request: Any) -> Iterator[dict[str, Any]]:
+        assert request["ConsistentRead"]
+        first = min(self._source.items)
+        yield {"Items": [self._source.items[first]]}
+        self._happens()
+        yield {"Items": [image for id_, image in sorted(self._source.items.items()) if id_ != first]}
+
+
+def test_what_happens_while_a_table_is_scanned_counts_from_when_it_happened(
+    kept: Callable[..., Lake], streaming_since: int
+) -> None:
+    lake = kept("api")
+    source = Source(Random(10), streaming_since + HOUR)
+    for id_ in ("a first", "changed", "goes", "stays"):
+        source.put(id_)
+    source.now += HOUR
+
+    def happens() -> None:
+        source.now += 20 * SECOND
+        source.put("a first", name="changed behind the reader")
+        source.put("changed", name="Bea")
+        source.delete("goes")
+        source.put("new")
+        source.now += 20 * SECOND + 300 * MILLISECOND
+
+    begun = lake.accounts.export(source.now, list(source.items.values()))
+    source.now += HOUR
+    scanned = export_table(Scanned(source, happens), lake.accounts.s3, SOURCE, f"{lake.accounts.lake}/exports")
+    read_until = source.now
+    source.now += MINUTE
+    source.put("stays", name="Cleo")
+    lake.stream(source.take())
+    lake.run()
+    lake.backfill(scanned)
+    analyst = lake.analyst()
+    begins, _ = analyst.span()
+    assert_as_of(analyst, source, begins)
+    assert instant_of(read_until) < begins <= instant_of(read_until + SECOND)
+    lake.backfill(begun)
+    analyst = lake.analyst()
+    assert_as_of(analyst, source, analyst.span()[0])
+    assert_versions(analyst, source)

@@ -44,11 +44,17 @@ def _lines(s3: Any, file: DataFile) -> list[dict[str, Any]]:
 def test_an_export_tells_table_time_and_files(s3: Any, uri: str) -> None:
     export = Export.open(s3, uri)
     assert (export.uri, export.id, export.table) == (uri, uri.rpartition("/")[2], "headwater-accounts")
-    assert export.time == 1_769_860_800_250_000
+    assert export.time == export.until == 1_769_860_800_250_000
     assert sorted(file.items for file in export.files) == [0, 1, 2]
     assert export.items == 3
     assert [file.key for file in export.files] == sorted(file.key for file in export.files)
     assert {file.size for file in export.files} != {0}
+
+
+def test_an_export_of_a_table_that_changed_meanwhile_tells_until_when_it_was_read(s3: Any) -> None:
+    read_until = TIME + dt.timedelta(seconds=5)
+    export = Export.open(s3, write_export(s3, ARN, [[_item(1)]], TIME, f"s3://{BUCKET}/exports", lambda: read_until))
+    assert (export.time, export.until) == (1_769_860_800_250_000, 1_769_860_805_250_000)
 
 
 def test_bytes_of_an_exported_item_are_base64_at_any_depth(s3: Any, uri: str) -> None:
@@ -89,6 +95,7 @@ def test_a_copied_export_is_read_where_it_was_copied_to(s3: Any, uri: str) -> No
         ({"itemCount": "3"}, "itemCount: found '3', expected a number"),
         ({"exportTime": "yesterday"}, "exportTime: found 'yesterday', expected a time"),
         ({"exportTime": "2026-01-31T12:00:00.000"}, "exportTime: .* expected a time in UTC"),
+        ({"readUntil": "soon"}, "readUntil: found 'soon', expected a time"),
         ({"tableArn": "headwater-accounts"}, "tableArn: found 'headwater-accounts', expected arn:aws:dynamodb"),
         ({"exportArn": f"{ARN}/export/other"}, "exportArn: .*/export/other', expected …/export/"),
         ({"manifestFilesS3Key": None}, "manifestFilesS3Key: found None, expected a text"),

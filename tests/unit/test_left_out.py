@@ -15,7 +15,7 @@ from headwater.definitions.connectors import CaptureSettings
 from headwater.errors import UserError
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_records
-from headwater.lake.dynamodb_export import DataFile, decode_items
+from headwater.lake.dynamodb_export import DataFile, Export, decode_items
 from headwater.verify.dynamodb_source import DynamoDbTable
 
 PEOPLE = """
@@ -220,7 +220,8 @@ def in_export(contract: Contract, document: dict[str, Any]) -> list[tuple[Any, .
             target.write(body)
 
     file = DataFile("bucket", "export/data/a.json.gz", 1, "", len(body))
-    return list(decode_items(iter([file]), DynamoDecoder(contract), "e", 10**9, S3()))
+    export = Export("s3://bucket/export", "e", "people", 10**9, 10**9, (file,))
+    return list(decode_items(export.files, DynamoDecoder(contract), export, S3()))
 
 
 def test_verify_compares_items_without_what_the_contract_leaves_out() -> None:

@@ -280,6 +280,18 @@ def test_a_record_of_dynamodb_is_decoded_in_its_epoch_and_at_its_position(record
     assert order(ACCOUNTS, row).startswith("0004")
 
 
+def test_an_item_that_was_read_while_its_table_changed_is_known_from_the_end_of_the_reading_on() -> None:
+    """Also where quarantine has kept it."""
+    (bad,) = dynamodb_decoder.decode_item(
+        '{"Item": {}}', (10**15, 10**15 + 7), "export/file/0", dynamodb_decoder.DynamoDecoder(ACCOUNTS)
+    )
+    kept_item = {**json.loads(bad[-1]), "item": EXPORTED}
+    (row,) = dynamodb_decoder.kept_decoder(ACCOUNTS, "T", None, 4)(kept_item, "b-0123456789ab.jsonl.gz")
+    names = [name for name, _ in ACCOUNTS.lake_columns()]
+    assert row[names.index("_source_ts")] == dynamodb_decoder.moment(10**15 + 7)
+    assert f"{10**15 - 60 * 10**6:020d}" in order(ACCOUNTS, row)
+
+
 # --- Commands ---------------------------------------------------------------------------------------------------------
 
 
