@@ -70,8 +70,8 @@ class Backfill:
             )
         if floor_of_export(self._writer.progress.epoch, export.time) < self._writer.progress.purged:
             raise UserError(
-                f"{export.uri}: exportTime: found {_iso(export.time)}, expected a later one: younger tombstones are "
-                "purged, so items deleted in between would come back. Export the table again."
+                f"{export.uri}: exportTime: found {_iso(export.time)}, expected a later one: younger tombstones of "
+                f"{table} are purged, so items deleted in between would come back. Export the table again."
             )
         done = _files_done(self._writer, export)
         if done > len(export.files):

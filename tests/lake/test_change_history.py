@@ -302,6 +302,30 @@ def test_a_delete_stays_while_an_earlier_change_has_a_later_time(pipeline: Pipel
 
 
 @pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
+def test_a_late_change_brings_no_row_back_whose_delete_has_expired(pipeline: Pipeline, held_bytes: int) -> None:
+    contract = with_history(pipeline, keep_days=20)
+    source = Source(Random(10))
+    source.snapshot()
+    for id_ in (7, 8):
+        source._put("c", id_, ("2024-02", "Ann"))
+    at = len(source.records)
+    for id_ in (7, 8):
+        source._put("u", id_, ("2024-02", "late"))
+    withheld = source.records[at:]
+    del source.records[at:]
+    source._record("d", before=source._image(7))
+    source._gone(7)
+    source._put("u", 8, ("2024-02", "Bea"))
+    pipeline.land_records(source.records, 0)
+    pipeline.drain()
+    ExpiredHistory(pipeline.writer().writer, dt.timedelta(20), tombstones=dt.timedelta(1)).do_next()
+    pipeline.land_records(withheld, 0)
+    pipeline.drain(held_bytes=held_bytes, max_bad_share=1.0)
+    assert as_of(asked(pipeline, contract), dt.datetime.now(dt.UTC)) == source.state == {8: ("2024-02", "Bea")}
+    assert [event["records"] for event in pipeline.events if event["event"] == "quarantine"] == [1]
+
+
+@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
 def test_a_history_that_begins_late_is_whole_when_all_rows_were_read_again(pipeline: Pipeline, held_bytes: int) -> None:
     contract = with_history(pipeline, keep_days=60)
     source = Source(Random(8))

@@ -617,7 +617,10 @@ def test_what_is_older_than_an_expired_delete_does_not_come_back(
     lake.stream([("gone", late[0]), ("stays", late[1])])
     lake.run()
     (_, of_history) = lake.answers(uri)
-    assert (of_history.state, "younger tombstones are purged" in of_history.reason) == (REFUSED, True)
+    assert (of_history.state, "younger tombstones of accounts_changes are purged" in of_history.reason) == (
+        REFUSED,
+        True,
+    )
     changes = lake.analyst().connection.execute(
         f"SELECT id, _op, name FROM {DATABASE}.accounts_changes WHERE id IS NOT NULL ORDER BY _order"
     )
