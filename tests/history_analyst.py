@@ -51,13 +51,13 @@ class Analyst:
     def as_of_each(self, instants: Sequence[dt.datetime]) -> list[list[dict[str, Any]]]:
         """The table at each of these instants, by the statement's own SQL in one query, since each takes
         milliseconds."""
-        asked_for = [{"place": place, "instant": _naive(instant)} for place, instant in enumerate(instants)]
+        asked_for = [{"_nth": nth, "instant": _naive(instant)} for nth, instant in enumerate(instants)]
         self.connection.register("asked_for_all", pa.Table.from_pylist(asked_for))
         as_of = _in_duckdb(as_of_sql(self._contract, DATABASE, "asked_for_all.instant"))
-        query = f"SELECT asked_for_all.place, states.* FROM asked_for_all, LATERAL ({as_of}) AS states"
+        query = f"SELECT asked_for_all._nth, states.* FROM asked_for_all, LATERAL ({as_of}) AS states"
         states: list[list[dict[str, Any]]] = [[] for _ in instants]
         for row in _rows(self.connection.execute(query)):
-            states[row.pop("place")].append(row)
+            states[row.pop("_nth")].append(row)
         return [self._checked(rows) for rows in states]
 
     def _checked(self, rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

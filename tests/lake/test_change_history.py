@@ -301,8 +301,7 @@ def test_a_delete_stays_while_an_earlier_change_has_a_later_time(pipeline: Pipel
     assert sorted(row["_op"] for row in read_history(pipeline).to_pylist()) == ["c", "d", "t"]
 
 
-@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
-def test_a_late_change_brings_no_row_back_whose_delete_has_expired(pipeline: Pipeline, held_bytes: int) -> None:
+def test_a_late_change_brings_no_row_back_whose_delete_has_expired(pipeline: Pipeline) -> None:
     contract = with_history(pipeline, keep_days=20)
     source = Source(Random(10))
     source.snapshot()
@@ -320,7 +319,7 @@ def test_a_late_change_brings_no_row_back_whose_delete_has_expired(pipeline: Pip
     pipeline.drain()
     ExpiredHistory(pipeline.writer().writer, dt.timedelta(20), tombstones=dt.timedelta(1)).do_next()
     pipeline.land_records(withheld, 0)
-    pipeline.drain(held_bytes=held_bytes, max_bad_share=1.0)
+    pipeline.drain(max_bad_share=1.0)
     assert as_of(asked(pipeline, contract), dt.datetime.now(dt.UTC)) == source.state == {8: ("2024-02", "Bea")}
     assert [event["records"] for event in pipeline.events if event["event"] == "quarantine"] == [1]
 
