@@ -9,7 +9,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,8 +63,8 @@ class _Failure:
 @dataclass
 class _Table:
     """A table, and what is known of it beside its comparison: how many ``rounds`` were complete, when the last one was
-    and how many ``seconds`` it took, why its parts fail, and what an earlier run has known (``former``). Of what the
-    first round has suspected ``first`` was not tried yet. ``at_once`` rows are repaired at a time."""
+    and how many ``seconds`` it took, why its parts fail, and what an earlier run has known (``former``). ``at_once``
+    rows are repaired at a time."""
 
     name: str
     watch: TableWatch
@@ -74,7 +74,6 @@ class _Table:
     rounds: int = 0
     round_at: float | None = None
     seconds: float = 0.0
-    first: Set[Row] | None = None
     told: Mapping[Row, Difference] = field(default_factory=dict)
     failures: dict[str, _Failure] = field(default_factory=dict)
     kept_at: float = -math.inf
@@ -82,9 +81,7 @@ class _Table:
     @property
     def is_known(self) -> bool:
         """Whether all rows were compared, and what was suspected then was tried, or rows are known to differ."""
-        if self.first:
-            self.first = self.first & self.watch.suspected
-        return bool(self.watch.differences) or (self.first is not None and not self.first)
+        return bool(self.watch.differences) or self.watch.has_tried_first
 
     @property
     def failure(self) -> _Failure | None:
@@ -226,8 +223,6 @@ class EndlessComparison:
             table.rounds += 1
             watch, seconds = table.watch, time.monotonic() - began
             table.seconds = seconds
-            if table.first is None:
-                table.first = watch.suspected
             more = "or more " if len(watch.differences) >= MOST_DIFFERENCES else ""
             _tell(
                 f"{table.name}: {watch.source_rows:,} rows compared in {seconds:,.0f} s, "

@@ -153,6 +153,8 @@ class TableWatch:
         self._broken_off: _Round | None = None
         self._behind_since: dict[bool, float] = {}
         self._lake_seconds = 0.0
+        self._untried: set[Row] | None = None
+        # Of what the first round has suspected what was in no trial yet.
         self.trials_done = 0
         """How many trials have come to an end."""
         self.differences: dict[Row, Difference] = {}
@@ -164,14 +166,18 @@ class TableWatch:
         """How many rows, since the last round began, changed whenever they were tried, or could not be tried."""
 
     @property
-    def suspected(self) -> Set[Row]:
-        """The keys of what is suspected, beside what is known to differ."""
-        return (self._suspects.keys() | self._tried.keys()) - self.differences.keys()
-
-    @property
     def is_settled(self) -> bool:
         """Whether nothing is suspected but what is known to differ."""
-        return not self.suspected
+        return not self._suspected
+
+    @property
+    def has_tried_first(self) -> bool:
+        """Whether a round was complete, and all that was suspected by then was tried once."""
+        return self._untried is not None and not self._untried
+
+    @property
+    def _suspected(self) -> Set[Row]:
+        return (self._suspects.keys() | self._tried.keys()) - self.differences.keys()
 
     @property
     def behind_seconds(self) -> float:
@@ -257,6 +263,8 @@ class TableWatch:
         if seen is not None:
             self.source_rows, self.lake_rows = len(seen), live
             self._equal = {key: equal for key, equal in self._equal.items() if _key_hash(key) in seen}
+            if self._untried is None:
+                self._untried = set(self._suspected)
         return True
 
     def _is_equal(self, key: Row, expected: bytes, found: _Stored[bytes]) -> bool:
@@ -288,6 +296,7 @@ class TableWatch:
                 is_reached = yield from self._reached(self._position(), again)
                 if is_reached:
                     put_off = yield from self._patiently(partial(self._judge, table, tried, source))
+                    self._untried = self._untried and self._untried - tried.keys()
                 put_off = {key: replace(each, tries=each.tries + 1) for key, each in put_off.items()}
                 self.trials_done += 1
             finally:

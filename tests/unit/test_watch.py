@@ -479,6 +479,24 @@ def test_what_is_lost_is_named_as_soon_beside_what_differs_already(world: World)
     assert named_after(watch) <= alone + 15
 
 
+def test_what_is_suspected_again_and_again_leaves_a_table_known_once_it_was_tried(world: World) -> None:
+    world.change(1, "on its way")
+    watch = world.watch()
+    assert not watch.has_tried_first
+    watch.look()
+    assert not watch.has_tried_first
+    world.arrive()
+    for number in range(5):
+        world.change(1, f"again {number}")
+        for _ in range(5):
+            watch.settle()
+            world.wait(1)
+        watch.look()
+        world.arrive()
+    assert not watch.is_settled
+    assert watch.has_tried_first
+
+
 def test_what_is_behind_is_told_no_more_where_nothing_is_tried(world: World) -> None:
     world.source[1] = "lost"
     real = world.position
