@@ -21,10 +21,10 @@ from typing import Any
 from headwater.contract.model import HISTORY_ENDING, Contract
 from headwater.lake.lease import LeaseLost
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
+from headwater.lake.s3_versions import met_another
 
 FOLDER = "_forgotten"
 _EPOCH_DIGITS = 4
-_OTHER_VERSION = (404, 409, 412)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class ErasedStore:
         try:
             stored = self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body, **condition)
         except self._s3.exceptions.ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _OTHER_VERSION:
+            if not met_another(error):
                 raise
             there, etag = self._read(self._key)
             if there != orders:

@@ -15,12 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from headwater.lake.decoded_frame import spread
 from headwater.lake.erased_records import LandedLines
 from headwater.lake.landing import worker_client
-from headwater.lake.s3_versions import delete_former
+from headwater.lake.s3_versions import delete_former, met_another
 
 if TYPE_CHECKING:
     from headwater.lake.writer import TableWriter
 
-_GONE = (404, 409, 412)
 _TRIES = 6
 
 
@@ -86,7 +85,7 @@ def _written_over(
     try:
         s3.put_object(Bucket=bucket, Key=key, Body=body, Metadata=stored["Metadata"], IfMatch=stored["ETag"], **told)
     except s3.exceptions.ClientError as error:
-        if error.response["ResponseMetadata"]["HTTPStatusCode"] not in _GONE or not may_be_refused:
+        if not met_another(error) or not may_be_refused:
             raise
         return False
     return True

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import Any
 
 from headwater.lake.s3_uri import split_uri
+from headwater.lake.s3_versions import met_another
 
 LEASE_SECONDS = 60.0
 """How long a dead writer's lease lasts, unless it is told otherwise. It is renewed when half of it has passed."""
@@ -123,7 +124,7 @@ class Lease:
         try:
             stored = self._s3.put_object(Bucket=self._bucket, Key=self._key, Body=body, **condition)
         except self._s3.exceptions.ClientError as error:
-            if error.response["ResponseMetadata"]["HTTPStatusCode"] in (404, 409, 412):
+            if met_another(error):
                 return None
             raise
         return stored["ETag"], expires

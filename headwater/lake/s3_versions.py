@@ -1,12 +1,17 @@
-"""Removing what a versioned bucket keeps of objects that were replaced or deleted. Where the bucket has no versions,
-only current objects are there, and nothing is removed."""
+"""Versions of objects: whether a write met another one than it was to replace, and removing what a versioned bucket
+keeps of objects that were replaced or deleted. Where the bucket has no versions, only current objects are there, and
+nothing is removed."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
+from botocore.exceptions import ClientError
+
 from headwater.lake.s3_deletion import delete_versions
+
+_OTHER_VERSION = (404, 409, 412)
 
 
 class _Version(NamedTuple):
@@ -16,6 +21,12 @@ class _Version(NamedTuple):
     id: str
     is_current: bool
     is_mark: bool
+
+
+def met_another(error: ClientError) -> bool:
+    """Whether a write under a condition was refused because another version is there by now, or none: somebody else's,
+    or this writer's own, where the answer was lost."""
+    return error.response["ResponseMetadata"]["HTTPStatusCode"] in _OTHER_VERSION
 
 
 def delete_former(s3: Any, bucket: str, prefix: str) -> int:
