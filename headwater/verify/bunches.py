@@ -2,11 +2,12 @@
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from headwater.verify.compare import SourceTable
+from headwater.errors import UserError
+from headwater.verify.compare import SourceTable, key_taker
 from headwater.verify.forms import Row
 
 
@@ -20,6 +21,19 @@ class Found:
 
 Bunch = Mapping[Row, Found]
 """Rows by their key."""
+
+
+def bunch_of(table: SourceTable, found: Iterable[Found]) -> Bunch:
+    """A table's rows by their key. Raises UserError where a key stands twice."""
+    key_of = key_taker(table)
+    rows = list(found)
+    bunch = {key_of(each.row): each for each in rows}
+    if len(bunch) < len(rows):
+        raise UserError(
+            f"{table.contract.table}: the source has a key twice, expected once: the columns of the contract's `key` "
+            f"({', '.join(table.contract.key)}) must be unique there"
+        )
+    return bunch
 
 
 class Pace:

@@ -22,8 +22,8 @@ from headwater.contract.types import Type
 from headwater.errors import UserError
 from headwater.verify import dynamodb_forms
 from headwater.verify.arrow_forms import arrow_forms
-from headwater.verify.bunches import Bunch, Found, Pace
-from headwater.verify.compare import Field, key_taker
+from headwater.verify.bunches import Bunch, Found, Pace, bunch_of
+from headwater.verify.compare import Field
 from headwater.verify.forms import (
     Form,
     Row,
@@ -154,13 +154,11 @@ class DynamoDbTable:
 
     def asked_of(self, key: Row) -> dict[str, dict[str, Any]] | None:
         """By what an item is asked for whose key the lake alone has, as forms; None where DynamoDB would refuse it:
-        what is masked, made of another value, or no key that an item can have."""
-        masked_names = {mask.path[0] for mask in self.contract.masks}
+        what is no key that an item can have."""
         values: dict[str, dict[str, Any]] = {}
         for name, form in zip(self.contract.key, key, strict=True):
             column = self.contract.column(name)
-            is_plain = column.transform is None and column.path[0] not in masked_names
-            if not is_plain or form is None or isinstance(form, tuple):
+            if form is None or isinstance(form, tuple):
                 return None
             text = next(each for each in self.fields if each.name == name).spell(form)
             source_type = column.source_type or ""
@@ -171,16 +169,8 @@ class DynamoDbTable:
         fits = all(_is_key_value(values[name], most) for name, most in zip(named, _KEY_BYTES, strict=False))
         return {name: values[name] for name in named} if fits else None
 
-    def _bunch(self, items: Iterable[Mapping[str, Any]], named: Sequence[str]) -> dict[Row, Found]:
-        key_of = key_taker(self)
-        found = [Found(self.row(item), {name: item[name] for name in named}) for item in items]
-        bunch = {key_of(each.row): each for each in found}
-        if len(bunch) < len(found):
-            raise UserError(
-                f"{self.contract.table}: the source has a key twice, expected once: the columns of the contract's "
-                f"`key` ({', '.join(self.contract.key)}) must be unique there"
-            )
-        return bunch
+    def _bunch(self, items: Iterable[Mapping[str, Any]], named: Sequence[str]) -> Bunch:
+        return bunch_of(self, (Found(self.row(item), {name: item[name] for name in named}) for item in items))
 
     def _rest_for(self, consumed: Mapping[str, Any] | None, otherwise: float) -> None:
         """Rest for what a request has consumed, or, where the API does not say it, as for so many units."""

@@ -18,8 +18,8 @@ from headwater.contract.transforms import Transform
 from headwater.contract.types import SourceType, Type
 from headwater.errors import UserError
 from headwater.verify.arrow_forms import arrow_forms
-from headwater.verify.bunches import Bunch, Found, Pace
-from headwater.verify.compare import Field, key_taker, spelled_key
+from headwater.verify.bunches import Bunch, Found, Pace, bunch_of
+from headwater.verify.compare import Field, spelled_key
 from headwater.verify.forms import (
     Form,
     Row,
@@ -220,11 +220,7 @@ class PostgresqlTable:
 
     def asked_of(self, key: Row) -> tuple[str, ...] | None:
         """By what a row is asked for whose key the lake alone has, as forms; None where the source would not know it:
-        what is masked, made of another value, or not of its type."""
-        columns = [self.contract.column(name) for name in self.contract.key]
-        masked_names = {mask.path[0].lower() for mask in self.contract.masks}
-        if any(column.transform is not None or column.path[0].lower() in masked_names for column in columns):
-            return None
+        what is not of its type."""
         if any(value is None or (isinstance(value, tuple) and not is_interval(value)) for value in key):
             return None
         return tuple(spelled_key(self, key, str).values())
@@ -269,17 +265,7 @@ class PostgresqlTable:
             ) from None
 
     def _bunch(self, piece: Piece) -> Bunch:
-        key_of = key_taker(self)
-        found: dict[Row, Found] = {}
-        for texts in piece.rows:
-            row = self.row(texts)
-            found[key_of(row)] = Found(row, self._asked(texts))
-        if len(found) < len(piece.rows):
-            raise UserError(
-                f"{self.contract.table}: the source has a key twice, expected once: the columns of the contract's "
-                f"`key` ({', '.join(self.contract.key)}) must be unique there"
-            )
-        return found
+        return bunch_of(self, (Found(self.row(texts), self._asked(texts)) for texts in piece.rows))
 
     def _asked(self, texts: Texts) -> tuple[str, ...]:
         """By what a row is asked for again. Raises UserError."""
