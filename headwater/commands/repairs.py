@@ -56,7 +56,8 @@ class RowRepairs:
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
         """As ``Repairs`` says. Rows that are gone meanwhile are left out."""
-        keys, is_whole = _to_read(found, may_be_whole)
+        keys = _to_read(found, may_be_whole)
+        is_whole = may_be_whole and not keys
         named = [key for key in keys if not any(mark in "\n".join(key) for mark in NOT_IN_A_CONDITION)]
         if left := len(keys) - len(named):
             say(f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys")
@@ -86,8 +87,7 @@ class ItemRepairs:
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
         """As ``Repairs`` says."""
-        keys, is_whole = _to_read(found, may_be_whole)
-        where = _beside(keys)
+        where = _beside(_to_read(found, may_be_whole))
         is_whole = may_be_whole and not where
         if where or is_whole:
             self._read(contract, where)
@@ -100,11 +100,10 @@ class ItemRepairs:
             reader.read(contract, place.tables.get(contract.table, contract.source.table), where)
 
 
-def _to_read(found: Sequence[Difference], may_be_whole: bool) -> tuple[list[Any], bool]:
-    """The keys to be read again, and whether all is to be."""
+def _to_read(found: Sequence[Difference], may_be_whole: bool) -> list[Any]:
+    """The keys to be read again; none where one is extra and the whole table may be, which ends it."""
     keys = [difference.asked for difference in found if difference.kind != EXTRA]
-    is_whole = may_be_whole and len(keys) < len(found)
-    return ([] if is_whole else keys), is_whole
+    return [] if may_be_whole and len(keys) < len(found) else keys
 
 
 def _condition(contract: Contract, keys: Sequence[Sequence[str]]) -> str:

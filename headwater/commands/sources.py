@@ -58,10 +58,10 @@ class CredentialsRefused(UserError):
 def connect(url: str, host: str, port: int, database: str, user: str, *, where_refused: str = "") -> psycopg.Connection:
     """Connect to the PostgreSQL of the options. Raises UserError where that is not possible; it says ``where_refused``
     where the server does not know the user by this password."""
-    return connecting(url, host, port, database, user, where_refused=where_refused)()
+    return connector(url, host, port, database, user, where_refused=where_refused)()
 
 
-def connecting(
+def connector(
     url: str, host: str, port: int, database: str, user: str, *, where_refused: str = ""
 ) -> Callable[[], psycopg.Connection]:
     """What connects to the PostgreSQL of the options whenever it is called, by the password that is asked for now. Both

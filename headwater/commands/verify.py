@@ -120,7 +120,7 @@ def verify(
     relational, keyed = of_database(described, POSTGRESQL), of_database(described, DYNAMODB)
     queries = load_queries(described, contracts)
     with ExitStack() as opened:
-        postgresql = _Postgresql(partial(sources.connecting, database_url, host, port, database, user))
+        postgresql = _Postgresql(partial(sources.connector, database_url, host, port, database, user))
         opened.callback(postgresql.close)
         pace, paces = Pace(), dict[str, Pace]()
 
@@ -129,8 +129,14 @@ def verify(
                 return DynamoDbSource(place.dynamodb, place.tables, place.mask_key, read_units, paces)
             return PostgresqlSource(postgresql.connection(), queries, place.mask_key, share, pace)
 
+        def rest(contract: Contract, units: float) -> None:
+            if watch:
+                of_table = read(contract).table(contract).pace
+                of_table.rest(units / read_units)
+                time.sleep(of_table.wait)
+
         repairs: dict[str, Repairs] = {
-            DYNAMODB: ItemRepairs(place, partial(_spent, place, paces, read_units) if watch else lambda *_: None),
+            DYNAMODB: ItemRepairs(place, rest),
             POSTGRESQL: RowRepairs(postgresql.another),
         }
 
@@ -212,23 +218,16 @@ def _watch(
     return comparison.run(once=once)
 
 
-def _spent(place: AnyLake, paces: dict[str, Pace], read_units: float, contract: Contract, units: float) -> None:
-    """Rest for what was read of a DynamoDB table, as its comparison does."""
-    pace = paces.setdefault(place.tables.get(contract.table, contract.source.table), Pace())
-    pace.rest(units / read_units)
-    time.sleep(pace.wait)
-
-
 def _without_keys(table: TableComparison) -> dict[str, Any]:
     """A comparison without its keys, which serve a repair."""
     return {name: value for name, value in asdict(table).items() if name != "keys"}
 
 
 class _Postgresql:
-    """The connection to PostgreSQL, which is made again where it was lost. ``connecting`` gives what connects."""
+    """The connection to PostgreSQL, which is made again where it was lost. ``connector`` gives what connects."""
 
-    def __init__(self, connecting: Callable[[], Callable[[], psycopg.Connection]]) -> None:
-        self._connecting = connecting
+    def __init__(self, connector: Callable[[], Callable[[], psycopg.Connection]]) -> None:
+        self._connector = connector
         self._connection: psycopg.Connection | None = None
 
     def connection(self) -> psycopg.Connection:
@@ -251,7 +250,7 @@ class _Postgresql:
 
     @cached_property
     def _connect(self) -> Callable[[], psycopg.Connection]:
-        return self._connecting()
+        return self._connector()
 
     def value(self, query: str) -> str:
         """The one text that a query gives. Raises UserError."""

@@ -456,7 +456,7 @@ class TestConnection:
         self, postgres: PostgresqlServer, role: str, monkeypatch: pytest.MonkeyPatch
     ) -> Iterator[_Postgresql]:
         monkeypatch.setenv("HEADWATER_DB_PASSWORD", "first")
-        connecting = partial(sources.connecting, "", postgres.host, postgres.port, DATABASE, role)
+        connecting = partial(sources.connector, "", postgres.host, postgres.port, DATABASE, role)
         postgresql = _Postgresql(connecting)
         yield postgresql
         postgresql.close()

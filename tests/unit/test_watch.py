@@ -380,13 +380,25 @@ def many(world: World, count: int, value: str) -> None:
     world.arrive()
 
 
-def test_what_is_lost_is_found_however_much_differs_already(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
-    monkeypatch.setattr(watch_module, "_AGAIN_SECONDS", 5)
+def many_lost(world: World) -> Watching:
+    """The comparison of a hundred rows whose changes were lost."""
     many(world, 100, "first")
     for id_ in range(100, 200):
         world.source[id_] = "lost"
-    watch = world.watch()
+    return world.watch()
+
+
+@pytest.fixture
+def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few rows are tried at once, and few suspected."""
+    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
+    monkeypatch.setattr(watch_module, "_MOST_SUSPECTS", 20)
+
+
+def test_what_is_lost_is_found_however_much_differs_already(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
+    monkeypatch.setattr(watch_module, "_AGAIN_SECONDS", 5)
+    watch = many_lost(world)
     assert len(watch.whole_round()) == 100
     world.source[1] = "lost, too"
     assert watch.whole_round()[1] == "different"
@@ -418,24 +430,15 @@ def test_what_differs_is_tried_for_ever_and_keeps_nobody_waiting(world: World) -
     assert (watch.kinds_by_id(), watch.unsettled) == ({1: "different"}, 0)
 
 
-def test_who_has_too_many_suspects_waits_with_the_round_and_tells_all(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
-    monkeypatch.setattr(watch_module, "_MOST_SUSPECTS", 20)
-    many(world, 100, "first")
-    for id_ in range(100, 200):
-        world.source[id_] = "lost"
-    watch = world.watch()
+@pytest.mark.usefixtures("_little_room")
+def test_who_has_too_many_suspects_waits_with_the_round_and_tells_all(world: World) -> None:
+    watch = many_lost(world)
     assert len(watch.whole_round()) == 100
     assert watch.unsettled == 0
 
 
-def test_a_look_that_waits_for_trials_does_not_suspect_again_what_they_found_equal(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
-    monkeypatch.setattr(watch_module, "_MOST_SUSPECTS", 20)
+@pytest.mark.usefixtures("_little_room")
+def test_a_look_that_waits_for_trials_does_not_suspect_again_what_they_found_equal(world: World) -> None:
     many(world, 60, "first")
     watch = world.watch()
     for seconds in watch.round():
@@ -511,14 +514,10 @@ def test_what_is_behind_is_told_no_more_where_nothing_is_tried(world: World) -> 
     assert watch.behind_seconds == 0
 
 
+@pytest.mark.usefixtures("_little_room")
 def test_of_very_many_differences_the_rest_is_counted(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch_module, "_TRIED_AT_ONCE", 10)
-    monkeypatch.setattr(watch_module, "_MOST_SUSPECTS", 20)
     monkeypatch.setattr(watch_module, "MOST_DIFFERENCES", 30)
-    many(world, 100, "first")
-    for id_ in range(100, 200):
-        world.source[id_] = "lost"
-    watch = world.watch()
+    watch = many_lost(world)
     found = len(watch.whole_round())
     assert 30 <= found <= 60
     assert found + watch.unsettled == 100
