@@ -652,7 +652,11 @@ class Comparing:
 
 
 @pytest.fixture
-def comparing(world: World, s3: Any, request: pytest.FixtureRequest) -> Comparing:
+def comparing(world: World, s3: Any, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Comparing:
+    """A comparison that waits for little."""
+    for module in (watch_module, endless_comparison):
+        monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
+    monkeypatch.setattr(endless_comparison, "_AFTER_ERROR_SECONDS", 0)
     world.pace.rest = lambda seconds: None  # type: ignore[method-assign]
     return Comparing(world, s3, f"s3://{BUCKET}/{request.node.name}")
 
@@ -662,8 +666,6 @@ def test_what_is_not_known_yet_is_not_told_to_be_equal(
     comparing: Comparing, monkeypatch: pytest.MonkeyPatch, lost: bool
 ) -> None:
     monkeypatch.setattr(endless_comparison, "_TOLD_SECONDS", 0)
-    for module in (watch_module, endless_comparison):
-        monkeypatch.setattr(module, "_POLL_SECONDS", 0.01)
     comparing.world.source[1] = "lost"
     if not lost:
         comparing.world.on_its_way.append((1, "lost"))
@@ -727,10 +729,7 @@ def test_a_table_whose_source_rests_keeps_no_other_waiting(comparing: Comparing)
     assert (known.source_rows, known.lake_rows, known.round_at is not None) == (5, 5, True)
 
 
-def test_what_an_earlier_run_has_known_is_kept_until_this_one_knows(
-    comparing: Comparing, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(endless_comparison, "_AFTER_ERROR_SECONDS", 0)
+def test_what_an_earlier_run_has_known_is_kept_until_this_one_knows(comparing: Comparing) -> None:
     before = Watched("things", 5.0, round_at=4.0, source_rows=9, lake_rows=8, missing=1, since=3.0)
     watched.write(comparing.s3, comparing.lake, before)
     seen: list[Watched] = []
@@ -762,8 +761,6 @@ def test_what_sigterm_ends_is_to_be_started_again_and_says_nothing_of_rows(compa
 def test_an_error_of_one_part_is_told_until_that_part_gets_on(
     comparing: Comparing, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
-    monkeypatch.setattr(endless_comparison, "_AFTER_ERROR_SECONDS", 0)
-    monkeypatch.setattr(endless_comparison, "_POLL_SECONDS", 0.01)
     monkeypatch.setattr(endless_comparison, "_TOLD_SECONDS", 0)
     world, failing, seen = comparing.world, True, list[str]()
     world.source[1] = "lost"
