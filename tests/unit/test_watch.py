@@ -620,7 +620,9 @@ class Comparing:
     sent: Sent = field(default_factory=Sent)
     repaired: list[list[str]] = field(default_factory=list)
 
-    def comparison(self, watch: TableWatch | None = None, *, repairs: bool = False) -> EndlessComparison:
+    def comparison(
+        self, watch: TableWatch | None = None, *, repairs: bool = False, at_once: int = 1_000
+    ) -> EndlessComparison:
         def repair(_: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
             time.sleep(0.2)
             self.repaired.append([each.row for each in found])
@@ -628,7 +630,7 @@ class Comparing:
 
         kept = Kept(self.s3, self.lake, self.sent, "headwater_dev")
         comparison = EndlessComparison(0, kept, repair if repairs else None)
-        comparison.add("things", watch or self.world.table())
+        comparison.add("things", watch or self.world.table(), at_once)
         return comparison
 
     def reached_late(self) -> list[Watched | None]:
@@ -748,12 +750,20 @@ def test_what_an_earlier_run_has_known_is_kept_until_this_one_knows(comparing: C
 
 
 def test_what_sigterm_ends_is_to_be_started_again_and_says_nothing_of_rows(comparing: Comparing) -> None:
+    cancelled = []
+
     def stopped() -> Source:
-        os.kill(os.getpid(), signal.SIGTERM)
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+        except (KeyboardInterrupt, SystemExit):
+            # For these psycopg cancels the statement that runs.
+            cancelled.append(True)
+            raise
         raise UserError("not yet")
 
     comparison = comparing.comparison(comparing.world.table(stopped))
     assert comparison.run(once=False)
+    assert cancelled == [True]
     assert not comparing.kept().ended
 
 
@@ -762,7 +772,7 @@ def test_an_error_of_one_part_is_told_until_that_part_gets_on(
     comparing: Comparing, monkeypatch: pytest.MonkeyPatch, broken: str
 ) -> None:
     monkeypatch.setattr(endless_comparison, "_TOLD_SECONDS", 0)
-    world, failing, seen = comparing.world, True, list[str]()
+    world, failing, seen, tried = comparing.world, True, list[tuple[str, float | None]](), 0
     world.source[1] = "lost"
     real = world.position
 
@@ -772,15 +782,15 @@ def test_an_error_of_one_part_is_told_until_that_part_gets_on(
         return real()
 
     def source() -> Source:
-        if failing and broken == "source":
-            raise UserError("PostgreSQL is away")
-        return Source(world)
+        nonlocal tried
+        tried += 1
+        raise UserError("PostgreSQL is away")
 
     def lake() -> list[pa.RecordBatch]:
         # Rounds go on meanwhile, and each tells what is kept.
         nonlocal failing
         known = watched.read(comparing.s3, comparing.lake, "things")
-        seen.append(known.error if known else "")
+        seen.append((known.error, known.error_since) if known else ("", None))
         failing = failing and len(seen) < 8
         if len(seen) > 16:
             raise KeyboardInterrupt
@@ -792,11 +802,15 @@ def test_an_error_of_one_part_is_told_until_that_part_gets_on(
         # Three times are enough for one round.
         assert not comparison.run(once=True)
         assert comparing.kept().error == "PostgreSQL is away"
-        assert seen == []
+        assert (seen, tried) == ([], 3)
         return
     assert not comparison.run(once=False)
-    assert "CloudWatch refuses" in seen[4:8]
-    assert seen[-1] == ""
+    told = [error for error in seen[4:8] if error[0]]
+    # Rounds that are complete say nothing of trials.
+    assert {error for error, _ in told} == {"CloudWatch refuses"}
+    assert len(told) > 1
+    assert len({since for _, since in told}) == 1
+    assert seen[-1] == ("", None)
     assert comparing.kept().differences == 1
 
 
@@ -868,6 +882,46 @@ def test_one_round_that_repairs_waits_for_what_it_has_asked(comparing: Comparing
     comparing.reached_late()
     assert not comparing.comparison(repairs=True).run(once=True)
     assert comparing.repaired == [["id = 1"]]
+
+
+def test_one_round_that_repairs_some_rows_at_a_time_asks_for_all(
+    comparing: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # The first repair is over before the next one is asked for.
+    monkeypatch.setattr(endless_comparison, "_POLL_SECONDS", 0.5)
+    comparing.world.source |= {1: "lost", 2: "lost"}
+    comparison = comparing.comparison(repairs=True, at_once=1)
+    assert not comparison.run(once=True)
+    assert comparing.repaired == [["id = 1"], ["id = 2"]]
+
+
+def test_a_row_that_was_mended_and_is_lost_anew_is_repaired_at_once(comparing: Comparing) -> None:
+    world = comparing.world
+    world.source[1] = "lost"
+    repaired: list[str] = []
+
+    def repair(_: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
+        repaired.append(found[0].columns["value"][0])
+        world.change(1, "mended")
+        world.arrive()
+        return False
+
+    def lake() -> list[pa.RecordBatch]:
+        if len(repaired) == 2 or world.reads_of_the_lake > 500:
+            raise KeyboardInterrupt
+        if comparison.equal() and world.source[1] == "mended":
+            world.source[1] = "lost anew"
+        return world.batches()
+
+    class Telling(EndlessComparison):
+        def equal(self) -> bool:
+            """Whether what was told to differ was told to be equal again."""
+            return not self._tables[0].told
+
+    comparison = Telling(0, Kept(comparing.s3, comparing.lake), repair)
+    comparison.add("things", world.table(lake=lake))
+    comparison.run(once=False)
+    assert repaired == ["lost", "lost anew"]
 
 
 def test_a_repair_that_fails_is_told(comparing: Comparing) -> None:
