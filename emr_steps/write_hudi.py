@@ -12,6 +12,8 @@ from functools import partial
 
 from headwater.contract.model import Contract
 from headwater.lake import job
+from headwater.lake.copy_backfill import CopyBackfill
+from headwater.lake.copy_requests import COPY
 from headwater.lake.debezium_decoder import kept_decoder, rest_form
 from headwater.lake.fill import Fill
 from headwater.lake.fill_requests import FILL
@@ -43,6 +45,11 @@ def arguments(argv: list[str]) -> argparse.Namespace:
     parser.add_argument(
         "--landing-days", type=float, help="how long landing objects stay that have been read; default for good"
     )
+    parser.add_argument(
+        "--await-backfill",
+        action="store_true",
+        help="a table without rows begins with those that it is asked to load; its changes wait for them",
+    )
     return parser.parse_args(argv)
 
 
@@ -52,21 +59,24 @@ def main(argv: list[str]) -> int:
 
     def write(running: Job) -> None:
         work = {contract.table: partial(table_work, running, contract, options) for contract in running.contracts}
-        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
+        pause = IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max)
+        # Of a table that waits to be loaded an alarm tells, as of a silent one.
+        running.run(work, pause, lambda table: running.writers[table].has_rows or not options.await_backfill)
 
     return job.main("headwater write_hudi", options.contract, options, write)
 
 
 def table_work(running: Job, contract: Contract, options: argparse.Namespace) -> CommitNext:
-    """What commits a table's changes, does between them what operators ask for (quarantined records are replayed,
-    ``headwater quarantine``, columns filled from ``_rest``, ``headwater fill``, and keys forgotten, ``headwater
-    forget``), and keeps the table up."""
+    """What commits a table's changes, does between them what operators ask for (copies of its source are loaded,
+    ``headwater backfill``, quarantined records replayed, ``headwater quarantine``, columns filled from ``_rest``,
+    ``headwater fill``, and keys forgotten, ``headwater forget``), and keeps the table up."""
     writer = running.writer(contract)
     topic = f"{options.topic_prefix}.{contract.source.table}"
     landing = Landing(running.services.s3, options.landing, topic)
     landed = LandedChanges(writer, landing)
     requests = Requests(running.services.s3, options.lake, contract.table)
     kinds: dict[str, MakeWork] = {
+        COPY: CopyBackfill(writer).work,
         REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
         FILL: Fill(writer, rest_form).work,
         # A topic is cleared once, by the writer of the table itself.
@@ -85,7 +95,10 @@ def table_work(running: Job, contract: Contract, options: argparse.Namespace) ->
     upkeep = running.upkeep(writer, *chores)
 
     def commit_next() -> bool:
-        worked = landed.commit_next()
+        worked = not writer.has_rows and requested.commit_next()
+        if not writer.has_rows and options.await_backfill:
+            return worked
+        worked = landed.commit_next() or worked
         worked = requested.commit_next() or worked
         return upkeep.do_next() or worked
 

@@ -189,6 +189,7 @@ def capture_settings(environment: Environment, lake: LakeStack, address: Address
         topic_partitions=environment.stream.partitions,
         sink_tasks=environment.connect.sink_tasks,
         missing_offsets=environment.connect.missing_offsets,
+        snapshot_mode=environment.connect.snapshot_mode,
         epoch=environment.connect.epoch,
         mask_secret=lake.mask_secret,
     )

@@ -84,6 +84,7 @@ class EmrStack(HeadwaterStack):
         lake.grant_consume_landing(self.node_role, topics)
         lake.grant_write_tables(self.node_role, written)
         lake.grant_forget(self.node_role, written, topics)
+        lake.grant_read_copies(self.node_role)
         lake.grant_read_tables(self.node_role)
         lake.grant_read_catalog(self.node_role)
         lake.grant_create_default_database(self.node_role)

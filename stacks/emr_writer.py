@@ -13,6 +13,7 @@ from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import spark_settings
+from headwater.definitions.connectors import NO_DATA
 from headwater.deployment.environment import Environment
 from stacks.assets import Assets, fetch_arns
 from stacks.base import HeadwaterStack
@@ -78,6 +79,8 @@ class EmrWriterStack(HeadwaterStack):
         submit += ["--landing-days", str(lake.landing_days), "--tombstone-days", str(lake.tombstone_days)]
         submit += ["--file-version-hours", str(lake.file_version_hours)]
         submit += ["--forget-secret", self._lake.forget_secret]
+        if self.environment_settings.connect.snapshot_mode == NO_DATA:
+            submit += ["--await-backfill"]
         return submit, [script, package, hudi, writer, *shipped]
 
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:

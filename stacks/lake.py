@@ -14,7 +14,7 @@ from constructs import Construct
 
 from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import Contract, change_history, lake_tables
-from headwater.definitions.dynamodb_table import EXPORTS
+from headwater.definitions.exports import COPIES, EXPORTS
 from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
@@ -201,6 +201,10 @@ class LakeStack(HeadwaterStack):
     def grant_read_exports(self, grantee: iam.IGrantable) -> None:
         """Let a job read the exports that requests for backfills name."""
         self._grant_objects(grantee, self.lake, _READ, f"{EXPORTS}/*")
+
+    def grant_read_copies(self, grantee: iam.IGrantable) -> None:
+        """Let a writer read the copies of PostgreSQL's tables that requests for backfills name."""
+        self._grant_objects(grantee, self.lake, _READ, f"{COPIES}/*")
 
     def grant_read_tables(self, grantee: iam.IGrantable) -> None:
         """Let a query engine read all tables, and not what lies beside them, as the quarantine does."""

@@ -52,8 +52,12 @@ columns:
 
 def contract(buckets: int, *, partitioned: bool = False, table: str = TABLE) -> Contract:
     """The table's contract; ``partitioned`` by one of ``REGIONS`` regions."""
-    text = _CONTRACT.format(table=table, buckets=buckets, partition_by="[region]" if partitioned else "[]")
-    return parse_contract(text, f"{table}.yaml")
+    return parse_contract(contract_text(buckets, partitioned=partitioned, table=table), f"{table}.yaml")
+
+
+def contract_text(buckets: int, *, partitioned: bool = False, table: str = TABLE) -> str:
+    """As ``contract``, the YAML of its file."""
+    return _CONTRACT.format(table=table, buckets=buckets, partition_by="[region]" if partitioned else "[]")
 
 
 @dataclass(frozen=True)

@@ -1,54 +1,104 @@
-"""``headwater backfill``: load a DynamoDB table export as the oldest state."""
+"""``headwater backfill``: load what a table already holds as its oldest state."""
 
-from collections.abc import Callable
+from __future__ import annotations
+
+import gzip
+import io
+import secrets
+import time
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headwater.commands import lakes, writer_requests
+from headwater.commands.db import Host, Name, Port, User, connector
+from headwater.commands.lakes import AnyLake
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors
 from headwater.console import say
-from headwater.contract.model import Contract, lake_tables
+from headwater.contract.model import DYNAMODB, Contract, lake_tables
 from headwater.contract.reading import read_contracts
+from headwater.definitions.exports import COPIES
 from headwater.errors import UserError
-from headwater.lake import backfill_requests
+from headwater.lake import backfill_requests, copy_requests, table_copy
+from headwater.lake.data_files import DataFile
 from headwater.lake.dynamodb_export import Export
 from headwater.lake.requests import Requests
 from headwater.lake.requests import withdraw as withdraw_request
+from headwater.lake.table_copy import TableCopy
+from headwater.order_database import copying
 from headwater.paths import CONTRACTS
 
 
 def backfill(
-    export_uri: Annotated[str, typer.Argument(help="The export: s3://bucket/prefix/AWSDynamoDB/EXPORT-ID.")],
     table: Annotated[str, typer.Option(help="The lake table, as its contract is called.")],
+    export_uri: Annotated[
+        str,
+        typer.Argument(metavar="[EXPORT]", help="Of a DynamoDB table: s3://bucket/prefix/AWSDynamoDB/EXPORT-ID."),
+    ] = "",
     environment: Annotated[str, ENVIRONMENT] = "",
     lake: Annotated[str, LAKE] = "",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
+    host: Host = "localhost",
+    port: Port = 5432,
+    user: User = "postgres",
+    name: Name = "northwind",
+    readers: Annotated[int, typer.Option(help="Of PostgreSQL: how many connections read at once.", min=1)] = 4,
+    epoch: Annotated[
+        int | None,
+        typer.Option(help="Of PostgreSQL without --env: the source connector's epoch.", min=1, show_default="1"),
+    ] = None,
+    mask_secret: Annotated[
+        str, typer.Option(help="Of PostgreSQL without --env: the secret with the key of masks by hmac.")
+    ] = "",
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the request back instead.")] = False,
 ) -> None:
-    """Ask the running job to load an export of a DynamoDB table as the oldest state, also of its history, and watch it.
+    """Load what a table already holds as its oldest state, also of its history, and watch the job that does it.
 
-    Ctrl-C only ends the watching; run the same command again to watch on. A withdrawn backfill goes on at the next data
-    file when you run the command again. A finished export is never loaded twice.
+    A PostgreSQL table is read by this command, in parallel and as of one moment; a DynamoDB table is loaded from an
+    export. Once the job is asked, Ctrl-C only ends the watching: run the same command again to watch on. A withdrawn
+    backfill of an export goes on at the next data file when you run the command again. No export is loaded twice.
     """
     contract = _contract(contracts, table)
-    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    is_keyed = contract.source.database == DYNAMODB
+    if is_keyed != bool(export_uri):
+        found, expected = ("none", "the export's address") if is_keyed else (export_uri, "none")
+        raise UserError(f"EXPORT: found {found}, expected {expected}: {table} is of {contract.source.database}")
+    if environment and (epoch is not None or mask_secret):
+        option = "--mask-secret" if mask_secret else "--epoch"
+        raise UserError(f"--env: found {option}, too, expected one of them: an environment says it itself")
+    place = lakes.of_option(environment, contracts, lake, endpoint, region, mask_secret=mask_secret)
     with s3_errors():
+        of_tables = _requests(place.s3, place.uri, contract)
         if withdraw:
-            for requests in _requests(place.s3, place.uri, contract):
+            for requests in of_tables:
                 _withdraw(requests, export_uri)
-            return
-        export = load(
-            place.s3,
-            place.uri,
-            contract,
-            export_uri,
-            lambda export: f"in {len(export.files):,} files of {export.table}",
-        )
-    say(f"Done: the {export.items:,} items of the export are in the lake, or in quarantine where they do not fit")
+        elif is_keyed:
+            export = load(
+                place.s3,
+                place.uri,
+                contract,
+                export_uri,
+                lambda export: f"in {len(export.files):,} files of {export.table}",
+            )
+            say(f"Done: the {export.items:,} items are in the lake, or in quarantine where they do not fit")
+        else:
+            asked = [
+                (requests, *each) for requests in of_tables for each in copy_requests.open_copies(requests).items()
+            ]
+            if asked:
+                say(f"Asked for before, and not read again: {table}")
+            else:
+                connect = connector(host, port, user, name)
+                copy = _copy(place, contract, connect, place.epoch if epoch is None else epoch, readers)
+                asked = [(requests, copy_requests.ask(requests, copy), copy.uri) for requests in of_tables]
+                say(f"Requested: {copy.rows:,} rows in {len(copy.files):,} files of {copy.source}, {copy.uri}")
+            _watch_copies(place.s3, asked)
 
 
 def load(
@@ -66,6 +116,62 @@ def load(
     return export
 
 
+def copies_folder(lake: str, contract: Contract) -> str:
+    """The address of the folder of a table's copies. Raises ValueError."""
+    return lakes.beside(lake, f"{COPIES}/{contract.table}")
+
+
+def _copy(place: AnyLake, contract: Contract, connect: copying.Connect, epoch: int, readers: int) -> TableCopy:
+    """Read a PostgreSQL table into a copy beside the lake, and show how far it is."""
+    key = place.mask_key if contract.needs_mask_key else None
+    uri = f"{copies_folder(place.uri, contract)}/{int(time.time() * 1000):014d}-{secrets.token_hex(4)}"
+    files: list[DataFile] = []
+    read = 0
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("parts"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task(f"Reading {contract.source.table}", total=None)
+
+        def store(name: str, body: IO[bytes], rows: int) -> None:
+            files.append(table_copy.put_file(place.s3, uri, name, body, rows))
+
+        def report(rows: int, done: int, parts: int) -> None:
+            nonlocal read
+            read += rows
+            progress.update(task, completed=done, total=parts, description=f"{contract.source.table}: {read:,} rows")
+
+        try:
+            moment = copying.copy_table(connect, contract, store, readers, key, say, report)
+            if not files:
+                # That there are no rows is committed, too.
+                store("000000-0000.jsonl.gz", io.BytesIO(gzip.compress(b"")), 0)
+            in_order = sorted(files, key=lambda file: file.key)
+            copy = TableCopy(uri, contract.source.table, epoch, moment.lsn, moment.read_at, moment.is_unique, in_order)
+            table_copy.complete(place.s3, copy)
+        except BaseException:
+            table_copy.delete(place.s3, uri)
+            raise
+    return copy
+
+
+def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
+    """Watch the writers until they have loaded what they are asked for, and delete the copies that nobody needs any
+    more. What is asked for are tables' requests, the id of one, and the address of its copy."""
+    try:
+        statuses = [writer_requests.watch(requests, id_, "files", "rows") for requests, id_, _ in asked]
+    finally:
+        needed = {uri for requests, _, _ in asked for uri in copy_requests.open_copies(requests).values()}
+        for uri in {uri for _, _, uri in asked} - needed:
+            table_copy.delete(s3, uri)
+    rows = max((status.records for status in statuses if status is not None), default=0)
+    say(f"Done: the {rows:,} rows are in the lake, or in quarantine where they do not fit")
+
+
 def _requests(s3: Any, lake: str, contract: Contract) -> list[Requests]:
     return [Requests(s3, lake, table.table) for table in lake_tables([contract])]
 
@@ -74,18 +180,22 @@ def _contract(folder: Path, table: str) -> Contract:
     known = read_contracts(folder)
     for contract in known:
         if contract.table == table:
-            backfill_requests.check_contract(contract)
             return contract
     tables = ", ".join(contract.table for contract in known)
     raise UserError(f"--table: found {table!r}, expected one of {tables}, as in {folder}")
 
 
 def _withdraw(requests: Requests, export_uri: str) -> None:
-    status = withdraw_request(requests, backfill_requests.request_id(export_uri))
-    if status is None:
-        say("Withdrawn: no job had taken the request up")
-    else:
-        say(
-            f"Withdrawn: the job stops after its current commit; it has reported {status.parts_done:,} of "
-            f"{status.parts:,} files. Run the command without --withdraw to go on."
-        )
+    """Take back the request for an export, or without one all for copies."""
+    asked = [backfill_requests.request_id(export_uri)] if export_uri else list(copy_requests.open_copies(requests))
+    if not asked:
+        raise UserError("No backfill is requested: there is nothing to withdraw.")
+    for id_ in asked:
+        status = withdraw_request(requests, id_)
+        if status is None:
+            say("Withdrawn: no job had taken the request up")
+        else:
+            say(
+                f"Withdrawn: the job stops after its current commit; it has reported {status.parts_done:,} of "
+                f"{status.parts:,} files. Run the command without --withdraw to go on."
+            )

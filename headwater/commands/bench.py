@@ -9,7 +9,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from headwater.benchmark import bursts, commits, decoding, pipeline, report
+from headwater.benchmark import bursts, commits, decoding, first_load, pipeline, report
 from headwater.console import announce, say
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
@@ -23,6 +23,7 @@ class Only(StrEnum):
     PIPELINE = "pipeline"
     PACED = "paced"
     UNITS = "units"
+    FIRST_LOAD = "first-load"
 
 
 def bench(
@@ -32,8 +33,9 @@ def bench(
     only: Annotated[
         Only | None,
         typer.Option(
-            help="Measure one thing alone: the pipeline's drain and freshness; 200 commits, one every three seconds; or"
-            " unit costs for `headwater simulate`. Only so are the last two measured."
+            help="Measure one thing alone: the pipeline's drain and freshness; 200 commits, one every three seconds;"
+            " unit costs for `headwater simulate`; or the first load of a table of 5,000,000 rows. Only so are the last"
+            " three measured."
         ),
     ] = None,
 ) -> None:
@@ -47,6 +49,8 @@ def bench(
                     say(f"{name}: {figure:,}")
             case Only.PACED:
                 _paced()
+            case Only.FIRST_LOAD:
+                _first_load()
             case Only.UNITS:
                 for name, seconds in asdict(bursts.run(announce)).items():
                     say(f"{name}: {seconds:.6f} s")
@@ -72,6 +76,26 @@ def bench(
         )
     Console().print(table)
     say(f"Report: {BUILD / 'bench' / 'report.html'}")
+
+
+def _first_load() -> None:
+    table = Table(title="The rows that a PostgreSQL table has, into the lake", title_justify="left")
+    for heading in ("by", "rows", "seconds", "of them to read", "rows a second", "MB", "differ"):
+        table.add_column(heading, justify="left" if heading == "by" else "right", no_wrap=True)
+    for name, each in (
+        ("headwater backfill", first_load.run(announce)),
+        ("Debezium's snapshot", first_load.run_peer(announce)),
+    ):
+        table.add_row(
+            name,
+            f"{each.rows:,}",
+            f"{each.seconds:.1f}",
+            f"{each.reading_seconds:.1f}",
+            f"{each.rows_a_second:,.0f}",
+            f"{each.peak_memory_bytes / 1e6:,.0f}",
+            str(each.differences),
+        )
+    Console().print(table)
 
 
 def _paced() -> None:

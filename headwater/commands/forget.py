@@ -17,18 +17,21 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.commands import lakes, sources
+from headwater.commands.backfill import copies_folder
 from headwater.commands.db import Host, Name, Port, User, connector
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables
 from headwater.contract.reading import read_contracts
-from headwater.definitions.dynamodb_table import EXPORTS
+from headwater.definitions.exports import EXPORTS
 from headwater.deployment.environment import Environment
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.expiries import expiries
 from headwater.errors import UserError
-from headwater.lake import backfill_requests, exports_left, forget_requests
+from headwater.lake import exports_left, forget_requests, table_copy
+from headwater.lake.backfill_requests import BACKFILL
 from headwater.lake.changes import plain_digits
+from headwater.lake.copy_requests import COPY
 from headwater.lake.debezium_decoder import order as order_at_lsn
 from headwater.lake.dynamodb_decoder import order_at_moment
 from headwater.lake.forget_requests import Forgotten, key_values
@@ -71,7 +74,7 @@ def forget(
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     receipt: Annotated[Path | None, typer.Option(help="Write the receipt into this file too, as JSON.")] = None,
     delete_exports: Annotated[
-        bool, typer.Option("--delete-exports", help="Delete the exports of the DynamoDB table beside the lake.")
+        bool, typer.Option("--delete-exports", help="Delete the exports, or the copies, of the table beside the lake.")
     ] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Ask the source, and say what would be searched.")] = False,
     withdraw: Annotated[bool, typer.Option("--withdraw", help="Take the requests for the key back instead.")] = False,
@@ -124,8 +127,8 @@ def forget(
             return
         if exports:
             raise UserError(
-                f"{exports[0]}: found an export, expected none: its items may be those of the row, and nothing else "
-                "deletes it. Add --delete-exports, which deletes all exports of the table beside the lake."
+                f"{exports[0]}: found an export or a copy, expected none: it may have the row, and nothing else "
+                "deletes it. Add --delete-exports, which deletes all of the table beside the lake."
             )
         asked = [
             (each.table, requests, *forget_requests.ask(requests, Forgotten(texts, until)))
@@ -275,13 +278,12 @@ def _is_back(source: _Source, key: Mapping[str, str]) -> bool | None:
 
 
 def _exports(s3: Any, lake: str, contract: Contract, table: str, *, delete: bool) -> list[str]:
-    """The exports of a contract's DynamoDB table that are left beside the lake. Raises UserError where one is being
-    loaded."""
-    if contract.source.database != DYNAMODB:
-        return []
-    bucket, prefix = split_uri(lake)
-    folder = object_uri(bucket, key_below(prefix.rpartition("/")[0], EXPORTS))
-    left = exports_left.exports_of(s3, folder, table)
+    """The exports of a contract's DynamoDB table, or the copies of its PostgreSQL table, that are left beside the lake.
+    Raises UserError where one is being loaded, or is not complete."""
+    if contract.source.database == DYNAMODB:
+        left = exports_left.exports_of(s3, lakes.beside(lake, EXPORTS), table)
+    else:
+        left = table_copy.copies_in(s3, copies_folder(lake, contract))
     if not delete:
         return left
     for each in lake_tables([contract]):
@@ -309,7 +311,7 @@ def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Seq
 def _refuse_while_loading(requests: Requests) -> None:
     for id_, _ in requests.listed():
         status = requests.status(id_)
-        if id_.startswith(f"{backfill_requests.BACKFILL}/") and (status is None or status.state == RUNNING):
+        if id_.partition("/")[0] in (BACKFILL, COPY) and (status is None or status.state == RUNNING):
             raise UserError(f"{id_}: found a backfill that is not finished: wait for it, or withdraw it")
 
 

@@ -17,6 +17,7 @@ from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, topic
 from headwater.errors import UserError
 from headwater.lake.landing import Landing
+from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.operations.connectors import lags
 from headwater.operations.database import Query
 from headwater.operations.deployed import Deployed
@@ -91,6 +92,11 @@ class NamedLake:
         """The key of masks, where there is one. Raises UserError."""
         return sources.mask_key(self._mask_secret, self._region)
 
+    @property
+    def epoch(self) -> int:
+        """The source connector's epoch, as long as nobody has raised it."""
+        return CaptureSettings.epoch
+
     def kept(self) -> Kept:
         """Where what is found is kept."""
         return Kept(self.s3, self.uri)
@@ -140,6 +146,11 @@ class DeployedLake:
             return None
         return read_key(self._deployed.client("secretsmanager"), f"headwater/{self._deployed.environment.name}/mask")
 
+    @property
+    def epoch(self) -> int:
+        """The source connector's epoch."""
+        return self._deployed.capture.epoch
+
     def kept(self) -> Kept:
         """Where what is found is kept."""
         return Kept(self.s3, self.uri, self._deployed.client("cloudwatch"), self._deployed.glue_database)
@@ -188,6 +199,13 @@ def _last_commit(s3: Any, lake: str, contract: Contract) -> LastCommit | None:
 
 
 AnyLake = NamedLake | DeployedLake
+
+
+def beside(uri: str, folder: str) -> str:
+    """The address of a folder of the bucket in which a lake's tables lie, which are in one of their own. Raises
+    ValueError."""
+    bucket, prefix = split_uri(uri)
+    return object_uri(bucket, key_below(prefix.rpartition("/")[0], folder))
 
 
 def named(
@@ -243,6 +261,7 @@ def of_option(
     described: Sequence[Contract] = (),
     dynamodb_table: Sequence[str] = (),
     dynamodb_endpoint: str = "",
+    mask_secret: str = "",
 ) -> AnyLake:
     """The lake of the environment that --env names, or else the one that options name, as ``named`` gives it. Raises
     UserError."""
@@ -256,6 +275,6 @@ def of_option(
         endpoint,
         dynamodb_endpoint,
         region,
-        "",
+        mask_secret,
         argument="--env",
     )

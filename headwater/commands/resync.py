@@ -18,11 +18,10 @@ from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
-from headwater.definitions.dynamodb_table import EXPORTS
+from headwater.definitions.exports import EXPORTS
 from headwater.errors import UserError
 from headwater.lake import scanned_export
 from headwater.lake.left_out import LeftOut
-from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS
 
@@ -142,8 +141,7 @@ class ItemReader:
         say(f"Done: the {export.items:,} items of {table} are in the lake, or in quarantine where they do not fit")
 
     def _export(self, contract: Contract, table: str, where: str) -> str:
-        bucket, prefix = split_uri(self._lake)
-        target = object_uri(bucket, key_below(prefix.rpartition("/")[0], f"{EXPORTS}/_resync/{contract.table}"))
+        target = lakes.beside(self._lake, f"{EXPORTS}/_resync/{contract.table}")
         clean = LeftOut(_without_hmac(contract)).of_item
         read = 0
         with Console(stderr=True).status(f"Reading {table} …") as status:

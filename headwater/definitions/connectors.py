@@ -18,6 +18,8 @@ SLOT = "headwater"
 PUBLICATION = "headwater"
 HEARTBEAT_TABLE = "capture.heartbeat"
 SIGNAL_TABLE = "capture.signal"
+NO_DATA = "no_data"
+"""Debezium's ``snapshot.mode`` where the source connector reads no rows that a table has."""
 OFFSET_TOPIC = "headwater-connect-offsets"
 LOST_SLOT = "Changes of the source are lost"
 """How the connector's error begins where the slot cannot give all changes since the last one that was read."""
@@ -43,8 +45,9 @@ class CaptureSettings:
     do, because Kafka's placeholders cannot hold an ARN's colons. ``database_tls`` are the source connector's options
     that say whom it trusts, as ``verified_by`` gives them. ``aws_endpoint`` and ``s3_endpoint`` are None on AWS. Each
     table's topic has ``topic_partitions``, which are shared out among ``sink_tasks``. ``missing_offsets`` says what the
-    sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``epoch`` is raised when the source's
-    history was cut; the connector then begins with a snapshot. ``mask_secret`` is the name of the secret with the key
+    sink does where Kafka no longer has the next record: ``fail`` or ``accept``. ``snapshot_mode`` is Debezium's:
+    ``initial``, or ``no_data`` where the rows that a table has come by ``headwater backfill``. ``epoch`` is raised when
+    the source's history was cut; the connector then begins anew. ``mask_secret`` is the name of the secret with the key
     of masks, in the JSON field ``key``; None where no contract needs it.
     """
 
@@ -64,6 +67,7 @@ class CaptureSettings:
     topic_partitions: int = 1
     sink_tasks: int = 1
     missing_offsets: str = "fail"
+    snapshot_mode: str = "initial"
     epoch: int = 1
     mask_secret: str | None = None
 
@@ -154,7 +158,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "slot.name": SLOT,
         "publication.name": PUBLICATION,
         "publication.autocreate.mode": "disabled",
-        "snapshot.mode": "initial",
+        "snapshot.mode": settings.snapshot_mode,
         "signal.data.collection": SIGNAL_TABLE,
         # Of these notices the connector makes records of the tables' own topics. Nothing is sent to this one.
         "incremental.snapshot.watermarking.strategy": "insert_delete",

@@ -1,4 +1,4 @@
-"""What a contract says of its DynamoDB table: its key; and where its exports lie."""
+"""What a contract says of its DynamoDB table: its key."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from dataclasses import dataclass
 
 from headwater.contract.model import Contract
 from headwater.errors import UserError
-
-EXPORTS = "exports"
-"""The folder of the lake's bucket, beside the tables, from which jobs may read a table's exports; query engines may
-not."""
 
 
 @dataclass(frozen=True)

@@ -345,6 +345,13 @@ class Connect(_Part, frozen=True, kw_only=True):
             "go on without them. Set accept for as long as it takes to get past a loss."
         ),
     ]
+    snapshot_mode: Annotated[
+        Literal["initial", "no_data"],
+        Meta(
+            description="Who reads the rows that tables have before their first change, also in a raised epoch and of "
+            "an added table: the source connector, or with no_data headwater backfill, in parallel."
+        ),
+    ]
     epoch: Annotated[
         int,
         Meta(

@@ -1,28 +1,21 @@
-"""Loading a table export as the oldest state, while the stream goes on.
-
-The job commits the export's data files, a few per commit, between the stream's commits. Each commit records how many
-are done, so a stopped backfill goes on where it was, and a finished one is never committed again. It is one of the
-kinds of ``requested_work``.
-"""
+"""Loading an export of a DynamoDB table as the oldest state, while the stream goes on: one of the kinds of
+``requested_work``."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headwater.errors import UserError
 from headwater.lake.changes import ROW_TAGS, floor_row, without_row
+from headwater.lake.data_files import DataFile
 from headwater.lake.decoded_frame import decoded_frame, spread
 from headwater.lake.dynamodb_decoder import DynamoDecoder, floor_of_export, moment
-from headwater.lake.dynamodb_export import DataFile, Export, decode_items, defect
-from headwater.lake.requests import DONE, RUNNING, Status
+from headwater.lake.dynamodb_export import Export, decode_items
+from headwater.lake.files_to_load import Decoding, FilesToLoad, files_done
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from headwater.lake.progress import Progress
     from headwater.lake.writer import TableWriter
 
 
@@ -34,7 +27,7 @@ class Backfill:
         self._writer = writer
         self._source_table = source_table
 
-    def work(self, name: str, details: Mapping[str, Any]) -> ExportToLoad:
+    def work(self, name: str, details: Mapping[str, Any]) -> FilesToLoad:
         """The work of the request for the export of that id, whose address is in its details. Raises UserError."""
         address, whole = details.get("export"), details.get("whole", True)
         if not isinstance(address, str):
@@ -43,7 +36,8 @@ class Backfill:
             raise UserError(f"{name}: whole: found {whole!r}, expected true or false")
         export = Export.open(self._writer.services.s3, address)
         self._check(export, name)
-        return ExportToLoad(self._writer, self._source_table, export, whole)
+        rows = _ExportRows(self._writer, self._source_table, export, whole)
+        return FilesToLoad(self._writer, "export", export.id, export.files, rows.batch)
 
     def _check(self, export: Export, export_id: str) -> None:
         """Raise UserError where loading the export would not give the table's true state."""
@@ -73,15 +67,15 @@ class Backfill:
                 f"{export.uri}: exportTime: found {_iso(export.time)}, expected a later one: younger tombstones of "
                 f"{table} are purged, so items deleted in between would come back. Export the table again."
             )
-        done = _files_done(self._writer, export)
+        done = files_done(self._writer, export.id)
         if done > len(export.files):
             raise UserError(
                 f"{export.uri}: found {len(export.files)} data files, expected {done} at least, which are committed"
             )
 
 
-class ExportToLoad:
-    """An export, which is loaded a few data files at a time. What a ``whole`` one does not have ends with it."""
+class _ExportRows:
+    """The rows of an export of that source table. What a ``whole`` one does not have ends with it."""
 
     def __init__(self, writer: TableWriter, source_table: str, export: Export, whole: bool) -> None:
         self._writer = writer
@@ -89,41 +83,9 @@ class ExportToLoad:
         self._export = export
         self._whole = whole
 
-    def status(self) -> Status:
-        """How far the export is committed."""
-        files, done = self._export.files, _files_done(self._writer, self._export)
-        state = DONE if done == len(files) else RUNNING
-        return Status("", state, len(files), done, sum(file.items for file in files[:done]))
-
-    def commit_next(self) -> None:
-        """Commit the next data files, all or none of them. Raises UserError where one is damaged."""
+    def batch(self, files: Sequence[DataFile], is_last: bool) -> Decoding:
+        """As ``DecodeFiles``."""
         export = self._export
-        done = _files_done(self._writer, export)
-        files = _first(export.files[done:], self._writer.settings.batch_bytes)
-        reached = done + len(files)
-
-        def advance(last: Progress) -> Progress:
-            return replace(last, exports={**last.exports, export.id: reached})
-
-        self._check_content(files)
-        batch = self._decode(export, files, completes=self._whole and reached == len(export.files))
-        self._writer.commit(batch, f"export-{export.id}-{done:08d}", advance)
-
-    def _check_content(self, files: list[DataFile]) -> None:
-        """Raise UserError where a data file is damaged: each is read once for this before any of them is committed."""
-
-        def check(part: Iterable[DataFile]) -> Iterator[str]:
-            import boto3
-
-            s3 = boto3.client("s3")
-            return (damage for damage in (defect(file, s3) for file in part) if damage is not None)
-
-        for damage in (
-            spread(self._writer.spark, files, self._writer.settings.parallelism).mapPartitions(check).collect()
-        ):
-            raise UserError(f"{damage}. The file is damaged: export the table again.")
-
-    def _decode(self, export: Export, files: list[DataFile], completes: bool) -> DataFrame:
         spark, contract, settings = self._writer.spark, self._writer.contract, self._writer.settings
         epoch, table = self._writer.progress.epoch, self._source_table
         mask_key, purged = settings.mask_key, self._writer.progress.purged
@@ -135,30 +97,13 @@ class ExportToLoad:
             return decode_items(part, decoder, export, boto3.client("s3"), purged)
 
         rows = spread(spark, files, settings.parallelism).mapPartitions(decode)
-        if completes:
+        if is_last and self._whole:
             floor = floor_of_export(epoch, export.time)
             ended = without_row(len(contract.lake_columns()), floor)
             if contract.is_history:
                 ended = floor_row(contract, floor, moment(export.until), f"export/{export.id}") + ROW_TAGS
             rows = rows.union(spread(spark, [ended], 1))
-        return decoded_frame(spark, contract, rows)
-
-
-def _files_done(writer: TableWriter, export: Export) -> int:
-    """How many of the export's data files are in the table."""
-    return writer.progress.exports.get(export.id, 0)
-
-
-def _first(files: tuple[DataFile, ...], most_bytes: int) -> list[DataFile]:
-    """The first files until ``most_bytes`` are reached, and one at least."""
-    taken: list[DataFile] = []
-    total = 0
-    for file in files:
-        if taken and total + file.size > most_bytes:
-            break
-        taken.append(file)
-        total += file.size
-    return taken
+        return Decoding(decoded_frame(spark, contract, rows))
 
 
 def _iso(micros: int) -> str:

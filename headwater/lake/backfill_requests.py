@@ -1,11 +1,9 @@
-"""Requests for backfills: how the export to load is asked for."""
+"""Requests for backfills from exports: how the export to load is asked for."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from headwater.contract.model import DYNAMODB, Contract
-from headwater.errors import UserError
 from headwater.lake.dynamodb_export import Export, locate
 from headwater.lake.requests import Requests
 
@@ -17,15 +15,6 @@ is false where it holds some of the table's items alone."""
 def request_id(uri: str) -> str:
     """The id of the request for the export at ``uri``, which itself may be gone. Raises UserError."""
     return f"{BACKFILL}/{locate(uri)[1].rpartition('/')[2]}"
-
-
-def check_contract(contract: Contract) -> None:
-    """Raise UserError unless the contract's table can be loaded from a DynamoDB export."""
-    if contract.source.database != DYNAMODB:
-        raise UserError(
-            f"contract {contract.table}: source.database: found {contract.source.database!r}, expected {DYNAMODB!r}: "
-            "only a DynamoDB table is loaded from an export"
-        )
 
 
 def ask(s3: Any, requests: Requests, uri: str, *, whole: bool = True) -> Export:

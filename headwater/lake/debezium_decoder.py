@@ -77,7 +77,8 @@ def order(epoch: int, commit: int, lsn: int, snapshot: bool) -> str:
     return f"{epoch_digits(epoch)}{0 if snapshot else 1}{commit:020d}{lsn:020d}1"
 
 
-def _floor_below(order_: str) -> str:
+def floor_below(order_: str) -> str:
+    """The floor that ends what is older than a row of that order."""
     return order_[:-1] + "0"
 
 
@@ -274,9 +275,9 @@ class PostgresDecoder:
         op = event.get("op")
         order_ = _order_of(op, source, origin.epoch)
         if op == "d" and origin.rekeyed:
-            order_ = _floor_below(order_)  # where the contract's key is another one, the insert has the same place
+            order_ = floor_below(order_)  # where the contract's key is another one, the insert has the same place
         if op == "t":
-            return Decoded(floor=_floor_below(order_))
+            return Decoded(floor=floor_below(order_))
         if op not in ("c", "r", "u", "d"):
             raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
         tail = (op, order_, _source_time(source), origin.position)
@@ -535,7 +536,7 @@ def _snapshot_floor(event: Any, epoch: int) -> str | None:
         return None
     if source.get("snapshot") not in ("last", "last_in_data_collection"):
         return None
-    return _floor_below(order(epoch, source["lsn"], source["lsn"], snapshot=True))
+    return floor_below(order(epoch, source["lsn"], source["lsn"], snapshot=True))
 
 
 def _commit_before(sequence: Any, lsn: int) -> int:

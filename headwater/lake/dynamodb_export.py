@@ -7,51 +7,23 @@ table export output format".
 
 from __future__ import annotations
 
-import base64
-import contextlib
 import datetime as dt
-import gzip
-import hashlib
 import re
-import tempfile
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import IO, Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import msgspec
-from botocore.exceptions import ClientError
 
 from headwater.errors import UserError
+from headwater.lake import data_files
+from headwater.lake.data_files import DataFile
 from headwater.lake.dynamodb_decoder import DynamoDecoder, decode_item
 from headwater.lake.s3_uri import object_uri, split_uri
 
 _SUMMARY = "manifest-summary.json"
 _EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _MICROSECOND = dt.timedelta(microseconds=1)
-_CHUNK = 1024 * 1024
-_NOT_THERE = ("403", "404", "AccessDenied", "NoSuchBucket", "NoSuchKey")
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A data file: its object, how many items it holds, the MD5 of the object's bytes in base64, and their number."""
-
-    bucket: str
-    key: str
-    items: int
-    md5: str
-    size: int
-
-    @property
-    def name(self) -> str:
-        """The file's name without its folder."""
-        return self.key.rpartition("/")[2]
-
-    @property
-    def uri(self) -> str:
-        """The object's address."""
-        return object_uri(self.bucket, self.key)
 
 
 @dataclass(frozen=True)
@@ -76,12 +48,12 @@ class Export:
     @staticmethod
     def open(s3: Any, uri: str) -> Export:
         """Read the manifests of the export at ``uri``, the address of its folder or of its summary, and check that its
-        data files exist. ``defect`` checks their content. Raises UserError."""
+        data files exist. ``data_files.defect`` checks their content. Raises UserError."""
         bucket, folder = locate(uri)
         export_id = folder.rpartition("/")[2]
         uri = object_uri(bucket, folder)
         where = f"{uri}/{_SUMMARY}"
-        summary = _parse(_read(s3, bucket, f"{folder}/{_SUMMARY}"), _Summary, where)
+        summary = _parse(data_files.read_text(s3, bucket, f"{folder}/{_SUMMARY}"), _Summary, where)
         if _last_part(summary.export_arn) != export_id:
             raise _misfit(where, "exportArn", summary.export_arn, f"…/export/{export_id}, as the folder is called")
         # An export may have been copied: its files are looked for beside its summary, not where they first were.
@@ -107,86 +79,22 @@ def locate(uri: str) -> tuple[str, str]:
     return bucket, folder
 
 
-def defect(file: DataFile, s3: Any) -> str | None:
-    """What in a data file's content is not as its manifest says (bytes, compression, number of items), or None."""
-    digest = hashlib.md5(usedforsecurity=False)
-    try:
-        with _download(file, s3) as body:
-            while chunk := body.read(_CHUNK):
-                digest.update(chunk)
-            md5 = base64.b64encode(digest.digest()).decode("ascii")
-            if md5 != file.md5:
-                return f"{file.uri}: MD5: found {md5}, expected {file.md5}, the manifest's md5Checksum"
-            body.seek(0)
-            items = sum(1 for _ in _lines(body))
-    except UserError as error:
-        return str(error)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        return f"{file.uri}: found {error}, expected gzip"
-    if items != file.items:
-        return f"{file.uri}: found {items} items, expected {file.items}, the manifest's itemCount"
-    return None
-
-
 def decode_items(
     files: Iterable[DataFile], decoder: DynamoDecoder, export: Export, s3: Any, purged: str = ""
 ) -> Iterator[tuple[Any, ...]]:
     """The items of some of an export's data files to rows of ``columns_tagged``. ``_position`` is ``export/file/line``,
     lines from 0."""
     for file in files:
-        with _download(file, s3) as body:
-            for number, line in enumerate(_lines(body)):
-                position = f"{export.id}/{file.name}/{number}"
-                yield from decode_item(line, (export.time, export.until), position, decoder, purged)
-
-
-def _lines(body: IO[bytes]) -> Iterator[bytes]:
-    """The lines of a compressed data file. The file of an empty partition may be empty itself."""
-    with gzip.GzipFile(fileobj=body) as unpacked:
-        for line in unpacked:
-            if stripped := line.strip():
-                yield stripped
-
-
-@contextlib.contextmanager
-def _download(file: DataFile, s3: Any) -> Iterator[IO[bytes]]:
-    """The object as a local file: decoding is slower than reading, and S3 closes connections that are idle."""
-    with tempfile.TemporaryFile() as body:
-        try:
-            s3.download_fileobj(file.bucket, file.key, body)
-        except ClientError as error:
-            raise _unreadable(error, file.uri) from None
-        body.seek(0)
-        yield body
-
-
-def _read(s3: Any, bucket: str, key: str) -> str:
-    uri = object_uri(bucket, key)
-    try:
-        body: bytes = s3.get_object(Bucket=bucket, Key=key)["Body"].read()
-        return body.decode("utf-8")
-    except ClientError as error:
-        raise _unreadable(error, uri) from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{uri}: found {error}, expected UTF-8") from None
-
-
-def _unreadable(error: ClientError, uri: str) -> Exception:
-    """The error to raise for one of S3's: one that may be gone at the next try stays as it is."""
-    code = error.response["Error"]["Code"]
-    if code not in _NOT_THERE:
-        return error
-    return UserError(
-        f"{uri}: found nothing that can be read ({code}), expected a part of the export. Is the address right, is the "
-        "export complete, and may this role read it?"
-    )
+        for number, line in enumerate(data_files.lines(file, s3)):
+            position = f"{export.id}/{file.name}/{number}"
+            yield from decode_item(line, (export.time, export.until), position, decoder, purged)
 
 
 def _files(s3: Any, bucket: str, folder: str, manifest: str) -> tuple[DataFile, ...]:
     """The data files that the manifest lists, which must all be there. Raises UserError."""
-    sizes = _sizes(s3, bucket, f"{folder}/data/")
+    sizes = data_files.sizes(s3, bucket, f"{folder}/data/")
     files: dict[str, DataFile] = {}
-    for number, line in enumerate(_read(s3, bucket, f"{folder}/{manifest}").splitlines(), 1):
+    for number, line in enumerate(data_files.read_text(s3, bucket, f"{folder}/{manifest}").splitlines(), 1):
         if not line.strip():
             continue
         where = f"{object_uri(bucket, folder)}/{manifest} line {number}"
@@ -199,14 +107,6 @@ def _files(s3: Any, bucket: str, folder: str, manifest: str) -> tuple[DataFile, 
             raise _misfit(where, "dataFileS3Key", entry.data_file_s3_key, "every data file once")
         files[key] = DataFile(bucket, key, entry.item_count, entry.md5_checksum, sizes[key])
     return tuple(files[key] for key in sorted(files))
-
-
-def _sizes(s3: Any, bucket: str, prefix: str) -> dict[str, int]:
-    try:
-        pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix)
-        return {entry["Key"]: entry["Size"] for page in pages for entry in page.get("Contents", ())}
-    except ClientError as error:
-        raise _unreadable(error, object_uri(bucket, prefix)) from None
 
 
 # --- Manifests --------------------------------------------------------------------------------------------------------

@@ -46,10 +46,15 @@ class UsualChanges:
         """Landing objects, each its ``topic/partition`` and its content, in the columns of ``columns_tagged``; what is
         left to ``careful_frame`` is among them."""
         type_ = struct_type(self._spark, tagged_ddl(self._contract))
-        # Pickled, small objects and the large ones that follow them would come as one.
-        plain: Any = objects.map(lambda landed: landed[0].encode() + b"\n" + landed[1])
-        arrays = plain._reserialize(NoOpSerializer())._jrdd
-        return DataFrame(self.decoder.decode(self._spark._jsparkSession, arrays, type_), self._spark)
+        return DataFrame(self.decoder.decode(self._spark._jsparkSession, _arrays(objects), type_), self._spark)
+
+    def images_frame(self, files: RDD[tuple[str, bytes]], head: str, tail: str, epoch: int) -> DataFrame:
+        """As ``frame``, of the data files of a copy, each its name and its content: a line is the image of a row,
+        around which the event of a snapshot has ``head`` and ``tail``."""
+        type_ = struct_type(self._spark, tagged_ddl(self._contract))
+        session = self._spark._jsparkSession
+        decoded = self.decoder.decodeImages(session, _arrays(files), type_, head, tail, epoch)
+        return DataFrame(decoded, self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
         """What ``debezium_decoder`` makes of the rows that are left to it."""
@@ -65,6 +70,13 @@ class UsualChanges:
         """As ``careful_frame``, in the driver."""
         decoder = PostgresDecoder(self._contract, self._epoch)
         return list(decode_lines(map(_line, left), decoder, self._purged))
+
+
+def _arrays(objects: RDD[tuple[str, bytes]]) -> Any:
+    """Objects for Java: the name of each, a line feed and its content. Pickled, small objects and the large ones that
+    follow them would come as one."""
+    plain: Any = objects.map(lambda each: each[0].encode() + b"\n" + each[1])
+    return plain._reserialize(NoOpSerializer())._jrdd
 
 
 def _line(raw: str) -> tuple[str, str]:

@@ -274,13 +274,16 @@ class TableWriter:
         advance: Advance,
         careful: _Careful | None = None,
         clear: Clear | None = None,
+        *,
+        is_unique: bool = False,
     ) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
         last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
         object begins with ``name``; ``careful`` decodes what is left in it (``IS_LEFT``). What of it is of forgotten
         keys is dropped; before a batch is committed in which such may be, ``clear`` takes it out of where it came from.
+        ``is_unique`` where no two of its rows have one place.
         Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the progress are then as before."""
-        self._persisted(batch, self._reviewed(name), advance, careful, clear=clear)
+        self._persisted(batch, self._reviewed(name), advance, careful, clear=clear, is_unique=is_unique)
 
     def commit_held(self, batch: HeldBatch, name: str, advance: Advance, clear: Clear | None = None) -> None:
         """Commit a batch that is in the driver, in which nothing is left, as ``commit`` does. It takes a job of Spark
@@ -392,6 +395,7 @@ class TableWriter:
         timed: bool = True,
         arrived: bool = True,
         clear: Clear | None = None,
+        is_unique: bool = False,
     ) -> Counts:
         """Commit a batch that is read once, and return its counts, with those of what is ``beside`` the frame.
         ``timed`` where the age of its changes tells how fresh the table is; ``arrived`` where its rows come from
@@ -424,7 +428,11 @@ class TableWriter:
             counted = replace(counts, records=max(counts.records, records)).with_those(others)
             review(SpreadBatch(frame), counted)
             oldest = counted.oldest if timed else None
-            self._commit(started, counted, advance, lambda progress: self._write(frame, counts, progress), oldest)
+
+            def write(progress: Progress) -> Commit:
+                return self._write(frame, counts, progress, is_unique=is_unique)
+
+            self._commit(started, counted, advance, write, oldest)
             return counted
 
     def _without_forgotten(self, frame: DataFrame, counts: Counts) -> DataFrame:
@@ -474,12 +482,13 @@ class TableWriter:
         """Whether such a floor may end rows that are in the table: those below the one before are dead already."""
         return floor > max(self.progress.floor, self.progress.lowest)
 
-    def _write(self, frame: DataFrame, counts: Counts, progress: Progress) -> Commit:
+    def _write(self, frame: DataFrame, counts: Counts, progress: Progress, *, is_unique: bool = False) -> Commit:
         """Commit a batch's rows, and the tombstones of those that a raised floor ends, with the progress."""
         names = [name for name, _ in self.contract.lake_columns()]
         rows = frame.filter(IS_ROW).select(names)
         rows = buried(rows, self.contract, progress.floor)
         if self._has_rows and self._may_end(progress.floor):
+            is_unique = False
             rows = rows.unionByName(ended(self._table.read(), self.contract, progress.floor))
         is_few = self._has_rows and counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
@@ -488,7 +497,7 @@ class TableWriter:
             self.settle(wait=True)
             self._lease.check()
             write = self._table.upsert if self._has_rows else self._table.insert
-            commit = write(latest(rows, self.contract), progress)
+            commit = write(rows if is_unique else latest(rows, self.contract), progress)
         return commit
 
     def _check_unfit(self, batch: Batch, counts: Counts) -> None:

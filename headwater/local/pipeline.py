@@ -74,8 +74,10 @@ class Pipeline(ExitStack):
         contract_folder: Path = CONTRACTS,
         sql: str = "",
         spread: Spread = Spread(),
+        snapshot_mode: str = CaptureSettings.snapshot_mode,
     ) -> None:
         super().__init__()
+        self._snapshot_mode = snapshot_mode
         self.folder = folder.resolve()
         self.contracts = of_database(contracts, POSTGRESQL)
         self._catalogued = list(contracts)
@@ -131,6 +133,7 @@ class Pipeline(ExitStack):
             mask_secret=MASK_SECRET,
             topic_partitions=self._spread.partitions,
             sink_tasks=self._spread.sink_tasks,
+            snapshot_mode=self._snapshot_mode,
         )
         self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 

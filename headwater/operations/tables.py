@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.contract.model import POSTGRESQL, Contract, catalog_names, change_history
+from headwater.contract.model import HISTORY_ENDING, POSTGRESQL, Contract, catalog_names, change_history
 from headwater.definitions import connectors
 from headwater.lake import metrics as reported
 from headwater.lake.landing import Landing, LandingGap, Waiting
@@ -61,6 +61,17 @@ def observe(
     # The writer reads again what samples show.
     aside = [each for each in stored if not each.is_sample]
     problems, waiting = _landed(deployed, contract, committed)
+    is_relational = contract.source.database == POSTGRESQL
+    asked_for = table.removesuffix(HISTORY_ENDING) if contract.is_history else table
+    if committed is None and is_relational and environment.connect.snapshot_mode == connectors.NO_DATA:
+        problems.insert(
+            0,
+            Problem(
+                f"{table} waits for the rows that its source has: connect.snapshot_mode is no_data",
+                f"headwater backfill --table {asked_for} --env {environment.name} --host HOST",
+                "writer",
+            ),
+        )
     limits = environment.monitoring
     silent = None if reports is None else measurements.now - reports
     began = writer.facts.get(RUNS_SINCE)

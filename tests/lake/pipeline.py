@@ -168,9 +168,9 @@ class Pipeline:
         self._writer = TableWriter(self.table(), lease or self.leases.take(), self._services(), chosen)
         return LandedChanges(self._writer, landing)
 
-    def job(self, options: argparse.Namespace) -> Job:
+    def job(self, options: argparse.Namespace, **chosen: Any) -> Job:
         """A new job of the table for the shipped script."""
-        settings = WriterSettings(quarantine=f"{self.lake}/_quarantine", hash_key=lambda: HASH_KEY)
+        settings = WriterSettings(**{"quarantine": f"{self.lake}/_quarantine", "hash_key": lambda: HASH_KEY, **chosen})
         leases: Any = self.leases
         return Job([self.contract], leases, self.spark, self._services(), settings, options, threading.Event())
 

@@ -44,10 +44,13 @@ def relational(
     tombstone_days: float | None = None,
     landing_days: float | None = None,
     file_version_hours: float = 1.0,
+    *,
+    await_backfill: bool = False,
+    **settings: Any,
 ) -> Callable[[], bool]:
     """What a new EMR step does for the table."""
-    options = step_options(pipeline, tombstone_days, landing_days, file_version_hours)
-    return step_work(pipeline.job(options), pipeline.contract)
+    options = step_options(pipeline, tombstone_days, landing_days, file_version_hours, await_backfill=await_backfill)
+    return step_work(pipeline.job(options, **settings), pipeline.contract)
 
 
 def step_options(
@@ -55,6 +58,8 @@ def step_options(
     tombstone_days: float | None = None,
     landing_days: float | None = None,
     file_version_hours: float = 1.0,
+    *,
+    await_backfill: bool = False,
 ) -> argparse.Namespace:
     return argparse.Namespace(
         lake=pipeline.lake,
@@ -64,6 +69,7 @@ def step_options(
         tombstone_days=tombstone_days,
         landing_days=landing_days,
         file_version_hours=file_version_hours,
+        await_backfill=await_backfill,
     )
 
 

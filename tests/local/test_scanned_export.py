@@ -6,7 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headwater.lake.dynamodb_export import Export, defect
+from headwater.lake.data_files import defect
+from headwater.lake.dynamodb_export import Export
 from headwater.lake.scanned_export import delete_export, export_rows, export_table
 from headwater.local.aws import REGION, AwsApi
 from headwater.local.dynamodb_local import DynamoDbLocal

@@ -2,22 +2,17 @@
 
 import datetime as dt
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import typer
 
 from headwater.commands.backfill import backfill
-from headwater.contract import model
-from headwater.contract.reading import read_contract
 from headwater.errors import UserError
-from headwater.lake import backfill_requests
 from headwater.lake import requests as lake_requests
 from headwater.lake.backfill_requests import ask, request_id
 from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status, withdraw
 from headwater.lake.scanned_export import write_export
-from headwater.paths import CONTRACTS
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"
@@ -174,27 +169,26 @@ def test_an_export_that_cannot_be_loaded_is_not_requested(s3: Any, uri: str, req
     assert requests.listed() == []
 
 
-def test_only_a_table_of_dynamodb_is_loaded_from_an_export() -> None:
-    accounts = read_contract(CONTRACTS / "accounts.yaml")
-    backfill_requests.check_contract(accounts)
-    orders = replace(accounts, source=model.Source("postgresql", "public.accounts"))
-    with pytest.raises(UserError, match=r"source\.database: found 'postgresql', expected 'dynamodb'"):
-        backfill_requests.check_contract(orders)
+def test_an_export_is_of_dynamodbs_tables_alone_and_they_need_one(uri: str, lake: str) -> None:
+    with pytest.raises(UserError, match=f"EXPORT: found {uri}, expected none: orders is of postgresql"):
+        backfill("orders", uri, lake=lake)
+    with pytest.raises(UserError, match="EXPORT: found none, expected the export's address: accounts is of dynamodb"):
+        backfill("accounts", lake=lake)
 
 
 def test_the_command_refuses_a_table_that_no_contract_describes(uri: str, lake: str) -> None:
     with pytest.raises(UserError, match="--table: found 'nothing', expected one of accounts, "):
-        backfill(uri, "nothing", lake=lake)
+        backfill("nothing", uri, lake=lake)
 
 
 def test_the_command_says_which_address_of_the_lake_does_not_fit(uri: str) -> None:
     with pytest.raises(UserError, match=r"--lake.*found 'lake', expected s3://bucket/prefix"):
-        backfill(uri, "accounts", lake="lake")
+        backfill("accounts", uri, lake="lake")
 
 
 def test_the_command_says_which_bucket_cannot_be_used(uri: str) -> None:
     with pytest.raises(UserError, match=r"S3 cannot be used: .*NoSuchBucket"):
-        backfill(uri, "accounts", lake="s3://nowhere/lake")
+        backfill("accounts", uri, lake="s3://nowhere/lake")
 
 
 def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
@@ -205,7 +199,7 @@ def test_ctrl_c_leaves_the_request_and_says_how_to_go_on(
 
     monkeypatch.setattr(lake_requests, "follow", interrupted)
     with pytest.raises(typer.Exit) as ended:
-        backfill(uri, "accounts", lake=lake)
+        backfill("accounts", uri, lake=lake)
     assert ended.value.exit_code == 130
     assert "Run the same command again" in capsys.readouterr().err
     assert len(requests.listed()) == 1
@@ -216,6 +210,6 @@ def test_the_command_withdraws_what_it_requested(
 ) -> None:
     ask(s3, requests, uri)
     answer(requests, request_id(uri), parts_done=1)()
-    backfill(uri, "accounts", lake=lake, withdraw=True)
+    backfill("accounts", uri, lake=lake, withdraw=True)
     assert "reported 1 of 2 files" in capsys.readouterr().out
     assert requests.listed() == []

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
-from headwater.lake.dynamodb_export import DataFile, Export, defect, locate
+from headwater.lake.data_files import DataFile, defect
+from headwater.lake.dynamodb_export import Export, locate
 from headwater.lake.scanned_export import write_export
 from tests.unit.conftest import BUCKET
 
@@ -178,7 +179,7 @@ def test_bytes_that_are_no_gzip_are_a_defect(s3: Any) -> None:
 def test_another_number_of_items_is_a_defect(s3: Any, uri: str) -> None:
     file = next(file for file in Export.open(s3, uri).files if file.items == 2)
     claimed = DataFile(file.bucket, file.key, 3, file.md5, file.size)
-    assert defect(claimed, s3) == f"{file.uri}: found 2 items, expected 3, the manifest's itemCount"
+    assert defect(claimed, s3) == f"{file.uri}: found 2 lines, expected 3, as in the manifest"
 
 
 def test_a_data_file_that_is_gone_is_a_defect(s3: Any) -> None:

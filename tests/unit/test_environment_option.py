@@ -228,7 +228,7 @@ def test_an_export_is_loaded_and_the_request_taken_back(dev: str, s3: Any, asked
     command = ("backfill", export, "--table", "accounts", "--env", "dev")
     done = run(*command)
     assert done.exit_code == 0, (done.output, done.exception)
-    assert "Done: the 1 items of the export are in the lake" in done.output
+    assert "Done: the 1 items are in the lake" in done.output
     assert [request["export"] for request in asked] == [export]
     assert waiting(s3, dev) == [f"accounts/{asked[0]['id']}"]
     assert run(*command, "--withdraw").exit_code == 0

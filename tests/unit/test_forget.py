@@ -704,7 +704,7 @@ def test_exports_beside_the_lake_are_deleted_when_the_command_is_told_so_and_not
     for body in (b"1", b"2"):
         s3.put_object(Bucket=BUCKET, Key=f"{theirs.removeprefix(f's3://{BUCKET}/')}/replaced", Body=body)
     source += [order_at_moment(1, 10**15)] * 9
-    with pytest.raises(UserError, match=r"found an export, expected none: .* --delete-exports"):
+    with pytest.raises(UserError, match=r"found an export or a copy, expected none: .* --delete-exports"):
         command.forget("accounts", ["id=a", "cust_name=Ann"], lake=lake)
     requests = Requests(s3, lake, "accounts")
     requests.ask(f"backfill/{ours.rpartition('/')[2]}", {"export": ours})

@@ -9,7 +9,7 @@ import pytest
 
 from headwater.lake import dynamodb_decoder
 from headwater.lake.changes import BadRecord
-from headwater.lake.debezium_decoder import _commit_before, _floor_below, order
+from headwater.lake.debezium_decoder import _commit_before, floor_below, order
 
 MINUTE = 60 * 10**6
 
@@ -21,7 +21,7 @@ def test_a_change_of_postgresql_has_its_order_in_46_digits() -> None:
 
 def test_a_floor_is_one_below_the_rows_that_came_with_it() -> None:
     row = order(1, 5, 7, snapshot=True)
-    assert _floor_below(row) == row[:45] + "0"
+    assert floor_below(row) == row[:45] + "0"
 
 
 @pytest.mark.parametrize(("sequence", "lsn"), [(None, 9), ('[null,"9"]', 9), ('["7","9"]', 7), ('["0","9"]', 0)])

@@ -111,7 +111,12 @@ final class ChangeEvents {
         if (line.rekeyed()) {
             throw LEFT;
         }
-        return line.value() == null ? null : decode(where + "/" + line.offset(), line);
+        return line.value() == null ? null : decode(where, line);
+    }
+
+    /** A record that has a value to its row. */
+    InternalRow decode(String where, LandedLine line) throws IOException {
+        return read(where + "/" + line.offset(), line);
     }
 
     private static <T> T once(T before, T now) {
@@ -127,7 +132,7 @@ final class ChangeEvents {
         }
     }
 
-    private InternalRow decode(String position, LandedLine line) throws IOException {
+    private InternalRow read(String position, LandedLine line) throws IOException {
         JsonText.check(line.value());
         Change change = new Change();
         try (JsonParser event = JsonText.READER.createParser(line.value())) {

@@ -42,30 +42,105 @@ public final class DebeziumDecoder implements Serializable {
         return session.internalCreateDataFrame(objects.flatMap(this::decoded).rdd(), type, false);
     }
 
+    /**
+     * The data files of a copy of the table, each its name, a line feed and its content, to rows of that type. A line is
+     * the image of a row, around which the event of a snapshot has {@code head} and {@code tail}.
+     */
+    public Dataset<Row> decodeImages(
+            SparkSession session, JavaRDD<byte[]> files, StructType type, String head, String tail, int epoch) {
+        return session.internalCreateDataFrame(
+                files.flatMap(file -> named(file, new Images(head, tail, epoch))).rdd(), type, false);
+    }
+
     private Iterator<InternalRow> decoded(byte[] object) {
+        return named(object, LANDED);
+    }
+
+    private Lines named(byte[] object, Records records) {
         int end = 0;
         while (object[end] != '\n') {
             end++;
         }
         String source = new String(object, 0, end, StandardCharsets.UTF_8);
-        return decode(source, Arrays.copyOfRange(object, end + 1, object.length));
+        return lines(source, Arrays.copyOfRange(object, end + 1, object.length), records);
     }
 
     /** A landing object of a {@code topic/partition} to its rows, which are decoded as they are asked for. */
     public Lines decode(String source, byte[] body) {
+        return lines(source, body, LANDED);
+    }
+
+    private Lines lines(String source, byte[] body, Records records) {
         if (events == null) {
             events = new ChangeEvents(JsonText.parsed(plan));
         }
         try {
-            return new Lines(events, source, new GZIPInputStream(new ByteArrayInputStream(body), 1 << 16));
+            InputStream content = new GZIPInputStream(new ByteArrayInputStream(body), 1 << 16);
+            return new Lines(events, records, source, content);
         } catch (IOException broken) {
             throw new IllegalStateException(source + ": " + broken, broken);
+        }
+    }
+
+    /** What the lines of an object are. */
+    private interface Records {
+        /** The row of the next line of a source; null where it gives none. */
+        InternalRow decode(ChangeEvents events, String source, byte[] buffer, int start, int length) throws IOException;
+
+        /** That line as the S3 sink lands it. */
+        String landed(byte[] buffer, int start, int length);
+    }
+
+    private static final Records LANDED = new Records() {
+        @Override
+        public InternalRow decode(ChangeEvents events, String source, byte[] buffer, int start, int length)
+                throws IOException {
+            return events.decode(source, buffer, start, length);
+        }
+
+        @Override
+        public String landed(byte[] buffer, int start, int length) {
+            return new String(buffer, start, length, StandardCharsets.UTF_8);
+        }
+    };
+
+    /** Images of rows, the first of which is at the offset 0. */
+    private static final class Images implements Records {
+        private final byte[] head;
+        private final byte[] tail;
+        private final int epoch;
+        private long offset = -1;
+
+        Images(String head, String tail, int epoch) {
+            this.head = head.getBytes(StandardCharsets.UTF_8);
+            this.tail = tail.getBytes(StandardCharsets.UTF_8);
+            this.epoch = epoch;
+        }
+
+        @Override
+        public InternalRow decode(ChangeEvents events, String source, byte[] buffer, int start, int length)
+                throws IOException {
+            offset++;
+            return events.decode(source, new LandedLine(offset, null, event(buffer, start, length), epoch, false));
+        }
+
+        @Override
+        public String landed(byte[] buffer, int start, int length) {
+            return LandedLine.text(offset, event(buffer, start, length), epoch);
+        }
+
+        private byte[] event(byte[] buffer, int start, int length) {
+            byte[] event = Arrays.copyOf(head, head.length + length + tail.length);
+            System.arraycopy(buffer, start, event, head.length, length);
+            System.arraycopy(tail, 0, event, head.length + length, tail.length);
+            return event;
         }
     }
 
     /** The rows of an object's lines. */
     public static final class Lines implements DecodedRows {
         private final ChangeEvents events;
+        private final Records records;
         private final String source;
         private final InputStream content;
         private final Queue<InternalRow> ready = new ArrayDeque<>();
@@ -74,8 +149,9 @@ public final class DebeziumDecoder implements Serializable {
         private int end;
         private long bytes;
 
-        Lines(ChangeEvents events, String source, InputStream content) {
+        Lines(ChangeEvents events, Records records, String source, InputStream content) {
             this.events = events;
+            this.records = records;
             this.source = source;
             this.content = content;
         }
@@ -136,13 +212,12 @@ public final class DebeziumDecoder implements Serializable {
         private void decode(int until) {
             bytes += until - start;
             try {
-                InternalRow row = events.decode(source, buffer, start, until - start);
+                InternalRow row = records.decode(events, source, buffer, start, until - start);
                 if (row != null) {
                     ready.add(row);
                 }
             } catch (RuntimeException | IOException unusual) {
-                String line = new String(buffer, start, until - start, StandardCharsets.UTF_8);
-                ready.add(events.left(source + " " + line));
+                ready.add(events.left(source + " " + records.landed(buffer, start, until - start)));
             }
         }
     }

@@ -7,6 +7,7 @@ import com.fasterxml.jackson.core.JsonToken;
 import io.headwater.decoding.JsonText;
 import java.io.IOException;
 import java.nio.ByteBuffer;
+import java.nio.charset.StandardCharsets;
 import java.util.Arrays;
 import java.util.Base64;
 
@@ -42,6 +43,14 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
         try (JsonParser headers = JsonText.READER.createParser(buffer, line.at, closing - line.at)) {
             return of(headers, offset, key, value, epoch);
         }
+    }
+
+    /** The line of a record that has a value alone, and says its epoch. */
+    static String text(long offset, byte[] value, int epoch) {
+        Base64.Encoder encoder = Base64.getEncoder();
+        String number = encoder.encodeToString(Integer.toString(epoch).getBytes(StandardCharsets.UTF_8));
+        return "{\"offset\":" + offset + ",\"timestamp\":null,\"key\":null,\"value\":\"" + encoder.encodeToString(value)
+                + "\",\"headers\":[[\"" + EPOCH + "\",\"" + number + "\"]]}";
     }
 
     private static LandedLine of(JsonParser headers, long offset, byte[] key, byte[] value, int without)

@@ -57,7 +57,7 @@ final class SourceDatabase {
      * <p>Raises ConnectException where the slot cannot give all changes after {@code position}, a stored one or null,
      * and where a table of the configuration is there, but outside the publication, which would not tell of its
      * changes. Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}),
-     * so that Debezium makes it again with the snapshot.
+     * so that Debezium makes it again, with the snapshot if there is to be one.
      */
     void prepare(Map<String, Object> position, boolean isRaised) {
         try (PostgresConnection connection = new PostgresConnection(config.getJdbcConfig(), "Headwater")) {
@@ -68,7 +68,9 @@ final class SourceDatabase {
             }
             refuseUnpublished(connection.connection());
             if (isOfLog) {
-                readAwaited(connection.connection());
+                if (readsRows()) {
+                    readAwaited(connection.connection());
+                }
             } else if (slot.isLost() || slot.exists() && isRaised) {
                 drop(connection);
             }
@@ -141,6 +143,11 @@ final class SourceDatabase {
                 connection.commit();
             }
         }
+    }
+
+    /** Whether tables' rows are the connector's to read. */
+    private boolean readsRows() {
+        return config.getSnapshotMode() != PostgresConnectorConfig.SnapshotMode.NO_DATA;
     }
 
     private String[] tables() {

@@ -1,0 +1,77 @@
+"""Loading a copy of a PostgreSQL table as the oldest state, while its changes go on: one of the kinds of
+``requested_work``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headwater.errors import UserError
+from headwater.lake import data_files
+from headwater.lake.changes import ROW_TAGS, floor_row, without_row
+from headwater.lake.data_files import DataFile
+from headwater.lake.decoded_frame import few_rows_frame, spread
+from headwater.lake.files_to_load import Decoding, FilesToLoad
+from headwater.lake.table_copy import TableCopy
+from headwater.lake.usual_changes import UsualChanges
+
+if TYPE_CHECKING:
+    from headwater.lake.writer import TableWriter
+
+_FIRST_BYTES = 32 * 2**30
+"""So much, compressed, of a table's first rows is one commit, which costs a fraction of several."""
+
+
+class CopyBackfill:
+    """Makes the work of requests for copies of the source of ``writer``'s table."""
+
+    def __init__(self, writer: TableWriter) -> None:
+        self._writer = writer
+
+    def work(self, name: str, details: Mapping[str, Any]) -> FilesToLoad:
+        """The work of the request for the copy of that id, whose address is in its details. Raises UserError."""
+        address = details.get("copy")
+        if not isinstance(address, str):
+            raise UserError(f"{name}: copy: found {address!r}, expected the address of the copy")
+        copy = TableCopy.open(self._writer.services.s3, address)
+        self._check(copy, name)
+        decode = partial(self._decode, copy)
+        return FilesToLoad(self._writer, "copy", copy.id, copy.files, decode, _FIRST_BYTES, data_files.alteration)
+
+    def _check(self, copy: TableCopy, name: str) -> None:
+        """Raise UserError where loading the copy would not give the table's true state."""
+        contract = self._writer.contract
+        if copy.id != name:
+            raise UserError(f"{copy.uri}: found the copy {copy.id}, expected {name}, as requested")
+        if copy.source != contract.source.table:
+            raise UserError(
+                f"{copy.uri}: found rows of {copy.source}, expected {contract.source.table}, the source of "
+                f"{contract.table}"
+            )
+        if copy.floor < self._writer.progress.purged:
+            raise UserError(
+                f"{copy.uri}: younger tombstones of {contract.table} are purged, so rows deleted in between would come "
+                "back. Run the command again, which reads the table as it is now."
+            )
+
+    def _decode(self, copy: TableCopy, files: Sequence[DataFile], is_last: bool) -> Decoding:
+        writer, contract = self._writer, self._writer.contract
+        usual = UsualChanges(writer.spark, contract, copy.epoch, writer.progress.purged)
+
+        def contents(part: Iterable[DataFile]) -> Iterator[tuple[str, bytes]]:
+            import boto3
+
+            s3 = boto3.client("s3")
+            for file in part:
+                yield f"{copy.id}/{file.name}", data_files.content(file, s3)
+
+        bodies = spread(writer.spark, files, writer.settings.parallelism).mapPartitions(contents)
+        frame = usual.images_frame(bodies, *copy.around(), copy.epoch)
+        if is_last:
+            ended = without_row(len(contract.lake_columns()), copy.floor)
+            if contract.is_history:
+                ended = floor_row(contract, copy.floor, copy.time, f"copy/{copy.id}") + ROW_TAGS
+            frame = frame.unionByName(few_rows_frame(writer.spark, contract, [ended]))
+        # In a history the order is a part of the key, and the same for all rows of a copy.
+        return Decoding(frame, usual.careful_frame, copy.is_unique)

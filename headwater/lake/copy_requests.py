@@ -1,0 +1,28 @@
+"""Requests for copies of PostgreSQL's tables to be loaded."""
+
+from __future__ import annotations
+
+from headwater.lake.requests import RUNNING, Requests
+from headwater.lake.table_copy import TableCopy
+
+COPY = "copy"
+"""The kind of these requests. Their name is the copy's id; in their details, ``copy`` is its address."""
+
+
+def ask(requests: Requests, copy: TableCopy) -> str:
+    """Ask for a copy, and return the id of the request."""
+    id_ = f"{COPY}/{copy.id}"
+    requests.ask(id_, {"copy": copy.uri})
+    return id_
+
+
+def open_copies(requests: Requests) -> dict[str, str]:
+    """The addresses of the copies that are asked for and that the writer has not answered for good, by the ids of their
+    requests, the oldest first."""
+    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{COPY}/")]
+    found = {id_: (requests.get(id_), requests.status(id_)) for id_ in ids}
+    return {
+        id_: str(request.details.get("copy"))
+        for id_, (request, status) in found.items()
+        if request is not None and (status is None or status.token != request.token or status.state == RUNNING)
+    }

@@ -1,0 +1,313 @@
+"""Reading all rows of a source table in parallel, as of one moment, into files of their images."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import queue
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO
+
+import psycopg
+from psycopg import sql
+
+from headwater.contract.masks import masked, needed_key
+from headwater.contract.model import HMAC, Contract
+from headwater.definitions.connectors import PUBLICATION, SLOT
+from headwater.errors import UserError
+from headwater.order_database.queries import server_message, single_value
+from headwater.order_database.row_images import SESSION, RowImages, row_images
+
+Connect = Callable[[], psycopg.Connection]
+Store = Callable[[str, IO[bytes], int], None]
+"""Stores a file: its name, its content, gzip of lines, and how many rows they are. Threads call it at the same time."""
+Report = Callable[[int, int, int], None]
+"""Is called with how many rows more are read, and how many parts of how many are done."""
+
+_PART_BYTES = 64 * 2**20
+"""What a reader takes of a table at a time, without what is stored out of line."""
+_FILE_BYTES = 128 * 2**20
+"""From so many bytes of images on, a data file is followed by another one."""
+_LINES = 1_000
+_POLL_SECONDS = 0.5
+_LAST_BLOCK = 2**32 - 1
+# Without the last, rows that a policy hides would be missing silently.
+_SETTINGS = {
+    **SESSION,
+    "statement_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    "row_security": "off",
+}
+_CAPTURED = """
+SELECT
+    (SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()),
+    EXISTS (
+        SELECT FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s
+    )
+"""
+_SNAPSHOT = """
+SELECT pg_export_snapshot(), (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint,
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+"""
+_HEAPS = """
+SELECT nspname::text, relname::text, pg_relation_size(oid) / current_setting('block_size')::bigint
+FROM (
+    SELECT pg_class.oid, nspname, relname
+    FROM to_regclass(%(table)s::text) AS root
+    CROSS JOIN LATERAL (SELECT root UNION SELECT relid FROM pg_partition_tree(root)) AS tree (id)
+    JOIN pg_class ON pg_class.oid = id
+    JOIN pg_namespace ON pg_namespace.oid = relnamespace
+    WHERE relkind = 'r'
+) AS heaps
+ORDER BY 1, 2
+"""
+# Whether two rows of the source may have one key.
+_UNIQUE = """
+SELECT EXISTS (
+    SELECT FROM pg_index
+    WHERE indrelid = to_regclass(%s) AND indisunique AND indisvalid AND indpred IS NULL AND (
+        SELECT bool_and(coalesce(attname = ANY (%s), false))
+        FROM generate_series(0, indnkeyatts - 1) AS place
+        LEFT JOIN pg_attribute ON attrelid = indrelid AND attnum = indkey[place] AND attnum > 0
+    )
+)
+"""
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Blocks of a table, or of one of its partitions, from the first on and before the second."""
+
+    number: int
+    schema: str
+    name: str
+    first: int
+    end: int
+
+    def statement(self, images: RowImages) -> sql.Composed:
+        where = sql.SQL("ctid >= {} AND ctid < {}").format(
+            sql.Literal(f"({self.first},0)"), sql.Literal(f"({self.end},0)")
+        )
+        return images.copied(sql.Identifier(self.schema, self.name), where)
+
+
+@dataclass(frozen=True)
+class Moment:
+    """What is known of the rows that were read: the place in the log whose state they are, when they were read, in
+    microseconds since 1970, and whether the source lets no two of them have the contract's key."""
+
+    lsn: int
+    read_at: int
+    is_unique: bool
+
+
+def copy_table(
+    connect: Connect,
+    contract: Contract,
+    store: Store,
+    readers: int,
+    mask_key: bytes | None = None,
+    say: Callable[[str], None] = lambda text: None,
+    report: Report = lambda rows, done, parts: None,
+) -> Moment:
+    """Read all rows of a contract's table as of one moment, by so many connections.
+
+    Whatever they do not show is in the log behind the source connector's slot: the table must be captured already, and
+    transactions that were open before are waited for. Raises UserError where it is not captured, or cannot be read."""
+    key = needed_key(contract, mask_key)
+    table = contract.source.table
+    with _reading(table), connect() as connection:
+        _set(connection)
+        _require_captured(connection, contract)
+        _await_open_transactions(connection, say)
+        images = row_images(connection, contract)
+        if images.left_out:
+            say(f"{table}: left out until a row's next change, for their types: {', '.join(images.left_out)}")
+        is_unique = bool(single_value(connection, _UNIQUE, (table, _key_columns(contract))))
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        (found,) = connection.execute(_SNAPSHOT).fetchall()
+        snapshot, lsn, read_at = found
+        reading = _Reading(connect, store, str(snapshot), images, _masking(contract, key), report)
+        reading.read(_parts(connection, table), readers)
+    return Moment(int(lsn), int(read_at), is_unique)
+
+
+class _Reading:
+    """The parts of a table, taken by several readers until none is left."""
+
+    def __init__(
+        self,
+        connect: Connect,
+        store: Store,
+        snapshot: str,
+        images: RowImages,
+        mask: Callable[[bytes], bytes] | None,
+        report: Report,
+    ) -> None:
+        self._connect = connect
+        self._store = store
+        self._snapshot = snapshot
+        self._images = images
+        self._mask = mask
+        self._report = report
+        self._waiting: queue.SimpleQueue[_Part] = queue.SimpleQueue()
+        self._count = self._done = 0
+        self._telling = threading.Lock()
+        self._ends = threading.Event()
+
+    def read(self, parts: Sequence[_Part], readers: int) -> None:
+        """Read all parts by so many readers."""
+        for part in parts:
+            self._waiting.put(part)
+        self._count = len(parts)
+        self._tell(0)
+        with ThreadPoolExecutor(min(readers, self._count)) as pool:
+            running = [pool.submit(self._read) for _ in range(min(readers, self._count))]
+            try:
+                wait(running, return_when=FIRST_EXCEPTION)
+            finally:
+                self._ends.set()
+        errors = [error for each in running if (error := each.exception()) is not None]
+        for error in sorted(errors, key=lambda error: isinstance(error, _Ended)):
+            raise error
+
+    def _read(self) -> None:
+        """Take parts, one after the other."""
+        with self._connect() as connection:
+            _set(connection)
+            connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self._snapshot)))
+            while True:
+                try:
+                    part = self._waiting.get_nowait()
+                except queue.Empty:
+                    return
+                self._read_part(connection, part)
+                self._tell(0, parts=1)
+
+    def _tell(self, rows: int, parts: int = 0) -> None:
+        with self._telling:
+            self._done += parts
+            self._report(rows, self._done, self._count)
+
+    def _read_part(self, connection: psycopg.Connection, part: _Part) -> None:
+        with connection.cursor().copy(part.statement(self._images)) as copied:
+            blocks = self._blocks(copied)
+            lines = next(blocks, None)
+            number = 0
+            while lines is not None:
+                rows = size = 0
+                with tempfile.TemporaryFile() as body:
+                    with gzip.GzipFile(fileobj=body, mode="wb", compresslevel=1) as packed:
+                        while lines is not None and size < _FILE_BYTES:
+                            rows += len(lines)
+                            size += packed.write(b"".join(lines))
+                            lines = next(blocks, None)
+                    self._store(f"{part.number:06d}-{number:04d}.jsonl.gz", body, rows)
+                number += 1
+
+    def _blocks(self, copied: psycopg.Copy) -> Iterator[list[bytes]]:
+        """Some lines at a time. Raises _Ended where another reader has failed."""
+        lines: list[bytes] = []
+        size = 0
+        for row in copied:
+            line = bytes(row) if self._mask is None else self._mask(bytes(row))
+            lines.append(line)
+            size += len(line)
+            if len(lines) == _LINES or size > _FILE_BYTES:
+                if self._ends.is_set():
+                    raise _Ended
+                yield lines
+                self._tell(len(lines))
+                lines, size = [], 0
+        if lines:
+            yield lines
+            self._tell(len(lines))
+
+
+class _Ended(Exception):
+    """Another reader has failed, or the user has ended the command."""
+
+
+@contextmanager
+def _reading(table: str) -> Iterator[None]:
+    """Raises UserError for what PostgreSQL says."""
+    try:
+        yield
+    except psycopg.Error as error:
+        raise UserError(
+            f"{table}: reading it failed: {server_message(error)}. The user needs SELECT on it, and no policy may hide "
+            "rows from the user."
+        ) from None
+
+
+def _set(connection: psycopg.Connection) -> None:
+    for name, value in _SETTINGS.items():
+        connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+
+
+def _require_captured(connection: psycopg.Connection, contract: Contract) -> None:
+    """Raise UserError unless all changes from now on are on their way."""
+    if single_value(connection, "SELECT pg_is_in_recovery()"):
+        raise UserError("PostgreSQL: found a replica, expected the server that is written to: it may be behind")
+    place = (SLOT, PUBLICATION, contract.source.schema, contract.source.name)
+    status, is_published = connection.execute(_CAPTURED, place).fetchone() or (None, False)
+    if status is None or status == "lost":
+        raise UserError(
+            f"{contract.source.table}: found {'no slot' if status is None else 'a lost slot'} {SLOT}, expected the "
+            "source connector's: changes from now on must be on their way before the table is read. Start the connector"
+        )
+    if not is_published:
+        raise UserError(
+            f"{contract.source.table}: found it outside the publication {PUBLICATION}, expected in it: deploy with its "
+            "contract, or for a database of your own run headwater db capture"
+        )
+
+
+def _await_open_transactions(connection: psycopg.Connection, say: Callable[[str], None]) -> None:
+    """Wait until all transactions have ended that write now: what they wrote before the slot or the publication was
+    there is not in the log's changes, so the snapshot must show it."""
+    # Whatever writes already has a lower one. (A snapshot's own end does not count the latest that run.)
+    own = single_value(connection, "SELECT pg_current_xact_id()")
+    is_told = False
+    while not single_value(connection, "SELECT pg_snapshot_xmin(pg_current_snapshot()) > %s::xid8", (str(own),)):
+        if not is_told:
+            say("Waiting until the transactions have ended that write now")
+            is_told = True
+        time.sleep(_POLL_SECONDS)
+
+
+def _parts(connection: psycopg.Connection, table: str) -> list[_Part]:
+    parts: list[_Part] = []
+    blocks = _PART_BYTES // int(str(single_value(connection, "SELECT current_setting('block_size')::int")))
+    for schema, name, count in connection.execute(_HEAPS, {"table": table}).fetchall():
+        starts = list(range(0, max(int(count), 1), blocks))
+        for first, end in zip(starts, [*starts[1:], _LAST_BLOCK], strict=True):
+            parts.append(_Part(len(parts), schema, name, first, end))
+    return parts
+
+
+def _key_columns(contract: Contract) -> list[str]:
+    return [column.path[0] for name in contract.key if len((column := contract.column(name)).path) == 1]
+
+
+def _masking(contract: Contract, key: bytes) -> Callable[[bytes], bytes] | None:
+    """What masks the values of an image, as the source connector does; None where there is nothing to mask."""
+    names = {name.lower() for mask in contract.masks if mask.how == HMAC for name in mask.path}
+    if not names:
+        return None
+
+    def mask(line: bytes) -> bytes:
+        image = json.loads(line)
+        for name, value in image.items():
+            if name.lower() in names and value is not None:
+                image[name] = masked(value, key)
+        return json.dumps(image, ensure_ascii=False).encode() + b"\n"
+
+    return mask

@@ -1,0 +1,151 @@
+"""Rows of a source table as Debezium's snapshot shows them: the server makes the images that its change events have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import psycopg
+from psycopg import sql
+
+from headwater.contract.model import DROP, HMAC, Contract
+from headwater.contract.types import SourceType
+from headwater.errors import UserError
+
+SESSION = {
+    "timezone": "UTC",
+    "datestyle": "ISO, YMD",
+    "intervalstyle": "postgres",
+    "extra_float_digits": "1",
+    "bytea_output": "hex",
+}
+"""Settings with which PostgreSQL's own texts are those that Debezium sends."""
+
+# A domain is read as the type below it, as Debezium does. A generated column is not in changes.
+_COLUMNS = """
+WITH RECURSIVE below AS (
+    SELECT attnum, attname::text AS name, atttypid AS type, atttypmod AS modifier
+    FROM pg_attribute
+    WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped AND attgenerated = ''
+    UNION ALL
+    SELECT attnum, name, typbasetype, greatest(typtypmod, modifier)
+    FROM below JOIN pg_type ON pg_type.oid = type
+    WHERE typtype = 'd'
+)
+SELECT name, format_type(type, modifier), coalesce(element.typtype, known.typtype)
+FROM below
+JOIN pg_type AS known ON known.oid = type
+LEFT JOIN pg_type AS element ON known.typcategory = 'A' AND element.oid = known.typelem
+WHERE known.typtype <> 'd'
+ORDER BY attnum
+"""
+_AS_THEY_ARE = frozenset(
+    {"smallint", "integer", "bigint", "boolean", "text", "character varying", "character", "uuid", "name"}
+)
+_AS_TEXT = frozenset({"numeric", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "macaddr8", "citext", "ltree"})
+_FAR = 9223372036854775807
+_MILLI_DIGITS = 3
+# The forms of Debezium 3.3.2 with the options of ``source_connector``. An infinity lies beyond all that a lake's type
+# can hold, however Debezium counts it.
+_IMAGES = {
+    "date": "CASE WHEN isfinite({0}) THEN {0} - DATE '1970-01-01' WHEN {0} > '1970-01-01' THEN 2147483647"
+    " WHEN {0} < '1970-01-01' THEN -2147483648 END",
+    "time without time zone": "(extract(epoch FROM {0}) * 1000000)::bigint",
+    # Before the era no lake's type has it.
+    "timestamp with time zone": "CASE WHEN isfinite({0}) AND {0} >= '0001-01-01 00:00:00+00' THEN"
+    " to_char({0} AT TIME ZONE 'UTC', 'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') ELSE {0}::text END",
+    "interval": "CASE WHEN {0} IS NOT NULL THEN format('P%sY%sM%sDT%sH%sM%sS', extract(year FROM {0}),"
+    " extract(month FROM {0}), extract(day FROM {0}), extract(hour FROM {0}), extract(minute FROM {0}),"
+    " trim_scale(extract(second FROM {0}))) END",
+    "bytea": "encode({0}, 'hex')",
+    "oid": "{0}::bigint",
+}
+# A float is never an integer in JSON, and keeps its sign where it is zero.
+_FLOAT = "CASE WHEN {0}::text ~ '^-?[0-9]+$' THEN ({0}::text || '.0')::json ELSE to_json({0}) END"
+_MOMENT = (
+    "CASE WHEN isfinite({{0}}) THEN least(extract(epoch FROM {{0}}) * {units}, {far})::bigint"
+    " WHEN {{0}} > '1970-01-01' THEN {far} WHEN {{0}} < '1970-01-01' THEN -{far} END"
+)
+
+
+@dataclass(frozen=True)
+class _Column:
+    name: str
+    type: str
+    kind: str
+    """PostgreSQL's ``typtype`` of it, or of an array's elements."""
+
+
+@dataclass(frozen=True)
+class RowImages:
+    """How the server makes the images of a table's rows. ``left_out`` are columns of types whose form is not known:
+    their values come with the row's next change."""
+
+    selected: sql.Composed
+    left_out: Sequence[str]
+
+    def copied(self, table: sql.Composable, where: sql.Composable) -> sql.Composed:
+        """A COPY of the rows of a table, or of one of its partitions, that gives each as a line of JSON."""
+        # In JSON there is no such character: no value is ever quoted.
+        return sql.SQL(
+            "COPY (SELECT to_json(image)::text FROM (SELECT {} FROM ONLY {} WHERE {}) AS image)"
+            " TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
+        ).format(self.selected, table, where)
+
+
+def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
+    """The images of a contract's source table, without what the contract leaves out or masks as null. A value that it
+    masks by ``hmac`` is in clear. Raises UserError where there is no such table."""
+    table = contract.source.table
+    columns = [_Column(*row) for row in connection.execute(_COLUMNS, (table,)).fetchall()]
+    if not columns:
+        raise UserError(f"{table}: found no such table in {connection.info.dbname}, expected the contract's source")
+    excluded = {name for (name,) in contract.exclude}
+    named = {column.path[0] for column in contract.columns}
+    # The source connector compares names of columns without regard to capitals.
+    nulled = {name.lower() for mask in contract.masks if mask.how != HMAC for name in mask.path}
+    selected: list[sql.Composable] = []
+    left_out: list[str] = []
+    for column in columns:
+        if column.name in excluded or (contract.unnamed == DROP and column.name not in named):
+            continue
+        image = "NULL" if column.name.lower() in nulled else _image(column)
+        if image is None:
+            left_out.append(column.name)
+            continue
+        name = sql.Identifier(column.name)
+        selected.append(sql.SQL("{} AS {}").format(sql.SQL(image).format(name), name))
+    return RowImages(sql.SQL(", ").join(selected), left_out)
+
+
+def _image(column: _Column) -> str | None:
+    """The SQL of a column's image, with ``{0}`` for the column; None where its form is not known."""
+    source = SourceType.parse(column.type)
+    scalar = _scalar(source, column.kind)
+    if not source.array or scalar is None:
+        return scalar
+    # What Debezium cannot carry, the source connector sends as PostgreSQL's own text.
+    nested = "array_ndims({0}) > 1"
+    if source.base == "numeric":
+        nested += " OR {0}::text ~ 'NaN|Infinity'"
+    elements = "to_json({0})"
+    if source.base not in _AS_THEY_ARE:
+        each = scalar.replace("{0}", "element")
+        elements = (
+            f"(SELECT coalesce(json_agg({each} ORDER BY place), '[]')"
+            " FROM unnest({0}) WITH ORDINALITY AS listed (element, place))"
+        )
+    return f"CASE WHEN {nested} THEN to_json({{0}}::text) WHEN {{0}} IS NOT NULL THEN {elements} END"
+
+
+def _scalar(source: SourceType, kind: str) -> str | None:
+    if source.base in _AS_THEY_ARE:
+        return "{0}"
+    if source.base in _AS_TEXT or kind in ("e", "r"):
+        return "{0}::text"
+    if source.base in ("real", "double precision"):
+        return _FLOAT
+    if source.base == "timestamp without time zone":
+        units = 1_000 if source.precision is not None and source.precision <= _MILLI_DIGITS else 1_000_000
+        return _MOMENT.format(units=units, far=_FAR)
+    return _IMAGES.get(source.base)

@@ -1,0 +1,258 @@
+"""What tables hold comes into the lake by ``headwater backfill``, from a real PostgreSQL whose source connector reads
+no rows, while changes come through Debezium, Kafka and S3."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract, read_contracts
+from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT
+from headwater.errors import UserError
+from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
+from headwater.local.postgresql_server import PostgresqlServer
+from headwater.local.processes import wait_until
+from headwater.order_database import copying
+from headwater.order_database.copying import Moment, copy_table
+from tests.local.test_types import CONTRACTS, EARLY, EXACT, TABLE, UNFIT, insert, lake_contents, landed_values
+
+CONTRACT = """
+table: visits
+description: A table of the tests.
+source: {database: postgresql, table: shop.visits}
+key: [id]
+partition_by: []
+buckets: 1
+columns:
+  - {name: id, type: int, source_type: integer}
+  - {name: place, type: string, source_type: text}
+"""
+VISITS = f"""
+CREATE SCHEMA shop;
+CREATE DOMAIN shop.short AS character varying(9);
+CREATE TABLE shop.visits (id integer NOT NULL, place text, code shop.short, point point, twice integer
+    GENERATED ALWAYS AS (2 * id) STORED) PARTITION BY RANGE (id);
+CREATE TABLE shop.low PARTITION OF shop.visits FOR VALUES FROM (0) TO (5000);
+CREATE TABLE shop.high PARTITION OF shop.visits FOR VALUES FROM (5000) TO (20000);
+ALTER TABLE shop.low REPLICA IDENTITY FULL;
+ALTER TABLE shop.high REPLICA IDENTITY FULL;
+INSERT INTO shop.visits SELECT id, 'place ' || id, 'c' || id, point '(1,2)' FROM generate_series(1, 10000) AS id;
+CREATE PUBLICATION {PUBLICATION} FOR TABLE shop.visits WITH (publish_via_partition_root);
+"""
+
+
+def test_what_a_table_holds_and_what_changes_meanwhile_is_in_the_lake_in_all_types(tmp_path: Path) -> None:
+    def load(owner: psycopg.Connection) -> None:
+        insert(owner, 1, EXACT)
+        insert(owner, 1001, UNFIT)
+        insert(owner, 1501, EARLY)
+
+    with Pipeline(tmp_path, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE, snapshot_mode=NO_DATA) as pipeline:
+        pipeline.start(lambda text: nullcontext(), load, "--await-backfill")
+        wait_until("the slot", lambda: captured(pipeline), 60)
+        with pipeline.postgres.connect(DATABASE) as owner:
+            insert(owner, 2001, {"c_text": ["inserted", "updated", "deleted"]})
+            owner.execute("UPDATE shop.things SET c_text = 'by a change' WHERE id IN (1, 2002)")
+            owner.execute("DELETE FROM shop.things WHERE id IN (2, 2003)")
+        pipeline.await_captured()
+        done = backfill(pipeline)
+        assert done.returncode == 0, done.stderr
+        rows = sum(len(values) for listed in (EXACT, UNFIT, EARLY) for values in listed.values()) - 1 + 2
+        assert f"Requested: {rows:,} rows in 1 files of shop.things" in done.stdout
+        assert f"Done: the {rows:,} rows are in the lake" in done.stdout
+        pipeline.drain()
+        first = next(event for event in pipeline.commits())
+        assert first["changes"] == rows
+        (compared,) = pipeline.verify()
+        unfit = sum(len(values) for listed in (UNFIT, EARLY) for values in listed.values())
+        assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
+        assert compared.unfit == unfit
+        assert {json.loads(value)["op"] for value in landed_values(pipeline)} == {"c", "u", "d"}
+        s3 = pipeline.aws.client("s3")
+        assert "Contents" not in s3.list_objects_v2(Bucket=LAKE_BUCKET, Prefix="exports/")
+        stored = list(lake_contents(pipeline))
+        assert not any(hidden in content for content in stored for hidden in (b"swordfish", b"hunter2"))
+        with pipeline.postgres.connect(DATABASE) as owner:
+            owner.execute("SELECT pg_terminate_backend(active_pid) FROM pg_replication_slots")
+            owner.execute(f"ALTER PUBLICATION {PUBLICATION} DROP TABLE shop.things")
+        refused = backfill(pipeline)
+        assert refused.returncode == 2
+        assert re.search(r"shop\.things: found it outside the publication", refused.stderr.replace("\n", " "))
+
+
+def captured(pipeline: Pipeline) -> bool:
+    pipeline.check()
+    with pipeline.source() as source:
+        return source.execute("SELECT FROM pg_replication_slots WHERE active").fetchone() is not None
+
+
+def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:
+    server = pipeline.postgres
+    options = {
+        "--table": "things",
+        "--lake": LAKE,
+        "--endpoint": pipeline.aws.s3_endpoint,
+        "--contracts": str(CONTRACTS),
+        "--host": server.host,
+        "--port": str(server.port),
+        "--user": server.superuser,
+        "--database": DATABASE,
+        "--mask-secret": MASK_SECRET,
+        "--region": REGION,
+    }
+    command = [sys.executable, "-m", "headwater.cli", "backfill", *(part for pair in options.items() for part in pair)]
+    environment = {
+        **os.environ,
+        **CREDENTIALS,
+        **pipeline.aws.endpoints(),
+        "HEADWATER_DB_PASSWORD": server.password,
+    }
+    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+
+
+class Database:
+    """A database with a table that is captured, and what is read of it."""
+
+    def __init__(self, server: PostgresqlServer) -> None:
+        self._server = server
+        self.contract: Contract = parse_contract(CONTRACT, "visits.yaml")
+        self.said: list[str] = []
+        self.on_file: Callable[[], None] = lambda: None
+
+    def connect(self) -> psycopg.Connection:
+        return self._server.connect("shop")
+
+    def read(self, readers: int = 3) -> tuple[Moment, list[dict[str, Any]]]:
+        """What is known of the rows, and the rows in the order of their files."""
+        files: dict[str, list[dict[str, Any]]] = {}
+
+        def store(name: str, body: Any, rows: int) -> None:
+            self.on_file()
+            body.seek(0)
+            files[name] = [json.loads(line) for line in gzip.decompress(body.read()).splitlines()]
+            assert len(files[name]) == rows
+
+        moment = copy_table(self.connect, self.contract, store, readers, say=self.said.append)
+        return moment, [row for name in sorted(files) for row in files[name]]
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+    monkeypatch.setattr(copying, "_PART_BYTES", 64 * 1024)
+    monkeypatch.setattr(copying, "_FILE_BYTES", 32 * 1024)
+    with PostgresqlServer(tmp_path) as server:
+        with server.connect() as admin:
+            admin.execute("CREATE DATABASE shop")
+        with server.connect("shop") as owner:
+            owner.execute(VISITS)
+            owner.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
+        yield Database(server)
+
+
+def test_all_partitions_are_read_in_parts_as_of_one_moment(database: Database) -> None:
+    with database.connect() as owner:
+
+        def change() -> None:
+            owner.execute("UPDATE shop.visits SET place = 'too late' WHERE id % 7 = 0")
+            owner.execute("DELETE FROM shop.visits WHERE id % 11 = 0")
+            owner.execute("INSERT INTO shop.visits VALUES (15000 + (random() * 4000)::int, 'too late')")
+
+        database.on_file = change
+        before = lsn(owner)
+        moment, rows = database.read()
+        assert before <= moment.lsn <= lsn(owner)
+    expected = [{"id": id_, "place": f"place {id_}", "code": f"c{id_}"} for id_ in range(1, 10_001)]
+    assert sorted(rows, key=lambda row: row["id"]) == expected
+    assert database.said == ["shop.visits: left out until a row's next change, for their types: point"]
+
+
+def test_transactions_that_were_open_before_are_waited_for_and_their_rows_are_there(database: Database) -> None:
+    with database.connect() as writer, database.connect() as idle:
+        idle.execute("BEGIN")
+        idle.execute("SELECT 1")
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO shop.visits VALUES (17000, 'in time')")
+        ended = threading.Timer(1.5, lambda: writer.execute("COMMIT"))
+        ended.start()
+        _, rows = database.read()
+        ended.join()
+    assert database.said[0] == "Waiting until the transactions have ended that write now"
+    assert 17_000 in {row["id"] for row in rows}
+
+
+def test_whether_a_key_is_unique_is_told_by_the_sources_indexes(database: Database) -> None:
+    with database.connect() as owner:
+        for index, is_unique in (
+            ("CREATE INDEX ON shop.visits (id)", False),
+            ("CREATE UNIQUE INDEX ON shop.visits (id, place)", False),
+            ("CREATE UNIQUE INDEX ON shop.low (id)", False),
+            ("CREATE UNIQUE INDEX ON shop.visits (id)", True),
+        ):
+            owner.execute(index.encode())
+            moment, _ = database.read()
+            assert moment.is_unique == is_unique, index
+
+
+def test_what_is_not_captured_or_cannot_be_read_whole_is_refused(database: Database) -> None:
+    with database.connect() as owner:
+        reader = database.connect
+        owner.execute("CREATE ROLE clerk LOGIN PASSWORD 'clerk'")
+        owner.execute("GRANT USAGE ON SCHEMA shop TO clerk")
+        owner.execute("GRANT SELECT ON shop.visits, shop.high TO clerk")
+        database.connect = lambda: database._server.connect("shop", "clerk", "clerk")  # type: ignore[method-assign]
+        with pytest.raises(UserError, match=r"shop\.visits: reading it failed: permission denied for table low"):
+            database.read()
+        owner.execute("GRANT SELECT ON shop.low TO clerk")
+        database.read()
+        owner.execute("ALTER TABLE shop.low ENABLE ROW LEVEL SECURITY")
+        with pytest.raises(UserError, match="query would be affected by row-level security policy"):
+            database.read()
+        database.connect = reader  # type: ignore[method-assign]
+        owner.execute(f"ALTER PUBLICATION {PUBLICATION} DROP TABLE shop.visits")
+        with pytest.raises(UserError, match=f"found it outside the publication {PUBLICATION}, expected in it"):
+            database.read()
+        owner.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+        with pytest.raises(UserError, match=f"found no slot {SLOT}, expected the source connector's"):
+            database.read()
+
+
+def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(database: Database) -> None:
+    files = 0
+
+    def fail() -> None:
+        nonlocal files
+        files += 1
+        if files == 2:
+            raise OSError("no room")
+
+    database.on_file = fail
+    with pytest.raises(OSError, match="no room"):
+        database.read()
+    assert files < 12
+    with database.connect() as owner:
+        wait_until("the readers to be gone", lambda: others(owner) == 0, 10)
+
+
+def lsn(connection: psycopg.Connection) -> int:
+    (found,) = connection.execute("SELECT (pg_current_wal_lsn() - '0/0'::pg_lsn)::bigint").fetchone() or (0,)
+    return int(found)
+
+
+def others(connection: psycopg.Connection) -> int:
+    query = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND pid <> pg_backend_pid()"
+    (found,) = connection.execute(query).fetchone() or (0,)
+    return int(found)
