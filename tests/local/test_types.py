@@ -164,7 +164,7 @@ def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipelin
 
 
 def test_a_copy_shows_rows_as_debeziums_snapshot_does(pipeline: Pipeline) -> None:
-    """In values, and in what is kept beside them; but for what Debezium shifts, counts its own way, or rounds."""
+    """In values, and in what is kept beside them; but for how Debezium shifts and counts dates that do not fit."""
     (contract,) = pipeline.contracts
     with pipeline.postgres.connect(DATABASE) as owner:
         for name, value in SESSION.items():
@@ -179,7 +179,6 @@ def test_a_copy_shows_rows_as_debeziums_snapshot_does(pipeline: Pipeline) -> Non
     assert theirs.keys() == ours.keys()
     decoder = PostgresDecoder(contract)
     names = [name for name, _ in contract.lake_columns()]
-    unlike = set()
     for id_, event in theirs.items():
         # What is masked by hmac the command masks.
         image = {**ours[id_], "c_masked": event["after"]["c_masked"]}
@@ -188,10 +187,9 @@ def test_a_copy_shows_rows_as_debeziums_snapshot_does(pipeline: Pipeline) -> Non
             decoder.decode(json.dumps(each).encode(), "").rows for each in ({**event, "after": image}, event)
         )
         for name, one, other in zip(names, mine, its, strict=True):
-            if repr(one) != repr(other):
-                assert (name, id_ > 1000) == ("_rest", True), (id_, name, one, other)
-                unlike.add(id_)
-    assert len(unlike) < 25
+            if name == "_rest" and id_ > 1000:
+                one, other = (json.loads(rest).keys() if rest else None for rest in (one, other))
+            assert repr(one) == repr(other), (id_, name)
 
 
 def test_what_is_masked_is_nowhere_behind_the_source_connector(pipeline: Pipeline) -> None:

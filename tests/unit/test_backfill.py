@@ -1,18 +1,22 @@
 """Asking for a backfill and following it; the tests give the job's answers."""
 
 import datetime as dt
+import gzip
+import io
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import typer
 
-from headwater.commands.backfill import backfill
+from headwater.commands.backfill import _watch_copies, backfill
 from headwater.errors import UserError
+from headwater.lake import copy_requests, table_copy
 from headwater.lake import requests as lake_requests
 from headwater.lake.backfill_requests import ask, request_id
 from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Status, withdraw
 from headwater.lake.scanned_export import write_export
+from headwater.lake.table_copy import TableCopy
 from tests.unit.conftest import BUCKET
 
 ARN = "arn:aws:dynamodb:eu-central-1:123456789012:table/headwater-accounts"
@@ -213,3 +217,89 @@ def test_the_command_withdraws_what_it_requested(
     backfill("accounts", uri, lake=lake, withdraw=True)
     assert "reported 1 of 2 files" in capsys.readouterr().out
     assert requests.listed() == []
+
+
+@pytest.fixture
+def copy(s3: Any, lake: str) -> TableCopy:
+    """A copy of the table of orders."""
+    at = f"{lake.removesuffix('/lake')}/exports/_backfill/orders/0-1"
+    file = table_copy.put_file(s3, at, "000000-0000.jsonl.gz", io.BytesIO(gzip.compress(b"{}\n")), 1)
+    made = TableCopy(at, "northwind.orders", 1, 7, 0, True, [file])
+    table_copy.complete(s3, made)
+    return made
+
+
+@pytest.fixture
+def of_orders(s3: Any, lake: str) -> Requests:
+    return Requests(s3, lake, "orders")
+
+
+def test_a_copy_that_was_asked_for_is_watched_and_deleted_when_it_is_loaded(
+    s3: Any,
+    lake: str,
+    copy: TableCopy,
+    of_orders: Requests,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    id_ = copy_requests.ask(of_orders, copy)
+    folder = copy.uri.rpartition("/")[0]
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(lake_requests, "follow", interrupted)
+        with pytest.raises(typer.Exit):
+            backfill("orders", lake=lake)
+    assert table_copy.copies_in(s3, folder) == [copy.uri]
+    answers = iter([answer(of_orders, id_), answer(of_orders, id_, state=DONE, parts_done=2, records=1)])
+    monkeypatch.setattr(lake_requests.follow, "__defaults__", (9.0, lambda _: next(answers)(), lambda: 0.0, ""))
+    backfill("orders", lake=lake)
+    told = capsys.readouterr().out
+    assert "Asked for before, and not read again: orders" in told
+    assert "Done: the 1 rows are in the lake" in told
+    assert table_copy.copies_in(s3, folder) == []
+
+
+def test_a_copy_that_is_refused_is_deleted_and_one_that_another_table_needs_is_not(
+    s3: Any, lake: str, copy: TableCopy, of_orders: Requests
+) -> None:
+    id_ = copy_requests.ask(of_orders, copy)
+    of_history = Requests(s3, lake, "orders_changes")
+    of_its_history = copy_requests.ask(of_history, copy)
+    asked = [(of_orders, id_, copy.uri), (of_history, of_its_history, copy.uri)]
+    answer(of_orders, id_, state=REFUSED, reason="damaged")()
+    with pytest.raises(UserError, match="damaged"):
+        _watch_copies(s3, asked)
+    assert TableCopy.open(s3, copy.uri) == copy
+    answer(of_history, of_its_history, state=DONE)()
+    with pytest.raises(UserError, match="damaged"):
+        _watch_copies(s3, asked)
+    with pytest.raises(UserError, match="found nothing that can be read"):
+        TableCopy.open(s3, copy.uri)
+
+
+def test_a_copy_is_withdrawn_by_its_tables_name(lake: str, copy: TableCopy, of_orders: Requests) -> None:
+    copy_requests.ask(of_orders, copy)
+    backfill("orders", lake=lake, withdraw=True)
+    assert copy_requests.open_copies(of_orders) == {}
+    with pytest.raises(UserError, match="No backfill is requested"):
+        backfill("orders", lake=lake, withdraw=True)
+
+
+@pytest.mark.parametrize(
+    "body", [b"{", b"[]", b'{"files": [{}]}', b'{"files": []}', b'{"files": [], "uri": "x", "source": 1}']
+)
+def test_a_manifest_of_something_else_is_refused(s3: Any, copy: TableCopy, body: bytes) -> None:
+    bucket, _, folder = copy.uri.removeprefix("s3://").partition("/")
+    s3.put_object(Bucket=bucket, Key=f"{folder}/copy.json", Body=body)
+    with pytest.raises(UserError, match=r"copy\.json: found .* expected the manifest of a copy"):
+        TableCopy.open(s3, copy.uri)
+
+
+def test_what_an_environment_says_is_not_given_beside_it() -> None:
+    with pytest.raises(UserError, match="--env: found --epoch, too"):
+        backfill("orders", environment="dev", epoch=2)
+    with pytest.raises(UserError, match="--env: found --mask-secret, too"):
+        backfill("orders", environment="dev", mask_secret="x")
