@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from headwater.lake.writer import TableWriter
 
 _FIRST_BYTES = 32 * 2**30
-"""So much, compressed, of a table's first rows is one commit, which costs a fraction of several."""
+"""So much, compressed, of a table's first rows is one commit, which costs less than several."""
 
 
 class CopyBackfill:
