@@ -59,9 +59,7 @@ def main(argv: list[str]) -> int:
 
     def write(running: Job) -> None:
         work = {contract.table: partial(table_work, running, contract, options) for contract in running.contracts}
-        pause = IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max)
-        # Of a table that waits to be loaded an alarm tells, as of a silent one.
-        running.run(work, pause, lambda table: running.writers[table].has_rows or not options.await_backfill)
+        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
 
     return job.main("headwater write_hudi", options.contract, options, write)
 

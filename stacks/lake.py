@@ -14,7 +14,7 @@ from constructs import Construct
 
 from headwater.contract.masks import KEY_FIELD
 from headwater.contract.model import Contract, change_history, lake_tables
-from headwater.definitions.exports import COPIES, EXPORTS
+from headwater.definitions.exports import COPIES, COPY_DAYS, EXPORTS
 from headwater.definitions.history_queries import history_statements, history_views
 from headwater.definitions.named_queries import NamedQuery, named_queries
 from headwater.definitions.published_view import View, published_view
@@ -67,7 +67,9 @@ class LakeStack(HeadwaterStack):
         self.logs = self._log_bucket()
         # No lifecycle rule: the writer deletes what it has read, and leaves the objects that the sink goes on from.
         self.landing = self._bucket("Landing")
-        self.lake = self._bucket("Lake")
+        # A copy that nobody has deleted holds rows that may be forgotten since.
+        copies = s3.LifecycleRule(prefix=f"{COPIES}/", expiration=cdk.Duration.days(COPY_DAYS))
+        self.lake = self._bucket("Lake", rules=[copies])
         self.results = self._bucket("QueryResults", expire_days=environment.lake.query_result_days)
         # Exported whether or not QuickSight is there to import it, so that it can be taken away.
         self.export_value(self.results.bucket_arn)
@@ -361,7 +363,7 @@ class LakeStack(HeadwaterStack):
             auto_delete_objects=self.environment_settings.deletes_data,
         )
 
-    def _bucket(self, name: str, expire_days: int | None = None) -> s3.Bucket:
+    def _bucket(self, name: str, expire_days: int | None = None, rules: Sequence[s3.LifecycleRule] = ()) -> s3.Bucket:
         versioned = self.environment_settings.data.retain and expire_days is None
         return s3.Bucket(
             self,
@@ -381,7 +383,8 @@ class LakeStack(HeadwaterStack):
                     abort_incomplete_multipart_upload_after=cdk.Duration.days(1),
                     expiration=cdk.Duration.days(expire_days) if expire_days is not None else None,
                     noncurrent_version_expiration=cdk.Duration.days(OLDER_VERSION_DAYS) if versioned else None,
-                )
+                ),
+                *rules,
             ],
             removal_policy=self.data_removal,
             auto_delete_objects=self.environment_settings.deletes_data,

@@ -21,12 +21,12 @@ from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGI
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, Contract, lake_tables
 from headwater.contract.reading import read_contracts
-from headwater.definitions.exports import COPIES
+from headwater.definitions.exports import COPIES, COPY_DAYS
 from headwater.errors import UserError
 from headwater.lake import backfill_requests, copy_requests, table_copy
 from headwater.lake.data_files import DataFile
 from headwater.lake.dynamodb_export import Export
-from headwater.lake.requests import Requests
+from headwater.lake.requests import Requests, Status
 from headwater.lake.requests import withdraw as withdraw_request
 from headwater.lake.table_copy import TableCopy
 from headwater.order_database import copying
@@ -76,8 +76,7 @@ def backfill(
     with s3_errors():
         of_tables = _requests(place.s3, place.uri, contract)
         if withdraw:
-            for requests in of_tables:
-                _withdraw(requests, export_uri)
+            _withdraw(of_tables, export_uri)
         elif is_keyed:
             export = load(
                 place.s3,
@@ -95,9 +94,7 @@ def backfill(
                 say(f"Asked for before, and not read again: {table}")
             else:
                 connect = connector(host, port, user, name)
-                copy = _copy(place, contract, connect, place.epoch if epoch is None else epoch, readers)
-                asked = [(requests, copy_requests.ask(requests, copy), copy.uri) for requests in of_tables]
-                say(f"Requested: {copy.rows:,} rows in {len(copy.files):,} files of {copy.source}, {copy.uri}")
+                asked = _ask(place, contract, connect, place.epoch if epoch is None else epoch, readers, of_tables)
             _watch_copies(place.s3, asked)
 
 
@@ -121,8 +118,16 @@ def copies_folder(lake: str, contract: Contract) -> str:
     return lakes.beside(lake, f"{COPIES}/{contract.table}")
 
 
-def _copy(place: AnyLake, contract: Contract, connect: copying.Connect, epoch: int, readers: int) -> TableCopy:
-    """Read a PostgreSQL table into a copy beside the lake, and show how far it is."""
+def _ask(
+    place: AnyLake,
+    contract: Contract,
+    connect: copying.Connect,
+    epoch: int,
+    readers: int,
+    of_tables: Sequence[Requests],
+) -> list[tuple[Requests, str, str]]:
+    """Read a PostgreSQL table into a copy beside the lake, show how far it is, and ask for it: what ``_watch_copies``
+    takes."""
     key = place.mask_key if contract.needs_mask_key else None
     uri = f"{copies_folder(place.uri, contract)}/{int(time.time() * 1000):014d}-{secrets.token_hex(4)}"
     files: list[DataFile] = []
@@ -153,10 +158,14 @@ def _copy(place: AnyLake, contract: Contract, connect: copying.Connect, epoch: i
             in_order = sorted(files, key=lambda file: file.key)
             copy = TableCopy(uri, contract.source.table, epoch, moment.lsn, moment.read_at, moment.is_unique, in_order)
             table_copy.complete(place.s3, copy)
+            asked = [(requests, copy_requests.ask(requests, copy), uri) for requests in of_tables]
         except BaseException:
+            for requests in of_tables:
+                requests.delete(copy_requests.request_id(uri))
             table_copy.delete(place.s3, uri)
             raise
-    return copy
+    say(f"Requested: {copy.rows:,} rows in {len(copy.files):,} files of {copy.source}, {copy.uri}")
+    return asked
 
 
 def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
@@ -185,17 +194,26 @@ def _contract(folder: Path, table: str) -> Contract:
     raise UserError(f"--table: found {table!r}, expected one of {tables}, as in {folder}")
 
 
-def _withdraw(requests: Requests, export_uri: str) -> None:
-    """Take back the request for an export, or without one all for copies."""
-    asked = [backfill_requests.request_id(export_uri)] if export_uri else list(copy_requests.open_copies(requests))
+def _withdraw(of_tables: Sequence[Requests], export_uri: str) -> None:
+    """Take back the requests for an export, or without one all for copies."""
+    if export_uri:
+        for requests in of_tables:
+            again = "Run the command without --withdraw to go on."
+            _tell_withdrawn(withdraw_request(requests, backfill_requests.request_id(export_uri)), again)
+        return
+    asked = [(requests, *opened) for requests in of_tables for opened in copy_requests.open_copies(requests).items()]
     if not asked:
         raise UserError("No backfill is requested: there is nothing to withdraw.")
-    for id_ in asked:
-        status = withdraw_request(requests, id_)
-        if status is None:
-            say("Withdrawn: no job had taken the request up")
-        else:
-            say(
-                f"Withdrawn: the job stops after its current commit; it has reported {status.parts_done:,} of "
-                f"{status.parts:,} files. Run the command without --withdraw to go on."
-            )
+    for requests, id_, uri in asked:
+        again = f"What was read stays for {COPY_DAYS} days, {uri}: delete it where that is too long."
+        _tell_withdrawn(withdraw_request(requests, id_), again)
+
+
+def _tell_withdrawn(status: Status | None, again: str) -> None:
+    if status is None:
+        say(f"Withdrawn: no job had taken the request up. {again}")
+    else:
+        say(
+            f"Withdrawn: the job stops after its current commit; it has reported {status.parts_done:,} of "
+            f"{status.parts:,} files. {again}"
+        )

@@ -358,7 +358,7 @@ class Connect(_Part, frozen=True, kw_only=True):
             ge=1,
             le=MAX_EPOCH,
             description="Raise it (headwater epoch) when the database's history was cut: a lost slot, a restored "
-            "cluster. The source connector then reads all rows again.",
+            "cluster. The source connector then reads all rows again, unless snapshot_mode is no_data.",
         ),
     ]
 

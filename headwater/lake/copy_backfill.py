@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,15 +13,18 @@ from headwater.lake import data_files
 from headwater.lake.changes import ROW_TAGS, floor_row, without_row
 from headwater.lake.data_files import DataFile
 from headwater.lake.decoded_frame import few_rows_frame, spread
-from headwater.lake.files_to_load import Decoding, FilesToLoad
+from headwater.lake.files_to_load import Decoding, FilesToLoad, files_done
 from headwater.lake.table_copy import TableCopy
 from headwater.lake.usual_changes import UsualChanges
 
 if TYPE_CHECKING:
     from headwater.lake.writer import TableWriter
 
-_FIRST_BYTES = 32 * 2**30
-"""So much, compressed, of a table's first rows is one commit, which costs less than several."""
+_FIRST_BYTES = 2 * 2**30
+"""So much, compressed, of a table's first rows is one commit, which costs less than several. Spark keeps some ten times
+as much on the disks of the cluster meanwhile."""
+_AGAIN = "Run the command again, which reads the table as it is now."
+_MOST_AGE = dt.timedelta(days=1)
 
 
 class CopyBackfill:
@@ -49,15 +53,30 @@ class CopyBackfill:
                 f"{copy.uri}: found rows of {copy.source}, expected {contract.source.table}, the source of "
                 f"{contract.table}"
             )
-        if copy.floor < self._writer.progress.purged:
+        # What was deleted right behind the copy may have a lower order than its place. Its tombstone is not purged yet.
+        if not files_done(self._writer, copy.id) and dt.datetime.now(dt.UTC) - copy.time > _MOST_AGE:
             raise UserError(
-                f"{copy.uri}: younger tombstones of {contract.table} are purged, so rows deleted in between would come "
-                "back. Run the command again, which reads the table as it is now."
+                f"{copy.uri}: found a copy of {copy.time:%Y-%m-%d %H:%M:%S}, expected one of the last day. {_AGAIN}"
+            )
+        if self._writer.progress.floor > copy.floor and self._writer.progress.floor[:4] != copy.floor[:4]:
+            raise UserError(
+                f"{copy.uri}: found the epoch {copy.epoch}, expected {int(self._writer.progress.floor[:4])} at least, "
+                f"which {contract.table} has: all rows would be older than what ended then"
+            )
+
+    def _check_place(self, copy: TableCopy) -> None:
+        """Raise UserError where a row of the copy may have been deleted since by what nobody knows any more."""
+        if copy.place <= self._writer.progress.purged:
+            raise UserError(
+                f"{copy.uri}: younger tombstones of {self._writer.contract.table} are purged, so rows deleted in "
+                f"between would come back. {_AGAIN}"
             )
 
     def _decode(self, copy: TableCopy, files: Sequence[DataFile], is_last: bool) -> Decoding:
         writer, contract = self._writer, self._writer.contract
-        usual = UsualChanges(writer.spark, contract, copy.epoch, writer.progress.purged)
+        self._check_place(copy)
+        # All rows are as of the copy's place, whatever their order: nothing of them is late.
+        usual = UsualChanges(writer.spark, contract, copy.epoch, "")
 
         def contents(part: Iterable[DataFile]) -> Iterator[tuple[str, bytes]]:
             import boto3
@@ -67,11 +86,10 @@ class CopyBackfill:
                 yield f"{copy.id}/{file.name}", data_files.content(file, s3)
 
         bodies = spread(writer.spark, files, writer.settings.parallelism).mapPartitions(contents)
-        frame = usual.images_frame(bodies, *copy.around(), copy.epoch)
+        frame = usual.images_frame(bodies, *copy.around())
         if is_last:
             ended = without_row(len(contract.lake_columns()), copy.floor)
             if contract.is_history:
                 ended = floor_row(contract, copy.floor, copy.time, f"copy/{copy.id}") + ROW_TAGS
             frame = frame.unionByName(few_rows_frame(writer.spark, contract, [ended]))
-        # In a history the order is a part of the key, and the same for all rows of a copy.
-        return Decoding(frame, usual.careful_frame, copy.is_unique)
+        return Decoding(frame, usual.careful_frame, copy.is_unique, is_timely=True)

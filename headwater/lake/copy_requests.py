@@ -9,9 +9,14 @@ COPY = "copy"
 """The kind of these requests. Their name is the copy's id; in their details, ``copy`` is its address."""
 
 
+def request_id(uri: str) -> str:
+    """The id of the request for the copy at that address."""
+    return f"{COPY}/{uri.rpartition('/')[2]}"
+
+
 def ask(requests: Requests, copy: TableCopy) -> str:
     """Ask for a copy, and return the id of the request."""
-    id_ = f"{COPY}/{copy.id}"
+    id_ = request_id(copy.uri)
     requests.ask(id_, {"copy": copy.uri})
     return id_
 

@@ -148,6 +148,6 @@ def _unreadable(error: ClientError, uri: str) -> Exception:
     if code not in _NOT_THERE:
         return error
     return UserError(
-        f"{uri}: found nothing that can be read ({code}), expected a part of the export. Is the address right, is the "
-        "export complete, and may this role read it?"
+        f"{uri}: found nothing that can be read ({code}), expected a part of what is to be loaded. Is the address "
+        "right, is all of it there, and may this role read it?"
     )

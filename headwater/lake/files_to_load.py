@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 @dataclass(frozen=True)
 class Decoding:
     """The rows of some files, in the columns of ``columns_tagged``. ``careful`` decodes what is left among them.
-    ``is_unique`` where no two of them have one place."""
+    ``is_unique`` where no two of them have one place, ``is_timely`` where none is late, whatever its order."""
 
     frame: DataFrame
     careful: Callable[[DataFrame], DataFrame] | None = None
     is_unique: bool = False
+    is_timely: bool = False
 
 
 DecodeFiles = Callable[[Sequence[DataFile], bool], Decoding]
@@ -83,7 +84,9 @@ class FilesToLoad:
         self._check_content(files)
         decoded = self._decode(files, reached == len(self._files))
         name = f"{self._kind}-{self._id}-{done:08d}"
-        self._writer.commit(decoded.frame, name, advance, decoded.careful, is_unique=decoded.is_unique)
+        self._writer.commit(
+            decoded.frame, name, advance, decoded.careful, is_unique=decoded.is_unique, is_timely=decoded.is_timely
+        )
 
     def _check_content(self, files: Sequence[DataFile]) -> None:
         """Raise UserError where a data file is damaged: each is read once for this before any of them is committed."""

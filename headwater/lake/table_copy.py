@@ -56,6 +56,11 @@ class TableCopy:
         return floor_below(order(self.epoch, self.lsn, self.lsn, snapshot=True))
 
     @property
+    def place(self) -> str:
+        """The order of a change at the copy's place in the log."""
+        return order(self.epoch, self.lsn, self.lsn, snapshot=False)
+
+    @property
     def time(self) -> dt.datetime:
         """When it was read."""
         return dt.datetime(1970, 1, 1, tzinfo=dt.UTC) + dt.timedelta(microseconds=self.read_at)

@@ -48,12 +48,12 @@ class UsualChanges:
         type_ = struct_type(self._spark, tagged_ddl(self._contract))
         return DataFrame(self.decoder.decode(self._spark._jsparkSession, _arrays(objects), type_), self._spark)
 
-    def images_frame(self, files: RDD[tuple[str, bytes]], head: str, tail: str, epoch: int) -> DataFrame:
+    def images_frame(self, files: RDD[tuple[str, bytes]], head: str, tail: str) -> DataFrame:
         """As ``frame``, of the data files of a copy, each its name and its content: a line is the image of a row,
         around which the event of a snapshot has ``head`` and ``tail``."""
         type_ = struct_type(self._spark, tagged_ddl(self._contract))
         session = self._spark._jsparkSession
-        decoded = self.decoder.decodeImages(session, _arrays(files), type_, head, tail, epoch)
+        decoded = self.decoder.decodeImages(session, _arrays(files), type_, head, tail, self._epoch)
         return DataFrame(decoded, self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:

@@ -276,14 +276,17 @@ class TableWriter:
         clear: Clear | None = None,
         *,
         is_unique: bool = False,
+        is_timely: bool = False,
     ) -> None:
         """Commit a batch in the columns of ``columns_tagged`` together with the progress that ``advance`` makes of the
         last one. A batch without rows that brings no progress makes no commit. The name of the batch's quarantine
         object begins with ``name``; ``careful`` decodes what is left in it (``IS_LEFT``). What of it is of forgotten
         keys is dropped; before a batch is committed in which such may be, ``clear`` takes it out of where it came from.
-        ``is_unique`` where no two of its rows have one place.
+        ``is_unique`` where no two of its rows have one place, ``is_timely`` where none is late, whatever its order.
         Raises TooManyBadRecords, LeaseLost, and what Spark raises; the table and the progress are then as before."""
-        self._persisted(batch, self._reviewed(name), advance, careful, clear=clear, is_unique=is_unique)
+        self._persisted(
+            batch, self._reviewed(name), advance, careful, clear=clear, is_unique=is_unique, is_timely=is_timely
+        )
 
     def commit_held(self, batch: HeldBatch, name: str, advance: Advance, clear: Clear | None = None) -> None:
         """Commit a batch that is in the driver, in which nothing is left, as ``commit`` does. It takes a job of Spark
@@ -396,6 +399,7 @@ class TableWriter:
         arrived: bool = True,
         clear: Clear | None = None,
         is_unique: bool = False,
+        is_timely: bool = False,
     ) -> Counts:
         """Commit a batch that is read once, and return its counts, with those of what is ``beside`` the frame.
         ``timed`` where the age of its changes tells how fresh the table is; ``arrived`` where its rows come from
@@ -420,7 +424,7 @@ class TableWriter:
                 former.unpersist()
                 if clear is not None:
                     clear()
-            if arrived and counts.late:
+            if arrived and counts.late and not is_timely:
                 former, frame = frame, self._without_forgotten(frame, counts)
                 counts = hold(frame)
                 former.unpersist()

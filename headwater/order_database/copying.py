@@ -37,16 +37,21 @@ _FILE_BYTES = 128 * 2**20
 _LINES = 1_000
 _POLL_SECONDS = 0.5
 _LAST_BLOCK = 2**32 - 1
+_CANCEL_SECONDS = 5.0
 # Without the last, rows that a policy hides would be missing silently.
 _SETTINGS = {
     **SESSION,
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "row_security": "off",
+    "transaction_timeout": "0",
 }
 _CAPTURED = """
 SELECT
-    (SELECT wal_status FROM pg_replication_slots WHERE slot_name = %s AND database = current_database()),
+    (
+        SELECT wal_status FROM pg_replication_slots
+        WHERE slot_name = %s AND database = current_database() AND confirmed_flush_lsn IS NOT NULL
+    ),
     EXISTS (
         SELECT FROM pg_publication_tables WHERE pubname = %s AND schemaname = %s AND tablename = %s
     )
@@ -66,6 +71,18 @@ FROM (
     WHERE relkind = 'r'
 ) AS heaps
 ORDER BY 1, 2
+"""
+# What writes, of any database, and began before a transaction.
+_WRITERS = """
+SELECT coalesce(string_agg(who, ', ' ORDER BY who), '')
+FROM (
+    SELECT format('process %%s since %%s', pid, xact_start::timestamp(0)) AS who, backend_xid AS id
+    FROM pg_stat_activity
+    UNION ALL
+    SELECT format('prepared transaction %%s since %%s', gid, prepared::timestamp(0)), transaction
+    FROM pg_prepared_xacts
+) AS writers
+WHERE id::text::bigint < %s::bigint %% 4294967296
 """
 # Whether two rows of the source may have one key.
 _UNIQUE = """
@@ -126,14 +143,17 @@ def copy_table(
         _set(connection)
         _require_captured(connection, contract)
         _await_open_transactions(connection, say)
+        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
+        # Comes before the snapshot: a table that is written anew behind one looks empty to it.
+        connection.execute(_lock(contract))
+        (found,) = connection.execute(_SNAPSHOT).fetchall()
+        snapshot, lsn, read_at = found
         images = row_images(connection, contract)
         if images.left_out:
             say(f"{table}: left out until a row's next change, for their types: {', '.join(images.left_out)}")
         is_unique = bool(single_value(connection, _UNIQUE, (table, _key_columns(contract))))
-        connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-        (found,) = connection.execute(_SNAPSHOT).fetchall()
-        snapshot, lsn, read_at = found
-        reading = _Reading(connect, store, str(snapshot), images, _masking(contract, key), report)
+        begin = sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(snapshot)), _lock(contract, " NOWAIT")
+        reading = _Reading(connect, store, begin, images, _masking(contract, key), report)
         reading.read(_parts(connection, table), readers)
     return Moment(int(lsn), int(read_at), is_unique)
 
@@ -145,19 +165,20 @@ class _Reading:
         self,
         connect: Connect,
         store: Store,
-        snapshot: str,
+        begin: Sequence[sql.Composed],
         images: RowImages,
         mask: Callable[[bytes], bytes] | None,
         report: Report,
     ) -> None:
         self._connect = connect
         self._store = store
-        self._snapshot = snapshot
+        self._begin = begin
         self._images = images
         self._mask = mask
         self._report = report
         self._waiting: queue.SimpleQueue[_Part] = queue.SimpleQueue()
         self._count = self._done = 0
+        self._connections: list[psycopg.Connection] = []
         self._telling = threading.Lock()
         self._ends = threading.Event()
 
@@ -172,18 +193,30 @@ class _Reading:
             try:
                 wait(running, return_when=FIRST_EXCEPTION)
             finally:
-                self._ends.set()
+                if not all(each.done() for each in running):
+                    self._end()
         errors = [error for each in running if (error := each.exception()) is not None]
-        for error in sorted(errors, key=lambda error: isinstance(error, _Ended)):
+        for error in sorted(errors, key=lambda error: self._ends.is_set() and _is_of_end(error)):
             raise error
+
+    def _end(self) -> None:
+        """End all readers, also those that wait for the server."""
+        self._ends.set()
+        with self._telling:
+            for connection in self._connections:
+                if not connection.closed:
+                    connection.cancel_safe(timeout=_CANCEL_SECONDS)
 
     def _read(self) -> None:
         """Take parts, one after the other."""
         with self._connect() as connection:
+            with self._telling:
+                self._connections.append(connection)
             _set(connection)
             connection.execute("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY")
-            connection.execute(sql.SQL("SET TRANSACTION SNAPSHOT {}").format(sql.Literal(self._snapshot)))
-            while True:
+            for statement in self._begin:
+                connection.execute(statement)
+            while not self._ends.is_set():
                 try:
                     part = self._waiting.get_nowait()
                 except queue.Empty:
@@ -235,21 +268,41 @@ class _Ended(Exception):
     """Another reader has failed, or the user has ended the command."""
 
 
+def _is_of_end(error: BaseException) -> bool:
+    """Whether a reader ended because all were to end."""
+    return isinstance(error, (_Ended, psycopg.errors.QueryCanceled))
+
+
 @contextmanager
 def _reading(table: str) -> Iterator[None]:
     """Raises UserError for what PostgreSQL says."""
     try:
         yield
-    except psycopg.Error as error:
+    except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
             f"{table}: reading it failed: {server_message(error)}. The user needs SELECT on it, and no policy may hide "
             "rows from the user."
         ) from None
+    except psycopg.errors.LockNotAvailable:
+        raise UserError(
+            f"{table}: found somebody who waits to change the table itself, expected nobody: they would wait for each "
+            "other. Run the command again when that is done"
+        ) from None
+    except psycopg.Error as error:
+        raise UserError(f"{table}: reading it failed: {server_message(error)}. Run the command again") from None
 
 
 def _set(connection: psycopg.Connection) -> None:
     for name, value in _SETTINGS.items():
-        connection.execute("SELECT set_config(%s, %s, false)", (name, value))
+        # Not all servers have each.
+        connection.execute("SELECT set_config(name, %s, false) FROM pg_settings WHERE name = %s", (value, name))
+
+
+def _lock(contract: Contract, wait: str = "") -> sql.Composed:
+    """A statement that keeps the table and its partitions from being written anew, moved or dropped. All may read and
+    change rows."""
+    table = sql.Identifier(contract.source.schema, contract.source.name)
+    return sql.SQL("LOCK TABLE {} IN ACCESS SHARE MODE{}").format(table, sql.SQL(wait))
 
 
 def _require_captured(connection: psycopg.Connection, contract: Contract) -> None:
@@ -275,11 +328,12 @@ def _await_open_transactions(connection: psycopg.Connection, say: Callable[[str]
     there is not in the log's changes, so the snapshot must show it."""
     # Whatever writes already has a lower one. (A snapshot's own end does not count the latest that run.)
     own = single_value(connection, "SELECT pg_current_xact_id()")
-    is_told = False
+    told = ""
     while not single_value(connection, "SELECT pg_snapshot_xmin(pg_current_snapshot()) > %s::xid8", (str(own),)):
-        if not is_told:
-            say("Waiting until the transactions have ended that write now")
-            is_told = True
+        writers = str(single_value(connection, _WRITERS, (str(own),)))
+        if writers != told:
+            say(f"Waiting until the transactions have ended that write now: {writers}")
+            told = writers
         time.sleep(_POLL_SECONDS)
 
 

@@ -13,11 +13,13 @@ from headwater.contract.types import SourceType
 from headwater.errors import UserError
 
 SESSION = {
+    "client_encoding": "UTF8",
     "timezone": "UTC",
     "datestyle": "ISO, YMD",
     "intervalstyle": "postgres",
     "extra_float_digits": "1",
     "bytea_output": "hex",
+    "quote_all_identifiers": "off",
 }
 """Settings with which PostgreSQL's own texts are those that Debezium sends."""
 
@@ -88,29 +90,34 @@ class RowImages:
         """A COPY of the rows of a table, or of one of its partitions, that gives each as a line of JSON."""
         # In JSON there is no such character: no value is ever quoted.
         return sql.SQL(
-            "COPY (SELECT to_json(image)::text FROM (SELECT {} FROM ONLY {} WHERE {}) AS image)"
+            "COPY (SELECT to_json(image.*)::text FROM (SELECT {} FROM ONLY {} WHERE {}) AS image)"
             " TO STDOUT (FORMAT csv, QUOTE E'\\x01', DELIMITER E'\\x02')"
         ).format(self.selected, table, where)
 
 
 def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
     """The images of a contract's source table, without what the contract leaves out or masks as null. A value that it
-    masks by ``hmac`` is in clear. Raises UserError where there is no such table."""
+    masks by ``hmac`` is in clear. Raises UserError where there is no such table, or the contract names a column of an
+    unknown type."""
     table = contract.source.table
     columns = [_Column(*row) for row in connection.execute(_COLUMNS, (table,)).fetchall()]
     if not columns:
         raise UserError(f"{table}: found no such table in {connection.info.dbname}, expected the contract's source")
-    excluded = {name for (name,) in contract.exclude}
     named = {column.path[0] for column in contract.columns}
     # The source connector compares names of columns without regard to capitals.
+    excluded = {name.lower() for (name,) in contract.exclude}
     nulled = {name.lower() for mask in contract.masks if mask.how != HMAC for name in mask.path}
     selected: list[sql.Composable] = []
     left_out: list[str] = []
     for column in columns:
-        if column.name in excluded or (contract.unnamed == DROP and column.name not in named):
+        if column.name.lower() in excluded or (contract.unnamed == DROP and column.name not in named):
             continue
         image = "NULL" if column.name.lower() in nulled else _image(column)
         if image is None:
+            if column.name in named:
+                raise UserError(
+                    f"{table}: {column.name}: found the type {column.type}, of which no contract may have one"
+                )
             left_out.append(column.name)
             continue
         name = sql.Identifier(column.name)

@@ -7,6 +7,7 @@ import base64
 import gzip
 import io
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -41,6 +42,7 @@ class Copies:
         source: str = SOURCE,
         epoch: int = 1,
         is_unique: bool = True,
+        hours: float = 0.0,
     ) -> TableCopy:
         """A copy with these rows in its files."""
         self._made += 1
@@ -50,7 +52,8 @@ class Copies:
             body = gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode())
             name = f"{number:06d}-0000.jsonl.gz"
             stored.append(table_copy.put_file(self._pipeline.s3, uri, name, io.BytesIO(body), len(rows)))
-        copy = TableCopy(uri, source, epoch, lsn, 1_700_000_000_000_000 + lsn, is_unique, stored)
+        read_at = int((time.time() - hours * 3600) * 10**6)
+        copy = TableCopy(uri, source, epoch, lsn, read_at, is_unique, stored)
         table_copy.complete(self._pipeline.s3, copy)
         return copy
 
@@ -95,7 +98,7 @@ def test_a_table_begins_with_all_rows_of_its_copy_in_one_commit_and_its_changes_
     assert names(pipeline) == {1: "copied", 2: "changed", 4: "copied"}
     (four,) = [row for row in pipeline.stored() if row["id"] == 4]
     assert (four["_op"], four["_position"]) == ("r", f"{copy.id}/000001-0000.jsonl.gz/0")
-    assert four["_source_ts"].timestamp() * 10**6 == 1_700_000_000_000_000 + AT
+    assert four["_source_ts"] == copy.time
 
 
 def test_a_table_with_rows_takes_a_copy_in_parts_and_a_killed_writer_goes_on_behind_the_last(
@@ -167,6 +170,24 @@ def test_a_copy_that_is_empty_is_committed_and_ends_what_was_loaded_before(pipel
     copies.load(copies.make([account(2, "loaded")], lsn=AT + 1))
     copies.load(copies.make([], lsn=AT + 2))
     assert names(pipeline) == {1: "streamed"}
+
+
+def test_a_copy_is_taken_as_of_its_place_where_tombstones_are_purged(pipeline: Pipeline, copies: Copies) -> None:
+    pipeline.land(event("c", 10, after=account(1)), event("d", 20, account(1)))
+    drain(relational(pipeline))
+    drain(relational(pipeline, tombstone_days=0.0))
+    assert pipeline.stored() == []
+    assert copies.load(copies.make([account(2, "copied")], [account(3, "copied")])).state == DONE
+    assert names(pipeline) == {2: "copied", 3: "copied"}
+    assert "younger tombstones of accounts are purged" in copies.load(copies.make([account(1)], lsn=15)).reason
+
+
+def test_a_copy_of_an_epoch_that_has_ended_is_refused_and_one_that_is_old(pipeline: Pipeline, copies: Copies) -> None:
+    copies.load(copies.make([account(1, "new")], epoch=3))
+    status = copies.load(copies.make([account(2)], lsn=AT + 1, epoch=2))
+    assert "found the epoch 2, expected 3 at least" in status.reason
+    assert "expected one of the last day" in copies.load(copies.make([account(2)], lsn=AT + 1, hours=25)).reason
+    assert names(pipeline) == {1: "new"}
 
 
 def test_what_would_not_give_the_tables_state_is_refused(pipeline: Pipeline, copies: Copies) -> None:

@@ -4,6 +4,7 @@ no rows, while changes come through Debezium, Kafka and S3."""
 from __future__ import annotations
 
 import gzip
+import itertools
 import json
 import os
 import re
@@ -132,6 +133,8 @@ class Database:
         self.contract: Contract = parse_contract(CONTRACT, "visits.yaml")
         self.said: list[str] = []
         self.on_file: Callable[[], None] = lambda: None
+        self.on_connect: Callable[[int], None] = lambda number: None
+        self._connections = itertools.count(1)
 
     def connect(self) -> psycopg.Connection:
         return self._server.connect("shop")
@@ -146,7 +149,13 @@ class Database:
             files[name] = [json.loads(line) for line in gzip.decompress(body.read()).splitlines()]
             assert len(files[name]) == rows
 
-        moment = copy_table(self.connect, self.contract, store, readers, say=self.said.append)
+        self._connections = itertools.count(1)
+
+        def connect() -> psycopg.Connection:
+            self.on_connect(next(self._connections))
+            return self.connect()
+
+        moment = copy_table(connect, self.contract, store, readers, say=self.said.append)
         return moment, [row for name in sorted(files) for row in files[name]]
 
 
@@ -190,8 +199,66 @@ def test_transactions_that_were_open_before_are_waited_for_and_their_rows_are_th
         ended.start()
         _, rows = database.read()
         ended.join()
-    assert database.said[0] == "Waiting until the transactions have ended that write now"
+    assert database.said[0].startswith("Waiting until the transactions have ended that write now: process ")
     assert 17_000 in {row["id"] for row in rows}
+
+
+def test_a_slot_that_is_in_the_making_is_no_slot_yet(database: Database) -> None:
+    with database.connect() as writer, database.connect() as owner:
+        owner.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+        writer.execute("BEGIN")
+        writer.execute("INSERT INTO shop.visits VALUES (17000, 'open')")
+        make = threading.Thread(
+            target=lambda: owner.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
+        )
+        make.start()
+        wait_until("the slot to be in the making", lambda: slots(writer) == 1, 10)
+        with pytest.raises(UserError, match=f"found no slot {SLOT}"):
+            database.read()
+        writer.execute("COMMIT")
+        make.join()
+        _, rows = database.read()
+    assert len(rows) == 10_001
+
+
+def test_a_table_that_is_written_anew_is_read_as_it_is_then_or_not_at_all(database: Database) -> None:
+    with database.connect() as owner:
+        owner.execute("BEGIN")
+        owner.execute("ALTER TABLE shop.visits ALTER COLUMN place TYPE character varying(99)")
+        ended = threading.Timer(1.0, lambda: owner.execute("COMMIT"))
+        ended.start()
+        _, rows = database.read()
+        ended.join()
+    assert len(rows) == 10_000
+    with database.connect() as other:
+        waiting: list[threading.Thread] = []
+
+        def rewrite() -> None:
+            if not waiting:
+                waiting.append(threading.Thread(target=lambda: other.execute("VACUUM FULL shop.low")))
+                waiting[0].start()
+
+        # Behind the lock of the command's first connection, and before those of its readers.
+        database.on_connect = lambda number: rewrite() if number == 2 else None
+        with pytest.raises(UserError, match="found somebody who waits to change the table itself"):
+            database.read()
+        waiting[0].join(30)
+        assert not waiting[0].is_alive()
+
+
+def test_names_and_settings_of_any_kind_change_nothing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    with database.connect() as owner:
+        owner.execute("DROP TABLE shop.visits")
+        columns = 'id integer PRIMARY KEY, place text, image text, "Odd ""%s"" {0}" uuid, "EMail" text'
+        owner.execute(f"CREATE TABLE shop.visits ({columns})".encode())
+        owner.execute("INSERT INTO shop.visits VALUES (1, 'Café', 'an image', gen_random_uuid(), 'ann@example.com')")
+        owner.execute(f"CREATE PUBLICATION other; ALTER PUBLICATION {PUBLICATION} ADD TABLE shop.visits")
+        owner.execute("ALTER DATABASE shop SET quote_all_identifiers = on")
+    monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
+    database.contract = parse_contract(CONTRACT + "exclude: [email]\n", "visits.yaml")
+    _, (row,) = database.read()
+    assert row.pop('Odd "%s" {0}')
+    assert row == {"id": 1, "place": "Café", "image": "an image"}
 
 
 def test_whether_a_key_is_unique_is_told_by_the_sources_indexes(database: Database) -> None:
@@ -242,7 +309,7 @@ def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(database: Dat
     database.on_file = fail
     with pytest.raises(OSError, match="no room"):
         database.read()
-    assert files < 12
+    assert files < 6
     with database.connect() as owner:
         wait_until("the readers to be gone", lambda: others(owner) == 0, 10)
 
@@ -255,4 +322,9 @@ def lsn(connection: psycopg.Connection) -> int:
 def others(connection: psycopg.Connection) -> int:
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND pid <> pg_backend_pid()"
     (found,) = connection.execute(query).fetchone() or (0,)
+    return int(found)
+
+
+def slots(connection: psycopg.Connection) -> int:
+    (found,) = connection.execute("SELECT count(*) FROM pg_replication_slots").fetchone() or (0,)
     return int(found)

@@ -71,7 +71,7 @@ final class SourceDatabase {
                 if (readsRows()) {
                     readAwaited(connection.connection());
                 }
-            } else if (slot.isLost() || slot.exists() && isRaised) {
+            } else if (slot.isLost() || slot.exists() && isRaised && readsRows()) {
                 drop(connection);
             }
         } catch (SQLException e) {
