@@ -13,7 +13,7 @@ from headwater.yaml_files import replace_value
 
 _SETTINGS = {"postgresql": ("connect", "epoch"), "dynamodb": ("glue", "epoch")}
 _THEN = {
-    "postgresql": "The source connector reads all rows again; where connect.snapshot_mode is no_data, headwater backfill does.",
+    "postgresql": "The source connector reads all rows again, or where snapshot_mode is no_data headwater backfill.",
     "dynamodb": "Then read each table again (headwater resync), or load an export of it (headwater backfill).",
 }
 
