@@ -393,7 +393,8 @@ class HudiTable:
     def _with_ordered_compactions(self, client: Any) -> Any:
         """The client, once no compaction seems to have ended before it began. Hudi 1.1.1 takes the time of a commit's
         file for the commit's end, and S3 tells whole seconds: of a compaction that begins and ends within one second it
-        leaves out the log files that come later. Such a file is written again, as it is, and so gets a later time."""
+        leaves out the log files that come later. Such a file is written again, as it is, in the next second: that
+        gives it a later time."""
         deadline = time.monotonic() + _CLOCK_SECONDS
         while True:
             early = [
@@ -403,7 +404,7 @@ class HudiTable:
             ]
             if not early or time.monotonic() > deadline:
                 return client
-            time.sleep(_SECOND)
+            time.sleep(_SECOND - time.time() % _SECOND)
             for instant in early:
                 self._write_again(client, instant)
             client = client.reload(client)
