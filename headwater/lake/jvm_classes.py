@@ -1,4 +1,4 @@
-"""Java's classes by their full names."""
+"""Java's classes by their full names, and what is in its collections."""
 
 from typing import Any
 
@@ -11,6 +11,13 @@ def java_class(spark: SparkSession, name: str) -> Any:
     whether ``org`` is a class, and then ``org.apache``, each time."""
     gateway: Any = spark.sparkContext._gateway
     return JavaClass(name, gateway._gateway_client)
+
+
+def elements(collection: Any) -> list[Any]:
+    """What is in a Java collection. A loop of Python's over it ends by an exception of Java's, which PySpark compares
+    with a dozen classes that it names by dots."""
+    array = collection.toArray()
+    return [array[index] for index in range(len(array))]
 
 
 def struct_type(spark: SparkSession, ddl: str) -> Any:

@@ -15,7 +15,7 @@ from pyspark.sql import functions as F
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
 from headwater.contract.types import parse_type
-from headwater.lake.jvm_classes import java_class, struct_type
+from headwater.lake.jvm_classes import elements, java_class, struct_type
 from headwater.lake.late_changes import kept_by_floor
 from headwater.lake.progress import NOTED_AS, Progress
 
@@ -134,7 +134,7 @@ class HudiTable:
             metadata = timeline.readCommitMetadata(instant)
             progress = metadata.getExtraMetadata().get(NOTED_AS)
             if progress is not None:
-                partitions = [str(path) for path in metadata.getPartitionToWriteStats().keySet()]
+                partitions = [str(path) for path in elements(metadata.getPartitionToWriteStats().keySet())]
                 return Commit(instant.requestedTime(), partitions, self._read_progress(progress))
         if timeline.countInstants():
             raise ProgressMissing(
@@ -156,7 +156,7 @@ class HudiTable:
             return lambda instant: False
         active = client.getActiveTimeline()
         # One that is open may be older than all that are complete, where those before it are archived.
-        is_open = {instant.requestedTime() for instant in active.filterInflightsAndRequested().getInstants()}
+        is_open = {instant.requestedTime() for instant in elements(active.filterInflightsAndRequested().getInstants())}
         done = active.getCommitsTimeline().filterCompletedInstants()
         return lambda instant: instant not in is_open and bool(done.containsOrBeforeTimelineStarts(instant))
 
@@ -272,7 +272,7 @@ class HudiTable:
             raise
         if written is None:
             return None
-        instant, *partitions = (str(part) for part in written)
+        instant, *partitions = (str(part) for part in elements(written))
         self._latest = instant
         if small.compacted():
             self.last_commit()
@@ -393,17 +393,19 @@ class HudiTable:
     def _with_ordered_compactions(self, client: Any) -> Any:
         """The client, once no compaction seems to have ended before it began. Hudi 1.1.1 takes the time of a commit's
         file for the commit's end, and S3 tells whole seconds: of a compaction that begins and ends within one second it
-        leaves out the log files that come later. Such a file is written again, as it is, and so gets a later time."""
+        leaves out the log files that come later. Such a file is written again, as it is, in the next second: that
+        gives it a later time."""
         deadline = time.monotonic() + _CLOCK_SECONDS
         while True:
+            timeline = client.getActiveTimeline().getCommitTimeline()
             early = [
                 instant
-                for instant in client.getActiveTimeline().getCommitTimeline().filterCompletedInstants().getInstants()
+                for instant in elements(timeline.filterCompletedInstants().getInstants())
                 if instant.getCompletionTime() < instant.requestedTime()
             ]
             if not early or time.monotonic() > deadline:
                 return client
-            time.sleep(_SECOND)
+            time.sleep(_SECOND - time.time() % _SECOND)
             for instant in early:
                 self._write_again(client, instant)
             client = client.reload(client)

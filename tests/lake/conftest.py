@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from headwater.local import spark as local_spark
 from headwater.local.aws import REGION, AwsApi
 from tests.lake.pipeline import BUCKET, Pipeline
+from tests.lake.readers import Hudi015
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +39,14 @@ def spark(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[S
     session = builder.getOrCreate()
     yield session
     session.stop()
+
+
+@pytest.fixture(scope="session")
+def hudi_015(endpoint: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hudi015]:
+    """The reader that Athena has."""
+    reader = Hudi015(endpoint, tmp_path_factory.mktemp("hudi-015"))
+    yield reader
+    reader.close()
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import itemgetter
-from pathlib import Path
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -24,7 +23,7 @@ from headwater.lake.writer import WriterSettings
 from headwater.verify import read_lake
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
-from tests.lake.readers import comparable, read_by_hudi_015, read_by_writer
+from tests.lake.readers import Hudi015, comparable, read_by_writer
 from tests.lake.test_replay import drain, step_options, step_work
 
 INSTANTS = 1000
@@ -410,12 +409,12 @@ def test_changes_between_two_instants_and_versions_of_a_row(pipeline: Pipeline) 
     ]
 
 
-def test_every_reader_sees_the_same_history(pipeline: Pipeline, endpoint: str, tmp_path: Path) -> None:
+def test_every_reader_sees_the_same_history(pipeline: Pipeline, hudi_015: Hudi015) -> None:
     with_history(pipeline, keep_days=60)
     land(pipeline, lived(6))
     pipeline.drain()
     uri = f"{pipeline.lake}/accounts_changes"
-    by_writer, (by_015,) = read_by_writer(pipeline.spark, uri), read_by_hudi_015([uri], endpoint, tmp_path)
+    by_writer, (by_015,) = read_by_writer(pipeline.spark, uri), hudi_015.read([uri])
     by_order = partial(sorted, key=itemgetter("_key"))
     assert by_order(by_writer) == by_order(by_015)
     assert by_order(by_writer) == by_order([comparable(row) for row in read_history(pipeline).to_pylist()])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,7 +17,7 @@ from headwater.lake.debezium_decoder import PostgresDecoder
 from headwater.lake.progress import Progress
 from headwater.lake.table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
-from tests.lake.readers import assert_same_to_every_reader
+from tests.lake.readers import Hudi015, assert_same_to_every_reader
 
 WIDE = "123456789012345678.25"
 
@@ -32,7 +31,7 @@ def retyped(contract: Contract, **types: str) -> Contract:
 
 
 def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, hudi_015: Hudi015, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_old_table(pipeline, monkeypatch)
     old = pipeline.contract
@@ -56,7 +55,7 @@ def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
         (6, WIDE, None, None, None),
         (7, "None", None, None, ["balance"]),
     ]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
     # The old contract, whose decimals are narrower and which has another column, is no error either.
     pipeline.contract = old
     pipeline.land(event("c", 40, after=account(8)))
@@ -64,7 +63,7 @@ def test_rows_of_an_old_contract_and_of_a_new_one_stand_side_by_side(
     assert [(row["id"], str(row["balance"]), row["name"]) for row in pipeline.stored()][-1] == (8, "1.50", "Ann")
 
 
-def test_a_column_is_added_while_log_files_lack_it(pipeline: Pipeline, endpoint: str, tmp_path: Path) -> None:
+def test_a_column_is_added_while_log_files_lack_it(pipeline: Pipeline, hudi_015: Hudi015) -> None:
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in (1, 2, 3)))
     pipeline.drain()
     pipeline.land(
@@ -91,7 +90,7 @@ def test_a_column_is_added_while_log_files_lack_it(pipeline: Pipeline, endpoint:
         (3, "log", None, ["balance"]),
         (4, "Ann", None, None),
     ]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 def test_a_type_that_changed_otherwise_is_refused_before_anything_is_written(pipeline: Pipeline) -> None:
@@ -125,7 +124,7 @@ def timeline(pipeline: Pipeline) -> list[str]:
 
 
 def test_an_ordinary_compaction_joins_narrow_and_wide_decimals(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, hudi_015: Hudi015, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_old_table(pipeline, monkeypatch)
     pipeline.contract = retyped(pipeline.contract, balance="decimal(20,2)")
@@ -145,11 +144,11 @@ def test_an_ordinary_compaction_joins_narrow_and_wide_decimals(
     )
     pipeline.drain()
     assert balances(pipeline) == [(1, "7.25", "Cid"), (2, "4.50", "Bea"), (3, WIDE, "Ann")]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 def test_a_crash_while_a_decimal_grows_costs_nothing(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, hudi_015: Hudi015, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     create_old_table(pipeline, monkeypatch)
     pipeline.contract = retyped(pipeline.contract, balance="decimal(20,2)")
@@ -165,7 +164,7 @@ def test_a_crash_while_a_decimal_grows_costs_nothing(
     assert forget_last_instant(pipeline) == "deltacommit"
     pipeline.drain()
     assert balances(pipeline) == [(1, WIDE, "Ann"), (2, "1.50", "Ann"), (3, "1.50", "Ann"), (5, WIDE, "Ann")]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 def compactions(pipeline: Pipeline) -> list[str]:

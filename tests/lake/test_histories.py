@@ -15,7 +15,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Any, Generic, TypeVar
 
@@ -42,7 +41,7 @@ from headwater.local.aws import REGION, AwsApi
 from tests.lake import item_histories, row_histories
 from tests.lake.accounts import Accounts
 from tests.lake.pipeline import Landed, Pipeline
-from tests.lake.readers import comparable, read_by_hudi_015, read_by_writer
+from tests.lake.readers import Hudi015, comparable, read_by_writer
 from tests.s3_cut import S3Cut
 
 BUCKET = "headwater-histories"
@@ -472,9 +471,7 @@ def test_items_equal_their_source(
 
 
 @pytest.mark.parametrize("kind", [pytest.param("rows", marks=ROWS), pytest.param("items", marks=ITEMS)])
-def test_the_hudi_that_athena_has_reads_the_same(
-    written: dict[str, Tables], kind: str, endpoint: str, tmp_path: Path
-) -> None:
+def test_the_hudi_that_athena_has_reads_the_same(written: dict[str, Tables], kind: str, hudi_015: Hudi015) -> None:
     tables = written[kind]
     assert tables
-    assert dict(zip(tables, read_by_hudi_015(list(tables), endpoint, tmp_path), strict=True)) == tables
+    assert dict(zip(tables, hudi_015.read(list(tables)), strict=True)) == tables

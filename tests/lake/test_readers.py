@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from tests.lake.pipeline import Pipeline, account, event
-from tests.lake.readers import assert_same_to_every_reader
+from tests.lake.readers import Hudi015, assert_same_to_every_reader
 
 
-def test_three_readers_see_the_same_rows(pipeline: Pipeline, endpoint: str, tmp_path: Path) -> None:
+def test_three_readers_see_the_same_rows(pipeline: Pipeline, hudi_015: Hudi015) -> None:
     # Of two changes with one place in the order, the one that is committed later counts: a replayed record wins over
     # the tombstone that it left when it could not be decoded.
     pipeline.land(
@@ -27,7 +25,7 @@ def test_three_readers_see_the_same_rows(pipeline: Pipeline, endpoint: str, tmp_
         event("d", 50, before=account(0)), event("c", 40, after=account(20)), event("c", 140, after=account(9))
     )
     pipeline.drain()
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
     rows = pipeline.stored()
     assert len(rows) == 22
     assert rows[0]["name"] == "Bea"

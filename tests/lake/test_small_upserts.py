@@ -35,7 +35,7 @@ from headwater.lake.table import Commit, HudiTable
 from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.verify import lake_reader
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
-from tests.lake.readers import assert_same_to_every_reader
+from tests.lake.readers import Hudi015, assert_same_to_every_reader
 
 # Keys and partitions that Hudi has rules of its own for.
 KEYS = ["plain", "a:b,c:d", "09:00:00,b", "urn:x:y", "a:b,_key:c:d", "_key:x", "", "ü ß/%20", "__null__"]
@@ -171,7 +171,7 @@ def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: st
 
 @pytest.mark.parametrize("by_spark", [False, True])
 def test_new_partitions_compactions_and_archived_commits_come_between(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch, by_spark: bool
+    pipeline: Pipeline, hudi_015: Hudi015, few: list[bool], monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
     if by_spark:
         monkeypatch.setattr(table, "_FEW_MEGABYTES", -1)
@@ -198,14 +198,14 @@ def test_new_partitions_compactions_and_archived_commits_come_between(
     assert len(base_files(pipeline)) > len({name.split("_")[0] for name in base_files(pipeline)}), "none was compacted"
     active = pipeline.table()._meta_client().getActiveTimeline()
     assert active.countInstants() < 13, "nothing was archived"
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 ARCHIVE_SOON = {"hoodie.keep.min.commits": "3", "hoodie.keep.max.commits": "5", "hoodie.cleaner.commits.retained": "2"}
 
 
 def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool], monkeypatch: pytest.MonkeyPatch
+    pipeline: Pipeline, hudi_015: Hudi015, few: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Hudi archives what the next compaction does not need.
     settings = {"hoodie.compact.inline.max.delta.commits": "3", "hoodie.compaction.logfile.num.threshold": "16"}
@@ -215,7 +215,7 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
     before = [account(id_) for id_ in range(4)]
     crashed = crash(pipeline)
     assert pipeline.alive() == before
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
     changes = pipeline.writer()
     for number in range(18):
         # Until the commit that crashed is from before the timeline.
@@ -230,7 +230,7 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
     bases = base_files(pipeline)
     assert len(bases) > len({name.split("_")[0] for name in bases})
     assert pipeline.alive() == [account(1, "n17") if row["id"] == 1 else row for row in before]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 def test_a_writer_that_missed_anothers_commit_writes_nothing(pipeline: Pipeline, few: list[bool]) -> None:
@@ -276,7 +276,7 @@ def crash(pipeline: Pipeline) -> str:
 
 
 def test_a_compaction_that_was_left_is_run_when_a_writer_starts(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool]
+    pipeline: Pipeline, hudi_015: Hudi015, few: list[bool]
 ) -> None:
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
     pipeline.drain()
@@ -293,14 +293,14 @@ def test_a_compaction_that_was_left_is_run_when_a_writer_starts(
     pipeline.writer()
     active = pipeline.table()._meta_client().getActiveTimeline()
     assert active.filterPendingCompactionTimeline().empty()
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
     for number in range(2):
         pipeline.land(event("u", 30 + number, account(1), account(1, f"n{number}")))
         pipeline.drain()
     assert few == [True] * 3
     expected = [account(id_, "n1" if id_ == 1 else "log") for id_ in range(4)]
     assert pipeline.alive() == expected
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 def test_too_many_bytes_are_left_to_hudis_upsert(
@@ -374,8 +374,7 @@ def test_a_floor_ends_a_row_that_came_late_or_before_the_lowest_order_was_noted(
 )
 def test_a_floor_ends_whatever_was_written_before(
     pipeline: Pipeline,
-    endpoint: str,
-    tmp_path: Path,
+    hudi_015: Hudi015,
     few: list[bool],
     monkeypatch: pytest.MonkeyPatch,
     held_bytes: int,
@@ -403,7 +402,7 @@ def test_a_floor_ends_whatever_was_written_before(
     assert len(floors) == 1
     assert all(row["name"] is None and row["lines"] is None for row in stored if row["_deleted"])
     assert [row["month"] for row in stored] == ["2024-01"] * 3 + ["2031-01", "2024-01", "2031-02"]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 @pytest.fixture
@@ -414,9 +413,7 @@ def compacts_soon(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("compacts_soon")
-def test_commits_go_on_while_a_compaction_is_under_way(
-    pipeline: Pipeline, endpoint: str, tmp_path: Path, few: list[bool]
-) -> None:
+def test_commits_go_on_while_a_compaction_is_under_way(pipeline: Pipeline, hudi_015: Hudi015, few: list[bool]) -> None:
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(4)))
     pipeline.drain()
     changes = pipeline.writer()
@@ -435,7 +432,7 @@ def test_commits_go_on_while_a_compaction_is_under_way(
         assert not changes.commit_next()
     assert compactions() == 1
     assert pipeline.alive() == [account(id_, newest if id_ == 1 else "Ann") for id_ in range(4)]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
     newest = commit_until_compacting(changes, commit)
     done = compactions()
     # The writer ends there. The next one has to run the compaction again, and to know what came after it.
@@ -444,7 +441,7 @@ def test_commits_go_on_while_a_compaction_is_under_way(
     assert compactions() == done + 1
     assert set(few) == {True}
     assert pipeline.alive() == [account(id_, {1: newest, 2: "next"}.get(id_, "Ann")) for id_ in range(4)]
-    assert_same_to_every_reader(pipeline, endpoint, tmp_path)
+    assert_same_to_every_reader(pipeline, hudi_015)
 
 
 @pytest.mark.usefixtures("compacts_soon")
