@@ -15,6 +15,7 @@ import hashlib
 import json
 import secrets
 import tempfile
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,6 +37,7 @@ Clean = Callable[[Item], Item]
 _FILE_BYTES = 256 * 1024 * 1024
 _MOST_FILES = 1_000
 _READERS = 4
+_LOOK_SECONDS = 0.2
 
 
 def export_table(
@@ -50,7 +52,7 @@ def export_table(
     """Export a table with boto3's clients below ``target`` (``s3://bucket/prefix``), by strongly consistent reads, and
     return the export's address. There is a data file per 256 MiB of the table, or there are ``files``; with few items
     some are empty, as in AWS."""
-    described = _described(dynamodb, table)
+    described = _begun(dynamodb, table)
     parts = files or min(described["bytes"] // _FILE_BYTES + 1, _MOST_FILES)
     scans = [map(clean, _scan(dynamodb, table, part, parts, report)) for part in range(parts)]
     return write_export(s3, described["arn"], scans, described["time"], target, partial(_read_until, dynamodb, table))
@@ -66,7 +68,7 @@ def export_rows(
     clean: Clean = lambda item: item,
 ) -> str:
     """Export the items of a table that meet a condition of PartiQL, as ``export_table`` does."""
-    described = _described(dynamodb, table)
+    described = _begun(dynamodb, table)
     selected = _selected(dynamodb, f'SELECT * FROM "{table}" WHERE {where}', report)
     read = [map(clean, selected)]
     return write_export(s3, described["arn"], read, described["time"], target, partial(_read_until, dynamodb, table))
@@ -129,6 +131,15 @@ def delete_export(s3: Any, uri: str) -> None:
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/"):
         for entry in page.get("Contents", ()):
             s3.delete_object(Bucket=bucket, Key=entry["Key"])
+
+
+def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
+    """As ``_described``, when the first whole second since the call has begun: answers tell no parts of seconds, and a
+    job that streams by now refuses an export of before it did."""
+    called = _described(dynamodb, table)
+    while (described := _described(dynamodb, table))["time"] <= called["time"]:
+        time.sleep(_LOOK_SECONDS)
+    return described
 
 
 def _described(dynamodb: Any, table: str) -> dict[str, Any]:
