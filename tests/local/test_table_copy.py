@@ -221,7 +221,7 @@ def test_a_slot_that_is_in_the_making_is_no_slot_yet(database: Database) -> None
     assert len(rows) == 10_001
 
 
-def test_a_table_that_is_written_anew_is_read_as_it_is_then_or_not_at_all(database: Database) -> None:
+def test_a_table_that_has_been_written_anew_is_read_as_it_is_then(database: Database) -> None:
     with database.connect() as owner:
         owner.execute("BEGIN")
         owner.execute("ALTER TABLE shop.visits ALTER COLUMN place TYPE character varying(99)")
@@ -230,20 +230,32 @@ def test_a_table_that_is_written_anew_is_read_as_it_is_then_or_not_at_all(databa
         _, rows = database.read()
         ended.join()
     assert len(rows) == 10_000
-    with database.connect() as other:
-        waiting: list[threading.Thread] = []
 
-        def rewrite() -> None:
-            if not waiting:
-                waiting.append(threading.Thread(target=lambda: other.execute("VACUUM FULL shop.low")))
-                waiting[0].start()
 
-        # Behind the lock of the command's first connection, and before those of its readers.
-        database.on_connect = lambda number: rewrite() if number == 2 else None
+@pytest.mark.parametrize(
+    ("table", "statement"),
+    [
+        ("visits", "VACUUM FULL shop.low"),
+        ("plain", "ALTER TABLE shop.plain ALTER COLUMN place TYPE character varying(99)"),
+    ],
+)
+def test_a_table_that_somebody_wants_to_write_anew_is_not_read(database: Database, table: str, statement: str) -> None:
+    """Behind the lock of the command's first connection, and before those of its readers."""
+    with database.connect() as owner:
+        owner.execute(f"CREATE TABLE shop.plain AS SELECT id, place FROM shop.visits; {publish('shop.plain')}".encode())
+    database.contract = parse_contract(CONTRACT.replace("visits", table), f"{table}.yaml")
+    with database.connect() as other, database.connect() as watching:
+        writing = threading.Thread(target=lambda: other.execute(statement.encode()))
+
+        def begin(number: int) -> None:
+            if number == 2:
+                writing.start()
+                wait_until("it to wait, or to be done", lambda: not writing.is_alive() or waits(watching), 10)
+
+        database.on_connect = begin
         with pytest.raises(UserError, match="found somebody who waits to change the table itself"):
-            database.read()
-        waiting[0].join(30)
-        assert not waiting[0].is_alive()
+            database.read(readers=1)
+        writing.join()
 
 
 def test_names_and_settings_of_any_kind_change_nothing(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -252,7 +264,7 @@ def test_names_and_settings_of_any_kind_change_nothing(database: Database, monke
         columns = 'id integer PRIMARY KEY, place text, image text, "Odd ""%s"" {0}" uuid, "EMail" text'
         owner.execute(f"CREATE TABLE shop.visits ({columns})".encode())
         owner.execute("INSERT INTO shop.visits VALUES (1, 'Café', 'an image', gen_random_uuid(), 'ann@example.com')")
-        owner.execute(f"CREATE PUBLICATION other; ALTER PUBLICATION {PUBLICATION} ADD TABLE shop.visits")
+        owner.execute(publish("shop.visits").encode())
         owner.execute("ALTER DATABASE shop SET quote_all_identifiers = on")
     monkeypatch.setenv("PGCLIENTENCODING", "LATIN1")
     database.contract = parse_contract(CONTRACT + "exclude: [email]\n", "visits.yaml")
@@ -297,7 +309,10 @@ def test_what_is_not_captured_or_cannot_be_read_whole_is_refused(database: Datab
             database.read()
 
 
-def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(database: Database) -> None:
+def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(copying, "_LINES", 10**6)
     files = 0
 
     def fail() -> None:
@@ -323,6 +338,15 @@ def others(connection: psycopg.Connection) -> int:
     query = "SELECT count(*) FROM pg_stat_activity WHERE datname = 'shop' AND pid <> pg_backend_pid()"
     (found,) = connection.execute(query).fetchone() or (0,)
     return int(found)
+
+
+def waits(connection: psycopg.Connection) -> bool:
+    (found,) = connection.execute("SELECT EXISTS (SELECT FROM pg_locks WHERE NOT granted)").fetchone() or (False,)
+    return bool(found)
+
+
+def publish(table: str) -> str:
+    return f"ALTER PUBLICATION {PUBLICATION} ADD TABLE {table}"
 
 
 def slots(connection: psycopg.Connection) -> int:
