@@ -130,7 +130,7 @@ def _with_mask_key(running: Job, secret: str | None) -> Job:
 def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -> TableWork:
     writer = running.writer(contract)
     if options.starting_position == TRIM_HORIZON:
-        writer.note_streaming_start()
+        writer.note_streaming_start(running.former.get(contract.table))
     source_table = options.source_table[contract.table]
     requests = Requests(running.services.s3, options.lake, contract.table)
     kinds: dict[str, MakeWork] = {

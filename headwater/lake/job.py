@@ -33,6 +33,7 @@ from headwater.lake.expired_history import ExpiredHistory
 from headwater.lake.failures import LASTING, Failures, passes
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.lease import LEASE_SECONDS, LeaseLost, Leases
+from headwater.lake.progress import Progress
 from headwater.lake.purge import Purge
 from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.s3_uri import split_uri
@@ -99,12 +100,15 @@ class Job:
     """How often in a row a chore has failed, by table and chore."""
     writers: dict[str, TableWriter] = field(default_factory=dict)
     """The newest writer of each table."""
+    former: dict[str, Progress] = field(default_factory=dict)
+    """What the writer before it had noted, also where its first commit failed."""
 
     def writer(self, contract: Contract) -> TableWriter:
         """A new writer of one of the job's tables. Raises LeaseLost where another process writes the table, and
         ProgressMissing and ValueError as ``TableWriter`` does."""
         former = self.writers.pop(contract.table, None)
         if former is not None:
+            self.former[contract.table] = former.progress
             former.close()
         lease = self.leases.take(contract.table)
         table = HudiTable(self.spark, contract, self.options.lake, self.settings.parallelism)

@@ -33,9 +33,9 @@ class Progress:
     lowest: str = ""
     erased: int = 0
 
-    def with_streaming_start(self) -> Progress:
-        """This progress with ``since`` set to now, unless an earlier moment is known."""
-        return self if self.since else replace(self, since=time.time_ns() // 1000)
+    def with_streaming_start(self, since: int = 0) -> Progress:
+        """This progress with that moment as ``since``, or now without one, unless an earlier moment is known."""
+        return self if self.since else replace(self, since=since or time.time_ns() // 1000)
 
     def in_epoch(self, epoch: int, order_version: int, *, from_beginning: bool) -> Progress:
         """This progress at the beginning of an epoch: what was loaded or read before counts as older than everything

@@ -122,10 +122,12 @@ class TableWriter:
         """The progress of the last commit, and what is noted for the next one."""
         return self._progress
 
-    def note_streaming_start(self) -> None:
-        """Note that streaming begins now, unless an earlier moment is known. The next commit keeps it."""
+    def note_streaming_start(self, former: Progress | None = None) -> None:
+        """Note that streaming begins now, or began when the writer before this one noted it for this epoch, in its
+        ``former`` progress, unless an earlier moment is known. The next commit keeps it."""
+        known = former.since if former is not None and former.epoch == self._progress.epoch else 0
         with self._committing:
-            self._progress = self._progress.with_streaming_start()
+            self._progress = self._progress.with_streaming_start(known)
 
     def _resume(self) -> Progress:
         """The progress to go on from, the last commit's. Its partitions are registered again, as a crash may have come

@@ -12,10 +12,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.lake.dynamodb_export import Export
+from headwater.lake.kinesis import TRIM_HORIZON
 from headwater.lake.requests import DONE, REFUSED, RUNNING
+from headwater.lake.table import HudiTable
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import ARN, Accounts, change, item
 from tests.lake.pipeline import BUCKET
+from tests.lake.test_replay import drain, key_value_options, stream_work
 
 STARTED = 1_769_860_800_000_000
 """When streaming began, in microseconds since 1970."""
@@ -346,3 +349,26 @@ def quarantined(accounts: Accounts) -> list[dict[str, Any]]:
         body = gzip.decompress(accounts.s3.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read())
         records += [json.loads(line) for line in body.splitlines()]
     return records
+
+
+def test_a_table_whose_first_commit_fails_takes_an_export_of_before_it_began_anew(
+    spark: SparkSession, endpoint: str, aws_api: AwsApi, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accounts = Accounts(spark, aws_api, f"b-{uuid.uuid4().hex[:8]}")
+    options = key_value_options(accounts, starting_position=TRIM_HORIZON)
+    job = accounts.job(options, 1)
+    work = stream_work(job, accounts, options)
+    uri = accounts.export(time.time_ns() // 1000 + SECOND, [item("exported")])
+    id_ = accounts.ask(uri)
+    with monkeypatch.context() as patch:
+        patch.setattr(HudiTable, "insert", failed)
+        with pytest.raises(OSError, match="S3 does not answer"):
+            work.requested.commit_next()
+    time.sleep(1.1)
+    drain(stream_work(job, accounts, options).requested.commit_next)
+    assert accounts.status(id_).state == DONE
+    assert [row[0] for row in accounts.alive()] == ["exported"]
+
+
+def failed(*_: object) -> None:
+    raise OSError("S3 does not answer")

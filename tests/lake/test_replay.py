@@ -82,17 +82,28 @@ def step_work(job: Job, contract: Contract) -> Callable[[], bool]:
 
 def key_value(accounts: Accounts, epoch: int = 1, tombstone_days: float | None = None) -> Any:
     """What a new Glue job does for the table."""
+    options = key_value_options(accounts, tombstone_days)
+    return stream_work(accounts.job(options, epoch), accounts, options)
+
+
+def stream_work(job: Job, accounts: Accounts, options: argparse.Namespace) -> Any:
+    """What a Glue job does for its table."""
     script = runpy.run_path(str(ROOT / "glue_scripts" / "write_hudi.py"))
-    options = argparse.Namespace(
+    return script["_table_work"](job, accounts.contract, options)
+
+
+def key_value_options(
+    accounts: Accounts, tombstone_days: float | None = None, starting_position: str = LATEST
+) -> argparse.Namespace:
+    return argparse.Namespace(
         lake=accounts.lake,
-        starting_position=LATEST,
+        starting_position=starting_position,
         source_table={"accounts": SOURCE},
         stream_arn={"accounts": "arn"},
         checkpoint={},
         tombstone_days=tombstone_days,
         file_version_hours=1.0,
     )
-    return script["_table_work"](accounts.job(options, epoch), accounts.contract, options)
 
 
 def drain(commit_next: Callable[[], bool]) -> None:
