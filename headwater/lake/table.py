@@ -452,9 +452,13 @@ class HudiTable:
                 f"{self.uri}/.hoodie: found a timeline without hoodie.properties. Restore that file; or move the table "
                 "away and start again with a raised epoch."
             )
-        # A store that knows folders, such as SeaweedFS, keeps one whose mark goes before those within it.
+        self._delete_empty(files, folder)
+
+    def _delete_empty(self, files: Any, folder: Any) -> None:
+        """Delete a folder without files, the innermost first: a store that knows folders, such as SeaweedFS, keeps one
+        in which another one is."""
         for entry in files.listStatus(folder):
-            files.delete(entry.getPath(), True)
+            self._delete_empty(files, entry.getPath())
         files.delete(folder, True)
 
 
