@@ -6,7 +6,8 @@ from headwater.lake.requests import RUNNING, Requests
 from headwater.lake.table_copy import TableCopy
 
 COPY = "copy"
-"""The kind of these requests. Their name is the copy's id; in their details, ``copy`` is its address."""
+"""The kind of these requests. Their name is the copy's id, which is asked for once; in their details, ``copy`` is its
+address."""
 
 
 def request_id(uri: str) -> str:
@@ -29,5 +30,5 @@ def open_copies(requests: Requests) -> dict[str, str]:
     return {
         id_: str(request.details.get("copy"))
         for id_, (request, status) in found.items()
-        if request is not None and (status is None or status.token != request.token or status.state == RUNNING)
+        if request is not None and (status is None or status.state == RUNNING)
     }
