@@ -169,12 +169,13 @@ def _ask(
 
 
 def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
-    """Watch the writers until they have loaded what they are asked for, and delete the copies that nobody needs any
-    more. What is asked for are tables' requests, the id of one, and the address of its copy."""
+    """Watch the writers until they have loaded what they are asked for, and delete the copies that all of them have
+    answered for good. What is asked for are tables' requests, the id of one, and the address of its copy."""
     try:
         statuses = [writer_requests.watch(requests, id_, "files", "rows") for requests, id_, _ in asked]
     finally:
-        needed = {uri for requests, _, _ in asked for uri in copy_requests.open_copies(requests).values()}
+        # Of one that was withdrawn, the writer may be in the midst of a commit.
+        needed = {uri for requests, id_, uri in asked if not copy_requests.is_answered(requests, id_)}
         for uri in {uri for _, _, uri in asked} - needed:
             table_copy.delete(s3, uri)
     rows = max((status.records for status in statuses if status is not None), default=0)

@@ -22,13 +22,15 @@ def ask(requests: Requests, copy: TableCopy) -> str:
     return id_
 
 
+def is_answered(requests: Requests, id_: str) -> bool:
+    """Whether the writer has answered a request for good."""
+    status = requests.status(id_)
+    return status is not None and status.state != RUNNING
+
+
 def open_copies(requests: Requests) -> dict[str, str]:
     """The addresses of the copies that are asked for and that the writer has not answered for good, by the ids of their
     requests, the oldest first."""
-    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{COPY}/")]
-    found = {id_: (requests.get(id_), requests.status(id_)) for id_ in ids}
-    return {
-        id_: str(request.details.get("copy"))
-        for id_, (request, status) in found.items()
-        if request is not None and (status is None or status.state == RUNNING)
-    }
+    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{COPY}/") and not is_answered(requests, id_)]
+    found = {id_: requests.get(id_) for id_ in ids}
+    return {id_: str(request.details.get("copy")) for id_, request in found.items() if request is not None}

@@ -38,13 +38,13 @@ _LINES = 1_000
 _POLL_SECONDS = 0.5
 _LAST_BLOCK = 2**32 - 1
 _CANCEL_SECONDS = 5.0
-# Without the last, rows that a policy hides would be missing silently.
 _SETTINGS = {
     **SESSION,
     "statement_timeout": "0",
-    "idle_in_transaction_session_timeout": "0",
-    "row_security": "off",
     "transaction_timeout": "0",
+    "idle_in_transaction_session_timeout": "0",
+    # Rows that a policy hides would be missing silently.
+    "row_security": "off",
 }
 _CAPTURED = """
 SELECT
@@ -188,6 +188,8 @@ class _Reading:
             self._waiting.put(part)
         self._count = len(parts)
         self._tell(0)
+        if not parts:
+            return
         with ThreadPoolExecutor(min(readers, self._count)) as pool:
             running = [pool.submit(self._read) for _ in range(min(readers, self._count))]
             try:

@@ -309,6 +309,14 @@ def test_what_is_not_captured_or_cannot_be_read_whole_is_refused(database: Datab
             database.read()
 
 
+def test_a_table_without_partitions_has_no_rows(database: Database) -> None:
+    with database.connect() as owner:
+        owner.execute("DROP TABLE shop.low, shop.high")
+    moment, rows = database.read()
+    assert rows == []
+    assert moment.lsn > 0
+
+
 def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(
     database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -280,6 +280,17 @@ def test_a_copy_that_is_refused_is_deleted_and_one_that_another_table_needs_is_n
         TableCopy.open(s3, copy.uri)
 
 
+def test_a_copy_that_is_withdrawn_while_it_is_watched_stays_for_the_writers_commit(
+    s3: Any, copy: TableCopy, of_orders: Requests
+) -> None:
+    id_ = copy_requests.ask(of_orders, copy)
+    answer(of_orders, id_)()
+    of_orders.delete(id_)
+    with pytest.raises(UserError, match="was withdrawn"):
+        _watch_copies(s3, [(of_orders, id_, copy.uri)])
+    assert TableCopy.open(s3, copy.uri) == copy
+
+
 def test_a_copy_is_withdrawn_by_its_tables_name(lake: str, copy: TableCopy, of_orders: Requests) -> None:
     copy_requests.ask(of_orders, copy)
     backfill("orders", lake=lake, withdraw=True)
