@@ -37,7 +37,6 @@ Clean = Callable[[Item], Item]
 _FILE_BYTES = 256 * 1024 * 1024
 _MOST_FILES = 1_000
 _READERS = 4
-_LOOK_SECONDS = 0.2
 
 
 def export_table(
@@ -134,12 +133,10 @@ def delete_export(s3: Any, uri: str) -> None:
 
 
 def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
-    """As ``_described``, when the first whole second since the call has begun: answers tell no parts of seconds, and a
-    job that streams by now refuses an export of before it did."""
-    called = _described(dynamodb, table)
-    while (described := _described(dynamodb, table))["time"] <= called["time"]:
-        time.sleep(_LOOK_SECONDS)
-    return described
+    """As ``_described``, a second after the call: answers tell whole seconds, and a job that streams by now refuses an
+    export of before it did."""
+    time.sleep(1)
+    return _described(dynamodb, table)
 
 
 def _described(dynamodb: Any, table: str) -> dict[str, Any]:
