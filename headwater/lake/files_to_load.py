@@ -81,6 +81,7 @@ class FilesToLoad:
         def advance(last: Progress) -> Progress:
             return replace(last, exports={**last.exports, self._id: reached})
 
+        self._check_content(files)
         decoded = self._decode(files, reached == len(self._files))
         name = f"{self._kind}-{self._id}-{done:08d}"
         self._writer.commit(
