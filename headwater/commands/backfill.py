@@ -11,8 +11,6 @@ from pathlib import Path
 from typing import IO, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from headwater.commands import lakes, writer_requests
 from headwater.commands.db import Host, Name, Port, User, connector
@@ -132,14 +130,7 @@ def _ask(
     uri = f"{copies_folder(place.uri, contract)}/{int(time.time() * 1000):014d}-{secrets.token_hex(4)}"
     files: list[DataFile] = []
     read = 0
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("parts"),
-        TimeElapsedColumn(),
-    )
-    with Progress(*columns, console=Console(stderr=True)) as progress:
+    with writer_requests.progress_of("parts") as progress:
         task = progress.add_task(f"Reading {contract.source.table}", total=None)
 
         def store(name: str, body: IO[bytes], rows: int) -> None:
@@ -175,7 +166,7 @@ def _watch_copies(s3: Any, asked: Sequence[tuple[Requests, str, str]]) -> None:
         statuses = [writer_requests.watch(requests, id_, "files", "rows") for requests, id_, _ in asked]
     finally:
         # Of one that was withdrawn, the writer may be in the midst of a commit.
-        needed = {uri for requests, id_, uri in asked if not copy_requests.is_answered(requests, id_)}
+        needed = {uri for requests, id_, uri in asked if not requests.is_answered(id_)}
         for uri in {uri for _, _, uri in asked} - needed:
             table_copy.delete(s3, uri)
     rows = max((status.records for status in statuses if status is not None), default=0)

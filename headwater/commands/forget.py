@@ -35,7 +35,7 @@ from headwater.lake.copy_requests import COPY
 from headwater.lake.debezium_decoder import order as order_at_lsn
 from headwater.lake.dynamodb_decoder import order_at_moment
 from headwater.lake.forget_requests import Forgotten, key_values
-from headwater.lake.requests import RUNNING, Requests, Status
+from headwater.lake.requests import Requests, Status
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.lake.scanned_export import delete_export
 from headwater.order_database import absence
@@ -310,8 +310,7 @@ def _refuse_ended_history(s3: Any, lake: str, contract: Contract, described: Seq
 
 def _refuse_while_loading(requests: Requests) -> None:
     for id_, _ in requests.listed():
-        status = requests.status(id_)
-        if id_.partition("/")[0] in (BACKFILL, COPY) and (status is None or status.state == RUNNING):
+        if id_.partition("/")[0] in (BACKFILL, COPY) and not requests.is_answered(id_):
             raise UserError(f"{id_}: found a backfill that is not finished: wait for it, or withdraw it")
 
 

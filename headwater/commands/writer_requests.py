@@ -53,9 +53,8 @@ def s3_errors() -> Iterator[None]:
         raise UserError(f"--lake, --endpoint, --region: {error}") from None
 
 
-def watch(requests: Requests, id_: str, parts: str, records: str, token: str = "") -> Status | None:
-    """Show how far a request is until it is done, and return the writer's last answer. ``parts`` and ``records`` say
-    what they are; ``token`` is that of ``follow``. Raises UserError as ``follow`` does; ends the command on Ctrl-C."""
+def progress_of(parts: str) -> Progress:
+    """A bar of how many parts of how many are done; ``parts`` says what they are."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -63,9 +62,15 @@ def watch(requests: Requests, id_: str, parts: str, records: str, token: str = "
         TextColumn(parts),
         TimeElapsedColumn(),
     )
+    return Progress(*columns, console=Console(stderr=True))
+
+
+def watch(requests: Requests, id_: str, parts: str, records: str, token: str = "") -> Status | None:
+    """Show how far a request is until it is done, and return the writer's last answer. ``parts`` and ``records`` say
+    what they are; ``token`` is that of ``follow``. Raises UserError as ``follow`` does; ends the command on Ctrl-C."""
     last: Status | None = None
     try:
-        with Progress(*columns, console=Console(stderr=True)) as progress:
+        with progress_of(parts) as progress:
             task = progress.add_task("Waiting for the job", total=None)
             for news in lake_requests.follow(requests, id_, token=token):
                 last = news.status

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headwater.lake.requests import RUNNING, Requests
+from headwater.lake.requests import Requests
 from headwater.lake.table_copy import TableCopy
 
 COPY = "copy"
@@ -22,15 +22,9 @@ def ask(requests: Requests, copy: TableCopy) -> str:
     return id_
 
 
-def is_answered(requests: Requests, id_: str) -> bool:
-    """Whether the writer has answered a request for good."""
-    status = requests.status(id_)
-    return status is not None and status.state != RUNNING
-
-
 def open_copies(requests: Requests) -> dict[str, str]:
     """The addresses of the copies that are asked for and that the writer has not answered for good, by the ids of their
     requests, the oldest first."""
-    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{COPY}/") and not is_answered(requests, id_)]
+    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{COPY}/") and not requests.is_answered(id_)]
     found = {id_: requests.get(id_) for id_ in ids}
     return {id_: str(request.details.get("copy")) for id_, request in found.items() if request is not None}

@@ -70,11 +70,17 @@ def alteration(file: DataFile, s3: Any) -> str | None:
 
 
 def _altered(file: DataFile, body: IO[bytes]) -> str | None:
+    md5 = md5_of(body)
+    return None if md5 == file.md5 else f"{file.uri}: MD5: found {md5}, expected {file.md5}, the manifest's"
+
+
+def md5_of(body: IO[bytes]) -> str:
+    """The MD5 of a local file in base64; it is read from its beginning to its end."""
+    body.seek(0)
     digest = hashlib.md5(usedforsecurity=False)
     while chunk := body.read(_CHUNK):
         digest.update(chunk)
-    md5 = base64.b64encode(digest.digest()).decode("ascii")
-    return None if md5 == file.md5 else f"{file.uri}: MD5: found {md5}, expected {file.md5}, the manifest's"
+    return base64.b64encode(digest.digest()).decode("ascii")
 
 
 def lines(file: DataFile, s3: Any) -> Iterator[bytes]:

@@ -104,6 +104,11 @@ class Requests:
         body = self._get(id_ + _STATUS_SUFFIX)
         return None if body is None else Status(**json.loads(body))
 
+    def is_answered(self, id_: str) -> bool:
+        """Whether the last request of that id that was answered is so for good."""
+        status = self.status(id_)
+        return status is not None and status.state != RUNNING
+
     def listed(self) -> list[tuple[str, str]]:
         """Id and version of every request, the oldest first."""
         pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=self._bucket, Prefix=self._folder)

@@ -17,6 +17,12 @@ def delete_all(s3: Any, bucket: str, keys: Sequence[str]) -> None:
     delete_versions(s3, bucket, [{"Key": key} for key in keys])
 
 
+def delete_below(s3: Any, bucket: str, prefix: str) -> None:
+    """As ``delete_all``, of all objects below a prefix."""
+    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
+        delete_all(s3, bucket, [entry["Key"] for entry in page.get("Contents", ())])
+
+
 def delete_versions(s3: Any, bucket: str, objects: Sequence[Mapping[str, str]]) -> None:
     """As ``delete_all``, of objects by ``Key`` and, where a version is meant, ``VersionId``."""
     for start in range(0, len(objects), _MOST):

@@ -25,6 +25,8 @@ from typing import Any
 
 import msgspec
 
+from headwater.lake.data_files import md5_of
+from headwater.lake.s3_deletion import delete_below
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 
 Item = Mapping[str, Mapping[str, Any]]
@@ -127,9 +129,7 @@ def write_export(
 def delete_export(s3: Any, uri: str) -> None:
     """Delete the objects of the export at ``uri``."""
     bucket, folder = split_uri(uri)
-    for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{folder}/"):
-        for entry in page.get("Contents", ()):
-            s3.delete_object(Bucket=bucket, Key=entry["Key"])
+    delete_below(s3, bucket, f"{folder}/")
 
 
 def _begun(dynamodb: Any, table: str) -> dict[str, Any]:
@@ -190,13 +190,12 @@ def _data_file(s3: Any, items: Iterable[Item], bucket: str, key: str) -> dict[st
             for item in items:
                 count += 1
                 packed.write(msgspec.json.encode({"Item": item}) + b"\n")
-        body.seek(0)
-        md5 = hashlib.file_digest(body, partial(hashlib.md5, usedforsecurity=False))
+        md5 = md5_of(body)
         body.seek(0)
         stored = s3.put_object(Bucket=bucket, Key=key, Body=body)
     return {
         "itemCount": count,
-        "md5Checksum": base64.b64encode(md5.digest()).decode("ascii"),
+        "md5Checksum": md5,
         "etag": stored["ETag"].strip('"'),
         "dataFileS3Key": key,
     }

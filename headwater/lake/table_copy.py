@@ -6,9 +6,7 @@ Debezium's events have it.
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
-import hashlib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,12 +16,11 @@ from headwater.errors import UserError
 from headwater.lake import data_files
 from headwater.lake.data_files import DataFile
 from headwater.lake.debezium_decoder import floor_below, order
-from headwater.lake.s3_deletion import delete_all
+from headwater.lake.s3_deletion import delete_below
 from headwater.lake.s3_uri import object_uri, split_uri
 from headwater.lake.s3_versions import delete_former
 
 _MANIFEST = "copy.json"
-_CHUNK = 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -104,15 +101,12 @@ class TableCopy:
 def put_file(s3: Any, uri: str, name: str, body: IO[bytes], rows: int) -> DataFile:
     """Store a data file of a copy at ``uri``, out of a local file."""
     bucket, folder = split_uri(uri)
-    body.seek(0)
-    digest = hashlib.md5(usedforsecurity=False)
-    while chunk := body.read(_CHUNK):
-        digest.update(chunk)
+    md5 = data_files.md5_of(body)
     size = body.tell()
     body.seek(0)
     key = f"{folder}/{name}"
     s3.upload_fileobj(body, bucket, key)
-    return DataFile(bucket, key, rows, base64.b64encode(digest.digest()).decode("ascii"), size)
+    return DataFile(bucket, key, rows, md5, size)
 
 
 def complete(s3: Any, copy: TableCopy) -> None:
@@ -139,5 +133,5 @@ def copies_in(s3: Any, folder: str) -> list[str]:
 def delete(s3: Any, uri: str) -> None:
     """Delete the objects of a copy, complete or not, with what a versioned bucket would keep of them."""
     bucket, folder = split_uri(uri)
-    delete_all(s3, bucket, list(data_files.sizes(s3, bucket, f"{folder}/")))
+    delete_below(s3, bucket, f"{folder}/")
     delete_former(s3, bucket, f"{folder}/")

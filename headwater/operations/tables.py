@@ -61,17 +61,7 @@ def observe(
     # The writer reads again what samples show.
     aside = [each for each in stored if not each.is_sample]
     problems, waiting = _landed(deployed, contract, committed)
-    is_relational = contract.source.database == POSTGRESQL
-    asked_for = table.removesuffix(HISTORY_ENDING) if contract.is_history else table
-    if committed is None and is_relational and environment.connect.snapshot_mode == connectors.NO_DATA:
-        problems.insert(
-            0,
-            Problem(
-                f"{table} waits for the rows that its source has: connect.snapshot_mode is no_data",
-                f"headwater backfill --table {asked_for} --env {environment.name} --host HOST",
-                "writer",
-            ),
-        )
+    problems = [*_awaited(deployed, contract, committed), *problems]
     limits = environment.monitoring
     silent = None if reports is None else measurements.now - reports
     began = writer.facts.get(RUNS_SINCE)
@@ -131,6 +121,18 @@ def observe(
         **compared,
     }
     return Part(table, "", facts, problems, measurements.unasked)
+
+
+def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | None) -> list[Problem]:
+    """That a table waits for the rows which its source has."""
+    is_awaited = deployed.environment.connect.snapshot_mode == connectors.NO_DATA
+    if committed is not None or contract.source.database != POSTGRESQL or not is_awaited:
+        return []
+    # A history is loaded with its table.
+    asked_for = contract.table.removesuffix(HISTORY_ENDING) if contract.is_history else contract.table
+    found = f"{contract.table} waits for the rows that its source has: connect.snapshot_mode is no_data"
+    advice = f"headwater backfill --table {asked_for} --env {deployed.environment.name} --host HOST"
+    return [Problem(found, advice, "writer")]
 
 
 def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Mapping[str, str]) -> list[Problem]:

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ import pytest
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
-from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT
+from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT, source_connector
 from headwater.errors import UserError
 from headwater.local.aws import CREDENTIALS, REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
@@ -85,6 +86,7 @@ def test_what_a_table_holds_and_what_changes_meanwhile_is_in_the_lake_in_all_typ
         assert {json.loads(value)["op"] for value in landed_values(pipeline)} == {"c", "u", "d"}
         s3 = pipeline.aws.client("s3")
         assert "Contents" not in s3.list_objects_v2(Bucket=LAKE_BUCKET, Prefix="exports/")
+        raise_epoch(pipeline)
         stored = list(lake_contents(pipeline))
         assert not any(hidden in content for content in stored for hidden in (b"swordfish", b"hunter2"))
         with pipeline.postgres.connect(DATABASE) as owner:
@@ -95,10 +97,30 @@ def test_what_a_table_holds_and_what_changes_meanwhile_is_in_the_lake_in_all_typ
         assert re.search(r"shop\.things: found it outside the publication", refused.stderr.replace("\n", " "))
 
 
+def raise_epoch(pipeline: Pipeline) -> None:
+    """What changes while no connector runs is still in the slot, of which an epoch without rows to read goes on."""
+    source, _ = pipeline.connector_names
+    pipeline.connect.delete(source)
+    with pipeline.postgres.connect(DATABASE) as owner:
+        wait_until("the slot to be free", lambda: not active(owner), 60)
+        insert(owner, 5001, {"c_text": ["between two epochs"]})
+    raised = replace(pipeline.settings, epoch=2)
+    pipeline.connect.put(*source_connector(pipeline.contracts, raised))
+    pipeline.connect.await_running(source)
+    wait_until("the slot", lambda: captured(pipeline), 60)
+    pipeline.drain()
+    (compared,) = pipeline.verify()
+    assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
+
+
+def active(connection: psycopg.Connection) -> bool:
+    return connection.execute("SELECT FROM pg_replication_slots WHERE active").fetchone() is not None
+
+
 def captured(pipeline: Pipeline) -> bool:
     pipeline.check()
     with pipeline.source() as source:
-        return source.execute("SELECT FROM pg_replication_slots WHERE active").fetchone() is not None
+        return active(source)
 
 
 def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:

@@ -211,6 +211,19 @@ def test_a_changed_file_is_another_step(
     assert name() != before
 
 
+@pytest.mark.parametrize("snapshot_mode", ["initial", "no_data"])
+def test_a_writer_waits_for_rows_where_the_source_connector_reads_none(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], snapshot_mode: str
+) -> None:
+    settings = read_environment("dev", CONFIG)
+    connect = msgspec.structs.replace(settings.connect, snapshot_mode=snapshot_mode)
+    built = application.build(new_app(), msgspec.structs.replace(settings, connect=connect), contracts, assets)
+    writer = cdk.assertions.Template.from_stack(built.emr_writer).to_json()["Resources"]["Writer"]
+    assert ("--await-backfill" in writer["Properties"]["Args"]) == (snapshot_mode == "no_data")
+    template = json.dumps(cdk.assertions.Template.from_stack(built.connect).to_json())
+    assert template.count(f'"snapshot.mode": "{snapshot_mode}"') == 1
+
+
 def test_a_raised_generation_replaces_cluster_and_step_and_nothing_else(
     contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
 ) -> None:

@@ -9,6 +9,7 @@ import time
 from types import SimpleNamespace
 from typing import Any
 
+import msgspec
 import pytest
 from botocore.exceptions import ClientError
 from typer.core import TyperGroup
@@ -430,6 +431,24 @@ def observed_table(s3: Any, kept: bytes | None) -> Part:
         commit(s3, f"{asked.lake.removeprefix(f's3://{BUCKET}/')}/_verify/orders.json", kept)
     (orders,) = [contract for contract in contracts if contract.table == "orders"]
     return tables.observe(asked, Measurements(NOW, {}), orders, Part(writers.STEP), None)
+
+
+def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come(s3: Any) -> None:
+    environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
+    connect = msgspec.structs.replace(environment.connect, snapshot_mode="no_data")
+    lake = f"s3://{BUCKET}/operations-{next(_folders)}"
+    outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
+    others = Answers(describe_stacks={"Stacks": [{"Outputs": outputs}]})
+    waiting = {}
+    for each in (environment, msgspec.structs.replace(environment, connect=connect)):
+        asked = Deployed(each, contracts, lambda service: s3 if service == "s3" else others)
+        for table in asked.tables:
+            part = tables.observe(asked, Measurements(NOW, {}), table, Part(writers.STEP), None)
+            waiting[each.connect.snapshot_mode, table.table] = [problem.next for problem in part.problems]
+    advice = {name: f"headwater backfill --table {name} --env dev --host HOST" for name in ("customers", "orders")}
+    assert waiting["no_data", "orders"] == [advice["orders"]]
+    assert waiting["no_data", "customers_changes"] == waiting["no_data", "customers"] == [advice["customers"]]
+    assert waiting["no_data", "accounts"] == waiting["initial", "orders"] == []
 
 
 def test_a_table_is_well_that_nobody_compares(s3: Any) -> None:
