@@ -78,6 +78,8 @@ PACED = (
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=200),
 )
 PACE_SECONDS = 3.0
+BACKLOG = Scale(rows=1_000_000, buckets=16, changes=20_000, commits=300)
+"""Each commit takes what is in some fourteen objects: compaction falls due once."""
 _COMPARED = 20
 # The peers delete old files in their time too.
 _OBJECT_A_COMMIT = ("--batch-bytes", "1", "--file-version-hours", "0.02")
@@ -171,6 +173,34 @@ class Paced:
         return statistics.median(self.commit_seconds[-_COMPARED:]) / statistics.median(first)
 
 
+@dataclass(frozen=True)
+class Backlog:
+    """What a new writer takes of all that has landed: the changes and seconds of each commit, those from the begin of
+    the first commit to the end of the last one, and the peak of its memory in bytes. ``differences`` are those of
+    ``Measured``."""
+
+    scale: Scale
+    commits: tuple[tuple[int, float], ...]
+    seconds: float
+    peak_memory_bytes: int
+    differences: int
+
+    @property
+    def changes(self) -> int:
+        """All that had landed."""
+        return sum(changes for changes, _ in self.commits)
+
+    @property
+    def changes_per_second(self) -> float:
+        """With the writer's warming up, and all maintenance."""
+        return self.changes / self.seconds
+
+    @property
+    def changes_per_second_of_median(self) -> float:
+        """Of the commit of which half were slower."""
+        return statistics.median(changes / seconds for changes, seconds in self.commits)
+
+
 def commits_a_month() -> float:
     """How often ``headwater cost`` assumes that a table changes."""
     return cost.assumed("change_hours") * 3600 / cost.assumed("commit_seconds")
@@ -237,6 +267,20 @@ def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits"
             return bench.pace(OURS[0])
 
 
+def backlog(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
+    """Measure how fast Headwater takes objects that have landed while no writer ran."""
+    with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
+        bench = _Bench(scale, folder, api)
+        with announce(f"Landing {scale.rows:,} rows"):
+            bench.land_snapshot()
+        with announce(f"Headwater: taking {scale.rows:,} rows"):
+            bench.load(OURS[0])
+        with announce(f"Landing {scale.commits * scale.changes:,} changes"):
+            bench.land_backlog()
+        with announce(f"Headwater: taking {scale.commits * scale.changes:,} changes"):
+            return bench.drain(OURS[0])
+
+
 @dataclass(frozen=True)
 class _Load:
     """What the table's first rows took: seconds, and the peak of the memory in bytes."""
@@ -282,6 +326,11 @@ class _Bench:
         """Land one object a commit."""
         self._batches = [self._land(self._log.batch(self._scale.changes)) for _ in range(self.commits)]
 
+    def land_backlog(self) -> None:
+        """Land what one writer takes at once."""
+        for _ in range(self._scale.commits):
+            self._land(self._log.batch(self._scale.changes))
+
     def _land(self, body: LandingBody) -> str:
         key = f"{_LANDING}/{TOPIC}/{body.key}"
         self._s3.put_object(Bucket=_BUCKET, Key=key, Body=body.body, Metadata={"next-offset": str(body.next)})
@@ -302,6 +351,19 @@ class _Bench:
         """Let the writer commit an object at a time."""
         done = self._submit_writer(variant, *_OBJECT_A_COMMIT)
         return self._measured(variant.system, load, done, self._alive(variant))
+
+    def drain(self, variant: Variant) -> Backlog:
+        """Let a new writer commit all that has landed, as it sees fit."""
+        folder = self._folder / "backlog"
+        done = self._submit(self._writer_job(variant, "--once"), folder)
+        commits = done.log.commits()
+        return Backlog(
+            self._scale,
+            tuple((commit["changes"], float(commit["seconds"])) for commit in commits),
+            float(commits[-1]["completed_at"] - commits[0]["completed_at"] + commits[0]["seconds"]),
+            done.peak_memory_bytes,
+            change_log.differences(self._log.expected(), self._alive(variant)),
+        )
 
     def pace(self, variant: Variant) -> Paced:
         """Let a writer run while one object after the other lands."""

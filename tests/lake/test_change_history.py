@@ -19,12 +19,15 @@ import pytest
 
 from headwater.contract.model import EXPIRED, ROW_OPS, Contract, History, change_history, lake_tables
 from headwater.lake.expired_history import ExpiredHistory
+from headwater.lake.requests import DONE
+from headwater.lake.table_copy import TableCopy
 from headwater.lake.writer import WriterSettings
 from headwater.verify import read_lake
 from tests.history_analyst import DATABASE, Analyst
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
 from tests.lake.readers import Hudi015, comparable, read_by_writer
-from tests.lake.test_replay import drain, step_options, step_work
+from tests.lake.test_copy_backfill import Copies
+from tests.lake.test_replay import drain, relational, step_options, step_work
 
 INSTANTS = 1000
 MILLISECOND = dt.timedelta(milliseconds=1)
@@ -61,10 +64,22 @@ class Source:
         for id_ in sorted(self.state):
             self._record("r", after=self._image(id_), snapshot="true")
         self._record("t", snapshot="last")
+        self._known()
+
+    def copied(self, copies: Copies, hours: float) -> TableCopy:
+        """Copy the table, into three files, so many hours before the test's own time."""
+        rows = [self._image(id_) for id_ in sorted(self.state)]
+        copy = copies.make(*(rows[at::3] for at in range(3)), lsn=self.lsn, epoch=self.epoch, hours=hours)
+        assert copy.time > max(at for at, _ in self.commits)
+        self.now = copy.time
+        self._known()
+        return copy
+
+    def _known(self) -> None:
+        """What no longer is in the source is known to be gone by now."""
         there = dict(self.state)
 
         def known(state: State) -> None:
-            # What no longer is in the source is known to be gone by now.
             state.clear()
             state.update(there)
 
@@ -250,6 +265,48 @@ def test_the_table_as_of_any_instant_is_as_its_source_was(pipeline: Pipeline, se
     pipeline.land_records(source.records, 0)
     pipeline.drain()
     assert asked(pipeline, contract).rows == analyst.rows
+
+
+@pytest.mark.parametrize("seed", [12, 13])
+def test_a_history_that_begins_with_a_copy_is_as_its_source_was(pipeline: Pipeline, seed: int) -> None:
+    """The slot is made before the copy, so that there are changes of before it; and it is lost once, so that another
+    copy, of a raised epoch, tells what happened meanwhile."""
+    contract = with_history(pipeline, keep_days=60)
+    copies = Copies(pipeline, pipeline.contract.table)
+    source = Source(Random(seed))
+    some = partial(range, 25)
+    for _ in some():
+        source.happens()
+    source.records.clear()
+    for _ in some():
+        source.happens()
+    assert copies.load(source.copied(copies, hours=20), await_backfill=True).state == DONE
+    assert source.begins is not None
+    for _ in range(3):
+        source.happens()
+    land(pipeline, source)
+    drain(relational(pipeline, await_backfill=True))
+    begins, _ = asked(pipeline, contract).span()
+    # All is known from the copy on, or from when nothing was left of before the slot.
+    truncated = [record.value["source"]["ts_us"] / 10**6 for record in source.records if record.value["op"] == "t"]
+    assert abs(begins.timestamp() - min([source.begins.timestamp(), *truncated])) < 0.001
+    # The slot is lost.
+    commits = len(source.commits)
+    for _ in range(3):
+        source.happens()
+    source.records.clear()
+    del source.commits[commits:]
+    source.epoch, source.lsn = 2, 50
+    for _ in some():
+        source.happens()
+    assert copies.load(source.copied(copies, hours=-200), await_backfill=True).state == DONE
+    for _ in some():
+        source.happens()
+    land(pipeline, source)
+    drain(relational(pipeline, await_backfill=True))
+    analyst = asked(pipeline, contract)
+    assert analyst.span()[0] == begins
+    assert_as_of(analyst, source, begins)
 
 
 def test_what_has_expired_goes_and_what_is_known_since_stays(pipeline: Pipeline) -> None:

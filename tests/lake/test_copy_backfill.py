@@ -28,11 +28,11 @@ SOURCE = "shop.accounts"
 
 
 class Copies:
-    """Copies of the pipeline's table, and requests for them."""
+    """Copies of the pipeline's source table, and requests for them to the writer of its lake table, or of another."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, table: str = "accounts") -> None:
         self._pipeline = pipeline
-        self.requests = Requests(pipeline.s3, pipeline.lake, "accounts")
+        self.requests = Requests(pipeline.s3, pipeline.lake, table)
         self._made = 0
 
     def make(
