@@ -292,14 +292,15 @@ def test_a_history_that_begins_with_a_copy_is_as_its_source_was(pipeline: Pipeli
     assert abs(begins.timestamp() - min([source.begins.timestamp(), *truncated])) < 0.001
     # The slot is lost.
     commits = len(source.commits)
-    for _ in range(3):
+    for _ in range(8):
         source.happens()
     source.records.clear()
     del source.commits[commits:]
     source.epoch, source.lsn = 2, 50
-    for _ in some():
+    for _ in range(3):
         source.happens()
-    assert copies.load(source.copied(copies, hours=-200), await_backfill=True).state == DONE
+    second = source.copied(copies, hours=-200)
+    assert copies.load(second, await_backfill=True).state == DONE
     for _ in some():
         source.happens()
     land(pipeline, source)
@@ -307,6 +308,10 @@ def test_a_history_that_begins_with_a_copy_is_as_its_source_was(pipeline: Pipeli
     analyst = asked(pipeline, contract)
     assert analyst.span()[0] == begins
     assert_as_of(analyst, source, begins)
+    before, then = (second.time + MILLISECOND * by for by in (-1, 1))
+    assert source.as_of(before) != source.as_of(then)
+    for instant in (before, then):
+        assert as_of(analyst, instant) == source.as_of(instant)
 
 
 def test_what_has_expired_goes_and_what_is_known_since_stays(pipeline: Pipeline) -> None:
