@@ -13,7 +13,8 @@ import math
 import statistics
 import time
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -78,8 +79,21 @@ PACED = (
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=200),
 )
 PACE_SECONDS = 3.0
-BACKLOG = Scale(rows=1_000_000, buckets=16, changes=20_000, commits=300)
-"""Each commit takes what is in some fourteen objects: compaction falls due once."""
+
+
+@dataclass(frozen=True)
+class BacklogScale:
+    """A table of ``rows`` rows in ``buckets``, and what lands for it while no writer runs: ``objects`` of so many
+    ``changes``."""
+
+    rows: int
+    buckets: int
+    objects: int
+    changes: int
+
+
+# So large that a compaction falls due.
+BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
 _COMPARED = 20
 # The peers delete old files in their time too.
 _OBJECT_A_COMMIT = ("--batch-bytes", "1", "--file-version-hours", "0.02")
@@ -175,11 +189,11 @@ class Paced:
 
 @dataclass(frozen=True)
 class Backlog:
-    """What a new writer takes of all that has landed: the changes and seconds of each commit, those from the begin of
-    the first commit to the end of the last one, and the peak of its memory in bytes. ``differences`` are those of
-    ``Measured``."""
+    """What a new writer takes of all that has landed: the changes and seconds of each commit, those from the start of
+    the first commit until the writer is done, and the peak of its memory in bytes. The start of Java and Spark does not
+    count. ``differences`` are those of ``Measured``."""
 
-    scale: Scale
+    scale: BacklogScale
     commits: tuple[tuple[int, float], ...]
     seconds: float
     peak_memory_bytes: int
@@ -188,16 +202,16 @@ class Backlog:
     @property
     def changes(self) -> int:
         """All that had landed."""
-        return sum(changes for changes, _ in self.commits)
+        return self.scale.objects * self.scale.changes
 
     @property
     def changes_per_second(self) -> float:
-        """With the writer's warming up, and all maintenance."""
+        """With what Java compiles, and all maintenance."""
         return self.changes / self.seconds
 
     @property
-    def changes_per_second_of_median(self) -> float:
-        """Of the commit of which half were slower."""
+    def median_changes_per_second(self) -> float:
+        """Half of the commits were slower."""
         return statistics.median(changes / seconds for changes, seconds in self.commits)
 
 
@@ -257,28 +271,32 @@ def run(
 
 def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Paced:
     """Measure Headwater at one scale and a steady pace."""
-    with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
-        bench = _Bench(scale, folder, api)
-        with announce(f"Landing {scale.rows:,} rows"):
-            bench.land_snapshot()
-        with announce(f"Headwater: taking {scale.rows:,} rows"):
-            bench.load(OURS[0])
-        with announce(f"Headwater: {bench.commits} commits, one every {PACE_SECONDS:g} s"):
-            return bench.pace(OURS[0])
+    with (
+        _loaded(scale, announce, folder) as bench,
+        announce(f"Headwater: {bench.commits} commits, one every {PACE_SECONDS:g} s"),
+    ):
+        return bench.pace(OURS[0])
 
 
-def backlog(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
+def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
     """Measure how fast Headwater takes objects that have landed while no writer ran."""
+    with _loaded(Scale(scale.rows, scale.buckets, scale.changes, scale.objects), announce, folder) as bench:
+        with announce(f"Landing {scale.objects * scale.changes:,} changes"):
+            bench.land_backlog(scale.objects)
+        with announce(f"Headwater: taking {scale.objects * scale.changes:,} changes"):
+            return bench.drain(OURS[0], scale)
+
+
+@contextmanager
+def _loaded(scale: Scale, announce: Announce, folder: Path) -> Iterator[_Bench]:
+    """A change log in an object store, and Headwater's table with its first rows."""
     with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
         bench = _Bench(scale, folder, api)
         with announce(f"Landing {scale.rows:,} rows"):
             bench.land_snapshot()
         with announce(f"Headwater: taking {scale.rows:,} rows"):
             bench.load(OURS[0])
-        with announce(f"Landing {scale.commits * scale.changes:,} changes"):
-            bench.land_backlog()
-        with announce(f"Headwater: taking {scale.commits * scale.changes:,} changes"):
-            return bench.drain(OURS[0])
+        yield bench
 
 
 @dataclass(frozen=True)
@@ -296,6 +314,13 @@ class _Done:
     log: EventLog
     peak_memory_bytes: int
     a_commit: Mapping[str, float]
+
+    @property
+    def committing_seconds(self) -> float:
+        """From the start of the first commit to the end of the last one."""
+        commits = self.log.commits()
+        first, last = commits[0], commits[-1]
+        return float(last["completed_at"] - first["completed_at"] + first["seconds"])
 
     @property
     def settling_seconds(self) -> float:
@@ -326,9 +351,9 @@ class _Bench:
         """Land one object a commit."""
         self._batches = [self._land(self._log.batch(self._scale.changes)) for _ in range(self.commits)]
 
-    def land_backlog(self) -> None:
+    def land_backlog(self, objects: int) -> None:
         """Land what one writer takes at once."""
-        for _ in range(self._scale.commits):
+        for _ in range(objects):
             self._land(self._log.batch(self._scale.changes))
 
     def _land(self, body: LandingBody) -> str:
@@ -343,24 +368,24 @@ class _Bench:
         contract = change_log.contract(buckets, partitioned=variant.partitioned)
         self._create(contract, variant)
         done = self._submit_writer(variant)
-        commits = done.log.commits()
-        seconds = float(commits[-1]["completed_at"] - commits[0]["completed_at"] + commits[0]["seconds"])
-        return _Load(seconds, done.peak_memory_bytes)
+        return _Load(done.committing_seconds, done.peak_memory_bytes)
 
     def write(self, variant: Variant, load: _Load) -> Measured:
         """Let the writer commit an object at a time."""
         done = self._submit_writer(variant, *_OBJECT_A_COMMIT)
         return self._measured(variant.system, load, done, self._alive(variant))
 
-    def drain(self, variant: Variant) -> Backlog:
+    def drain(self, variant: Variant, scale: BacklogScale) -> Backlog:
         """Let a new writer commit all that has landed, as it sees fit."""
-        folder = self._folder / "backlog"
-        done = self._submit(self._writer_job(variant, "--once"), folder)
-        commits = done.log.commits()
+        done = self._submit(self._writer_job(variant, "--once"), self._folder / "backlog")
+        commits = [(int(commit["changes"]), float(commit["seconds"])) for commit in done.log.commits()]
+        found = sum(changes for changes, _ in commits)
+        if found != scale.objects * scale.changes:
+            raise AssertionError(f"{found} changes, expected {scale.objects * scale.changes}")
         return Backlog(
-            self._scale,
-            tuple((commit["changes"], float(commit["seconds"])) for commit in commits),
-            float(commits[-1]["completed_at"] - commits[0]["completed_at"] + commits[0]["seconds"]),
+            scale,
+            tuple(commits),
+            done.committing_seconds + done.settling_seconds,
             done.peak_memory_bytes,
             change_log.differences(self._log.expected(), self._alive(variant)),
         )

@@ -84,14 +84,14 @@ def run(announce: Announce, rows: int = ROWS, folder: Path = RUN / "bench-first-
 
 def run_peer(announce: Announce, rows: int = PEERS_ROWS, folder: Path = RUN / "bench-first-load") -> FirstLoad:
     """Measure Debezium's own snapshot, from the start of the connectors on."""
-    with (
-        _started(announce, folder, rows, connectors.CaptureSettings.snapshot_mode) as pipeline,
-        announce(f"Loading {rows:,} rows by Debezium's snapshot"),
-        MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as memory,
-    ):
-        began = time.monotonic()
-        wait_until("the rows to be in the lake", lambda: _committed(pipeline) >= rows, 3_600, 0.25)
-        seconds = time.monotonic() - began
+    with _started(announce, folder, rows, connectors.CaptureSettings.snapshot_mode) as pipeline:
+        with (
+            announce(f"Loading {rows:,} rows by Debezium's snapshot"),
+            MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as memory,
+        ):
+            began = time.monotonic()
+            wait_until("the rows to be in the lake", lambda: _committed(pipeline) >= rows, 3_600, 0.25)
+            seconds = time.monotonic() - began
         return _measured(announce, pipeline, rows, seconds, seconds, memory)
 
 

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from headwater.errors import UserError
-from headwater.lake.requests import RUNNING, Requests
+from headwater.lake.requests import Requests
 
 REPLAY = "replay"
 """The kind of these requests. Their name is a digest of the choice, which is in their details."""
@@ -48,14 +48,9 @@ def ask(requests: Requests, choice: Choice) -> str:
 def withdraw(requests: Requests) -> list[str]:
     """Take the table's unfinished requests for replays back, and return their ids: the writer stops after its current
     commit. Raises UserError where there are none."""
-    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{REPLAY}/") and not _is_answered(requests, id_)]
+    ids = [id_ for id_, _ in requests.listed() if id_.startswith(f"{REPLAY}/") and not requests.is_answered(id_)]
     if not ids:
         raise UserError("No replay is requested: there is nothing to withdraw.")
     for id_ in ids:
         requests.delete(id_)
     return ids
-
-
-def _is_answered(requests: Requests, id_: str) -> bool:
-    request, status = requests.get(id_), requests.status(id_)
-    return request is not None and status is not None and status.token == request.token and status.state != RUNNING

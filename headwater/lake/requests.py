@@ -105,9 +105,11 @@ class Requests:
         return None if body is None else Status(**json.loads(body))
 
     def is_answered(self, id_: str) -> bool:
-        """Whether the last request of that id that was answered is so for good."""
-        status = self.status(id_)
-        return status is not None and status.state != RUNNING
+        """Whether the writer has done or refused what is requested, or, where it is not any more, what was. Raises
+        UserError as ``get`` does."""
+        request, status = self.get(id_), self.status(id_)
+        is_its = status is not None and (request is None or status.token == request.token)
+        return is_its and status is not None and status.state != RUNNING
 
     def listed(self) -> list[tuple[str, str]]:
         """Id and version of every request, the oldest first."""

@@ -18,7 +18,7 @@ def delete_all(s3: Any, bucket: str, keys: Sequence[str]) -> None:
 
 
 def delete_below(s3: Any, bucket: str, prefix: str) -> None:
-    """As ``delete_all``, of all objects below a prefix."""
+    """As ``delete_all``, of all objects below a prefix. Raises ClientError where they cannot be listed, too."""
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=prefix):
         delete_all(s3, bucket, [entry["Key"] for entry in page.get("Contents", ())])
 

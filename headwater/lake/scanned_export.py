@@ -8,10 +8,9 @@ but for what the stream tells.
 
 from __future__ import annotations
 
-import base64
 import datetime as dt
 import gzip
-import hashlib
+import io
 import json
 import secrets
 import tempfile
@@ -203,9 +202,8 @@ def _data_file(s3: Any, items: Iterable[Item], bucket: str, key: str) -> dict[st
 
 def _manifest(s3: Any, bucket: str, name: str, text: str) -> None:
     body = text.encode("utf-8")
-    checksum = base64.b64encode(hashlib.md5(body, usedforsecurity=False).digest())
     s3.put_object(Bucket=bucket, Key=f"{name}.json", Body=body)
-    s3.put_object(Bucket=bucket, Key=f"{name}.checksum", Body=checksum)
+    s3.put_object(Bucket=bucket, Key=f"{name}.checksum", Body=md5_of(io.BytesIO(body)).encode())
 
 
 def _iso(time: dt.datetime) -> str:

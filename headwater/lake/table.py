@@ -32,7 +32,8 @@ _ORDERING_IN_015 = "hoodie.table.precombine.field"
 _READ_OPTIONS = {
     # A buffer of this size is made for each log file, however small; Hudi's is 16 MB.
     "hoodie.memory.dfs.buffer.max.size": str(1024 * 1024),
-    # Log files name keys, no positions. Spark's reader rewrites each of their records for a column of positions.
+    # Log files of table version 6 have no positions. Asked for them, Spark's reader makes each record anew, with an
+    # empty column.
     "hoodie.merge.use.record.positions": "false",
 }
 _OPTIONS = {

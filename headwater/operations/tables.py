@@ -125,8 +125,8 @@ def observe(
 
 def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | None) -> list[Problem]:
     """That a table waits for the rows which its source has."""
-    is_awaited = deployed.environment.connect.snapshot_mode == connectors.NO_DATA
-    if committed is not None or contract.source.database != POSTGRESQL or not is_awaited:
+    reads_none = deployed.environment.connect.snapshot_mode == connectors.NO_DATA
+    if committed is not None or contract.source.database != POSTGRESQL or not reads_none:
         return []
     # A history is loaded with its table.
     asked_for = contract.table.removesuffix(HISTORY_ENDING) if contract.is_history else contract.table

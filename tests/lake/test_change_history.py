@@ -64,19 +64,18 @@ class Source:
         for id_ in sorted(self.state):
             self._record("r", after=self._image(id_), snapshot="true")
         self._record("t", snapshot="last")
-        self._known()
+        self._hold_just_these()
 
-    def copied(self, copies: Copies, hours: float) -> TableCopy:
-        """Copy the table, into three files, so many hours before the test's own time."""
+    def copy(self, copies: Copies, at: dt.datetime) -> TableCopy:
+        """Copy the table as of that time, which is later than all that has happened, into three files."""
+        assert at > max(when for when, _ in self.commits)
+        self.now = at
+        self._hold_just_these()
         rows = [self._image(id_) for id_ in sorted(self.state)]
-        copy = copies.make(*(rows[at::3] for at in range(3)), lsn=self.lsn, epoch=self.epoch, hours=hours)
-        assert copy.time > max(at for at, _ in self.commits)
-        self.now = copy.time
-        self._known()
-        return copy
+        return copies.make(*(rows[first::3] for first in range(3)), lsn=self.lsn, epoch=self.epoch, at=at)
 
-    def _known(self) -> None:
-        """What no longer is in the source is known to be gone by now."""
+    def _hold_just_these(self) -> None:
+        """Note that what no longer is in the source is known to be gone by now."""
         there = dict(self.state)
 
         def known(state: State) -> None:
@@ -97,13 +96,14 @@ class Source:
         self._record("t", snapshot="incremental")
         self.records[-1].value["source"]["lsn"] = before + 4
 
-    def happens(self) -> None:
-        """Commit a transaction of one to three changes."""
-        self.now += self.random.choice(
-            [dt.timedelta(), MILLISECOND, dt.timedelta(minutes=-3), *[dt.timedelta(hours=3)] * 9]
-        ) * self.random.randint(1, 3)
-        for _ in range(self.random.randint(1, 3)):
-            self._change()
+    def happens(self, times: int = 1, leap: dt.timedelta = dt.timedelta(hours=3)) -> None:
+        """Commit transactions of one to three changes, mostly one to three leaps after one another."""
+        for _ in range(times):
+            self.now += self.random.choice(
+                [dt.timedelta(), MILLISECOND, dt.timedelta(minutes=-3), *[leap] * 9]
+            ) * self.random.randint(1, 3)
+            for _ in range(self.random.randint(1, 3)):
+                self._change()
 
     def _change(self) -> None:
         kind = self.random.choices(["put", "move", "rekey", "delete", "truncate"], [12, 4, 1, 4, 0.1])[0]
@@ -223,12 +223,10 @@ def instants(source: Source, begins: dt.datetime) -> Iterator[dt.datetime]:
 def lived(seed: int) -> Source:
     """A source with its history: rows, a first snapshot, changes, an epoch that begins anew, changes."""
     source = Source(Random(seed))
-    for _ in range(5):
-        source.happens()
+    source.happens(5)
     source.records.clear()
     source.snapshot()
-    for _ in range(60):
-        source.happens()
+    source.happens(60)
     # The slot is lost: what happens until the next snapshot is told by that alone.
     told, commits = len(source.records), len(source.commits)
     source.happens()
@@ -236,8 +234,7 @@ def lived(seed: int) -> Source:
     source.epoch, source.lsn = 2, 50
     source.now += dt.timedelta(hours=1)
     source.snapshot()
-    for _ in range(60):
-        source.happens()
+    source.happens(60)
     return source
 
 
@@ -267,48 +264,51 @@ def test_the_table_as_of_any_instant_is_as_its_source_was(pipeline: Pipeline, se
     assert asked(pipeline, contract).rows == analyst.rows
 
 
-@pytest.mark.parametrize("seed", [12, 13])
-def test_a_history_that_begins_with_a_copy_is_as_its_source_was(pipeline: Pipeline, seed: int) -> None:
-    """The slot is made before the copy, so that there are changes of before it; and it is lost once, so that another
+@pytest.mark.parametrize(("seed", "is_truncated"), [(12, False), (13, True)])
+def test_a_history_that_begins_with_a_copy_is_as_its_source_was(
+    pipeline: Pipeline, seed: int, is_truncated: bool
+) -> None:
+    """The slot is made before the copy, so that changes of before it wait for it; and it is lost once, so that another
     copy, of a raised epoch, tells what happened meanwhile."""
     contract = with_history(pipeline, keep_days=60)
     copies = Copies(pipeline, pipeline.contract.table)
     source = Source(Random(seed))
-    some = partial(range, 25)
-    for _ in some():
-        source.happens()
+    today = source.now + dt.timedelta(29)
+    source.happens(25)
     source.records.clear()
-    for _ in some():
-        source.happens()
-    assert copies.load(source.copied(copies, hours=20), await_backfill=True).state == DONE
-    assert source.begins is not None
-    for _ in range(3):
-        source.happens()
+    source.happens(25)
+    truncated = [record.value["source"]["ts_us"] for record in source.records if record.value["op"] == "t"]
+    assert bool(truncated) == is_truncated
     land(pipeline, source)
     drain(relational(pipeline, await_backfill=True))
+    assert copies.commits() == 0
+    first = source.copy(copies, today + dt.timedelta(hours=4))
+    source.records.clear()
+    source.happens(3, dt.timedelta(minutes=20))
+    land(pipeline, source)
+    assert copies.load(first, await_backfill=True).state == DONE
     begins, _ = asked(pipeline, contract).span()
-    # All is known from the copy on, or from when nothing was left of before the slot.
-    truncated = [record.value["source"]["ts_us"] / 10**6 for record in source.records if record.value["op"] == "t"]
-    assert abs(begins.timestamp() - min([source.begins.timestamp(), *truncated])) < 0.001
+    # Behind a TRUNCATE nothing is left of before the slot.
+    assert begins == min([first.time, *(dt.datetime.fromtimestamp(micros / 10**6, dt.UTC) for micros in truncated)])
     # The slot is lost.
     commits = len(source.commits)
-    for _ in range(8):
-        source.happens()
-    source.records.clear()
+    source.happens(8, dt.timedelta(minutes=20))
     del source.commits[commits:]
     source.epoch, source.lsn = 2, 50
-    for _ in range(3):
-        source.happens()
-    second = source.copied(copies, hours=-200)
-    assert copies.load(second, await_backfill=True).state == DONE
-    for _ in some():
-        source.happens()
+    source.records.clear()
+    source.happens(3, dt.timedelta(minutes=20))
     land(pipeline, source)
     drain(relational(pipeline, await_backfill=True))
+    second = source.copy(copies, today + dt.timedelta(hours=23))
+    source.records.clear()
+    source.happens(25, dt.timedelta(minutes=1))
+    land(pipeline, source)
+    # The rows come in parts, with changes between them.
+    assert copies.load(second, await_backfill=True, batch_bytes=1).state == DONE
     analyst = asked(pipeline, contract)
-    assert analyst.span()[0] == begins
+    assert analyst.span() == (begins, max(at for at, _ in source.commits))
     assert_as_of(analyst, source, begins)
-    before, then = (second.time + MILLISECOND * by for by in (-1, 1))
+    before, then = second.time - MILLISECOND, second.time
     assert source.as_of(before) != source.as_of(then)
     for instant in (before, then):
         assert as_of(analyst, instant) == source.as_of(instant)
@@ -412,8 +412,7 @@ def test_what_was_read_again_before_a_late_beginning_is_seen_counts(pipeline: Pi
     source = Source(Random(9))
     source.state = dict.fromkeys(range(1, 6), ("2024-01", "Ann"))
     source.snapshot()
-    for _ in range(3):
-        source.happens()
+    source.happens(3)
     source.read_again()
     pipeline.next_offset(3)
     pipeline.land_records(source.records[3:], 0)

@@ -4,6 +4,7 @@ API."""
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import gzip
 import io
 import json
@@ -42,9 +43,9 @@ class Copies:
         source: str = SOURCE,
         epoch: int = 1,
         is_unique: bool = True,
-        hours: float = 0.0,
+        at: dt.datetime | None = None,
     ) -> TableCopy:
-        """A copy with these rows in its files."""
+        """A copy with these rows in its files, as of that time, or of now."""
         self._made += 1
         uri = f"{self._pipeline.lake.removesuffix('/lake')}/exports/_backfill/accounts/{self._made:03d}"
         stored = []
@@ -52,7 +53,7 @@ class Copies:
             body = gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode())
             name = f"{number:06d}-0000.jsonl.gz"
             stored.append(table_copy.put_file(self._pipeline.s3, uri, name, io.BytesIO(body), len(rows)))
-        read_at = int((time.time() - hours * 3600) * 10**6)
+        read_at = round((at.timestamp() if at else time.time()) * 10**6)
         copy = TableCopy(uri, source, epoch, lsn, read_at, is_unique, stored)
         table_copy.complete(self._pipeline.s3, copy)
         return copy
@@ -130,6 +131,20 @@ def test_a_later_copy_ends_what_an_earlier_one_has_and_it_has_not(pipeline: Pipe
     assert names(pipeline) == {1: "new", 3: "moved", 4: "streamed"}
 
 
+def test_what_a_later_copy_ends_stays_until_all_of_it_is_there(
+    pipeline: Pipeline, copies: Copies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copies.load(copies.make([account(1, "old"), account(2, "old"), account(3, "gone")]))
+    copy_requests.ask(copies.requests, copies.make([account(1, "new")], [account(2, "new")], lsn=AT + 500))
+    with monkeypatch.context() as patch:
+        patch.setattr(TableWriter, "_done", killed)
+        with pytest.raises(Killed):
+            drain(relational(pipeline, batch_bytes=1))
+    assert names(pipeline) == {1: "new", 2: "old", 3: "gone"}
+    drain(relational(pipeline, batch_bytes=1))
+    assert names(pipeline) == {1: "new", 2: "new"}
+
+
 def test_a_row_that_does_not_fit_is_kept_as_a_change_would_be_and_its_record_is_replayed(
     pipeline: Pipeline, copies: Copies
 ) -> None:
@@ -186,7 +201,8 @@ def test_a_copy_of_an_epoch_that_has_ended_is_refused_and_one_that_is_old(pipeli
     copies.load(copies.make([account(1, "new")], epoch=3))
     status = copies.load(copies.make([account(2)], lsn=AT + 1, epoch=2))
     assert "found the epoch 2, expected 3 at least" in status.reason
-    assert "expected one of the last day" in copies.load(copies.make([account(2)], lsn=AT + 1, hours=25)).reason
+    yesterday = dt.datetime.now(dt.UTC) - dt.timedelta(hours=25)
+    assert "expected one of the last day" in copies.load(copies.make([account(2)], lsn=AT + 1, at=yesterday)).reason
     assert names(pipeline) == {1: "new"}
 
 

@@ -218,6 +218,19 @@ def test_only_unfinished_replays_are_withdrawn(lake: Lake) -> None:
     assert [id_ for id_, _ in lake.requests.listed()] == [done]
     with pytest.raises(UserError, match="nothing to withdraw"):
         withdraw(lake.requests)
+    assert (lake.requests.is_answered(done), lake.requests.is_answered(waiting)) == (True, False)
+
+
+def test_what_is_asked_for_again_is_unfinished_until_it_is_answered_again(lake: Lake) -> None:
+    id_ = ask(lake.requests, Choice(("gone",)))
+    lake.serve()
+    ask(lake.requests, Choice(("gone",)))
+    assert not lake.requests.is_answered(id_)
+    lake.serve()
+    assert lake.requests.is_answered(id_)
+    # What was answered is so, also where the request has been taken away since.
+    lake.requests.delete(id_)
+    assert lake.requests.is_answered(id_)
 
 
 # --- Decoding ---------------------------------------------------------------------------------------------------------
