@@ -91,6 +91,11 @@ class BacklogScale:
     objects: int
     changes: int
 
+    @property
+    def landed(self) -> int:
+        """The changes of all objects."""
+        return self.objects * self.changes
+
 
 # So large that a compaction falls due.
 BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
@@ -200,14 +205,9 @@ class Backlog:
     differences: int
 
     @property
-    def changes(self) -> int:
-        """All that had landed."""
-        return self.scale.objects * self.scale.changes
-
-    @property
     def changes_per_second(self) -> float:
         """With what Java compiles, and all maintenance."""
-        return self.changes / self.seconds
+        return self.scale.landed / self.seconds
 
     @property
     def median_changes_per_second(self) -> float:
@@ -281,9 +281,9 @@ def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits"
 def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
     """Measure how fast Headwater takes objects that have landed while no writer ran."""
     with _loaded(Scale(scale.rows, scale.buckets, scale.changes, scale.objects), announce, folder) as bench:
-        with announce(f"Landing {scale.objects * scale.changes:,} changes"):
+        with announce(f"Landing {scale.landed:,} changes"):
             bench.land_backlog(scale.objects)
-        with announce(f"Headwater: taking {scale.objects * scale.changes:,} changes"):
+        with announce(f"Headwater: taking {scale.landed:,} changes"):
             return bench.drain(OURS[0], scale)
 
 
@@ -380,8 +380,8 @@ class _Bench:
         done = self._submit(self._writer_job(variant, "--once"), self._folder / "backlog")
         commits = [(int(commit["changes"]), float(commit["seconds"])) for commit in done.log.commits()]
         found = sum(changes for changes, _ in commits)
-        if found != scale.objects * scale.changes:
-            raise AssertionError(f"{found} changes, expected {scale.objects * scale.changes}")
+        if found != scale.landed:
+            raise AssertionError(f"{found} changes, expected {scale.landed}")
         return Backlog(
             scale,
             tuple(commits),

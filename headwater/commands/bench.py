@@ -128,7 +128,7 @@ def _backlog() -> None:
     for changes, seconds in drained.commits:
         say(f"{changes:,} changes in {seconds:.1f} s")
     say(
-        f"{drained.changes:,} changes into {drained.scale.rows:,} rows in {drained.seconds:.1f} s:"
+        f"{drained.scale.landed:,} changes into {drained.scale.rows:,} rows in {drained.seconds:.1f} s:"
         f" {drained.changes_per_second:,.0f} a second, {drained.median_changes_per_second:,.0f} at the median;"
         f" {drained.peak_memory_bytes / 1e6:,.0f} MB; {drained.differences} rows differ"
     )

@@ -94,7 +94,7 @@ class RequestedWork:
                 return nothing
             nothing = replace(nothing, token=request.token)
             answered = self._requests.status(id_)
-            if answered is not None and answered.token == request.token and answered.state != RUNNING:
+            if answered is not None and answered.settles(request.token):
                 self._remove(id_)  # which a crash may have left
                 return nothing
             kind, _, name = id_.partition("/")

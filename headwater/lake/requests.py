@@ -50,6 +50,10 @@ class Status:
     reason: str = ""
     told: Mapping[str, Any] = field(default_factory=dict)
 
+    def settles(self, token: str) -> bool:
+        """Whether the request of that token is done, or refused."""
+        return self.token == token and self.state != RUNNING
+
     def document(self) -> dict[str, Any]:
         """The answer as JSON has it; earlier releases know nothing that is told besides."""
         document = asdict(self)
@@ -108,8 +112,7 @@ class Requests:
         """Whether the writer has done or refused what is requested, or, where it is not any more, what was. Raises
         UserError as ``get`` does."""
         request, status = self.get(id_), self.status(id_)
-        is_its = status is not None and (request is None or status.token == request.token)
-        return is_its and status is not None and status.state != RUNNING
+        return status is not None and status.settles(status.token if request is None else request.token)
 
     def listed(self) -> list[tuple[str, str]]:
         """Id and version of every request, the oldest first."""
@@ -177,7 +180,7 @@ def follow(
         status = requests.status(id_)
         its_token = token if request is None else request.token
         is_answered = status is not None and status.token == its_token
-        if request is None and not (is_answered and status is not None and status.state != RUNNING):
+        if request is None and (status is None or not status.settles(its_token)):
             raise UserError(f"The {_spoken(id_)} was withdrawn. Run the same command again to go on with it.")
         # A status of another token answers an earlier request.
         if status is not None and is_answered and status != last:

@@ -8,7 +8,6 @@ import datetime as dt
 import gzip
 import io
 import json
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -53,7 +52,7 @@ class Copies:
             body = gzip.compress("".join(f"{json.dumps(row)}\n" for row in rows).encode())
             name = f"{number:06d}-0000.jsonl.gz"
             stored.append(table_copy.put_file(self._pipeline.s3, uri, name, io.BytesIO(body), len(rows)))
-        read_at = round((at.timestamp() if at else time.time()) * 10**6)
+        read_at = round((at or dt.datetime.now(dt.UTC)).timestamp() * 10**6)
         copy = TableCopy(uri, source, epoch, lsn, read_at, is_unique, stored)
         table_copy.complete(self._pipeline.s3, copy)
         return copy
