@@ -69,11 +69,12 @@ class Scale:
     commits: int
 
 
-QUICK = (Scale(rows=20_000, buckets=4, changes=1_000, commits=20),)
+QUICK = Scale(rows=20_000, buckets=4, changes=1_000, commits=20)
 FULL = (
     Scale(rows=200_000, buckets=4, changes=5_000, commits=60),
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=60),
 )
+LARGEST = Scale(rows=10_000_000, buckets=64, changes=5_000, commits=60)
 PACED = (
     Scale(rows=200_000, buckets=4, changes=5_000, commits=200),
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=200),
@@ -245,28 +246,30 @@ PEERS: Mapping[str, str] = {
 
 
 def run(
-    scale: Scale, announce: Announce, names: Sequence[str] = tuple(PEERS), folder: Path = RUN / "bench-commits"
-) -> list[Measured]:
-    """Measure Headwater and those others at one scale."""
+    scale: Scale,
+    announce: Announce,
+    variants: Sequence[Variant] = OURS,
+    names: Sequence[str] = tuple(PEERS),
+    folder: Path = RUN / "bench-commits",
+) -> Iterator[Measured]:
+    """Measure tables of Headwater's and those others at one scale, one after the other."""
     jars.fetch(announce, sets=jars.PEERS)
     with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
         bench = _Bench(scale, folder, api)
         with announce(f"Landing {scale.rows:,} rows"):
             bench.land_snapshot()
         loads = {}
-        for variant in OURS:
+        for variant in variants:
             with announce(f"{variant.system}: taking {scale.rows:,} rows"):
                 loads[variant] = bench.load(variant)
         with announce(f"Landing {bench.commits} times {scale.changes:,} changes"):
             bench.land_changes()
-        measured = []
-        for variant in OURS:
+        for variant in variants:
             with announce(f"{variant.system}: {bench.commits} commits"):
-                measured.append(bench.write(variant, loads[variant]))
+                yield bench.write(variant, loads[variant])
         for name in names:
             with announce(f"{PEERS[name]}: {scale.rows:,} rows and {bench.commits} commits"):
-                measured.append(bench.peer(name))
-    return measured
+                yield bench.peer(name)
 
 
 def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Paced:

@@ -1,6 +1,7 @@
 """``headwater bench``: measure on this machine."""
 
 import statistics
+from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated
@@ -10,11 +11,15 @@ from rich.console import Console
 from rich.table import Table
 
 from headwater.benchmark import bursts, commits, decoding, first_load, pipeline, report
+from headwater.benchmark.commits import OURS, PEERS, Measured, Scale, Variant
 from headwater.console import announce, say
 from headwater.packaging import artifacts
 from headwater.paths import BUILD
 
-QUICK_PEERS = ("iceberg", "read")
+_Runs = tuple[tuple[Scale, Sequence[Variant], Sequence[str]], ...]
+# The scales, with Headwater's tables and the others that are measured at each.
+QUICK_RUNS: _Runs = ((commits.QUICK, OURS, ("iceberg", "read")),)
+FULL_RUNS: _Runs = (*((scale, OURS, tuple(PEERS)) for scale in commits.FULL), (commits.LARGEST, OURS[:1], ("iceberg",)))
 
 
 class Only(StrEnum):
@@ -58,12 +63,18 @@ def bench(
                 for name, seconds in asdict(bursts.run(announce)).items():
                     say(f"{name}: {seconds:.6f} s")
         return
-    scales, peers = (commits.QUICK, QUICK_PEERS) if quick else (commits.FULL, tuple(commits.PEERS))
-    measured = [each for scale_ in scales for each in commits.run(scale_, announce, peers)]
+    folder = BUILD / "bench"
+    measured: list[Measured] = []
+    for scale_, variants, peers in QUICK_RUNS if quick else FULL_RUNS:
+        for each in commits.run(scale_, announce, variants, peers):
+            measured.append(each)
+            # Hours may follow: what is known stays, whatever becomes of the others.
+            report.build(folder, report.Run(measured, (), None))
     with announce("Decoding DynamoDB's changes on one core, and with boto3's deserializer"):
         decoder = decoding.run()
-    whole = None if quick else pipeline.run(scale, idle, announce)
-    report.build(BUILD / "bench", report.Run(measured, decoder, whole))
+    report.build(folder, report.Run(measured, decoder, None))
+    if not quick:
+        report.build(folder, report.Run(measured, decoder, pipeline.run(scale, idle, announce)))
     table = Table(title="Commits, and their requests to S3 a month", title_justify="left")
     for heading in ("system", "rows", "median s", "times", "p99 s", "$/month", "differ"):
         table.add_column(heading, justify="left" if heading == "system" else "right", no_wrap=True)
@@ -78,7 +89,7 @@ def bench(
             "" if each.differences is None else str(each.differences),
         )
     Console().print(table)
-    say(f"Report: {BUILD / 'bench' / 'report.html'}")
+    say(f"Report: {folder / 'report.html'}")
 
 
 def _first_load() -> None:
