@@ -39,8 +39,8 @@ def refusal(table: str, bad: int, records: int, most: float, sample: str) -> Too
     """The error for a batch of which too much is bad; ``sample`` is the address of some of its bad records."""
     return TooManyBadRecords(
         f"{table}: {bad} of {records} records cannot be decoded, at most {most:.1%} are accepted. Nothing of this "
-        f"batch was committed. Read the reasons in {sample} (headwater quarantine show {table}), correct the contract "
-        "or the source, and start again."
+        f"batch was committed. Read the reasons in {sample} (headwater quarantine show {table} --env ENV), correct the "
+        "contract or the source, and start again."
     )
 
 
