@@ -12,7 +12,7 @@ ENV := dev
 # Without CDK's notices, synthesis needs no network.
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
 # Two processes, each with whole files; drills are left out.
-QUICK := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill"
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill"
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -35,12 +35,12 @@ test: assets ## Check everything: lint, the connectors' tests, the site, then al
 	@mvn -B -ntp -q -f connect/pom.xml test & java=$$!; \
 		$(MAKE) --no-print-directory lint; lint=$$?; wait $$java && exit $$lint
 	@$(MAKE) --no-print-directory site
-	@$(QUICK) tests/synth tests/unit
-	@$(QUICK) tests/lake
-	@$(QUICK) tests/local
+	@$(PYTEST) tests/synth tests/unit
+	@$(PYTEST) tests/lake
+	@$(PYTEST) tests/local
 
 unit: setup ## Run the tests that need no services, in under a minute
-	@$(QUICK) tests/unit
+	@$(PYTEST) tests/unit
 
 lint: setup ## Check style, types and who imports whom
 	@echo "Checking style, types and imports"

@@ -50,8 +50,8 @@ def test_ten_bad_records_are_always_accepted_and_more_up_to_their_share(
 def test_a_refusal_says_how_many_were_accepted_where_they_are_and_what_to_do() -> None:
     assert str(quarantine.refusal("orders", 20, 21, 0.015, "s3://b/sample")) == (
         "orders: 20 of 21 records cannot be decoded, at most 1.5% are accepted. Nothing of this batch was committed. "
-        "Read the reasons in s3://b/sample (headwater quarantine show orders --env ENV), correct the contract or the source, "
-        "and start again."
+        "Read the reasons in s3://b/sample (headwater quarantine show orders --env ENV), correct the contract or the "
+        "source, and start again."
     )
 
 

@@ -127,6 +127,14 @@ def test_every_test_that_the_makefile_names_exists() -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+def test_no_option_of_a_target_is_set_before_anybody_gives_it() -> None:
+    makefile = (ROOT / "Makefile").read_text()
+    options = {name for help_ in re.findall(r"## (.*)", makefile) for name in re.findall(r"\b([A-Z]+)=", help_)}
+    assert {"DATA", "QUICK", "SECONDS"} <= options
+    # Every target that takes ENV has dev in its place.
+    assert options & set(re.findall(r"^([A-Z]+) :?=", makefile, re.MULTILINE)) == {"ENV"}
+
+
 @pytest.mark.parametrize("base", ["reviewed/baselines", "tests/synth/baselines"])
 def test_baselines_are_found_where_the_base_branch_has_them(
     workflow: dict[str, Any], base: str, tmp_path: Path
