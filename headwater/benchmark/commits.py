@@ -80,6 +80,8 @@ PACED = (
     Scale(rows=2_000_000, buckets=16, changes=5_000, commits=200),
 )
 PACE_SECONDS = 3.0
+# Replaced files pile up meanwhile, since an environment keeps them for hours.
+MANY = Scale(rows=200_000, buckets=4, changes=500, commits=3_000)
 
 
 @dataclass(frozen=True)
@@ -101,8 +103,9 @@ class BacklogScale:
 # So large that a compaction falls due.
 BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
 _COMPARED = 20
+_OBJECT_A_COMMIT = ("--batch-bytes", "1")
 # The peers delete old files in their time too.
-_OBJECT_A_COMMIT = ("--batch-bytes", "1", "--file-version-hours", "0.02")
+_KEPT_FOR_A_MINUTE = ("--file-version-hours", "0.02")
 
 
 @dataclass(frozen=True)
@@ -186,11 +189,12 @@ class Paced:
     fresh_seconds: tuple[float, ...]
     differences: int
 
-    @property
-    def growth(self) -> float:
-        """The median of the last twenty commits as a multiple of that of the twenty around the twentieth."""
-        first = self.commit_seconds[_COMPARED // 2 : _COMPARED // 2 + _COMPARED]
-        return statistics.median(self.commit_seconds[-_COMPARED:]) / statistics.median(first)
+
+def growth(seconds: Sequence[float], until: int | None = None) -> float:
+    """The median of the last twenty commits, or of those that end with number ``until``, as a multiple of that of the
+    twenty around the twentieth."""
+    first = seconds[_COMPARED // 2 : _COMPARED // 2 + _COMPARED]
+    return statistics.median(seconds[:until][-_COMPARED:]) / statistics.median(first)
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,7 @@ def run(
             bench.land_changes()
         for variant in variants:
             with announce(f"{variant.system}: {bench.commits} commits"):
-                yield bench.write(variant, loads[variant])
+                yield bench.write(variant, loads[variant], *_KEPT_FOR_A_MINUTE)
         for name in names:
             with announce(f"{PEERS[name]}: {scale.rows:,} rows and {bench.commits} commits"):
                 yield bench.peer(name)
@@ -275,15 +279,24 @@ def run(
 def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Paced:
     """Measure Headwater at one scale and a steady pace."""
     with (
-        _loaded(scale, announce, folder) as bench,
+        _loaded(scale, announce, folder) as (bench, _),
         announce(f"Headwater: {bench.commits} commits, one every {PACE_SECONDS:g} s"),
     ):
         return bench.pace(OURS[0])
 
 
+def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Measured:
+    """Measure Headwater's commits back to back, with replaced files kept as long as an environment keeps them."""
+    with _loaded(scale, announce, folder) as (bench, load):
+        with announce(f"Landing {bench.commits:,} times {scale.changes:,} changes"):
+            bench.land_changes()
+        with announce(f"Headwater: {bench.commits:,} commits"):
+            return bench.write(OURS[0], load)
+
+
 def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
     """Measure how fast Headwater takes objects that have landed while no writer ran."""
-    with _loaded(Scale(scale.rows, scale.buckets, scale.changes, scale.objects), announce, folder) as bench:
+    with _loaded(Scale(scale.rows, scale.buckets, scale.changes, scale.objects), announce, folder) as (bench, _):
         with announce(f"Landing {scale.landed:,} changes"):
             bench.land_backlog(scale.objects)
         with announce(f"Headwater: taking {scale.landed:,} changes"):
@@ -291,15 +304,15 @@ def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench
 
 
 @contextmanager
-def _loaded(scale: Scale, announce: Announce, folder: Path) -> Iterator[_Bench]:
+def _loaded(scale: Scale, announce: Announce, folder: Path) -> Iterator[tuple[_Bench, _Load]]:
     """A change log in an object store, and Headwater's table with its first rows."""
     with claimed_empty(folder, "the benchmark of commits"), AwsApi(folder / "aws") as api:
         bench = _Bench(scale, folder, api)
         with announce(f"Landing {scale.rows:,} rows"):
             bench.land_snapshot()
         with announce(f"Headwater: taking {scale.rows:,} rows"):
-            bench.load(OURS[0])
-        yield bench
+            load = bench.load(OURS[0])
+        yield bench, load
 
 
 @dataclass(frozen=True)
@@ -373,9 +386,9 @@ class _Bench:
         done = self._submit_writer(variant)
         return _Load(done.committing_seconds, done.peak_memory_bytes)
 
-    def write(self, variant: Variant, load: _Load) -> Measured:
-        """Let the writer commit an object at a time."""
-        done = self._submit_writer(variant, *_OBJECT_A_COMMIT)
+    def write(self, variant: Variant, load: _Load, *more: str) -> Measured:
+        """Let the writer commit an object at a time; ``more`` are options of its."""
+        done = self._submit_writer(variant, *_OBJECT_A_COMMIT, *more)
         return self._measured(variant.system, load, done, self._alive(variant))
 
     def drain(self, variant: Variant, scale: BacklogScale) -> Backlog:
@@ -399,7 +412,9 @@ class _Bench:
         folder = self._folder / "paced"
         log = EventLog(folder / "events.jsonl")
         landed = []
-        with spark.submit(self._writer_job(variant, *_OBJECT_A_COMMIT), folder, self._api) as writer:
+        with spark.submit(
+            self._writer_job(variant, *_OBJECT_A_COMMIT, *_KEPT_FOR_A_MINUTE), folder, self._api
+        ) as writer:
 
             def reached(offset: int) -> bool:
                 if not writer.running:

@@ -27,6 +27,7 @@ class Only(StrEnum):
 
     PIPELINE = "pipeline"
     PACED = "paced"
+    MANY_COMMITS = "many-commits"
     BACKLOG = "backlog"
     UNITS = "units"
     FIRST_LOAD = "first-load"
@@ -40,8 +41,8 @@ def bench(
         Only | None,
         typer.Option(
             help="Measure one thing alone: the pipeline's drain and freshness; 200 commits, one every three seconds;"
-            " a backlog of millions of changes of flat rows; unit costs for `headwater simulate`; or the first load of"
-            " a table of 5,000,000 rows. Only so are the last four measured."
+            " 3,000 commits, back to back; a backlog of millions of changes of flat rows; unit costs for `headwater"
+            " simulate`; or the first load of a table of 5,000,000 rows. Only so are the last five measured."
         ),
     ] = None,
 ) -> None:
@@ -55,6 +56,8 @@ def bench(
                     say(f"{name}: {figure:,}")
             case Only.PACED:
                 _paced()
+            case Only.MANY_COMMITS:
+                _many_commits()
             case Only.BACKLOG:
                 _backlog()
             case Only.FIRST_LOAD:
@@ -126,12 +129,23 @@ def _paced() -> None:
             f"{statistics.median(seconds):.2f}",
             f"{commits.p99(seconds):.2f}",
             f"{max(seconds):.2f}",
-            f"{each.growth:.2f}",
+            f"{commits.growth(seconds):.2f}",
             f"{statistics.median(fresh):.2f}",
             f"{commits.p99(fresh):.2f}",
             str(each.differences),
         )
     Console().print(table)
+
+
+def _many_commits() -> None:
+    each = commits.many(commits.MANY, announce)
+    seconds = each.commit_seconds
+    say(
+        f"{len(seconds):,} commits of {each.scale.changes:,} changes into {each.scale.rows:,} rows: median"
+        f" {each.median:.2f} s, p99 {each.p99:.2f} s, {max(seconds):.2f} s at most; as a multiple of the 20th, the"
+        f" 200th takes {commits.growth(seconds, 200):.2f}, the last one {commits.growth(seconds):.2f};"
+        f" {each.peak_memory_bytes / 1e6:,.0f} MB; {each.differences} rows differ"
+    )
 
 
 def _backlog() -> None:

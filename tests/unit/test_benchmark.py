@@ -12,7 +12,7 @@ import pytest
 
 from headwater.benchmark import change_log, commits, report
 from headwater.benchmark.change_log import ChangeLog, LandingBody, differences
-from headwater.benchmark.commits import Measured, Scale
+from headwater.benchmark.commits import Backlog, BacklogScale, Measured, Scale
 from headwater.benchmark.decoding import DecoderFigures
 from headwater.lake.changes import Decoded
 from headwater.lake.debezium_decoder import PostgresDecoder
@@ -86,9 +86,15 @@ def test_a_row_that_is_missing_twice_or_another_differs(found: list[tuple[int, i
 SCALE = Scale(rows=20_000, buckets=4, changes=1_000, commits=4)
 
 
-def test_commits_at_a_pace_are_held_to_those_around_the_twentieth() -> None:
+def test_later_commits_are_held_to_those_around_the_twentieth() -> None:
     seconds = (9.0,) * 10 + (2.0,) * 20 + (9.0,) * 10 + (3.0,) * 20
-    assert commits.Paced(SCALE, seconds, seconds, 0).growth == 1.5
+    assert (commits.growth(seconds, 30), commits.growth(seconds)) == (1.0, 1.5)
+
+
+def test_a_backlog_counts_until_the_writer_is_done() -> None:
+    scale = BacklogScale(rows=100, buckets=1, objects=4, changes=300)
+    drained = Backlog(scale, ((300, 3.0), (300, 1.0), (600, 1.0)), seconds=6.0, peak_memory_bytes=1, differences=0)
+    assert (drained.changes_per_second, drained.median_changes_per_second) == (200, 300)
 
 
 def measured(system: str, *seconds: float, differ: int | None = 0) -> Measured:
