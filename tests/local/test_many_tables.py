@@ -1,17 +1,18 @@
-"""Fifty tables in one EMR step: what idle ones cost, and that a large one that its store does not answer holds up no
-other."""
+"""Fifty tables in one job: what idle ones cost, and that a large one that its store does not answer holds up none of
+the others."""
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 import time
-from collections import defaultdict
+from abc import ABC, abstractmethod
+from collections import Counter, defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from http import HTTPStatus
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import psutil
 import pytest
@@ -19,14 +20,18 @@ import pytest
 from headwater.benchmark import change_log
 from headwater.benchmark.change_log import ChangeLog
 from headwater.console import say
+from headwater.contract.model import Contract
+from headwater.contract.reading import parse_contract
 from headwater.definitions.glue_table import table_input
 from headwater.local import spark
 from headwater.local.aws import REGION
 from headwater.local.pipeline import EventLog, bytes_of_part
-from headwater.local.processes import Process, wait_until
+from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from tests.aws_recorder import ApiWithS3Behind, Recorder
+from tests.lake import accounts
+from tests.local.test_glue_source import STAND_IN as GLUE_STAND_IN
 
 pytestmark = pytest.mark.drill
 
@@ -35,8 +40,6 @@ BUCKETS = 4
 BUCKETS_OF_HELD = 40
 ROWS = 1_000
 CHANGES = 50
-LOOK_SECONDS = 1.0
-BETWEEN_BATCHES = 0.5
 IDLE_SECONDS = 30
 LOADED_SECONDS = 60
 
@@ -70,49 +73,74 @@ class HoldingS3(Recorder):
         """Keep nothing."""
 
 
-@dataclass
-class Tables:
-    """A running step and its tables, all in the bucket ``many``."""
+class Tables(ABC):
+    """A running job and its tables, all in the bucket ``many``. The first one has so many file groups that those who
+    write it take all threads while S3 does not answer."""
 
-    api: ApiWithS3Behind[HoldingS3]
-    job: Process
-    events: EventLog
-    logs: dict[str, ChangeLog]
-    landed: dict[str, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
-    """Of each table the offsets after what has landed, and when."""
+    look_seconds: ClassVar[float]
+    """From one look for changes to the next."""
+    between_batches: ClassVar[float]
+    """Seconds from the landing of one table's changes to that of the next table's."""
+
+    def __init__(self, folder: Path, api: ApiWithS3Behind[HoldingS3], count: int) -> None:
+        self.api = api
+        self.names = [f"table_{number:02d}" for number in range(count)]
+        self.events = EventLog(folder / "run" / "events.jsonl")
+        # Of each table how many changes have landed by when.
+        self._landed: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        s3, glue = api.client("s3"), api.client("glue")
+        s3.create_bucket(Bucket="many", CreateBucketConfiguration={"LocationConstraint": REGION})
+        glue.create_database(DatabaseInput={"Name": "many"})
+        for number, name in enumerate(self.names):
+            contract = self._contract(name, BUCKETS if number else BUCKETS_OF_HELD)
+            glue.create_table(DatabaseName="many", TableInput=table_input(contract, f"s3://many/lake/{name}"))
+            s3.put_object(Bucket="many", Key=f"contracts/{name}.json", Body=contract.to_json().encode())
+        self.job = spark.submit(self._job(folder), folder / "run", api)
+
+    @abstractmethod
+    def _contract(self, table: str, buckets: int) -> Contract:
+        """The contract of a table."""
+
+    @abstractmethod
+    def _job(self, folder: Path) -> SparkJob:
+        """The job that writes them all."""
+
+    @abstractmethod
+    def _put(self, table: str, changes: int) -> int:
+        """Let changes of a table land, and say how many: all of its rows where it has none."""
 
     def land(self, table: str, changes: int) -> None:
-        """Land the next changes of a table, all of its rows where it has none."""
-        log = self.logs[table]
-        for body in [log.batch(changes)] if self.landed[table] else log.snapshot():
-            key = f"landing/headwater.shop.{table}/{body.key}"
-            metadata = {"next-offset": str(body.next)}
-            self.api.client("s3").put_object(Bucket="many", Key=key, Body=body.body, Metadata=metadata)
-            self.landed[table].append((body.next, time.time()))
+        """Let changes of a table land, its rows at first."""
+        landed = self._landed[table]
+        put = self._put(table, changes)
+        landed.append((put + (landed[-1][0] if landed else 0), time.time()))
 
     def load(self, seconds: float) -> None:
         """Land batches of one table after the other."""
-        names = list(self.logs)
         began = time.monotonic()
         number = 0
-        while (behind := began + number * BETWEEN_BATCHES - time.monotonic()) < seconds - (time.monotonic() - began):
+        while (behind := began + number * self.between_batches - time.monotonic()) < seconds - (
+            time.monotonic() - began
+        ):
             time.sleep(max(behind, 0))
-            self.land(names[number % len(names)], CHANGES)
+            self.land(self.names[number % len(self.names)], CHANGES)
             number += 1
 
-    def delays(self, since: float) -> dict[str, list[float]]:
-        """Of each table the seconds from the landing of a batch to its commit; infinite where there is none yet."""
+    def delays(self, since: float, until: float = float("inf")) -> dict[str, list[float]]:
+        """Of each table the seconds from the landing of a batch between those moments to its commit; infinite where
+        there is none yet."""
         ends: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        committed: Counter[str] = Counter()
         for commit in self.events.commits():
-            for source, end in commit["cursor"].items():
-                ends[source.split(".")[-1].partition("/")[0]].append((end, commit["completed_at"]))
+            committed[commit["table"]] += commit["changes"]
+            ends[commit["table"]].append((committed[commit["table"]], commit["completed_at"]))
         return {
             table: [
-                min((at for end, at in ends[table] if end >= offset), default=float("inf")) - landed
-                for offset, landed in batches
-                if landed >= since
+                min((at for end, at in ends[table] if end >= total), default=float("inf")) - landed
+                for total, landed in batches
+                if since <= landed <= until
             ]
-            for table, batches in self.landed.items()
+            for table, batches in self._landed.items()
         }
 
     def await_committed(self) -> None:
@@ -122,32 +150,98 @@ class Tables:
             self.job.check()
             return all(max(delays, default=0) < float("inf") for delays in self.delays(0).values())
 
-        wait_until("all to be committed", committed, timeout=300, poll=0.5)
+        wait_until("all to be committed", committed, timeout=600, poll=0.5)
+
+
+class TablesOfPostgresql(Tables):
+    """Written by the EMR step from the sink's landing objects."""
+
+    look_seconds = 1.0
+    between_batches = 0.5
+
+    def __init__(self, folder: Path, api: ApiWithS3Behind[HoldingS3], count: int) -> None:
+        super().__init__(folder, api, count)
+        self._logs = {name: ChangeLog(ROWS, seed, name) for seed, name in enumerate(self.names)}
+
+    def _contract(self, table: str, buckets: int) -> Contract:
+        return change_log.contract(buckets, table=table)
+
+    def _job(self, folder: Path) -> SparkJob:
+        arguments = ["--landing", "s3://many/landing", "--lake", "s3://many/lake", "--database", "many"]
+        for name in self.names:
+            arguments += ["--contract", f"s3://many/contracts/{name}.json"]
+        arguments += ["--idle-seconds-max", str(self.look_seconds)]
+        return SparkJob(ROOT / "emr_steps" / "write_hudi.py", arguments, memory="2g", optimized=True)
+
+    def _put(self, table: str, changes: int) -> int:
+        log = self._logs[table]
+        bodies = [log.batch(changes)] if self._landed[table] else list(log.snapshot())
+        for body in bodies:
+            key = f"landing/headwater.shop.{table}/{body.key}"
+            metadata = {"next-offset": str(body.next)}
+            self.api.client("s3").put_object(Bucket="many", Key=key, Body=body.body, Metadata=metadata)
+        return sum(body.next - body.first for body in bodies)
+
+
+class TablesOfDynamodb(Tables):
+    """Written by the Glue job with a streaming query for each, from a source that gives what Glue's does."""
+
+    look_seconds = 5.0
+    between_batches = 2.0
+
+    def __init__(self, folder: Path, api: ApiWithS3Behind[HoldingS3], count: int) -> None:
+        self._streams = folder / "streams"
+        self._numbers = itertools.count()
+        super().__init__(folder, api, count)
+
+    def _contract(self, table: str, buckets: int) -> Contract:
+        text = accounts.CONTRACT.replace("table: accounts", f"table: {table}", 1).replace("headwater-accounts", table)
+        return parse_contract(text.replace("buckets: 2", f"buckets: {buckets}"), f"{table}.yaml")
+
+    def _job(self, folder: Path) -> SparkJob:
+        for name in self.names:
+            (self._streams / name).mkdir(parents=True)
+        account = "arn:aws:kinesis:eu-central-1:123456789012:stream"
+        arguments = {
+            "--contract": ",".join(f"s3://many/contracts/{name}.json" for name in self.names),
+            "--stream-arn": self._of_each(f"{account}/{{}}"),
+            "--source-table": self._of_each(accounts.SOURCE),
+            "--checkpoint": self._of_each("s3://many/checkpoints/{}"),
+            "--lake": "s3://many/lake",
+            "--database": "many",
+            "--window-seconds": str(self.look_seconds),
+        }
+        script = ROOT / "glue_scripts" / "write_hudi.py"
+        return SparkJob(script, [part for pair in arguments.items() for part in pair], memory="3g", optimized=True)
+
+    def _of_each(self, value: str) -> str:
+        return ",".join(f"{name}={value.format(name)}" for name in self.names)
+
+    def _put(self, table: str, changes: int) -> int:
+        number = next(self._numbers)
+        lines = []
+        for id_ in range(changes):
+            new = accounts.item(str(id_), name=f"name {number}")
+            lines.append(accounts.change(time.time_ns() // 1000 + id_, new if self._landed[table] else None, new))
+        written = self._streams / table / f".{number}"
+        written.write_text("".join(line + "\n" for line in lines))
+        # Whole at once, as records are.
+        written.rename(written.with_name(f"{number}.txt"))
+        return changes
 
 
 @pytest.fixture
-def tables(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Tables]:
-    names = [f"payments_{number:02d}" for number in range(request.param)]
+def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Tables], count: int) -> Iterator[Tables]:
+    monkeypatch.setenv("PYTHONPATH", str(GLUE_STAND_IN))
+    monkeypatch.setenv("HEADWATER_TEST_STREAMS", str(tmp_path / "streams"))
     with ApiWithS3Behind(tmp_path / "aws", HoldingS3) as api:
-        s3, glue = api.client("s3"), api.client("glue")
-        s3.create_bucket(Bucket="many", CreateBucketConfiguration={"LocationConstraint": REGION})
-        glue.create_database(DatabaseInput={"Name": "many"})
-        arguments = ["--landing", "s3://many/landing", "--lake", "s3://many/lake", "--database", "many"]
-        for name in names:
-            contract = change_log.contract(BUCKETS_OF_HELD if name == names[0] else BUCKETS, table=name)
-            glue.create_table(DatabaseName="many", TableInput=table_input(contract, f"s3://many/lake/{name}"))
-            s3.put_object(Bucket="many", Key=f"contracts/{name}.json", Body=contract.to_json().encode())
-            arguments += ["--contract", f"s3://many/contracts/{name}.json"]
-        arguments += ["--idle-seconds-max", str(LOOK_SECONDS)]
-        job = SparkJob(ROOT / "emr_steps" / "write_hudi.py", arguments, memory="2g", optimized=True)
-        process = spark.submit(job, tmp_path / "run", api)
-        process.start()
+        tables = kind(tmp_path, api, count)
+        tables.job.start()
         try:
-            logs = {name: ChangeLog(ROWS, seed, name) for seed, name in enumerate(names)}
-            yield Tables(api, process, EventLog(tmp_path / "run" / "events.jsonl"), logs)
+            yield tables
         finally:
             api.s3_recorder.release()
-            process.stop(timeout=60)
+            tables.job.stop(timeout=60)
 
 
 def percentile(delays: list[float], share: float) -> float:
@@ -161,17 +255,18 @@ def cpu_seconds(pid: int) -> float:
     return sum(each.user + each.system for each in times)
 
 
-@pytest.mark.parametrize("tables", [1, TABLES], indirect=True, ids="{} tables".format)
+@pytest.mark.parametrize("count", [1, TABLES])
+@pytest.mark.parametrize("kind", [TablesOfPostgresql, TablesOfDynamodb])
 def test_tables_are_idle_and_busy_beside_each_other(tables: Tables, capsys: pytest.CaptureFixture[str]) -> None:
-    (held, *others) = tables.logs
-    figures: dict[str, Any] = {"tables": len(tables.logs)}
-    for name in tables.logs:
+    (held, *others) = tables.names
+    figures: dict[str, Any] = {"tables": len(tables.names)}
+    for name in tables.names:
         tables.land(name, ROWS)
     tables.await_committed()
     time.sleep(10)
     before, began = cpu_seconds(tables.job.pid), time.monotonic()
     time.sleep(IDLE_SECONDS)
-    looks = len(tables.logs) * (time.monotonic() - began) / LOOK_SECONDS
+    looks = len(tables.names) * (time.monotonic() - began) / tables.look_seconds
     figures["milliseconds_of_cpu_a_look"] = round(1000 * (cpu_seconds(tables.job.pid) - before) / looks, 2)
     tables.load(LOADED_SECONDS / 2)  # warms up
     tables.await_committed()
@@ -181,10 +276,10 @@ def test_tables_are_idle_and_busy_beside_each_other(tables: Tables, capsys: pyte
             tables.api.s3_recorder.hold(f"/many/lake/{held}/")
             tables.land(held, ROWS)
         tables.load(LOADED_SECONDS)
-        delays = {name: late for name, late in tables.delays(since).items() if name != held or not others}
-        if phase == "beside" and others:
-            # Each has been written in the meantime, but for what has just landed.
-            assert [name for name in others if min(delays[name]) == float("inf")] == []
+        if phase == "beside":
+            # Nobody else has waited for it to be answered.
+            earlier = tables.delays(since, time.time() - LOADED_SECONDS / 2)
+            assert [name for name in others if float("inf") in earlier[name]] == []
         tables.api.s3_recorder.release()
         tables.await_committed()
         delays = {name: late for name, late in tables.delays(since).items() if name != held or not others}
