@@ -96,7 +96,9 @@ WHERE "valid_from" <= asked."_instant" AND ("valid_to" IS NULL OR asked."_instan
 
 
 def _between_sql(history: Contract, contract: Contract, database: str) -> str:
-    columns = ",\n  ".join(quoted(name) for name in ["_op", "_order", *(column.name for column in contract.columns)])
+    columns = ",\n  ".join(
+        quoted(name) for name in ["_op", "_deleted", "_order", *(column.name for column in contract.columns)]
+    )
     return f"""WITH {_asked(contract, database, "?")},
 until AS (SELECT CAST(? AS timestamp(3)) AS "_last")
 SELECT

@@ -37,17 +37,19 @@ def named_queries(contracts: Sequence[Contract], database: str) -> list[NamedQue
     queries = [
         NamedQuery(
             "rows-and-freshness",
-            "Rows per table, the time of the newest change in its source, and the seconds since.",
+            "Rows per table, the time of its newest change in the source, deletes too, and the seconds since.",
             _each(contracts, lambda contract: _freshness(contract, database)),
         ),
         NamedQuery(
             "deleted-rows",
-            "Tombstones per table, and when the newest of them was deleted in the source. The views hide them.",
+            "Tombstones per table, and the newest change among them: of rows that were deleted, moved to another "
+            "partition, or were ended by a TRUNCATE or a reading. The views hide them.",
             _each(contracts, lambda contract: _deleted(contract, database)),
         ),
         NamedQuery(
             "late-rows",
-            "Rows per table that were committed or filled over five minutes after their change; the longest delay.",
+            "Rows per table whose last change was committed or filled over five minutes after it; the longest delay. "
+            "Deletes, and rows that were read, do not count.",
             _each(contracts, lambda contract: _late(contract, database)),
         ),
         NamedQuery(
@@ -98,6 +100,11 @@ def _items(orders: Contract, database: str) -> str:
 
 def _published(contract: Contract, database: str) -> str:
     return f'"{database}"."{published_view_name(contract)}"'
+
+
+def _table(contract: Contract, database: str) -> str:
+    """The table below the view, with its tombstones."""
+    return f'"{database}"."{contract.table}"'
 
 
 def _of_items(orders: str) -> str:
@@ -151,18 +158,18 @@ def _each(contracts: Sequence[Contract], select: Callable[[Contract], str]) -> s
 def _freshness(contract: Contract, database: str) -> str:
     return f"""SELECT
   '{contract.table}' AS table_name,
-  count(*) AS row_count,
+  count(CASE WHEN "_deleted" IS DISTINCT FROM true THEN 1 END) AS row_count,
   max("_source_ts") AS newest_change,
   date_diff('second', max("_source_ts"), CAST(current_timestamp AS timestamp(3))) AS seconds_since
-FROM {_published(contract, database)}"""
+FROM {_table(contract, database)}"""
 
 
 def _deleted(contract: Contract, database: str) -> str:
     return f"""SELECT
   '{contract.table}' AS table_name,
   count(*) AS tombstones,
-  max("_source_ts") AS newest_delete
-FROM "{database}"."{contract.table}"
+  max("_source_ts") AS newest_change
+FROM {_table(contract, database)}
 WHERE "_deleted" = true"""
 
 
@@ -174,8 +181,8 @@ def _late(contract: Contract, database: str) -> str:
   '{contract.table}' AS table_name,
   count(CASE WHEN {delay} > 300 THEN 1 END) AS late_rows,
   max({delay}) AS longest_seconds
-FROM "{database}"."{contract.table}"
-WHERE "_deleted" IS DISTINCT FROM true"""
+FROM {_table(contract, database)}
+WHERE "_deleted" IS DISTINCT FROM true AND "_op" IN ('c', 'u')"""
 
 
 def _without_column(contract: Contract, database: str) -> str:
@@ -190,5 +197,5 @@ def _stored_twice(contract: Contract, database: str) -> str:
     return f"""SELECT
   '{contract.table}' AS table_name,
   count(*) - count(DISTINCT "_key") AS stored_twice
-FROM "{database}"."{contract.table}"
+FROM {_table(contract, database)}
 WHERE "_deleted" IS DISTINCT FROM true"""

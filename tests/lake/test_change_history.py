@@ -460,7 +460,8 @@ def test_changes_between_two_instants_and_versions_of_a_row(pipeline: Pipeline) 
     pipeline.drain()
     analyst = asked(pipeline, contract)
     between = analyst.asks("accounts_changes_between", times[0], times[2])
-    assert [(row["_op"], row["name"]) for row in between] == [("u", "Bea"), ("u", "Cleo"), ("u", "Dora")]
+    found = [(row["_op"], row["_deleted"], row["name"]) for row in between]
+    assert found == [("u", False, "Bea"), ("u", False, "Cleo"), ("u", False, "Dora")]
     versions = f"SELECT name, valid_from, valid_to FROM {DATABASE}.accounts_versions ORDER BY valid_from"
     naive = [time.replace(tzinfo=None) for time in (*times, source.now)]
     assert analyst.connection.execute(versions).fetchall() == [
