@@ -16,10 +16,12 @@ class Catalog:
         self._database = database
         self._known: dict[str, set[str]] = {}
 
-    def register(self, table: str, paths: list[str]) -> int:
-        """Register the partitions of these paths (``column=value``, relative to the table) that this process has not
-        registered before, and return how many were new to it."""
+    def register(self, table: str, paths: list[str], *, again: bool = False) -> int:
+        """Register the partitions of these paths (``column=value``, relative to the table), and return how many they
+        are: those that this process has not registered before, or ``again`` all."""
         known = self._known.setdefault(table, set())
+        if again:
+            known.clear()
         fresh = sorted(path for path in set(paths) - known if path)
         if not fresh:
             return 0

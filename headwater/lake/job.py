@@ -38,7 +38,7 @@ from headwater.lake.purge import Purge
 from headwater.lake.replaced_files import ReplacedFiles
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import HudiTable
-from headwater.lake.upkeep import Chore, Upkeep, a_tenth_of, expiry
+from headwater.lake.upkeep import DAY, Chore, Upkeep, a_tenth_of, expiry
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
 
 CommitNext = Callable[[], bool]
@@ -123,6 +123,11 @@ class Job:
             # A table without a commit may be in the making by another thread.
             return replaced.delete(before) if writer.has_rows else 0
 
+        def register_all() -> bool:
+            # Somebody may have removed some, or the table and so all.
+            self.services.catalog.register(writer.contract.table, replaced.partitions(), again=True)
+            return False
+
         all_chores = [expiry("replaced files", dt.timedelta(hours=self.options.file_version_hours), delete_replaced)]
         tombstones = None if self.options.tombstone_days is None else dt.timedelta(days=self.options.tombstone_days)
         history = writer.contract.history
@@ -133,6 +138,8 @@ class Job:
         elif tombstones is not None:
             purge = Purge(writer, tombstones)
             all_chores.append(Chore("tombstones", a_tenth_of(tombstones), purge.do_next, commits=True))
+        if writer.contract.partitions:
+            all_chores.append(Chore("partitions of the catalog", DAY, register_all))
         return Upkeep(writer.contract.table, self.services.report, [*all_chores, *chores], self.failed_chores)
 
     def run(

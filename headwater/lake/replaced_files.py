@@ -53,6 +53,10 @@ class ReplacedFiles:
         """How many log files the table has, in all slices."""
         return sum(not file.is_base for files in self._groups().values() for file in files)
 
+    def partitions(self) -> list[str]:
+        """The paths of the partitions that have files, relative to the table; "" where there are no partitions."""
+        return sorted({partition[len(self._folder) + 1 :] for partition, _ in self._groups()})
+
     def _groups(self) -> dict[tuple[str, str], list[_File]]:
         """The files of each partition's file groups."""
         groups = defaultdict(list)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from headwater.lake.metrics import Report
 
-_DAY = 86400.0
+DAY = 86400.0
 _SOON = 600.0
 
 
@@ -82,7 +82,7 @@ class Upkeep:
 
 def a_tenth_of(age: dt.timedelta) -> float:
     """How often, in seconds, a chore is due that ends what is that old: it may stay a tenth longer, a day at most."""
-    return min(age.total_seconds() / 10, _DAY)
+    return min(age.total_seconds() / 10, DAY)
 
 
 def expiry(name: str, age: dt.timedelta, delete: Callable[[dt.datetime], int]) -> Chore:

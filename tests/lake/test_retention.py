@@ -19,7 +19,7 @@ from headwater.lake.s3_uri import split_uri
 from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.local.aws import AwsApi
 from tests.lake.accounts import Accounts, change, item
-from tests.lake.pipeline import BUCKET, Pipeline, account, event
+from tests.lake.pipeline import BUCKET, Pipeline, account, event, partitions
 from tests.lake.readers import comparable, read_by_writer
 from tests.lake.test_replay import START, Aside, Killed, drain, key_value, killed, relational
 
@@ -201,6 +201,23 @@ def test_replaced_files_stay_for_queries_that_began_before_and_go_then(renamed: 
     assert read_by_writer(renamed.pipeline.spark, renamed.uri) == [comparable(row) for row in renamed.pipeline.stored()]
     renamed.rename(1)
     assert renamed.name() == "n5"
+
+
+def test_partitions_that_somebody_has_removed_from_the_catalog_come_back(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
+    pipeline.drain()
+    pipeline.land(event("c", 12, after=account(3, month="2024-02")))
+    monkeypatch.setattr("headwater.lake.upkeep._SOON", 0.0)
+    commit_next = relational(pipeline)
+    assert commit_next()
+    for month in ("2024-01", "2024-02"):
+        pipeline.glue.delete_partition(DatabaseName=pipeline.database, TableName="accounts", PartitionValues=[month])
+    # One chore at a time.
+    for _ in range(2):
+        commit_next()
+    assert partitions(pipeline.glue, pipeline.database) == {"2024-01", "2024-02"}
 
 
 def test_a_tombstone_has_its_age_behind_compactions_too(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
