@@ -163,10 +163,31 @@ def test_rows_lie_where_hudis_upsert_puts_them(spark: SparkSession, endpoint: st
         found.append({str(row) for row in stored.select(*stored.columns[5:], *columns).collect()})
         assert stored.select("_hoodie_commit_seqno").distinct().count() == len(values)
         partitions.append(commits)
+        # What reads the log files does not look for positions.
+        assert "RECORD_POSITIONS" not in headers(spark, tmp_path / str(by_driver))
     assert found[0] == found[1]
     assert all("_deleted=True" in row for row in found[0])
     assert partitions[0] == partitions[1]
     assert len(found[0]) == len(values)
+
+
+def headers(spark: SparkSession, folder: Path) -> set[str]:
+    """What the blocks of the log files below a folder have in their headers."""
+    jvm: Any = spark._jvm
+    hudi = jvm.org.apache.hudi
+    configuration: Any = spark._jsc.hadoopConfiguration()
+    found: set[str] = set()
+    for path in folder.rglob(".*.log.*[0-9]"):
+        place = hudi.storage.StoragePath(f"file://{path}")
+        store = hudi.storage.hadoop.HoodieHadoopStorage(
+            place, hudi.hadoop.fs.HadoopFSUtils.getStorageConf(configuration)
+        )
+        read = hudi.common.table.log.HoodieLogFormat.newReader(store, hudi.common.model.HoodieLogFile(place), None)
+        while read.hasNext():
+            found.update(str(name) for name in read.next().getLogBlockHeader().keySet())
+        read.close()
+    assert found, "there is no log file"
+    return found
 
 
 @pytest.mark.parametrize("by_spark", [False, True])
