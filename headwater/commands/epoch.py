@@ -33,4 +33,4 @@ def epoch(
     path = CONFIG / f"{name}.yaml"
     path.write_text(replace_value(path.read_text("utf-8"), (section, field), str(now + 1)), encoding="utf-8")
     say(f"{path.relative_to(CONFIG.parent)}: {section}.{field} is {now + 1}, and was {now}")
-    say(f"Next: make deploy ENV={name}. {_THEN[source]}")
+    say(f"Next: make deploy ENV={name}, and commit the file: no later deploy may lower it. {_THEN[source]}")

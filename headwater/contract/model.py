@@ -132,6 +132,12 @@ class Contract:
     is_history: bool = False
 
     @property
+    def main_table(self) -> str:
+        """The lake table whose change history it is, or itself where it is none. Commands ask for a history's rows by
+        that name."""
+        return self.table.removesuffix(HISTORY_ENDING) if self.is_history else self.table
+
+    @property
     def needs_mask_key(self) -> bool:
         """Whether something of the table is masked by HMAC."""
         return any(mask.how == HMAC for mask in self.masks)

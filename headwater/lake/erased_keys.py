@@ -18,7 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headwater.contract.model import HISTORY_ENDING, Contract
+from headwater.contract.model import Contract
 from headwater.lake.lease import LeaseLost
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.lake.s3_versions import met_another
@@ -90,7 +90,7 @@ class ErasedStore:
         self._etag: str | None = None
         self._others = []
         if contract.is_history:
-            self._others.append(key_below(folder, f"{FOLDER}/{contract.table.removesuffix(HISTORY_ENDING)}.json"))
+            self._others.append(key_below(folder, f"{FOLDER}/{contract.main_table}.json"))
 
     @property
     def address(self) -> str:

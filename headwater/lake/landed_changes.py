@@ -95,6 +95,7 @@ class LandedChanges:
                     {
                         "event": "begins late",
                         "table": self.writer.contract.table,
+                        "main_table": self.writer.contract.main_table,
                         "partition": landed.source,
                         "first_offset": landed.first,
                     }

@@ -86,8 +86,8 @@ class Landing:
             if first != expected.get(source, first):
                 raise LandingGap(
                     f"{object_uri(self._bucket, key)}: found {first} as first offset, expected {expected[source]}: "
-                    f"landing objects of {source} are missing. Restore them; or move the table away, take a new "
-                    "landing prefix and a new snapshot, and raise the epoch."
+                    f"landing objects of {source} are missing. Restore them; where they are gone for good, "
+                    "docs/runbooks/writer.md says how to go on without them."
                 )
             expected[source] = end
             objects.append(LandingObject(self._bucket, key, source, first, end, size))

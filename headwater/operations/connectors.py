@@ -80,6 +80,8 @@ def _connector(
     runbook = next((page for said, page in _PAGES.items() if said in error), _CONNECTOR)
     log = f"headwater logs {part.split()[0]} {deployed.environment.name}"
     advice = f"mend what the log says, then restart the connector: {log} says more"
+    if state == "PAUSED":
+        advice = "somebody has paused it: aws kafkaconnect resume-connector --connector-arn ARN"
     return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
 
 

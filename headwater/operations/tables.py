@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from headwater.contract.model import HISTORY_ENDING, POSTGRESQL, Contract, catalog_names, change_history
+from headwater.contract.model import POSTGRESQL, Contract, catalog_names, change_history
 from headwater.definitions import connectors
+from headwater.definitions.published_view import published_view_name
 from headwater.lake import metrics as reported
 from headwater.lake.landing import Landing, LandingGap, Waiting
 from headwater.lake.quarantine import Quarantine
@@ -73,7 +74,8 @@ def observe(
             Problem(
                 f"the writer runs, and has said nothing of {table} for {quiet:,.0f} s",
                 f"its last event of the table says why: headwater logs "
-                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} {environment.name} --table {table}",
+                f"{'writer' if contract.source.database == POSTGRESQL else 'job'} {environment.name} --table {table} "
+                "--since 1d; a large load or compaction says nothing until its end",
                 "writer",
             )
         )
@@ -95,10 +97,11 @@ def observe(
         )
     recently = measurements.total(_of(deployed, contract, reported.UNFIT, "Sum"), _RECENT_SECONDS)
     if recently > limits.unfit_values:
+        seen_in = table if contract.is_history else published_view_name(contract)
         problems.append(
             Problem(
                 f"{recently:,.0f} values of the last minutes do not fit their columns",
-                f'see the rows of {table}_current where "_unfit" is not null',
+                f'see the rows of {seen_in} where "_unfit" is not null',
                 "unfit",
             )
         )
@@ -128,10 +131,8 @@ def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | Non
     reads_none = deployed.environment.connect.snapshot_mode == connectors.NO_DATA
     if committed is not None or contract.source.database != POSTGRESQL or not reads_none:
         return []
-    # A history is loaded with its table.
-    asked_for = contract.table.removesuffix(HISTORY_ENDING) if contract.is_history else contract.table
     found = f"{contract.table} waits for the rows that its source has: connect.snapshot_mode is no_data"
-    advice = f"headwater backfill --table {asked_for} --env {deployed.environment.name} --host HOST"
+    advice = f"headwater backfill --table {contract.main_table} --env {deployed.environment.name} --host HOST"
     return [Problem(found, advice, "writer")]
 
 
@@ -176,7 +177,7 @@ def _landed(
                 Problem(
                     f"{waiting.records:,} records have landed and wait, the oldest for {seconds:,.0f} s",
                     "see the writer; its last event says why: headwater logs writer "
-                    f"{deployed.environment.name} --table {contract.table}",
+                    f"{deployed.environment.name} --table {contract.table} --since 1d",
                     "freshness",
                 )
             )

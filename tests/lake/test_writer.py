@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import random
 import time
 from dataclasses import replace
@@ -18,6 +19,7 @@ from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.s3_uri import split_uri
 from headwater.lake.table import ProgressMissing
+from headwater.lake.writer import WriterSettings
 from tests.lake.pipeline import BUCKET, Landed, Pipeline, account, event, in_epoch, partitions
 
 
@@ -200,14 +202,32 @@ def test_a_first_batch_without_a_row_is_a_commit_too(pipeline: Pipeline) -> None
     assert pipeline.alive() == [account(2)]
 
 
-def test_a_missing_landing_object_stops_the_writer(pipeline: Pipeline) -> None:
+@pytest.mark.parametrize("held_bytes", [0, WriterSettings.held_bytes])
+def test_a_missing_landing_object_stops_the_writer_until_an_empty_one_takes_its_place(
+    pipeline: Pipeline, held_bytes: int
+) -> None:
     pipeline.land(event("c", 10, after=account(1)))
     pipeline.drain()
     missing = pipeline.land(event("c", 20, after=account(2)))
     pipeline.land(event("c", 30, after=account(3)))
     pipeline.s3.delete_object(Bucket=BUCKET, Key=missing)
     with pytest.raises(LandingGap, match="found 2 as first offset, expected 1"):
-        pipeline.drain()
+        pipeline.drain(held_bytes=held_bytes)
+
+    def put_empty(key: str, until: int) -> None:
+        metadata = {"next-offset": str(until)}
+        pipeline.s3.put_object(Bucket=BUCKET, Key=key, Body=gzip.compress(b""), Metadata=metadata)
+
+    put_empty(missing, 2)
+    pipeline.drain(held_bytes=held_bytes)
+    assert pipeline.alive() == [account(1), account(3)]
+    # Alone in a batch it moves the cursor, too.
+    put_empty(missing.replace(f"{1:020d}", f"{3:020d}"), 5)
+    pipeline.drain(held_bytes=held_bytes)
+    pipeline.next_offset(5)
+    pipeline.land(event("c", 40, after=account(4)))
+    pipeline.drain(held_bytes=held_bytes)
+    assert pipeline.alive() == [account(1), account(3), account(4)]
 
 
 def test_a_record_that_cannot_be_decoded_is_kept_and_the_rest_is_written(pipeline: Pipeline) -> None:

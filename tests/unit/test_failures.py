@@ -116,7 +116,8 @@ def test_that_a_table_works_again_is_told_if_its_failure_was(events: Events, rep
 
 
 def test_that_a_table_begins_late_is_told_with_what_to_do(events: Events, report: EventBridgeReport) -> None:
-    report({"event": "begins late", "table": "orders", "partition": "t.orders/1", "first_offset": 40})
+    event = {"event": "begins late", "table": "orders_changes", "main_table": "orders", "partition": "t.orders/1"}
+    report({**event, "first_offset": 40})
     ((kind, detail),) = events.told()
     assert kind == "Table Incomplete"
     assert "t.orders/1 begins with offset 40" in detail["message"]

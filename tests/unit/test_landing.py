@@ -120,7 +120,7 @@ def test_a_gap_after_the_cursor_stops_and_says_what_is_missing_and_what_to_do(la
         landed.after({"t.orders/3": 10})
     assert str(stopped.value) == (
         f"s3://{BUCKET}/{key}: found 12 as first offset, expected 10: landing objects of t.orders/3 are missing. "
-        "Restore them; or move the table away, take a new landing prefix and a new snapshot, and raise the epoch."
+        "Restore them; where they are gone for good, docs/runbooks/writer.md says how to go on without them."
     )
 
 

@@ -342,7 +342,7 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
         (writers.observe_job(asked, asked.job_name(accounts)), ["headwater logs job dev --errors"]),
         (
             key_value.observe(asked, measurements, accounts),
-            ["headwater resync accounts --env dev", "headwater verify dev"],
+            ["headwater resync accounts --env dev", "headwater verify dev --watch --once"],
         ),
         (
             tables.observe(asked, measurements, accounts, writer, None),

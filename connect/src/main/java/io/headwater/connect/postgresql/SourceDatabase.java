@@ -127,8 +127,9 @@ final class SourceDatabase {
                 found.next();
                 if (found.getString(1) != null) {
                     throw new ConnectException("Tables outside the publication " + config.publicationName() + ": "
-                            + found.getString(1) + ". Deploy, or for a database of your own run headwater db capture,"
-                            + " then restart the connector.");
+                            + found.getString(1) + ". Where a contract is new, deploy, or for a database of your own run"
+                            + " headwater db capture; else add what was taken away (ALTER PUBLICATION). Then restart"
+                            + " the connector.");
                 }
             }
         }

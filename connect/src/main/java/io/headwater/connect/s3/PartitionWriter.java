@@ -81,7 +81,7 @@ final class PartitionWriter {
         if (offset < next) {
             throw new ConnectException("Kafka gives offset " + offset + " of " + partition + " after it was asked for "
                     + next + ", where the bucket ends: the topic was created anew or has lost records that are stored. "
-                    + "To land it from its beginning, set another " + S3SinkConfig.PREFIX + ".");
+                    + "docs/runbooks/connector.md says how its table begins anew.");
         }
         if (offset > next) {
             missing(offset);
