@@ -21,7 +21,7 @@ _COMMENTS = {
     "valid_to": "When it ceased to be, in UTC; null where it still is",
     "_op": "What made the version: c created, u updated, r read",
     "begins": "From when on all changes are known, in UTC; null where no snapshot has ended",
-    "complete_until": "Up to when all changes have arrived, in UTC",
+    "complete_until": "Before when all changes that could be read have arrived, in UTC",
 }
 _BEHIND_ALL = "~"
 """Behind all orders, which are digits."""

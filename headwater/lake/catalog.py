@@ -20,9 +20,7 @@ class Catalog:
         """Register the partitions of these paths (``column=value``, relative to the table), and return how many they
         are: those that this process has not registered before, or ``again`` all."""
         known = self._known.setdefault(table, set())
-        if again:
-            known.clear()
-        fresh = sorted(path for path in set(paths) - known if path)
+        fresh = sorted(path for path in set(paths) - (set() if again else known) if path)
         if not fresh:
             return 0
         descriptor = self._glue.get_table(DatabaseName=self._database, Name=table)["Table"]["StorageDescriptor"]

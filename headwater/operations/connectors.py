@@ -35,10 +35,10 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 def observe(deployed: Deployed, measurements: Measurements, database: Part) -> list[Part]:
     """The source connector, then the sink. What is wrong with the ``database`` may come of the connector, whose tasks
     are said to run while it tries again and again. Raises what boto3 raises."""
-    listed: dict[str, str] = {}
+    listed: dict[str, Mapping[str, str]] = {}
     pages = deployed.client("kafkaconnect").get_paginator("list_connectors")
     for page in pages.paginate(connectorNamePrefix=deployed.prefix):
-        listed |= {each["connectorName"]: each["connectorState"] for each in page["connectors"]}
+        listed |= {each["connectorName"]: each for each in page["connectors"]}
     source, sink = deployed.connector_names
     parts = [
         _connector(deployed, measurements, SOURCE, source, listed.get(source), suspect=bool(database.problems)),
@@ -54,13 +54,20 @@ def lags(deployed: Deployed, topic: str) -> Mapping[float, float]:
 
 
 def _connector(
-    deployed: Deployed, measurements: Measurements, part: str, name: str, state: str | None, *, suspect: bool = False
+    deployed: Deployed,
+    measurements: Measurements,
+    part: str,
+    name: str,
+    listed: Mapping[str, str] | None,
+    *,
+    suspect: bool = False,
 ) -> Part:
+    state = None if listed is None else listed["connectorState"]
     running = measurements.last(_tasks(name, "RunningTaskCount"))
     failed = measurements.last(_tasks(name, "ErroredTaskCount"))
     facts = {"connector": name, "state": state, "tasks_running": running, "tasks_failed": failed}
     deploy = f"make deploy ENV={deployed.environment.name}"
-    if state is None:
+    if listed is None or state is None:
         return Part(part, "not there", facts, [Problem(f"there is no connector {name}", deploy, "connector")])
     tasks = "no word of its tasks" if running is None else f"{running:.0f} tasks run"
     if state in _IN_CHANGE:
@@ -81,7 +88,7 @@ def _connector(
     log = f"headwater logs {part.split()[0]} {deployed.environment.name}"
     advice = f"mend what the log says, then restart the connector: {log} says more"
     if state == "PAUSED":
-        advice = "somebody has paused it: aws kafkaconnect resume-connector --connector-arn ARN"
+        advice = f"somebody has paused it: aws kafkaconnect resume-connector --connector-arn {listed['connectorArn']}"
     return Part(part, f"{state}, {tasks}", facts, [Problem(found, advice, runbook)])
 
 

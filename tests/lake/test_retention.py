@@ -203,18 +203,28 @@ def test_replaced_files_stay_for_queries_that_began_before_and_go_then(renamed: 
     assert renamed.name() == "n5"
 
 
-def test_partitions_that_somebody_has_removed_from_the_catalog_come_back(
+def test_a_table_that_was_deleted_in_the_catalog_is_written_and_gets_its_partitions_back(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
-    pipeline.drain()
-    pipeline.land(event("c", 12, after=account(3, month="2024-02")))
     monkeypatch.setattr("headwater.lake.upkeep._SOON", 0.0)
+    known = {"DatabaseName": pipeline.database, "Name": "accounts"}
+    definition = pipeline.glue.get_table(**known)["Table"]
+    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
     commit_next = relational(pipeline)
-    assert commit_next()
-    for month in ("2024-01", "2024-02"):
-        pipeline.glue.delete_partition(DatabaseName=pipeline.database, TableName="accounts", PartitionValues=[month])
-    # One chore at a time.
+    commit_next()
+    pipeline.glue.delete_table(**known)
+    # A chore each.
+    for _ in range(2):
+        commit_next()
+    assert [event["chore"] for event in pipeline.events if event["event"] == "upkeep failed"] == [
+        "partitions of the catalog"
+    ]
+    pipeline.land(event("c", 12, after=account(3, month="2024-02")))
+    commit_next()
+    assert pipeline.alive() == [account(1), account(2, month="2024-02"), account(3, month="2024-02")]
+    again = {name: definition[name] for name in ("Name", "PartitionKeys", "StorageDescriptor")}
+    pipeline.glue.create_table(DatabaseName=pipeline.database, TableInput=again)
+    commit_next = relational(pipeline)
     for _ in range(2):
         commit_next()
     assert partitions(pipeline.glue, pipeline.database) == {"2024-01", "2024-02"}

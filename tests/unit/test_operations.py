@@ -208,7 +208,10 @@ BEGAN = dt.datetime.fromtimestamp(NOW - 3600, dt.UTC)
 
 
 def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str) -> list[Part]:
-    listed = [{"connectorName": SOURCE, "connectorState": state}, {"connectorName": SINK, "connectorState": "RUNNING"}]
+    listed = [
+        {"connectorName": name, "connectorState": is_in, "connectorArn": f"arn:{name}"}
+        for name, is_in in ((SOURCE, state), (SINK, "RUNNING"))
+    ]
     values = {}
     for name, numbers in ((SOURCE, tasks), (SINK, (1.0, 0.0))):
         for metric, statistic, value in zip(
@@ -246,6 +249,12 @@ def test_a_connector_is_as_its_state_and_its_tasks_say(
     assert [(page, text if found is None else found[1] in text) for page, text in told(source)] == (
         [] if found is None else [(found[0], True)]
     )
+
+
+def test_a_connector_that_is_paused_is_resumed() -> None:
+    source, _ = connector_parts("PAUSED", None)
+    (problem,) = source.problems
+    assert problem.next.endswith(f"aws kafkaconnect resume-connector --connector-arn arn:{SOURCE}")
 
 
 def test_a_connector_that_has_failed_has_done_so_though_its_log_cannot_be_read() -> None:
