@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from constructs import Construct
 
-from headwater.contract.model import Contract
+from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings, verified_by
 from headwater.deployment import rds_authority
@@ -61,7 +61,13 @@ class Application:
 
 
 def build(scope: Construct, environment: Environment, contracts: Sequence[Contract], assets: Assets) -> Application:
-    """Make all stacks of an environment, held to the security rules. Raises UserError where an asset is missing."""
+    """Make all stacks of an environment, held to the security rules. Raises UserError where an asset is missing, or no
+    contract is PostgreSQL's."""
+    if not of_database(contracts, POSTGRESQL):
+        raise UserError(
+            "contracts: found none of PostgreSQL, expected one at least: else connectors and EMR step have nothing to "
+            "do (docs/how-to/existing-sources.md)"
+        )
     nag.check(scope)
     network = NetworkStack(scope, environment=environment)
     lake = LakeStack(scope, environment=environment, contracts=contracts)

@@ -115,14 +115,18 @@ def _changes(table: str, old: Contract | None, new: Contract | None) -> Iterator
             resources=True,
         )
     elif old is None:
-        fill = f"headwater backfill EXPORT --table {table}" if new.source.database == DYNAMODB else ""
+        if new.source.database == DYNAMODB:
+            are_read, load = "do not", f"load them by `headwater backfill EXPORT --table {table}`"
+        else:
+            are_read = "are read, unless connect.snapshot_mode is no_data"
+            load = f"where it is no_data, load them by `headwater backfill --table {table}`"
         yield Change(
             table,
             "table",
             FILL,
             "a new contract",
-            "changes arrive from the deployment on, and the rows that the source has by then do not",
-            f"load them by `{fill}`" if fill else "see KNOWN_LIMITS.md, Adding a table",
+            f"changes arrive from the deployment on, and the rows that the source has by then {are_read}",
+            load,
         )
     else:
         yield from _source_changes(old, new)
@@ -163,7 +167,8 @@ def _layout_changes(old: Contract, new: Contract) -> Iterator[Change]:
                 REFUSED,
                 f"{_listed(before)} becomes {_listed(after)}",
                 "it decides which file holds a row, and stored rows stay where they are: the writer refuses",
-                "describe a new table under another name, beside this one, until its readers have moved",
+                "describe the table under another name, in place of this one, and have it read by `headwater resync`; "
+                "the former view goes with the deployment",
             )
 
 

@@ -246,8 +246,6 @@ def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]
     ours = slot is not None and slot[1] == conn.info.dbname
     if slot is not None and ours and slot[0]:
         raise UserError(f"The replication slot {SLOT} is in use: stop the source connector first, then drop again.")
-    if ours:
-        conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
     try:
         with conn.transaction():
             conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(PUBLICATION)))
@@ -255,10 +253,18 @@ def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]
                 conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
             for role in roles:
                 if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
+                    # Who has made a role, and is no superuser, does not have its privileges.
+                    conn.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
                     conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
                     conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
     except psycopg.errors.DependentObjectsStillExist as error:
         raise UserError(
             f"{server_message(error)} ({error.diag.message_detail}): drop the other database's content first; nothing "
-            "but the slot was dropped here."
+            "was dropped here."
         ) from None
+    except psycopg.errors.InsufficientPrivilege as error:
+        raise UserError(
+            f"{server_message(error)}: drop as the administrator that made the roles; nothing was dropped here."
+        ) from None
+    if ours:
+        conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))

@@ -420,6 +420,18 @@ def test_deleting_where_nothing_is_left_succeeds(server: Server) -> None:
         assert take(client, event, ALL_CONTRACTS)["IsComplete"]
 
 
+def test_an_owner_who_is_no_superuser_drops_what_it_made(server: Server) -> None:
+    server.create(ALL_CONTRACTS)
+    with server.owner() as owner:
+        administration.drop(owner)
+        left = owner.execute(
+            "SELECT nspname FROM pg_namespace WHERE nspowner = %s::regrole UNION ALL SELECT rolname FROM pg_roles"
+            " WHERE rolname = ANY(%s) UNION ALL SELECT pubname FROM pg_publication",
+            (OWNER, list(order_database.ROLES)),
+        ).fetchall()
+    assert left == []
+
+
 def test_a_publication_that_was_dropped_is_made_again(server: Server) -> None:
     bootstrap(server, ALL_CONTRACTS)
     complete = server.dump()

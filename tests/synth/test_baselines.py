@@ -11,6 +11,7 @@ import pytest
 
 from headwater.contract import evolution
 from headwater.contract.model import Contract, from_json
+from headwater.definitions.named_queries import ORDERS
 from headwater.deployment import baselines, environment, replacements
 from headwater.deployment.replacements import Specification
 from headwater.paths import BASELINES, CONFIG, REVIEWED
@@ -54,8 +55,10 @@ def test_templates_are_as_their_baselines(
 
 
 def test_the_optional_stacks_are_as_their_baselines(
-    synthesize: Callable[[str], "Synthesized"], request: pytest.FixtureRequest
+    contracts: list[Contract], synthesize: Callable[[str], "Synthesized"], request: pytest.FixtureRequest
 ) -> None:
+    if not any(contract.table == ORDERS for contract in contracts):
+        pytest.skip("these contracts have no orders, whose revenue the charts show")
     templates = baselines.from_assembly(synthesize(WITH_BI).assembly)
     update = bool(request.config.getoption("--update-baselines", default=False))
     _hold(BI_BASELINE, {"bi": templates["bi"]}, update)
@@ -75,6 +78,7 @@ def test_contracts_are_as_their_baselines(contracts: list[Contract], request: py
     if request.config.getoption("--update-baselines", default=False):
         for name in before.keys() - rendered.keys():
             (CONTRACT_BASELINES / name).unlink()
+        CONTRACT_BASELINES.mkdir(exist_ok=True)
         for name, text in rendered.items():
             (CONTRACT_BASELINES / name).write_text(text, encoding="utf-8")
     elif rendered != before:

@@ -16,7 +16,7 @@ import pytest
 from aws_cdk import aws_logs as logs
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.contract.types import parse_type
 from headwater.definitions import connectors
 from headwater.definitions.connectors import OFFSET_TOPIC
@@ -160,6 +160,15 @@ def test_a_certificate_that_is_none_is_refused(
     other = msgspec.structs.replace(dev, database=msgspec.structs.replace(dev.database, root_certificate=file))
     with pytest.raises(UserError, match=f"database.root_certificate: found {file}, {found}"):
         application.build(new_app(), other, contracts, assets)
+
+
+def test_contracts_of_dynamodb_alone_are_refused(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    alone = of_database(contracts, DYNAMODB)
+    assert alone
+    with pytest.raises(UserError, match="contracts: found none of PostgreSQL, expected one at least"):
+        application.build(new_app(), read_environment("dev", CONFIG), alone, assets)
 
 
 def test_the_worker_is_configured_as_in_the_local_run(every: "Synthesized") -> None:
