@@ -86,8 +86,9 @@ class EmrWriterStack(HeadwaterStack):
     def _keep_running(self, contracts: Sequence[Contract], assets: Assets) -> None:
         """Run the writer as a step, replace the step when its command changes, and add it again when it has ended."""
         command, files = self._submit(contracts, assets)
-        # The policy is this stack's, so that it changes with the files and not with the cluster.
-        fetch = iam.Policy(
+        # The policy is this stack's, so that it changes with the files and not with the cluster. IAM counts the inline
+        # policies of a role together, and the role's own has taken most of their room.
+        fetch = iam.ManagedPolicy(
             self,
             "NodeRoleFetches",
             roles=[self._emr.node_role],

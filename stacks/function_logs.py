@@ -4,6 +4,8 @@ ever."""
 from __future__ import annotations
 
 import aws_cdk as cdk
+from aws_cdk import aws_iam as iam
+from aws_cdk import aws_logs as logs
 from constructs import Construct
 
 from stacks.base import HeadwaterStack
@@ -22,3 +24,25 @@ def keep_function_logs(stack: HeadwaterStack) -> None:
             name = child.node.id.removeprefix("Custom::").removesuffix("CustomResourceProvider")
             group = stack.log_group(child, "Logs", f"cdk/{name}")
             handler.add_property_override("LoggingConfig.LogGroup", group.log_group_name)
+            _let_write(child, handler, group)
+
+
+def _let_write(provider: Construct, handler: cdk.CfnResource, group: logs.LogGroup) -> None:
+    """Let a provider's role write into that group and make none. With the right to make one, which AWS's managed policy
+    has, the last lines of the function would make the group again after the stack has deleted it, and the next stack of
+    this name could not be made."""
+    role = provider.node.find_child("Role")
+    if not isinstance(role, cdk.CfnResource):
+        raise AssertionError(f"{provider.node.path}: its role is no resource")
+    role.add_property_override("ManagedPolicyArns", [])
+    statement = iam.PolicyStatement(
+        actions=["logs:CreateLogStream", "logs:PutLogEvents"], resources=[group.log_group_arn]
+    )
+    writes = iam.CfnPolicy(
+        provider,
+        "WritesLogs",
+        policy_name="WritesLogs",
+        policy_document=iam.PolicyDocument(statements=[statement]),
+        roles=[role.ref],
+    )
+    handler.add_resource_dependency(writes)

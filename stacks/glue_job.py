@@ -29,8 +29,8 @@ from stacks.restarts import Restarts
 
 # The states in which a run has ended, for whatever reason.
 ENDED = ("SUCCEEDED", "FAILED", "TIMEOUT", "STOPPED", "ERROR", "EXPIRED")
-# The longest that Glue allows, seven days; a run that reaches it is started again like a failed run.
-_TIMEOUT_MINUTES = 7 * 24 * 60
+# The longest that Glue allows, less than seven days; a run that reaches it is started again like a failed run.
+_TIMEOUT_MINUTES = 7 * 24 * 60 - 1
 _RESTART_MINUTES = 5
 # How the name of the job of all contracts ends.
 SHARED = "key-value"

@@ -71,6 +71,7 @@ class NetworkStack(HeadwaterStack):
                 instance_type=ec2.InstanceType(settings.nat_instance_type),
                 machine_image=self._image(ec2.InstanceType(settings.nat_instance_type)),
                 associate_public_ip_address=True,
+                user_data=_translates_addresses(),
                 # The default lets the world in; ``_protect`` lets in the VPC.
                 default_allowed_traffic=ec2.NatTrafficDirection.OUTBOUND_ONLY,
             )
@@ -226,3 +227,24 @@ class NetworkStack(HeadwaterStack):
         for rule in ("EC28", "EC29"):
             acknowledge(bastion, rule, Reason.STATELESS_HOST)
         return bastion
+
+
+def _translates_addresses() -> ec2.UserData:
+    """Have an instance of Amazon Linux 2023 translate addresses. CDK's own commands try once to install what it needs:
+    where the package manager is busy just then, or out of memory as on a .nano, the instance runs and lets nobody out,
+    and the deployment goes on until something has no way to AWS."""
+    data = ec2.UserData.for_linux()
+    data.add_commands(
+        "dd if=/dev/zero of=/swap bs=1M count=512",
+        "chmod 600 /swap",
+        "mkswap /swap",
+        "swapon /swap",
+        "until dnf install -y iptables-services; do sleep 5; done",
+        "echo net.ipv4.ip_forward=1 >/etc/sysctl.d/nat.conf",
+        "sysctl -p /etc/sysctl.d/nat.conf",
+        "systemctl enable --now iptables",
+        "iptables -t nat -A POSTROUTING -o \"$(ip -o route show default | awk '{print $5; exit}')\" -j MASQUERADE",
+        "iptables -F FORWARD",
+        "service iptables save",
+    )
+    return data

@@ -67,7 +67,7 @@ def test_the_job_streams_on_the_configured_workers(every: "Synthesized") -> None
 
 def test_one_run_at_a_time_lasts_as_long_as_glue_lets_it(every: "Synthesized") -> None:
     assert job(every)["ExecutionProperty"] == {"MaxConcurrentRuns": 1}
-    assert job(every)["Timeout"] == 10080
+    assert job(every)["Timeout"] == 10079
     assert job(every)["MaintenanceWindow"] == every.environment.glue.maintenance_window
     # The rules start the next run: a retry of Glue's own would compete with them.
     assert job(every)["MaxRetries"] == 0

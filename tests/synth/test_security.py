@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -13,9 +15,11 @@ from aws_cdk.assertions import Template
 from cryptography import x509
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
-from headwater.contract.model import Contract, Source, lake_tables
+from headwater.contract.model import DYNAMODB, Contract, Source, lake_tables, of_database
 from headwater.deployment.environment_rules import read_environment
 from headwater.paths import CONFIG
+from stacks import application
+from stacks.assets import Assets
 from stacks.lake import LakeStack
 from tests.synth.conftest import ANALYST
 
@@ -290,6 +294,47 @@ def test_policies_have_room_for_many_tables(contracts: list[Contract], new_app: 
     ]
     assert {type_ for type_, _ in sizes} == set(MOST_CHARACTERS)
     assert [(type_, size) for type_, size in sizes if size > MOST_CHARACTERS[type_]] == []
+
+
+def test_roles_have_room_for_twenty_tables(
+    contracts: list[Contract],
+    assets: Assets,
+    new_app: Callable[[], cdk.App],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """IAM counts all inline policies of a role together, whichever stack they are of."""
+    (products,) = (contract for contract in contracts if contract.table == "products")
+    many = [
+        replace(products, table=f"a_table_of_many_{number}", source=Source("postgresql", f"shop.table_{number}"))
+        for number in range(20)
+    ]
+
+    def file_of(_: Assets, table: str) -> Path:
+        path = tmp_path / f"{table}.json"
+        path.write_text(table)
+        return path
+
+    monkeypatch.setattr(Assets, "contract", file_of)
+    app = new_app()
+    application.build(app, read_environment("dev", CONFIG), [*many, *of_database(contracts, DYNAMODB)], assets)
+    inline: Counter[str] = Counter()
+    managed: Counter[str] = Counter()
+    for stack in app.synth().stacks:
+        for resource in stack.template["Resources"].values():
+            for role in resource["Properties"].get("Roles", []) if resource["Type"] in MOST_CHARACTERS else []:
+                # Another stack's is imported by the name of its export, which begins with its logical id.
+                found = re.search(r'(?:"Ref": "|ExportsOutputRef)(\w+?[0-9A-F]{8})', json.dumps(role))
+                assert found is not None, role
+                name = found[1]
+                size = _size(resource["Properties"]["PolicyDocument"])
+                assert size <= MOST_CHARACTERS[resource["Type"]]
+                if resource["Type"] == "AWS::IAM::Policy":
+                    inline[name] += size
+                else:
+                    managed[name] += 1
+    assert max(managed.values()) <= 10
+    assert max(inline.values()) <= 10_240, inline
 
 
 @pytest.mark.parametrize(
