@@ -4,8 +4,9 @@ may come back.
 They are one object per table, ``_forgotten/<table>.json`` beside the tables, which only the table's writer writes,
 under its lease, over the version that it knows, and before it removes anything. So a writer that starts after a crash
 knows of a key that is not removed yet. The writer of a history reads the object of its table, too: the history may have
-been begun later. The progress counts the keys, so that a writer notices where the object is lost, and where the table
-was set back to before a key was forgotten. Docs: docs/decisions/forgetting.md.
+been begun later. The progress counts the keys and has a mark of them, so that a writer notices where the object is
+lost, and where the table was set back to before a key was forgotten, be it for the first time or again. Docs:
+docs/decisions/forgetting.md.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import Any
 
 from headwater.contract.model import Contract
 from headwater.lake.lease import LeaseLost
+from headwater.lake.progress import Progress
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.lake.s3_versions import met_another
 
@@ -42,6 +44,16 @@ class ErasedKeys:
     @functools.cached_property
     def _highest(self) -> str:
         return max(map(self._place, self.orders.values()), default="")
+
+    @property
+    def mark(self) -> str:
+        """What differs where other keys are forgotten, or up to other orders; "" where none are."""
+        kept = json.dumps(self.orders, sort_keys=True)
+        return hashlib.sha256(kept.encode()).hexdigest()[:16] if self.orders else ""
+
+    def noted(self, progress: Progress) -> Progress:
+        """The progress of a table in which these are forgotten."""
+        return replace(progress, erased=len(self.orders), erased_mark=self.mark)
 
     def may_cover(self, lowest: str) -> bool:
         """Whether something with that order or a higher one of its epoch may be of a forgotten key."""

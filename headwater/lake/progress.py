@@ -18,7 +18,8 @@ class Progress:
     that moment is not known. ``exports``: how many data files of each export are in the table. ``order_version``: the
     layout of the table's ``_order``, as ``changes.order_version`` counts them. Older commits carry none: theirs is 1.
     ``purged``: the latest ``_order`` of a tombstone that is purged. ``lowest``: no row of the table has had a lower
-    ``_order``, "" where that is not known. ``erased``: how many keys are forgotten at least, which ``erased_keys`` has.
+    ``_order``, "" where that is not known. ``erased``: how many keys are forgotten at least, which
+    ``erased_keys`` has; ``erased_mark`` tells which they are, and up to which orders.
 
     The commits of compaction and cleaning carry none, so the newest instant that holds one counts."""
 
@@ -32,6 +33,7 @@ class Progress:
     purged: str = ""
     lowest: str = ""
     erased: int = 0
+    erased_mark: str = ""
 
     def with_streaming_start(self, since: int = 0) -> Progress:
         """This progress with that moment as ``since``, or now without one, unless an earlier moment is known."""
@@ -49,7 +51,7 @@ class Progress:
         noted = asdict(self)
         if not self.erased:
             # A release that does not know of forgotten keys may read on where there are none.
-            del noted["erased"]
+            del noted["erased"], noted["erased_mark"]
         return json.dumps(noted, sort_keys=True)
 
     @staticmethod

@@ -180,6 +180,7 @@ class RecordsToReplay:
         ]
         if staying == records:
             return
+        self._writer.check_lease()
         instead = self._quarantine.store(batch_of(name), staying) if staying else None
         if instead != name:
             self._quarantine.delete(name)

@@ -18,6 +18,7 @@ from headwater.contract.types import parse_type
 from headwater.lake.jvm_classes import elements, java_class, struct_type
 from headwater.lake.late_changes import kept_by_floor
 from headwater.lake.progress import NOTED_AS, Progress
+from headwater.lake.spark_jobs import no_task_left_behind
 
 _SECOND = 1.0
 _CLOCK_SECONDS = 30.0
@@ -353,7 +354,9 @@ class HudiTable:
         self.settle(wait=True)
         self.close()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
-        writer.option(NOTED_AS, progress.to_json()).mode("append").save(self.uri)
+        # Who comes next rolls back what there is of a commit that has failed: nothing more of it may come then.
+        with no_task_left_behind(self.spark):
+            writer.option(NOTED_AS, progress.to_json()).mode("append").save(self.uri)
         commit = self.last_commit()
         if commit is None or commit.progress != progress:
             raise ProgressMissing(f"{self.uri}: the commit just made does not carry its cursor")

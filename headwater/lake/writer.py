@@ -99,7 +99,7 @@ class TableWriter:
                 f"{self._erased_store.address}: found {len(self.erased.orders)} forgotten keys, expected "
                 f"{self._progress.erased} at least. Restore the object: without it persons could come back."
             )
-        if self._progress.erased < len(self.erased.orders):
+        if self.erased.noted(self._progress) != self._progress:
             self._erase_again()
 
     @property
@@ -208,7 +208,7 @@ class TableWriter:
             # First: what is removed may not come back, whatever becomes of the commit.
             self._erased_store.write(erased.orders)
             self.erased = erased
-            self._progress = replace(self._progress, erased=len(erased.orders))
+            self._progress = erased.noted(self._progress)
             if not self._has_rows:
                 return erased.hashed(key), 0
             is_past = (F.col("_order") <= order) | self._is_of_floor()
@@ -220,7 +220,7 @@ class TableWriter:
         started = time.time()
         self._lease.check()
         self._erased_store.write(self.erased.orders)
-        self._progress = replace(self._progress, erased=len(self.erased.orders))
+        self._progress = self.erased.noted(self._progress)
         if not self._has_rows:
             return
         erased, is_history = self.erased, self.contract.is_history
@@ -310,6 +310,11 @@ class TableWriter:
 
             self._reviewed(name)(batch, counts)
             self._commit(started, counts, advance, write, counts.oldest)
+
+    def check_lease(self) -> None:
+        """Before something is put aside: once another writer has the table, it may have forgotten what this one still
+        holds. Raises LeaseLost."""
+        self._lease.check()
 
     def settle(self, *, wait: bool = False) -> None:
         """Complete the compaction that is under way beside the commits, where there is one and its files are written,
@@ -519,6 +524,7 @@ class TableWriter:
 
     def _put_aside(self, batch: Batch, counts: Counts, name: str) -> None:
         """Quarantine those of a batch's records that could not be decoded. Raises TooManyBadRecords."""
+        self.check_lease()
         share = (counts.bad, counts.records, self.settings.max_bad_share)
         refused = quarantine.exceeds(*share)
         read_in = {"epoch": self.progress.epoch, "order_version": order_version(self.contract)}

@@ -392,6 +392,24 @@ def test_a_table_that_is_set_back_holds_nothing_of_a_forgotten_row_when_its_writ
     assert [writer.table.last_commit() for writer in lake.job.writers.values()] == commits, "it is done once"
 
 
+def test_a_key_that_is_forgotten_again_stays_so_where_the_table_is_set_back_to_between(lake: Lake) -> None:
+    lake.pipeline.land(event("c", 10, after=person()), event("c", 11, after=account(OTHER)))
+    lake.drain()
+    lake.forget()
+    # The person comes back, and goes.
+    lake.land(event("c", NOW + 100, after=person()))
+    assert PERSON in lake.ids()
+    before = {each.table: lake.files(each.table) for each in lake.tables}
+    lake.land(event("d", NOW + 200, before=person()))
+    lake.forget(until(NOW + 300))
+    lake.close()
+    for name, files in before.items():
+        lake.set_back(name, files)
+    lake.start()
+    lake.drain()
+    assert lake.ids() == {OTHER}
+
+
 def test_a_history_that_is_begun_later_holds_nothing_of_what_its_table_has_forgotten(lake: Lake) -> None:
     lake.close()
     tables, history = lake.tables, lake.tables[1]

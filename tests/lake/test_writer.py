@@ -5,10 +5,13 @@ from __future__ import annotations
 import gzip
 import random
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.sql import functions as F
 
 from headwater.contract.model import QUARANTINE
 from headwater.contract.types import parse_type
@@ -16,10 +19,11 @@ from headwater.lake import table
 from headwater.lake.catalog import Catalog
 from headwater.lake.landing import LandingGap
 from headwater.lake.lease import LeaseLost
+from headwater.lake.progress import Progress
 from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.s3_uri import split_uri
-from headwater.lake.table import ProgressMissing
-from headwater.lake.writer import WriterSettings
+from headwater.lake.table import HudiTable, ProgressMissing
+from headwater.lake.writer import TableWriter, WriterSettings
 from tests.lake.pipeline import BUCKET, Landed, Pipeline, account, event, in_epoch, partitions
 
 
@@ -175,6 +179,26 @@ def test_a_writer_that_has_lost_its_table_makes_it_ready_for_no_other_contract(p
     assert pipeline.table().last_commit() != before
 
 
+@pytest.mark.parametrize("write", [HudiTable.insert, HudiTable.upsert])
+def test_nothing_of_a_commit_that_fails_is_written_once_its_error_is_told(
+    pipeline: Pipeline, write: Callable[..., Any]
+) -> None:
+    """A task has failed at once, and the other one does not heed that it is told to end."""
+    spark = pipeline.spark
+    told = F.when(F.col("id") == 0, F.raise_error(F.lit("broken"))).otherwise(
+        F.expr("reflect('java.lang.Thread', 'sleep', 3000L)")
+    )
+    given = {"id": F.col("id"), "month": F.lit("2024-01"), "name": told, "_key": F.concat(F.col("id"), F.lit(""))}
+    columns = [
+        given.get(name, F.lit(None)).cast(type_.ddl()).alias(name) for name, type_ in pipeline.contract.lake_columns()
+    ]
+    rows = spark.range(2, numPartitions=2).select(columns).withColumn("_order", F.lit("1"))
+    with pytest.raises(Py4JJavaError, match="broken"):
+        write(pipeline.table(), rows, Progress())
+    executors: Any = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
+    assert [executor.numRunningTasks() for executor in executors] == [0]
+
+
 def test_a_partition_that_was_committed_and_not_registered_is_registered_at_the_next_start(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -235,6 +259,19 @@ def test_a_record_that_cannot_be_decoded_is_kept_and_the_rest_is_written(pipelin
     pipeline.drain()
     assert pipeline.alive() == [account(1)]
     assert [event["records"] for event in pipeline.events if event["event"] == "quarantine"] == [2]
+
+
+def test_a_writer_that_has_lost_its_lease_puts_nothing_aside(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What it holds may have been forgotten since."""
+    pipeline.land(event("c", 10, after=account(1)), b"no json")
+    changes = pipeline.writer()
+    monkeypatch.setattr(TableWriter, "_check_unfit", lambda *_: pipeline.leases.take_over())
+    with pytest.raises(LeaseLost):
+        changes.commit_next()
+    bucket, folder = split_uri(f"{pipeline.lake}/_quarantine")
+    assert pipeline.s3.list_objects_v2(Bucket=bucket, Prefix=f"{folder}/")["KeyCount"] == 0
 
 
 def test_too_many_bad_records_stop_the_batch_before_its_commit(pipeline: Pipeline) -> None:

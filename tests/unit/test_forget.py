@@ -192,7 +192,7 @@ def test_a_writer_writes_over_nothing_that_another_one_has_forgotten(s3: Any) ->
 
 def test_a_progress_names_forgotten_keys_only_where_there_are_some() -> None:
     assert "erased" not in Progress().to_json()
-    assert Progress.from_json(Progress(erased=2).to_json()) == Progress(erased=2)
+    assert Progress.from_json(Progress(erased=2, erased_mark="m").to_json()) == Progress(erased=2, erased_mark="m")
 
 
 # --- Records ----------------------------------------------------------------------------------------------------------
