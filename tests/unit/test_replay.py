@@ -52,6 +52,7 @@ class Lake:
             progress=Progress(epoch=epoch),
             contract=contract,
             replay=self._replay,
+            check_lease=lambda: None,
         )
 
     def _replay(self, parts: Any) -> list[tuple[str, str]]:
