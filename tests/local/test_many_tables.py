@@ -117,14 +117,18 @@ class Tables(ABC):
 
     def load(self, seconds: float) -> None:
         """Land batches of one table after the other."""
+        pause = self.pause
         began = time.monotonic()
         number = 0
-        while (behind := began + number * self.between_batches - time.monotonic()) < seconds - (
-            time.monotonic() - began
-        ):
+        while (behind := began + number * pause - time.monotonic()) < seconds - (time.monotonic() - began):
             time.sleep(max(behind, 0))
             self.land(self.names[number % len(self.names)], CHANGES)
             number += 1
+
+    @property
+    def pause(self) -> float:
+        """Seconds from one batch to the next, with so many tables."""
+        return self.between_batches
 
     def delays(self, since: float, until: float = float("inf")) -> dict[str, list[float]]:
         """Of each table the seconds from the landing of a batch between those moments to its commit; infinite where
@@ -214,6 +218,11 @@ class TablesOfDynamodb(Tables):
         script = ROOT / "glue_scripts" / "write_hudi.py"
         return SparkJob(script, [part for pair in arguments.items() for part in pair], memory="3g", optimized=True)
 
+    @property
+    def pause(self) -> float:
+        # The source's stand-in gives a query one file a window.
+        return max(self.between_batches, self.look_seconds / len(self.names))
+
     def _of_each(self, value: str) -> str:
         return ",".join(f"{name}={value.format(name)}" for name in self.names)
 
@@ -276,7 +285,7 @@ def test_tables_are_idle_and_busy_beside_each_other(tables: Tables, capsys: pyte
             tables.api.s3_recorder.hold(f"/many/lake/{held}/")
             tables.land(held, ROWS)
         # Each of them twice at least.
-        loaded = max(LOADED_SECONDS, 2 * len(tables.names) * tables.between_batches)
+        loaded = max(LOADED_SECONDS, 2 * len(tables.names) * tables.pause)
         tables.load(loaded)
         if phase == "beside":
             # Nobody else has waited for it to be answered.
