@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from headwater.contract.model import BEGUN_LATE, DYNAMODB, EXPIRED, ROW_OPS, Contract, change_history
 from headwater.contract.types import Type
 from headwater.definitions.glue_table import column_comments
-from headwater.definitions.published_view import View, quoted
+from headwater.definitions.published_view import View, qualified, quoted
 
 _INSTANT = Type("timestamp")
 _TEXT = Type("string")
@@ -90,7 +90,7 @@ def as_of_sql(contract: Contract, database: str, instant: str) -> str:
 SELECT
   {columns},
   "valid_from"
-FROM {quoted(database)}.{quoted(f"{contract.table}_versions")}
+FROM {qualified(database, f"{contract.table}_versions")}
 CROSS JOIN asked
 WHERE "valid_from" <= asked."_instant" AND ("valid_to" IS NULL OR asked."_instant" < "valid_to")"""
 
@@ -122,7 +122,7 @@ def _asked(contract: Contract, database: str, instant: str) -> str:
     return f"""asked AS (
   SELECT CASE WHEN span."begins" <= "_given" THEN "_given" ELSE CAST({refused} AS timestamp(3)) END AS "_instant"
   FROM (SELECT CAST({instant} AS timestamp(3)) AS "_given") AS asked_for
-  CROSS JOIN {quoted(database)}.{quoted(span_name(contract))} AS span
+  CROSS JOIN {qualified(database, span_name(contract))} AS span
 )"""
 
 
@@ -220,4 +220,4 @@ def _kept(history: Contract) -> list[tuple[str, Type]]:
 
 
 def _table(history: Contract, database: str) -> str:
-    return f"{quoted(database)}.{quoted(history.table)}"
+    return qualified(database, history.table)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from headwater.contract.model import Contract
 from headwater.definitions.history_queries import as_of_sql
-from headwater.definitions.published_view import published_view_name
+from headwater.definitions.published_view import published_view_name, qualified
 
 ORDERS = "orders"
 """The table whose contract describes the orders of the sample database."""
@@ -99,12 +99,12 @@ def _items(orders: Contract, database: str) -> str:
 
 
 def _published(contract: Contract, database: str) -> str:
-    return f'"{database}"."{published_view_name(contract)}"'
+    return qualified(database, published_view_name(contract))
 
 
 def _table(contract: Contract, database: str) -> str:
     """The table below the view, with its tombstones."""
-    return f'"{database}"."{contract.table}"'
+    return qualified(database, contract.table)
 
 
 def _of_items(orders: str) -> str:

@@ -93,7 +93,7 @@ def published_view_sql(contract: Contract, database: str) -> str:
     ``database`` is the Glue database (locally: the schema) that holds the table.
     """
     columns = ",\n  ".join(quoted(name) for name, _ in published_columns(contract))
-    table = f"{quoted(database)}.{quoted(contract.table)}"
+    table = qualified(database, contract.table)
     # A row whose ``_deleted`` is null is shown: only a tombstone is hidden.
     return f'SELECT\n  {columns}\nFROM {table}\nWHERE "_deleted" IS DISTINCT FROM true'
 
@@ -111,3 +111,8 @@ def athena_type(type_: Type) -> str:
 def quoted(name: str) -> str:
     """A name in SQL."""
     return '"' + name.replace('"', '""') + '"'
+
+
+def qualified(database: str, name: str) -> str:
+    """A table or view of a Glue database, in SQL."""
+    return f"{quoted(database)}.{quoted(name)}"

@@ -67,7 +67,7 @@ def _connector(
     failed = measurements.last(_tasks(name, "ErroredTaskCount"))
     facts = {"connector": name, "state": state, "tasks_running": running, "tasks_failed": failed}
     deploy = f"make deploy ENV={deployed.environment.name}"
-    if listed is None or state is None:
+    if listed is None:
         return Part(part, "not there", facts, [Problem(f"there is no connector {name}", deploy, "connector")])
     tasks = "no word of its tasks" if running is None else f"{running:.0f} tasks run"
     if state in _IN_CHANGE:
