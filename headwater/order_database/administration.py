@@ -257,6 +257,9 @@ def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]
                     conn.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
                     conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
                     conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
+            # No rollback brings it back: it goes when all else has.
+            if ours:
+                conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
     except psycopg.errors.DependentObjectsStillExist as error:
         raise UserError(
             f"{server_message(error)} ({error.diag.message_detail}): drop the other database's content first; nothing "
@@ -266,5 +269,3 @@ def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]
         raise UserError(
             f"{server_message(error)}: drop as the administrator that made the roles; nothing was dropped here."
         ) from None
-    if ours:
-        conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))

@@ -1363,6 +1363,12 @@ def test_dropping_takes_all_but_the_database_and_creating_brings_it_back(tmp_pat
 
 
 def test_a_drop_is_refused_while_another_database_needs_the_roles(northwind_db: psycopg.Connection) -> None:
-    with pytest.raises(UserError, match="other database"):
-        administration.drop(northwind_db)
-    assert administration.status(northwind_db).rows["orders"] == 6
+    northwind_db.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
+    try:
+        with pytest.raises(UserError, match="other database"):
+            administration.drop(northwind_db)
+        content = administration.status(northwind_db)
+    finally:
+        northwind_db.execute("SELECT pg_drop_replication_slot('headwater')")
+    assert content.rows["orders"] == 6
+    assert content.slot is not None
