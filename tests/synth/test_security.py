@@ -296,7 +296,7 @@ def test_policies_have_room_for_many_tables(contracts: list[Contract], new_app: 
     assert [(type_, size) for type_, size in sizes if size > MOST_CHARACTERS[type_]] == []
 
 
-def test_roles_have_room_for_twenty_tables(
+def test_roles_have_room_for_twenty_five_tables(
     contracts: list[Contract],
     assets: Assets,
     new_app: Callable[[], cdk.App],
@@ -307,7 +307,7 @@ def test_roles_have_room_for_twenty_tables(
     (products,) = (contract for contract in contracts if contract.table == "products")
     many = [
         replace(products, table=f"a_table_of_many_{number}", source=Source("postgresql", f"shop.table_{number}"))
-        for number in range(20)
+        for number in range(25)
     ]
 
     def file_of(_: Assets, table: str) -> Path:

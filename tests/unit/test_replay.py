@@ -20,6 +20,7 @@ from headwater.contract.reading import read_contract
 from headwater.errors import UserError
 from headwater.lake import debezium_decoder, dynamodb_decoder
 from headwater.lake import requests as lake_requests
+from headwater.lake.lease import LeaseLost
 from headwater.lake.progress import Progress
 from headwater.lake.quarantine import BadEntry, Quarantine
 from headwater.lake.replay import RecordsToReplay, Replay
@@ -52,8 +53,11 @@ class Lake:
             progress=Progress(epoch=epoch),
             contract=contract,
             replay=self._replay,
-            check_lease=lambda: None,
+            check_lease=self.check_lease,
         )
+
+    def check_lease(self) -> None:
+        """The lease is held."""
 
     def _replay(self, parts: Any) -> list[tuple[str, str]]:
         bad = []
@@ -147,6 +151,21 @@ def test_what_is_applied_goes_and_what_stays_keeps_its_epoch_and_gets_its_new_re
     assert len(lake.names()) == 2
     assert untouched in lake.names()
     assert [event["event"] for event in lake.events] == ["request", "request"]
+
+
+def test_a_writer_that_has_lost_its_lease_puts_nothing_back(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it holds may have been forgotten since."""
+
+    def lost() -> None:
+        raise LeaseLost("orders")
+
+    monkeypatch.setattr(lake, "check_lease", lost)
+    lake.quarantine.store("b-1", [kept("price", "fits"), kept("price", "bad")])
+    before = lake.names()
+    ask(lake.requests, Choice(before))
+    with pytest.raises(LeaseLost):
+        lake.serve()
+    assert lake.names() == before
 
 
 def test_objects_that_are_gone_count_as_done_and_a_finished_request_is_left_alone(lake: Lake) -> None:
