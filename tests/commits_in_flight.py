@@ -1,4 +1,4 @@
-"""Writers that are caught in the middle of a commit."""
+"""Writers that are caught in the middle of a commit, or of a compaction."""
 
 from __future__ import annotations
 
@@ -11,34 +11,42 @@ from headwater.local.pipeline import LAKE_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 
 
-def open_commits(pipeline: Pipeline | KeyValuePipeline, table: str) -> set[str]:
-    """Instants of a table's timeline that are in flight."""
+COMMIT = "deltacommit"
+COMPACTION = "compaction"
+# What the instant of an action is called once it is complete.
+_COMPLETE = {COMMIT: "deltacommit", COMPACTION: "commit"}
+
+
+def open_instants(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:
+    """Instants of a table's timeline at which that action is in flight."""
     listed = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix=f"lake/{table}/.hoodie/")
     names = [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
-    done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(".deltacommit")}
-    return {name.partition(".")[0] for name in names if name.endswith(".deltacommit.inflight")} - done
+    done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(f".{_COMPLETE[action]}")}
+    return {name.partition(".")[0] for name in names if name.endswith(f".{action}.inflight")} - done
 
 
-def stop_within_commit(pipeline: Pipeline | KeyValuePipeline, table: str) -> None:
-    """Have the writer stand still while a commit of it is in flight, however short its commits are."""
+def stop_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> None:
+    """Have the writer stand still while that action of it is in flight, however short that is."""
 
     def stands() -> bool:
-        if not open_commits(pipeline, table):
+        if not open_instants(pipeline, table, action):
             return False
         os.killpg(pipeline.writer.pid, signal.SIGSTOP)
         # What was sent before it stood still is stored first.
         time.sleep(0.2)
-        if open_commits(pipeline, table):
+        if open_instants(pipeline, table, action):
             return True
         os.killpg(pipeline.writer.pid, signal.SIGCONT)
         return False
 
-    wait_until("a commit in flight", stands, timeout=120, poll=0.01)
+    wait_until(f"a {action} in flight", stands, timeout=120, poll=0.01)
 
 
-def kill_within_commit(pipeline: Pipeline | KeyValuePipeline, table: str) -> None:
-    """Kill the writer while a commit of it is in flight, and start another one."""
-    stop_within_commit(pipeline, table)
+def kill_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:
+    """Kill the writer while that action of it is in flight, start another one, and return the instants."""
+    stop_within(pipeline, table, action)
     pipeline.writer.kill()
-    assert open_commits(pipeline, table)
+    instants = open_instants(pipeline, table, action)
+    assert instants
     pipeline.start_writer()
+    return instants

@@ -15,8 +15,8 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from itertools import pairwise
+from dataclasses import dataclass, replace
+from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +103,8 @@ class BacklogScale:
 # So large that a compaction falls due.
 BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
 _COMPARED = 20
+# While replaced files stay, a look sees all log files that there have been since the one before.
+_COMMITS_A_LOOK = 10
 _OBJECT_A_COMMIT = ("--batch-bytes", "1")
 # The peers delete old files in their time too.
 _KEPT_FOR_A_MINUTE = ("--file-version-hours", "0.02")
@@ -182,19 +184,52 @@ def p99(seconds: Sequence[float]) -> float:
 @dataclass(frozen=True)
 class Paced:
     """The writer while a batch lands every ``PACE_SECONDS``: the seconds of each commit, and those from the landing of
-    its batch to its end. ``differences`` are those of ``Measured``."""
+    its batch to its end; ``depth`` is the most log files that a file slice ever had. ``differences`` are those of
+    ``Measured``."""
 
     scale: Scale
     commit_seconds: tuple[float, ...]
     fresh_seconds: tuple[float, ...]
+    depth: int
     differences: int
+
+    def document(self) -> dict[str, Any]:
+        """The figures for a report."""
+        return {
+            "rows": self.scale.rows,
+            "changes": self.scale.changes,
+            "pace_seconds": PACE_SECONDS,
+            "commit_seconds": [round(seconds, 3) for seconds in self.commit_seconds],
+            "fresh_seconds": [round(seconds, 3) for seconds in self.fresh_seconds],
+            "depth": self.depth,
+            "differences": self.differences,
+        }
+
+
+@dataclass(frozen=True)
+class Many:
+    """Commits of one writer, and then the first ones of ``anew``, another process, in which Java has compiled no more
+    than in the first ones of that one: so what grows with the table's age shows."""
+
+    measured: Measured
+    anew: Measured
+
+    @property
+    def growth_anew(self) -> float:
+        """The median of the twenty commits around a process's twentieth, of the later as a multiple of the first."""
+        return statistics.median(_around_twentieth(self.anew.commit_seconds)) / statistics.median(
+            _around_twentieth(self.measured.commit_seconds)
+        )
 
 
 def growth(seconds: Sequence[float], until: int | None = None) -> float:
     """The median of the last twenty commits, or of those that end with number ``until``, as a multiple of that of the
     twenty around the twentieth."""
-    first = seconds[_COMPARED // 2 : _COMPARED // 2 + _COMPARED]
-    return statistics.median(seconds[:until][-_COMPARED:]) / statistics.median(first)
+    return statistics.median(seconds[:until][-_COMPARED:]) / statistics.median(_around_twentieth(seconds))
+
+
+def _around_twentieth(seconds: Sequence[float]) -> Sequence[float]:
+    return seconds[_COMPARED // 2 : _COMPARED // 2 + _COMPARED]
 
 
 @dataclass(frozen=True)
@@ -285,13 +320,17 @@ def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits"
         return bench.pace(OURS[0])
 
 
-def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Measured:
+def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Many:
     """Measure Headwater's commits back to back, with replaced files kept as long as an environment keeps them."""
     with _loaded(scale, announce, folder) as (bench, load):
-        with announce(f"Landing {bench.commits:,} times {scale.changes:,} changes"):
-            bench.land_changes()
-        with announce(f"Headwater: {bench.commits:,} commits"):
-            return bench.write(OURS[0], load)
+        done = []
+        for each in (scale, replace(scale, commits=2 * _COMPARED)):
+            bench.scale = each
+            with announce(f"Landing {bench.commits:,} times {scale.changes:,} changes"):
+                bench.land_changes()
+            with announce(f"Headwater: {bench.commits:,} commits"):
+                done.append(bench.write(OURS[0], load))
+        return Many(*done)
 
 
 def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
@@ -349,8 +388,8 @@ class _Bench:
     """The change log in an object store, and what applies it."""
 
     def __init__(self, scale: Scale, folder: Path, api: AwsApi) -> None:
-        self.commits = WARMING + scale.commits
-        self._scale = scale
+        self.scale = scale
+        self._jobs = count()
         self._folder = folder
         self._api = api
         self._s3 = api.client("s3")
@@ -359,18 +398,23 @@ class _Bench:
         self._snapshot: list[str] = []
         self._batches: list[str] = []
 
+    @property
+    def commits(self) -> int:
+        """How many there are, with those that warm up."""
+        return WARMING + self.scale.commits
+
     def land_snapshot(self) -> None:
         """Land the table's rows."""
         self._snapshot = [self._land(body) for body in self._log.snapshot()]
 
     def land_changes(self) -> None:
         """Land one object a commit."""
-        self._batches = [self._land(self._log.batch(self._scale.changes)) for _ in range(self.commits)]
+        self._batches = [self._land(self._log.batch(self.scale.changes)) for _ in range(self.commits)]
 
     def land_backlog(self, objects: int) -> None:
         """Land what one writer takes at once."""
         for _ in range(objects):
-            self._land(self._log.batch(self._scale.changes))
+            self._land(self._log.batch(self.scale.changes))
 
     def _land(self, body: LandingBody) -> str:
         key = f"{_LANDING}/{TOPIC}/{body.key}"
@@ -380,7 +424,7 @@ class _Bench:
     def load(self, variant: Variant) -> _Load:
         """Let the writer take the table's rows."""
         # A partition of some thousand rows needs one bucket.
-        buckets = 1 if variant.partitioned else self._scale.buckets
+        buckets = 1 if variant.partitioned else self.scale.buckets
         contract = change_log.contract(buckets, partitioned=variant.partitioned)
         self._create(contract, variant)
         done = self._submit_writer(variant)
@@ -408,7 +452,7 @@ class _Bench:
 
     def pace(self, variant: Variant) -> Paced:
         """Let a writer run while one object after the other lands."""
-        bodies = [self._log.batch(self._scale.changes) for _ in range(self.commits)]
+        bodies = [self._log.batch(self.scale.changes) for _ in range(self.commits)]
         folder = self._folder / "paced"
         log = EventLog(folder / "events.jsonl")
         landed = []
@@ -424,10 +468,13 @@ class _Bench:
             # It has resumed from the table's rows.
             wait_until("the writer to look for changes", lambda: reached(bodies[0].first), 60)
             began = time.monotonic()
+            depth = 0
             for number, body in enumerate(bodies):
                 time.sleep(max(0.0, began + number * PACE_SECONDS - time.monotonic()))
                 self._land(body)
                 landed.append(time.time())
+                if number % _COMMITS_A_LOOK == 0:
+                    depth = max(depth, self._depth(variant))
             wait_until("the writer to commit all that has landed", lambda: reached(bodies[-1].next), 300)
         commits = log.commits()
         if len(commits) != self.commits:
@@ -436,11 +483,20 @@ class _Bench:
         self._submit_writer(variant)
         counted = list(zip(commits, landed, strict=True))[WARMING:]
         return Paced(
-            self._scale,
+            self.scale,
             tuple(float(commit["seconds"]) for commit, _ in counted),
             tuple(float(commit["completed_at"]) - at for commit, at in counted),
+            depth,
             change_log.differences(self._log.expected(), self._alive(variant)),
         )
+
+    def _depth(self, variant: Variant) -> int:
+        """The most log files of one file slice, of those too that compaction has replaced and that are still there."""
+        prefix = f"{_database(variant)}/{TABLE}/"
+        pages = self._s3.get_paginator("list_objects_v2").paginate(Bucket=_BUCKET, Prefix=prefix)
+        names = (entry["Key"].rpartition("/")[2] for page in pages for entry in page.get("Contents", ()))
+        slices = Counter(name.partition(".log.")[0] for name in names if ".log." in name)
+        return max(slices.values(), default=0)
 
     def _alive(self, variant: Variant) -> pa.Table:
         """``id`` and ``version`` of the rows that live."""
@@ -459,7 +515,7 @@ class _Bench:
         location = f"s3a://{_BUCKET}/{name}"
         table, shared, class_path = _peer(name, location)
         arguments = ["--system", name, "--log", str(log), "--table", table, "--result", result.as_uri()]
-        arguments += ["--buckets", str(self._scale.buckets)]
+        arguments += ["--buckets", str(self.scale.buckets)]
         script = Path(peers.__file__)
         job = SparkJob(
             script,
@@ -482,7 +538,7 @@ class _Bench:
         seconds = tuple(later - earlier for earlier, later in pairwise(ends[WARMING - 1 :]))
         return Measured(
             system,
-            self._scale,
+            self.scale,
             load.seconds,
             seconds,
             done.settling_seconds,
@@ -501,7 +557,7 @@ class _Bench:
 
     def _submit_writer(self, variant: Variant, *more: str) -> _Done:
         job = self._writer_job(variant, "--once", *more)
-        return self._submit(job, self._folder / f"{_database(variant)}-{len(more)}")
+        return self._submit(job, self._folder / f"{_database(variant)}-{next(self._jobs)}")
 
     def _writer_job(self, variant: Variant, *more: str) -> SparkJob:
         options = {

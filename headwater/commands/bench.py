@@ -1,10 +1,11 @@
 """``headwater bench``: measure on this machine."""
 
+import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -36,7 +37,7 @@ class Only(StrEnum):
 def bench(
     quick: Annotated[bool, typer.Option("--quick", help="Minutes in place of hours: a small table, one peer.")] = False,
     scale: Annotated[float, typer.Option(min=0.1, help="Size of the drained data; 1 is Northwind's.")] = 60,
-    idle: Annotated[int, typer.Option(min=5, help="How many transactions, one per second, measure freshness.")] = 40,
+    idle: Annotated[int, typer.Option(min=5, help="How many transactions, one per second, measure freshness.")] = 120,
     only: Annotated[
         Only | None,
         typer.Option(
@@ -49,24 +50,31 @@ def bench(
     """Measure how long the writer's commits take, beside those of Iceberg, Delta and Hudi's own; how fast it drains and
     decodes; and how fresh the lake is when little happens."""
     artifacts.build(announce)
+    folder = BUILD / "bench"
     if only is not None:
+        document: dict[str, Any]
         match only:
             case Only.PIPELINE:
-                for name, figure in asdict(pipeline.run(scale, idle, announce)).items():
-                    say(f"{name}: {figure:,}")
+                document = asdict(pipeline.run(scale, idle, announce))
+                for name, figure in document.items():
+                    say(f"{name}: {figure}" if isinstance(figure, dict) else f"{name}: {figure:,}")
             case Only.PACED:
-                _paced()
+                document = {"paced": _paced()}
             case Only.MANY_COMMITS:
-                _many_commits()
+                document = _many_commits()
             case Only.BACKLOG:
-                _backlog()
+                document = _backlog()
             case Only.FIRST_LOAD:
-                _first_load()
+                document = _first_load()
             case Only.UNITS:
-                for name, seconds in asdict(bursts.run(announce)).items():
+                document = asdict(bursts.run(announce))
+                for name, seconds in document.items():
                     say(f"{name}: {seconds:.6f} s")
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{only}.json"
+        path.write_text(json.dumps(document, indent=1) + "\n")
+        say(f"Figures: {path}")
         return
-    folder = BUILD / "bench"
     measured: list[Measured] = []
     for scale_, variants, peers in QUICK_RUNS if quick else FULL_RUNS:
         for each in commits.run(scale_, announce, variants, peers):
@@ -95,15 +103,13 @@ def bench(
     say(f"Report: {folder / 'report.html'}")
 
 
-def _first_load() -> None:
+def _first_load() -> dict[str, Any]:
     title = "The rows that a PostgreSQL table has, by headwater backfill and by Debezium's snapshot"
     table = Table(title=title, title_justify="left")
     for heading in ("by", "rows", "seconds", "to read", "a second", "MB", "differ"):
         table.add_column(heading, justify="left" if heading == "by" else "right", no_wrap=True)
-    for name, each in (
-        ("backfill", first_load.run(announce)),
-        ("Debezium", first_load.run_peer(announce)),
-    ):
+    loaded = {"backfill": first_load.run(announce), "Debezium": first_load.run_peer(announce)}
+    for name, each in loaded.items():
         table.add_row(
             name,
             f"{each.rows:,}",
@@ -114,41 +120,50 @@ def _first_load() -> None:
             str(each.differences),
         )
     Console().print(table)
+    return {name: asdict(each) for name, each in loaded.items()}
 
 
-def _paced() -> None:
+def _paced() -> list[dict[str, Any]]:
     title = f"Commits with a batch every {commits.PACE_SECONDS:g} s, and from landing to commit, in seconds"
     table = Table(title=title, title_justify="left")
-    for heading in ("rows", "median", "p99", "max", "growth", "landing p50", "p99", "differ"):
+    for heading in ("rows", "median", "p99", "times", "max", "growth", "landing p50", "p99", "log files", "differ"):
         table.add_column(heading, justify="right", no_wrap=True)
+    documents = []
     for scale in commits.PACED:
         each = commits.paced(scale, announce)
+        documents.append(each.document())
         seconds, fresh = each.commit_seconds, each.fresh_seconds
         table.add_row(
             f"{scale.rows:,}",
             f"{statistics.median(seconds):.2f}",
             f"{commits.p99(seconds):.2f}",
+            f"{commits.p99(seconds) / statistics.median(seconds):.1f}",
             f"{max(seconds):.2f}",
             f"{commits.growth(seconds):.2f}",
             f"{statistics.median(fresh):.2f}",
             f"{commits.p99(fresh):.2f}",
+            str(each.depth),
             str(each.differences),
         )
     Console().print(table)
+    return documents
 
 
-def _many_commits() -> None:
-    each = commits.many(commits.MANY, announce)
+def _many_commits() -> dict[str, Any]:
+    both = commits.many(commits.MANY, announce)
+    each, anew = both.measured, both.anew
     seconds = each.commit_seconds
     say(
         f"{len(seconds):,} commits of {each.scale.changes:,} changes into {each.scale.rows:,} rows: median"
         f" {each.median:.2f} s, p99 {each.p99:.2f} s, {max(seconds):.2f} s at most; as a multiple of the 20th, the"
-        f" 200th takes {commits.growth(seconds, 200):.2f}, the last one {commits.growth(seconds):.2f};"
-        f" {each.peak_memory_bytes / 1e6:,.0f} MB; {each.differences} rows differ"
+        f" 200th takes {commits.growth(seconds, 200):.2f}, the last one {commits.growth(seconds):.2f}, and the 20th"
+        f" of another process after them {both.growth_anew:.2f};"
+        f" {each.peak_memory_bytes / 1e6:,.0f} MB; {anew.differences} rows differ"
     )
+    return {"commits": each.document(), "anew": anew.document()}
 
 
-def _backlog() -> None:
+def _backlog() -> dict[str, Any]:
     drained = commits.backlog(commits.BACKLOG, announce)
     for changes, seconds in drained.commits:
         say(f"{changes:,} changes in {seconds:.1f} s")
@@ -157,3 +172,4 @@ def _backlog() -> None:
         f" {drained.changes_per_second:,.0f} a second, {drained.median_changes_per_second:,.0f} at the median;"
         f" {drained.peak_memory_bytes / 1e6:,.0f} MB; {drained.differences} rows differ"
     )
+    return asdict(drained)

@@ -31,7 +31,7 @@ _BINS = 50
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 _OTHERS = "#c9d2d8"
-_STAGES = ("#8fd0e0", "#1b8fb3", "#0b4f6c", "#d1752c")
+_STAGES = ("#8fd0e0", "#1b8fb3", "#0b4f6c", "#f0c987", "#d1752c", "#9c4a1a", "#b9b4ad")
 # From dark to light within each hue, so that neighbours in the pie differ.
 _PALETTE = (
     "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",

@@ -129,7 +129,14 @@ def run(
         with phases.measure("verify"), announce("Comparing the lake with both sources"):
             compared, compared_items = relational.verify(), key_value.verify()
         with phases.measure("report"), announce("Writing the report"):
-            changes = passed(s3, relational.settings, relational.contracts, instants, workload_began)
+            changes = passed(
+                s3,
+                relational.settings,
+                relational.contracts,
+                instants,
+                workload_began,
+                relational.events.commits(),
+            )
             every = [change for of_table in changes.values() for change in of_table]
             fresh = report.Freshness.of([change.seconds for change in every])
             items = changed_rows(key_value.lake(), key_value.contracts, instants.seen.__getitem__, workload_began)

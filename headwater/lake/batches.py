@@ -6,6 +6,7 @@ from __future__ import annotations
 import functools
 import json
 import pickle
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
@@ -120,6 +121,8 @@ class HeldBatch:
     do."""
 
     def __init__(self, spark: SparkSession, contract: Contract) -> None:
+        self.taken_at = time.time()
+        """When it was begun, before its first record was decoded, in epoch seconds."""
         self._spark = spark
         self.rows = java_class(spark, "io.headwater.lake.HeldRows")(tagged_ddl(contract), list(contract.place))
         """Java's ``HeldRows``."""

@@ -309,7 +309,7 @@ class TableWriter:
                 return written or self._write(batch.frame(), held, progress)
 
             self._reviewed(name)(batch, counts)
-            self._commit(started, counts, advance, write, counts.oldest)
+            self._commit(started, counts, advance, write, counts.oldest, batch.taken_at)
 
     def check_lease(self) -> None:
         """Before something is put aside: once another writer has the table, it may have forgotten what this one still
@@ -462,8 +462,10 @@ class TableWriter:
         advance: Advance,
         write: Callable[[Progress], Commit],
         oldest: float | None,
+        taken: float | None = None,
     ) -> None:
-        """Commit a batch's rows and its progress by ``write``, and report it, unless there is nothing to commit."""
+        """Commit a batch's rows and its progress by ``write``, and report it, unless there is nothing to commit.
+        ``taken`` is when its decoding began, where that was before ``started``."""
         progress = replace(
             advance(self.progress), floor=max(self.progress.floor, counts.floor), lowest=self._lowest_with(counts)
         )
@@ -480,7 +482,7 @@ class TableWriter:
             raise
         self._progress = progress
         self._has_rows = True
-        self._done(commit, started, counts, oldest)
+        self._done(commit, started, counts, oldest, taken)
 
     def _lowest_with(self, counts: Counts) -> str:
         """``Progress.lowest`` once a batch of these counts is written."""
@@ -537,7 +539,14 @@ class TableWriter:
             raise quarantine.refusal(table, *share, sample=stored)
         self.services.report({"event": "quarantine", "table": table, "records": counts.bad, "object": stored})
 
-    def _done(self, commit: Commit, started: float, counts: Counts, oldest: float | None = None) -> None:
+    def _done(
+        self,
+        commit: Commit,
+        started: float,
+        counts: Counts,
+        oldest: float | None = None,
+        taken: float | None = None,
+    ) -> None:
         completed = time.time()
         registered = self.services.catalog.register(self.contract.table, commit.partitions)
         self.services.report(
@@ -545,6 +554,7 @@ class TableWriter:
                 "event": "commit",
                 "table": self.contract.table,
                 "instant": commit.instant,
+                "taken_at": started if taken is None else taken,
                 "completed_at": completed,
                 "oldest_source_at": oldest,
                 "changes": counts.rows,

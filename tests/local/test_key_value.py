@@ -26,7 +26,7 @@ from headwater.paths import CONTRACTS
 from headwater.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
 from headwater.samples.items_workload import ItemsSummary
 from headwater.samples.paced_workers import WorkloadPlan
-from tests.commits_in_flight import kill_within_commit
+from tests.commits_in_flight import kill_within
 
 ITEMS = 200
 CHANGES = 3_000
@@ -96,10 +96,10 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
     workload.start()
     try:
         time.sleep(3)
-        kill_within_commit(pipeline, "accounts")
+        kill_within(pipeline, "accounts")
         split(pipeline)
         time.sleep(3)
-        kill_within_commit(pipeline, "accounts")
+        kill_within(pipeline, "accounts")
     finally:
         stop.set()
         workload.join()

@@ -26,7 +26,7 @@ from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan
-from tests.commits_in_flight import kill_within_commit, stop_within_commit
+from tests.commits_in_flight import COMPACTION, kill_within, open_instants, stop_within
 
 # Longer than any kill takes: the workload is stopped once the kills are over.
 SECONDS_PER_KILL = 150
@@ -259,7 +259,17 @@ def drops_slot(owner: psycopg.Connection) -> bool:
 
 
 def kill_writer(pipeline: Pipeline) -> None:
-    kill_within_commit(pipeline, "orders")
+    kill_within(pipeline, "orders")
+
+
+def kill_compaction(pipeline: Pipeline) -> None:
+    """The next writer runs again what the killed one had begun."""
+    killed = kill_within(pipeline, "orders", COMPACTION)
+    wait_until(
+        "the compaction to be complete",
+        lambda: not killed & open_instants(pipeline, "orders", COMPACTION),
+        timeout=120,
+    )
 
 
 def pause_writer(pipeline: Pipeline) -> None:
@@ -267,7 +277,7 @@ def pause_writer(pipeline: Pipeline) -> None:
     paused, before = pipeline.writer, len(pipeline.commits())
     log = pipeline.folder / "spark" / "events.jsonl"
     losses = occurrences(log, b"LeaseLost")
-    stop_within_commit(pipeline, "orders")
+    stop_within(pipeline, "orders")
     try:
         pipeline.start_writer()
         wait_until("the next writer's commits", lambda: len(pipeline.commits()) > before + 2, timeout=120)
@@ -292,6 +302,7 @@ def test_kills_in_mid_run_lose_and_double_nothing_while_partitions_are_added(pip
         kill_connect,
         kill_broker,
         kill_writer,
+        kill_compaction,
         kill_store,
         pause_writer,
         pause_worker,

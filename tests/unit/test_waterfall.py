@@ -13,7 +13,16 @@ import pytest
 from headwater.contract.reading import parse_contract
 from headwater.definitions.connectors import CaptureSettings
 from headwater.demo.freshness import PublishedInstants
-from headwater.demo.waterfall import STAGES, Passed, arrivals, passed, profile
+from headwater.demo.waterfall import (
+    STAGE_OF_LAKE,
+    STAGES_OF_WRITER,
+    STAGES_TO_S3,
+    AtWriter,
+    Passed,
+    arrivals,
+    passed,
+    profile,
+)
 from tests.unit.conftest import BUCKET
 
 THINGS = parse_contract(
@@ -74,19 +83,37 @@ def test_every_change_is_told_with_the_first_commit_that_holds_it(s3: Any) -> No
     assert arrivals(found["things"], since=999.96) == {0.0: 2, 1.0: 1}
 
 
+def test_a_change_is_told_with_what_the_writer_of_its_commit_tells(s3: Any) -> None:
+    settings = replace(SETTINGS, landing_prefix="told")
+    land(s3, 0, 0, change("c", 1000), change("u", 1000), prefix="told")
+    instants = PublishedInstants(None, "s3://lake/tables", [THINGS])
+    instants.seen = {"things": {"1": 2e9, "2": 3e9}}
+    instants.cursors = {"things": {"1": {f"{TOPIC}/0": 1}, "2": {f"{TOPIC}/0": 2}}}
+    event = {"table": "things", "instant": "2", "taken_at": 10.0, "completed_at": 13.0, "seconds": 2.0}
+    of_another = event | {"table": "others", "instant": "1"}
+    first, second = passed(s3, settings, [THINGS], instants, 0, [event, of_another])["things"]
+    assert first.writer is None
+    assert second.writer == AtWriter(taken=10, decoded=11, committed=13)
+
+
 def test_a_clock_that_tells_less_makes_no_stage_negative() -> None:
     change = Passed(source=10.4, debezium=10.6, kafka=10.5, landed=10.0, readable=12.6)
     assert change.seconds == pytest.approx(2.2)
-    assert change.stages == pytest.approx((0.2, 0, 0, 2.0))
-    assert sum(change.stages) == pytest.approx(change.seconds)
+    assert list(change.stages) == [*STAGES_TO_S3, STAGE_OF_LAKE]
+    assert list(change.stages.values()) == pytest.approx([0.2, 0, 0, 2.0])
+    told = change._replace(writer=AtWriter(taken=11.0, decoded=11.5, committed=12.5))
+    assert list(told.stages) == [*STAGES_TO_S3, *STAGES_OF_WRITER]
+    assert list(told.stages.values()) == pytest.approx([0.2, 0, 0, 0.4, 0.5, 1.0, 0.1])
+    for each in (change, told):
+        assert sum(each.stages.values()) == pytest.approx(each.seconds)
 
 
 def test_a_profile_tells_of_the_median_and_of_the_slowest() -> None:
     changes = [Passed(0, 1, 2, 3, 3 + second) for second in range(100)]
     told = profile(changes)
-    assert [list(stages) for stages in told.values()] == [list(STAGES)] * 2
-    assert told["about the median"]["S3 to the lake"] == pytest.approx(49.5)
-    assert told["the slowest 5 %"]["S3 to the lake"] == pytest.approx(97)
+    assert [list(stages) for stages in told.values()] == [[*STAGES_TO_S3, STAGE_OF_LAKE]] * 2
+    assert told["about the median"][STAGE_OF_LAKE] == pytest.approx(49.5)
+    assert told["the slowest 5 %"][STAGE_OF_LAKE] == pytest.approx(97)
     assert told["the slowest 5 %"]["source to Debezium"] == 1
-    assert profile(changes[:1]) == {name: dict.fromkeys(STAGES[:3], 1.0) | {STAGES[3]: 0.0} for name in told}
+    assert profile(changes[:1]) == {name: dict.fromkeys(STAGES_TO_S3, 1.0) | {STAGE_OF_LAKE: 0.0} for name in told}
     assert profile([]) == {}
