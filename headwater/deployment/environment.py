@@ -464,8 +464,8 @@ class Glue(_Part, frozen=True, kw_only=True):
     jobs: Annotated[
         Literal["shared", "per-table"],
         Meta(
-            description="shared: one job writes all tables, and ends when one of them fails. per-table: each table has "
-            "a job with workers of its own."
+            description="shared: one job writes all tables, which share its workers; one that fails does so alone. "
+            "per-table: each table has a job with workers of its own."
         ),
     ]
     worker_type: Annotated[str, Meta(description="The workers' type.", examples=["G.025X"])]

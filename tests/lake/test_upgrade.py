@@ -2,7 +2,7 @@
 
 ``release_0_1_0/`` holds the objects of its landing and lake buckets after a run of its local pipelines over a small
 table of each source, and what the sources had at the end: ``rows.json`` and the keys in ``items.json``. The last
-changes of the relational table had landed and were not written yet."""
+changes of the relational table had landed and were not written yet. ``dev.yaml`` is the environment that it shipped."""
 
 from __future__ import annotations
 

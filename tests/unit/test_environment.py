@@ -403,3 +403,15 @@ def test_what_may_be_interrupted_is_refused_where_data_is_kept(
     (tmp_path / "prod.yaml").write_text(yaml.safe_dump(document))
     with pytest.raises(UserError, match=rf"{field}: found '{value}', expected {expected} where data\.retain is true"):
         read_environment("prod", tmp_path)
+
+
+def test_a_file_of_the_first_release_is_read_with_the_fields_that_its_upgrade_names(tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "how-to" / "upgrade.md").read_text()
+    named = re.findall(r"^\| `(\w+)\.(\w+)` \| `([^`]+)` \|", page, re.MULTILINE)
+    document = yaml.safe_load((ROOT / "tests" / "lake" / "release_0_1_0" / "dev.yaml").read_text())
+    del document["emr"]["epoch"]
+    for part, field, value in named:
+        assert field not in document.setdefault(part, {})
+        document[part][field] = yaml.safe_load(value)
+    (tmp_path / "dev.yaml").write_text(yaml.safe_dump(document))
+    assert read_environment("dev", tmp_path).name == "dev"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,9 +17,10 @@ from headwater.contract.reading import from_document
 from headwater.deployment import schemas
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
-from headwater.paths import CONFIG, CONTRACTS
+from headwater.paths import CONFIG, CONTRACTS, ROOT
 from tests.unit.test_contract import GOOD, KEY_VALUE
 
+DOCS = ROOT / "docs"
 FILES = {
     **dict.fromkeys(sorted(CONTRACTS.glob("*.yaml")), schemas.CONTRACT),
     **dict.fromkeys(sorted(CONFIG.glob("*.yaml")), schemas.ENVIRONMENT),
@@ -59,6 +61,33 @@ def described(parts: dict[str, Any]) -> Iterator[tuple[str, str | None]]:
         for name, field in schema["properties"].items():
             target = parts[field["$ref"].rpartition("/")[2]] if "$ref" in field else field
             yield f"{part}.{name}", target.get("description")
+
+
+def test_the_page_of_environments_explains_every_field() -> None:
+    parts = yaml.safe_load(schemas.ENVIRONMENT.read_text())["$defs"]
+    table = (DOCS / "reference" / "stacks.md").read_text().partition("| field | meaning |")[2].partition("\n\n")[0]
+    rows = [row.split("|", maxsplit=2)[1:] for row in table.splitlines() if row.startswith("| `")]
+    explained = {name: meaning for names, meaning in rows for name in re.findall(r"`([\w.]+)`", names)}
+    fields = set(leaves(parts, "Environment"))
+    assert len(fields) > 80
+    assert [field for field in sorted(fields) if not is_explained(field, explained)] == []
+
+
+def leaves(parts: dict[str, Any], part: str, above: str = "") -> Iterator[str]:
+    """The dotted paths of all fields that are no mappings themselves."""
+    for name, field in parts[part]["properties"].items():
+        inner = set(re.findall(r"#/\$defs/(\w+)", json.dumps(field)))
+        for target in inner:
+            yield from leaves(parts, target, f"{above}{name}.")
+        if not inner:
+            yield f"{above}{name}"
+
+
+def is_explained(field: str, explained: dict[str, str]) -> bool:
+    """Whether a field has a row, or the mapping that it is in has one which names it."""
+    mapping, _, name = field.rpartition(".")
+    named = " ".join(re.findall("`([^`]+)`", explained.get(mapping, "")))
+    return field in explained or re.search(rf"\b{name}\b", named) is not None
 
 
 def changed(document: Any, field: str, value: Any) -> Any:
