@@ -10,7 +10,6 @@ from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import LAKE_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 
-
 COMMIT = "deltacommit"
 COMPACTION = "compaction"
 # What the instant of an action is called once it is complete.

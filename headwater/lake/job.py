@@ -15,6 +15,7 @@ import sys
 import threading
 import time
 import traceback
+import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
@@ -265,7 +266,8 @@ def running_job(
             # Three attempts take a quarter of the default lease at most: a renewal fails before it is half over.
             metrics.impatient_client("s3", attempts=3),
             f"{options.lake}/_leases",
-            f"{socket.gethostname()}/{os.getpid()}",
+            # Containers may have one host name and the same process ids.
+            f"{socket.gethostname()}/{os.getpid()}/{uuid.uuid4().hex[:8]}",
             options.lease_seconds,
             stop,
         )

@@ -104,6 +104,10 @@ class ClockBehind(RuntimeError):
     """The clock is behind the table's latest commit: the next one would count as older."""
 
 
+class ClockAhead(RuntimeError):
+    """The clock was ahead of S3's when a compaction began: Hudi would leave out what was committed behind it."""
+
+
 class ProgressMissing(RuntimeError):
     """A table has commits but no cursor, or has lost its properties: going on would read everything again or skip
     something."""
@@ -123,7 +127,8 @@ class HudiTable:
         self._small_upserts: Any = None
 
     def last_commit(self) -> Commit | None:
-        """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing."""
+        """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing and
+        ClockAhead."""
         client = self._meta_client()
         if client is None:
             return None
@@ -400,7 +405,7 @@ class HudiTable:
         """The client, once no compaction seems to have ended before it began. Hudi 1.1.1 takes the time of a commit's
         file for the commit's end, and S3 tells whole seconds: of a compaction that begins and ends within one second it
         leaves out the log files that come later. Such a file is written again, as it is, in the next second: that
-        gives it a later time."""
+        gives it a later time. Raises ClockAhead where it does not."""
         deadline = time.monotonic() + _CLOCK_SECONDS
         while True:
             timeline = client.getActiveTimeline().getCommitTimeline()
@@ -409,8 +414,14 @@ class HudiTable:
                 for instant in elements(timeline.filterCompletedInstants().getInstants())
                 if instant.getCompletionTime() < instant.requestedTime()
             ]
-            if not early or time.monotonic() > deadline:
+            if not early:
                 return client
+            if time.monotonic() > deadline:
+                raise ClockAhead(
+                    f"{self.contract.table}: S3 says that the compaction {early[0].requestedTime()} was complete at "
+                    f"{early[0].getCompletionTime()}, before it began. Set the clock of the writer's node right; the "
+                    "table goes on once S3's clock has come to that time."
+                )
             time.sleep(_SECOND - time.time() % _SECOND)
             for instant in early:
                 self._write_again(client, instant)

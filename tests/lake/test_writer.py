@@ -347,6 +347,32 @@ def test_a_clock_that_stays_behind_is_refused(pipeline: Pipeline, monkeypatch: p
     assert pipeline.alive() == [account(1, "Cid")]
 
 
+def test_a_compaction_that_seems_to_end_before_it_began_is_waited_for(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one whose writer's clock was ahead of S3's."""
+    monkeypatch.setattr(table, "_OPTIONS", {**table._OPTIONS, **SOON})
+    for number in range(4):
+        pipeline.land(event("u", 100 + number, before=account(1), after=account(1, name=f"n{number}")))
+        pipeline.drain()
+    bucket, folder = split_uri(f"{pipeline.lake}/accounts/.hoodie")
+    keys = [entry["Key"] for entry in pipeline.s3.list_objects_v2(Bucket=bucket, Prefix=f"{folder}/")["Contents"]]
+    instant = max(key.rpartition("/")[2].partition(".")[0] for key in keys if key.endswith(".commit"))
+    ahead = pipeline.table()._instant(time.time() + 3600)
+    copies = {key: key.replace(instant, ahead) for key in keys if f"/{instant}." in key}
+    for key, copy in copies.items():
+        pipeline.s3.copy_object(Bucket=bucket, Key=copy, CopySource={"Bucket": bucket, "Key": key})
+    pipeline.land(event("u", 200, before=account(1), after=account(1, name="last")))
+    with monkeypatch.context() as patched:
+        patched.setattr(table, "_CLOCK_SECONDS", 0.0)
+        with pytest.raises(table.ClockAhead, match=f"the compaction {ahead} was complete at"):
+            pipeline.drain()
+    for copy in copies.values():
+        pipeline.s3.delete_object(Bucket=bucket, Key=copy)
+    pipeline.drain()
+    assert pipeline.alive() == [account(1, name="last")]
+
+
 def test_a_crash_within_the_creation_of_the_table_costs_nothing(pipeline: Pipeline) -> None:
     bucket, folder = split_uri(f"{pipeline.lake}/accounts/.hoodie")
     for name in ("", "archived/", ".temp/"):
