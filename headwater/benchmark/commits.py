@@ -106,7 +106,7 @@ _COMPARED = 20
 # While replaced files stay, a look sees all log files that there have been since the one before.
 _COMMITS_A_LOOK = 10
 _OBJECT_A_COMMIT = ("--batch-bytes", "1")
-# The peers delete old files in their time too.
+# So that old files are deleted within the run, as Hudi's own writers do.
 _KEPT_FOR_A_MINUTE = ("--file-version-hours", "0.02")
 
 

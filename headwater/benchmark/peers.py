@@ -41,6 +41,10 @@ class _System(ABC):
         self.table = table
         self.buckets = buckets
 
+    def changes(self, objects: list[str]) -> DataFrame:
+        """The last change of each key in some landing objects."""
+        return _changes(self.spark, objects)
+
     @abstractmethod
     def create(self, rows: DataFrame) -> None:
         """Make the table of its first rows."""
@@ -180,7 +184,10 @@ class _Parquet(_System):
 
 
 class _Read(_System):
-    """A limit, no peer: the objects are read, and nothing more."""
+    """A limit, no peer: the objects' lines are read, and nothing more."""
+
+    def changes(self, objects: list[str]) -> DataFrame:
+        return self.spark.read.text(objects)
 
     def create(self, rows: DataFrame) -> None:
         rows.write.format("noop").mode("overwrite").save()
@@ -245,11 +252,11 @@ def main(argv: list[str]) -> int:
     spark = SparkSession.builder.appName(options.system).getOrCreate()
     system = _SYSTEMS[options.system](spark, options.table, options.buckets)
     started = time.time()
-    system.create(_changes(spark, first))
+    system.create(system.changes(first))
     _report({"event": "created", "seconds": round(time.time() - started, 3)})
     for number, objects in enumerate(commits, 1):
         started = time.time()
-        system.apply(_changes(spark, objects))
+        system.apply(system.changes(objects))
         if number % _MAINTAINED == 0:
             system.maintain()
         completed = time.time()

@@ -26,7 +26,7 @@ from headwater.samples import orders
 
 SEED = 1996
 _DRAIN_MEMORY = "3g"  # one commit takes in everything that has landed
-_BACKLOG_UPDATES = 3  # of every order, while no writer runs
+_BACKLOG_UPDATES = 10  # of every order, while no writer runs
 _DRAIN_SECONDS = 900
 _SAMPLE_SECONDS = 2.0
 
@@ -56,7 +56,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
     The changes are real: Debezium takes a snapshot of a database of ``scale`` times Northwind's size, then every order
     is updated once. When all of it has landed, Kafka and Connect stop, and only then the writer starts. The clock runs
     from the start of the writer's first commit to the end of its last one, so the time to warm up counts. Without a
-    writer every order is then updated three times more: a new writer drains this backlog, likewise. Then all parts run
+    writer every order is then updated ten times more: a new writer drains this backlog, likewise. Then all parts run
     again, the writer with the compiler of a cluster. From its first commit on, ``idle_transactions`` of one change each
     are made, one per second.
     """
