@@ -241,7 +241,7 @@ class MonitoringStack(HeadwaterStack):
                 event_pattern=events.EventPattern(source=[event_source(database)], detail_type=[kind]),
                 targets=[
                     targets.SnsTopic(
-                        topic, message=events.RuleTargetInput.from_text(f"{name}: {text} {_runbook(page)}")
+                        topic, message=events.RuleTargetInput.from_text(f"{name}: {text} {self._runbook(page)}")
                     )
                 ],
             )
@@ -420,7 +420,7 @@ class MonitoringStack(HeadwaterStack):
                 f"the run {told('jobRunId')} of the job {told('jobName')} has failed, and the next one is started.",
             )
         for part, failure in failures.items():
-            text = f"Headwater {self.environment_settings.name}: {failure.text} {_runbook('ended')}"
+            text = f"Headwater {self.environment_settings.name}: {failure.text} {self._runbook('ended')}"
             topic = self.urgent if failure.urgent else self.notices
             rule = events.Rule(
                 self,
@@ -457,7 +457,7 @@ class MonitoringStack(HeadwaterStack):
                 self,
                 f"Alarm-{name}",
                 alarm_name=f"{self.prefix}-{name}",
-                alarm_description=f"{description}. {_runbook(runbook)}",
+                alarm_description=f"{description}. {self._runbook(runbook)}",
                 metric=metric,
                 threshold=limit.threshold,
                 comparison_operator=limit.comparison,
@@ -469,6 +469,10 @@ class MonitoringStack(HeadwaterStack):
             alarm.add_alarm_action(action)
             alarm.add_ok_action(action)
         self._graphs.append(_widget(title, watched, limit.threshold))
+
+    def _runbook(self, page: str) -> str:
+        address = self.environment_settings.monitoring.runbooks or ""
+        return f"Runbook: {address}docs/runbooks/{page}.md"
 
     def _budget(self) -> None:
         settings = self.environment_settings.monitoring
@@ -496,10 +500,6 @@ class MonitoringStack(HeadwaterStack):
                 for kind, percent in (("ACTUAL", 80), ("FORECASTED", 100))
             ],
         )
-
-
-def _runbook(page: str) -> str:
-    return f"Runbook: docs/runbooks/{page}.md"
 
 
 def _metric(

@@ -173,8 +173,7 @@ def _of_table(
     draft.says("source", f"{{database: postgresql, table: {_scalar(source)}}}")
     keys = [_scalar(_lake_name(column)) for column in key or []]
     draft.says("key", f"[{', '.join(keys)}]", "" if primary else "a unique index, as there is no primary key")
-    draft.says("partition_by", "[]")
-    _bucket(draft, rows)
+    _place(draft, rows)
     told: set[str] = set()
     for column, type_, generated, said in sorted(columns, key=lambda each: each[0] not in (key or [])):
         lake_name = _lake_name(column)
@@ -254,8 +253,7 @@ def from_dynamodb(
     draft.says("source", f"{{database: dynamodb, table: {_scalar(table)}{expires}}}")
     key = [entry["AttributeName"] for entry in description["KeySchema"]]
     draft.says("key", f"[{', '.join(_scalar(_lake_name(attribute)) for attribute in key)}]")
-    draft.says("partition_by", "[]")
-    _bucket(draft, description.get("ItemCount", 0))
+    _place(draft, description.get("ItemCount", 0))
     declared = {entry["AttributeName"]: entry["AttributeType"] for entry in description["AttributeDefinitions"]}
     seen: dict[str, dict[str, list[Any]]] = {attribute: {declared[attribute]: []} for attribute in key}
     for item in items:
@@ -299,8 +297,8 @@ def _attribute(
     lake, guess = types[type_]
     if type_ == "S" and not all(map(re.compile(r"\d{4}-\d\d-\d\d").match, values)):
         guess = ""
-    if not is_key and len(values) < sample:
-        guess = f"{guess + '; ' if guess else ''}in {len(values)} of {sample} items"
+    if not is_key:
+        guess = f"{guess + '; ' if guess else ''}seen in {len(values)} of {sample} items"
     entries: dict[str, str | list[str]] = {"name": name, "type": lake, "source_type": type_}
     if name != attribute:
         entries["from"] = [attribute] if "." in attribute else attribute
@@ -331,7 +329,9 @@ def _describe(draft: _Draft, comment: str | None, otherwise: str) -> None:
     draft.says("description", _scalar(text or otherwise), "" if text else "nothing says what it is")
 
 
-def _bucket(draft: _Draft, rows: int | None) -> None:
+def _place(draft: _Draft, rows: int | None) -> None:
+    """What decides which file holds a row."""
+    draft.says("partition_by", "[]", "no partitions; it cannot be changed later")
     buckets = min(_MOST_BUCKETS, -(-(rows or 0) // ROWS_PER_BUCKET) or 1)
     size = "of unknown size, before ANALYZE" if rows is None else f"for {rows:,} rows"
     draft.says("buckets", str(buckets), f"{size}; it cannot be changed later")

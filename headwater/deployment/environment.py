@@ -505,6 +505,21 @@ class Monitoring(_Part, frozen=True, kw_only=True):
             extra_json_schema=DIFFERENT,
         ),
     ]
+    runbooks: Annotated[
+        Annotated[
+            str,
+            Meta(
+                # EventBridge puts it into a text as it is, and CloudWatch takes 1,024 characters.
+                pattern=rf'^https://[^\s"\\<>]{{1,500}}/{END}',
+                extra={"expected": "an address that begins with https:// and ends with /"},
+            ),
+        ]
+        | None,
+        Meta(
+            description="Where the repository's files are shown, such as https://github.com/OWNER/NAME/blob/main/: "
+            "texts of alarms have it before the path of the runbook. null for the path alone."
+        ),
+    ]
     monthly_budget_usd: Annotated[int, Meta(ge=1, description="The account's cost per month, in US dollars.")]
     freshness_seconds: Annotated[
         int,

@@ -36,7 +36,7 @@ class Expiry:
 
 
 def expiries(environment: Environment, contract: Contract) -> list[Expiry]:
-    """What expires by itself of a contract's row, the source's own copies first."""
+    """What expires of a contract's row, the source's own copies first, and what people have to delete."""
     of_source = _of_postgresql if contract.source.database == POSTGRESQL else _of_dynamodb
     days = dt.timedelta(days=1)
     return [
@@ -44,6 +44,7 @@ def expiries(environment: Environment, contract: Contract) -> list[Expiry]:
         *_of_lake(environment, contract),
         Expiry("Athena's query results", environment.lake.query_result_days * days, "lake.query_result_days"),
         Expiry("logs of writers, connectors and functions", environment.log_days * days, "log_days"),
+        Expiry("files of people: the demo's report, what verify printed, results of queries", None, "theirs to delete"),
     ]
 
 

@@ -7,7 +7,7 @@ import re
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Alarm
 
-_RUNBOOK = re.compile(r"Runbook: docs/runbooks/([\w-]+)\.md")
+_RUNBOOK = re.compile(r"Runbook: \S*docs/runbooks/([\w-]+)\.md")
 _URGENT = "-urgent"
 
 

@@ -1,5 +1,5 @@
-"""An operator with a broken part: `headwater status` names it and its runbook, alarms ring, and what that page says
-mends it."""
+"""An operator with a broken part: `headwater status` names it and its runbook, alarms ring, and all is well once it is
+mended: by what the page says, or by letting go on what hangs and putting back a password and a landing object."""
 
 from __future__ import annotations
 
@@ -91,7 +91,9 @@ def fill(deployment: Deployment, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_status_names_the_part_and_its_page_alarms_ring_and_that_mends_it(deployment: Deployment, name: str) -> None:
+def test_status_names_the_part_and_its_page_alarms_ring_and_all_is_well_again(
+    deployment: Deployment, name: str
+) -> None:
     fault = FAULTS[name]
     wait_until("all to be well", lambda: not present(state(deployment)), MENDED_SECONDS, 2)
     began = time.time()

@@ -43,6 +43,7 @@ _OTHER = {
     "lake.max_unfit_share": 0.25,
     "lake.query_principals": ["arn:aws:iam::123456789012:role/analysts"],
     "monitoring.emails": ["oncall@example.com"],
+    "monitoring.runbooks": "https://git.example.com/headwater/blob/main/",
     "network.interface_endpoints": ["glue", "kms", "monitoring", "secretsmanager"],
     "network.nat": "gateway",
     "network.nat_instance_type": None,

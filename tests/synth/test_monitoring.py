@@ -354,3 +354,18 @@ def test_a_changed_threshold_changes_its_alarm_only(
         None,  # the dashboard, which draws the threshold
     }
     assert len(different) == 2
+
+
+def test_where_runbooks_are_shown_every_text_has_their_address(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    settings = read_environment("dev", CONFIG)
+    address = "https://git.example.com/headwater/blob/main/"
+    shown = msgspec.structs.replace(settings, monitoring=msgspec.structs.replace(settings.monitoring, runbooks=address))
+    stack = application.build(new_app(), shown, contracts, assets).monitoring
+    resources = Template.from_stack(stack).to_json()["Resources"].values()
+    texts = [each["Properties"]["AlarmDescription"] for each in resources if each["Type"] == "AWS::CloudWatch::Alarm"]
+    for rule in (each["Properties"] for each in resources if each["Type"] == "AWS::Events::Rule"):
+        texts += [target["InputTransformer"]["InputTemplate"].rstrip('"') for target in rule["Targets"]]
+    assert len(texts) > 20
+    assert [text for text in texts if not re.search(rf" Runbook: {address}docs/runbooks/[\w-]+\.md$", text)] == []

@@ -17,6 +17,26 @@ if TYPE_CHECKING:
 RUNBOOKS = ROOT / "docs" / "runbooks"
 # Told by `headwater status` alone.
 WITHOUT_ALARM = {"catalog.md"}
+# Whose causes stand in no log group, and why.
+WITHOUT_LOG = {
+    "catalog": "Glue's catalog writes no log",
+    "differs": "who compares prints where that runs, which is no part of the deployment",
+    "replication": "neither DynamoDB's destination nor Kinesis writes a log",
+}
+# What writes into a log group of the pages: its code below these places. PostgreSQL's messages are its own.
+WRITERS = {
+    "connect/source": "connect/src/main",
+    "connect/sink": "connect/src/main",
+    "custom-resources/steps": "custom_resources/emr_step.py",
+    "custom-resources/runs": "custom_resources/glue_run.py",
+    "custom-resources/rolerotation": "custom_resources/rotation.py",
+    "glue/headwater-ENV-role/ROLE/output": "headwater/lake",
+    "glue/headwater-ENV-role/ROLE/error": "headwater/lake",
+}
+FILTER = re.compile(
+    r"`(?P<group>/(?:headwater|aws)/[^`]+)`,\s(?:with\sthe\s)?filter\s`(?P<filter>[^`]+)`"
+    r"|--log-group-name (?P<asked>/\S+) --filter-pattern '(?P<pattern>[^']+)'"
+)
 PAGES = sorted(path for path in RUNBOOKS.glob("*.md") if path.stem != "README")
 
 
@@ -73,6 +93,10 @@ def test_each_page_is_where_a_fault_of_the_drill_leads() -> None:
     assert {fault.page for fault in FAULTS.values()} == {path.stem for path in PAGES}
 
 
+def test_the_readme_counts_the_faults_of_the_drill() -> None:
+    assert f"| a part breaks, in {len(FAULTS)} ways |" in (ROOT / "README.md").read_text()
+
+
 def test_what_status_finds_has_its_page() -> None:
     assert set(get_args(Runbook)) <= {path.stem for path in PAGES}
 
@@ -90,22 +114,57 @@ def test_a_page_says_how_to_look_to_mend_and_to_know_that_it_is_mended(page: Any
 @pytest.mark.parametrize("page", [*PAGES, RUNBOOKS / "README.md"], ids=lambda path: path.stem)
 def test_what_a_page_names_is_there(page: Any, dev: Synthesized) -> None:
     text = page.read_text().replace("ENV", "dev")
-    groups = {
-        name
-        for part in dev.parts()
-        for group in dev.resources("AWS::Logs::LogGroup", part).values()
-        if isinstance(name := group["Properties"].get("LogGroupName"), str)
-    }
+    groups = log_groups(dev)
     for named in re.findall(r"`?(/(?:headwater|aws)/[\w/-]+\w)`?", text):
-        assert named in groups or any(group.startswith(f"{named}/") for group in [*groups, "/headwater/dev/glue/"]), (
-            named
-        )
+        assert named in groups or any(group.startswith(f"{named}/") for group in groups), named
     known = {kind(name, dev) for name in alarms(dev)} | set(alarms(dev))
     for name in re.findall(r"alarms? `([^`]+)`", text):
         assert name in known, name
     for setting in re.findall(r"`((?:connect|emr|glue|key_value|lake|monitoring|stream)\.\w+)", text):
         section, _, field = setting.partition(".")
         assert hasattr(getattr(dev.environment, section), field), setting
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
+def test_a_page_names_the_log_group_and_a_filter_of_what_is_written_there(page: Any, dev: Synthesized) -> None:
+    found = [
+        (told["group"] or told["asked"], told["filter"] or told["pattern"])
+        for told in FILTER.finditer(page.read_text())
+    ]
+    assert bool(found) == (page.stem not in WITHOUT_LOG)
+    for group, pattern in found:
+        assert group.replace("ENV", "dev") in log_groups(dev)
+        place = WRITERS.get(group.removeprefix("/headwater/ENV/"))
+        if place is not None:
+            written = sources(place)
+            assert [said for said in needed(pattern) if said not in written] == [], (group, pattern)
+
+
+def needed(pattern: str) -> list[str]:
+    """What has to stand in the code of who writes a log, for a filter to find something there."""
+    if not pattern.startswith("{"):
+        return re.findall(r'"([^"]+)"', pattern)
+    kinds = re.findall(r'\$\.event = "(\w+)"', pattern)
+    return [*(f'"event": "{kind}"' for kind in kinds), *(f'"{name}":' for name in re.findall(r"\$\.(\w+)", pattern))]
+
+
+def sources(place: str) -> str:
+    path = ROOT / place
+    files = [path] if path.is_file() else [each for each in path.rglob("*") if each.suffix in (".py", ".java")]
+    return "\n".join(each.read_text() for each in sorted(files))
+
+
+def log_groups(synthesized: Synthesized) -> set[str]:
+    """The names of the log groups; in those of Glue, ROLE stands for the name of the job's role."""
+    found = set()
+    for group in synthesized.resources("AWS::Logs::LogGroup").values():
+        name = group["Properties"].get("LogGroupName")
+        if isinstance(name, dict):
+            parts = [part if isinstance(part, str) else part["Ref"] for part in name["Fn::Join"][1]]
+            parts = [re.sub("^Security.*", synthesized.stacks.glue_job.prefix, part) for part in parts]
+            name = "".join(re.sub("^Role.*", "ROLE", part) for part in parts)
+        found |= {name} - {None}
+    return found
 
 
 def test_people_are_told_of_failures_in_words(dev: Synthesized) -> None:

@@ -142,6 +142,8 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("lake.query_principals", ["arn:aws:iam::111122223333:role/a"] * 2, "expected different ARNs"),
         ("monitoring.emails", ["me"], r"monitoring\.emails\[0\]: found 'me', expected an address such as oncall@"),
         ("monitoring.emails", ["a@b.example", "a@b.example"], r"monitoring\.emails: .*, expected different addresses"),
+        ("monitoring.runbooks", "https://a.example", r"monitoring\.runbooks: found .*, expected .* ends with /"),
+        ("monitoring.runbooks", 'https://a.example/"/', r"monitoring\.runbooks: found .*, expected an address"),
         ("monitoring.monthly_budget_usd", 0, r"monthly_budget_usd: found 0, expected 1 or more"),
         ("lake.tombstone_days", 3, r"tombstone_days: found 3, expected more than stream\.retention_hours \(72 hours\)"),
         (

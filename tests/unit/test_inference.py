@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -59,7 +60,13 @@ def test_a_dynamodb_tables_contract_takes_what_its_items_agree_on_and_marks_the_
     assert any("no column for User_Id" in line for line in comments)
     assert any("no column for ß" in line for line in comments)
     (day,) = (line for line in comments if "name: day" in line)
-    assert day.endswith("a date or a timestamp, if all are such; in 1 of 2 items")
+    assert day.endswith("a date or a timestamp, if all are such; seen in 1 of 2 items")
+    (count,) = (line for line in comments if "name: count" in line)
+    assert count.endswith("seen in 2 of 2 items")
+    unmarked = [
+        column.name for column in contract.columns if not any(f"name: {column.name}," in line for line in comments)
+    ]
+    assert unmarked == ["user_id"]
     assert "name: nothing" not in made.text
 
 
@@ -67,6 +74,13 @@ def test_a_table_without_items_has_its_key() -> None:
     contract = from_dynamodb({**TABLE, "ItemCount": 0}, None, []).contract
     assert [column.name for column in contract.columns] == ["user_id", "at"]
     assert (contract.buckets, contract.source.time_to_live) == (1, None)
+
+
+def test_what_cannot_be_changed_later_is_marked() -> None:
+    (made,) = from_postgresql("public", lambda query: [("on", 1, True, None, ["id"], True, columns(("id", "integer")))])
+    for text in (made.text, from_dynamodb(TABLE, None, ITEMS).text):
+        assert "partition_by: []  # guessed: no partitions; it cannot be changed later" in text
+        assert re.search("^buckets: .*# guessed: .*it cannot be changed later$", text, re.MULTILINE)
 
 
 def columns(*given: tuple[str, str]) -> list[list[str]]:

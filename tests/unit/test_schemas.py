@@ -128,6 +128,7 @@ def changed(document: Any, field: str, value: Any) -> Any:
         ("key_value.stream_shards", 0),
         ("glue.maintenance_window", "Sun:24"),
         ("monitoring.emails", ["me"]),
+        ("monitoring.runbooks", "docs"),
         ("bi", {"principal": "me"}),
         ("stream.broker_type", ...),
     ],
