@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -29,7 +29,7 @@ from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
-from headwater.deployment.environment import Environment, ExistingDatabase, ExistingTables
+from headwater.deployment.environment import Environment, ExistingTables
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.key_value_names import KeyValueNames, key_value_names
 from headwater.errors import UserError
@@ -51,7 +51,6 @@ def contract() -> None:
 
 @app.command()
 def check(
-    context: typer.Context,
     environment: Annotated[
         str | None,
         typer.Argument(metavar="[ENV]", help="The environment whose sources and region are meant."),
@@ -59,10 +58,10 @@ def check(
     live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: sources.DatabaseUrl = "",
-    host: sources.Host = "127.0.0.1",
-    port: sources.Port = 5432,
-    database: sources.Database = "northwind",
-    user: sources.User = "headwater_reader",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    database: sources.Database = None,
+    user: sources.User = None,
     dynamodb_table: sources.DynamodbTable = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
@@ -87,7 +86,7 @@ def check(
         names |= sources.renamed_tables(dynamodb_table or [], key_value)
         region = region or (settings.region if settings else "")
         if of_database(described, POSTGRESQL):
-            at = _address(context, settings, _Address(host, port, database, user))
+            at = sources.address(settings, host, port, database, user)
             advice = _UNCAPTURED if at.user == CDC_ROLE and not database_url else ""
             with sources.connect(database_url, *at, where_refused=advice) as connection:
                 found += _in_postgresql(described, connection)
@@ -117,10 +116,10 @@ def infer(
     replace: Annotated[bool, typer.Option("--replace", help="Write over contracts that are there.")] = False,
     sample: Annotated[int, typer.Option(min=1, help="How many items of a DynamoDB table to look at.")] = 1000,
     database_url: sources.DatabaseUrl = "",
-    host: sources.Host = "127.0.0.1",
-    port: sources.Port = 5432,
-    database: sources.Database = "northwind",
-    user: sources.User = "headwater_reader",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    database: sources.Database = None,
+    user: sources.User = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
@@ -133,7 +132,8 @@ def infer(
         raise UserError("infer: found neither --schema nor --from-dynamodb, expected one of them, or both")
     found: list[Inferred] = []
     if schema:
-        with sources.connect(database_url, host, port, database, user) as connection:
+        at = sources.address(None, host, port, database, user)
+        with sources.connect(database_url, *at) as connection:
             found += _inferred(schema, connection)
     client = sources.dynamodb_client(dynamodb_endpoint, region) if from_dynamodb else None
     found += [_sampled(client, table, sample) for table in from_dynamodb or ()]
@@ -275,26 +275,6 @@ def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection
         return source_checks.findings(contracts, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall())
     except psycopg.Error as error:
         raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
-
-
-class _Address(NamedTuple):
-    """Where the database is, and who logs in; the fields have the options' names."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-
-
-def _address(context: typer.Context, settings: Environment | None, options: _Address) -> _Address:
-    """The address of the options, or of the environment's existing database where they are not given."""
-    if settings is None or not isinstance(settings.database, ExistingDatabase):
-        return options
-    existing = settings.database
-    known = _Address(existing.host, existing.port, existing.name, CDC_ROLE)
-    sources_of = {name: context.get_parameter_source(name) for name in options._fields}
-    given = {name for name, source in sources_of.items() if source is not None and source.name != "DEFAULT"}
-    return known._replace(**{name: value for name, value in options._asdict().items() if name in given})
 
 
 def _existing_streams(

@@ -1,7 +1,6 @@
 """``headwater contract`` on files alone."""
 
 import json
-import re
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -16,29 +15,9 @@ from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.source_checks import Finding
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
+from tests.unit.conftest import EXISTING, write_dev
 
 PRODUCTS = (CONTRACTS / "products.yaml").read_text()
-
-
-SOURCES = {
-    "database": """database:
-  kind: existing
-  host: rental.example.com
-  port: 5433
-  name: rental
-  secret: rental/headwater-cdc
-  secret_key: null
-  root_certificate: null
-  cidr: 10.60.0.0/16
-  peering: null
-  monitored: null
-""",
-    "key_value": """key_value:
-  kind: existing
-  stream_retention_hours: 24
-  tables: [{contract: accounts, table: Accounts, stream: account-changes, stream_key: null}]
-""",
-}
 
 
 def run(*arguments: str) -> Result:
@@ -111,10 +90,7 @@ class Asked:
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """The sources of dev, which exist."""
-    text = (CONFIG / "dev.yaml").read_text()
-    for part, written in SOURCES.items():
-        text = re.sub(rf"^{part}:\n(  .*\n)+", written, text, flags=re.MULTILINE)
-    (tmp_path / "dev.yaml").write_text(text)
+    write_dev(tmp_path, *EXISTING.values())
     return Asked(tmp_path, monkeypatch)
 
 
@@ -155,7 +131,7 @@ def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked
 def test_sources_that_the_deployment_makes_are_found_by_the_options(asked: Asked, tmp_path: Path) -> None:
     (tmp_path / "dev.yaml").write_text((CONFIG / "dev.yaml").read_text())
     assert run("check", "dev", "--live").exit_code == 0
-    assert asked.database == ("", "127.0.0.1", 5432, "northwind", "headwater_reader")
+    assert asked.database == ("", "localhost", 5432, "northwind", "headwater_reader")
     assert asked.tables == ({"accounts": "headwater-dev-accounts"}, "eu-central-1", None)
     assert asked.streams is None
 

@@ -565,7 +565,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     for kind in (command._Rows, command._Items):
         monkeypatch.setattr(kind, "absent_until", answer)
         monkeypatch.setattr(kind, "spelled", lambda _, key: dict(key))
-    monkeypatch.setattr(command, "connector", lambda *_: None)
+    monkeypatch.setattr(sources, "connector", lambda *_: None)
     monkeypatch.setattr(sources, "dynamodb_client", lambda *_: None)
     return answers
 
@@ -637,7 +637,7 @@ def test_postgresql_is_asked_over_a_connection_of_each_question_with_one_passwor
 
     monkeypatch.setenv(db.PASSWORD_VARIABLE, "once")
     monkeypatch.setattr(psycopg, "connect", connect)
-    connector = db.connector("host", 5432, "postgres", "northwind")
+    connector = sources.connector("", "host", 5432, "northwind", "postgres")
     monkeypatch.delenv(db.PASSWORD_VARIABLE)
     monkeypatch.setattr(absence, "absent_until", lambda connection, *_: connection)
     rows = command._Rows(CUSTOMERS, connector, 1)
