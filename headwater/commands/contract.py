@@ -109,6 +109,10 @@ def check(
 @app.command()
 def infer(
     schema: Annotated[str, typer.Option(help="The PostgreSQL schema whose tables get contracts.")] = "",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="With --schema: a table that gets a contract, in place of all; can be repeated."),
+    ] = None,
     from_dynamodb: Annotated[
         list[str] | None, typer.Option(metavar="TABLE", help="A DynamoDB table that gets one; can be repeated.")
     ] = None,
@@ -123,18 +127,20 @@ def infer(
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
-    """Write contracts for tables that are there already: all tables of a PostgreSQL schema, or DynamoDB tables.
+    """Write contracts for tables that are there already: tables of a PostgreSQL schema, or DynamoDB tables.
 
     A comment marks each guess; values that no column takes stand in _rest. Nothing is changed in the source, of whose
     catalog PostgreSQL is asked, and of a sample of items DynamoDB. The status is 1 where a table cannot be captured.
     """
     if not schema and not from_dynamodb:
         raise UserError("infer: found neither --schema nor --from-dynamodb, expected one of them, or both")
+    if table and not schema:
+        raise UserError("--table: found no --schema, expected it")
     found: list[Inferred] = []
     if schema:
         at = sources.address(None, host, port, database, user)
         with sources.connect(database_url, *at) as connection:
-            found += _inferred(schema, connection)
+            found += _inferred(schema, table or (), connection)
     client = sources.dynamodb_client(dynamodb_endpoint, region) if from_dynamodb else None
     found += [_sampled(client, table, sample) for table in from_dynamodb or ()]
     _write_inferred(found, contracts, replace=replace)
@@ -142,9 +148,9 @@ def infer(
         raise typer.Exit(1)
 
 
-def _inferred(schema: str, connection: psycopg.Connection) -> list[Inferred]:
+def _inferred(schema: str, tables: Sequence[str], connection: psycopg.Connection) -> list[Inferred]:
     try:
-        return inference.from_postgresql(schema, lambda query: connection.execute(query.encode()).fetchall())
+        return inference.from_postgresql(schema, lambda query: connection.execute(query.encode()).fetchall(), tables)
     except psycopg.Error as error:
         raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
 
@@ -170,7 +176,10 @@ def _write_inferred(found: Sequence[Inferred], folder: Path, *, replace: bool) -
         if names.count(name) > 1:
             raise UserError(f"infer: found two tables for the contract {name}, expected one: take one after the other")
         if (folder / f"{name}.yaml").exists() and not replace:
-            raise UserError(f"{folder / name}.yaml: found a contract, expected none: --replace writes over it")
+            raise UserError(
+                f"{folder / name}.yaml: found a contract, expected none: name the tables that lack one by --table or "
+                "--from-dynamodb; --replace writes over what is there, edits included"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
         (folder / f"{each.name}.yaml").write_text(each.text, encoding="utf-8")

@@ -201,7 +201,7 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
     reader.run(place)
     assert "found no contract" in reader.run(replicate, status=2)
     reader.run(infer, status=1)
-    assert "found a contract, expected none: --replace" in reader.run(infer, status=2)
+    assert "found a contract, expected none: name the tables that lack one by --table" in reader.run(infer, status=2)
     assert "Run headwater db capture first" in reader.run(replicate, status=2)
     with server.connect("rental") as owner:
         owner.execute("CREATE SCHEMA capture; CREATE TABLE capture.cards (id integer)")

@@ -3,6 +3,7 @@
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -141,3 +142,25 @@ def test_a_contract_whose_table_the_environment_does_not_name_is_an_error(asked:
     path.write_text(path.read_text().replace("contract: accounts", "contract: users"))
     with pytest.raises(UserError, match=r"key_value\.tables: found \['users'\], expected \['accounts'\]"):
         run("check", "dev", "--live")
+
+
+def test_a_new_table_gets_a_contract_and_the_others_keep_their_edits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [["id", "integer", "", ""]]
+    rows = [(name, 1, True, None, ["id"], True, columns) for name in ("film", "staff")]
+    answers = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchall=lambda: rows))
+    monkeypatch.setattr(sources, "connect", lambda *_: nullcontext(answers))
+    infer = ("infer", "--schema", "public", "--contracts", str(tmp_path))
+    assert run(*infer, "--table", "film").exit_code == 0
+    (tmp_path / "film.yaml").write_text("edited")
+    with pytest.raises(UserError, match="found a contract, expected none: name the tables that lack one by --table"):
+        run(*infer)
+    assert run(*infer, "--table", "staff").exit_code == 0
+    assert run(*infer, "--table", "staff", "--replace").exit_code == 0
+    assert (tmp_path / "film.yaml").read_text() == "edited"
+    assert "public.staff" in (tmp_path / "staff.yaml").read_text()
+    with pytest.raises(UserError, match="--table: found 'staf', expected one of film, staff, of the schema public"):
+        run(*infer, "--table", "staf")
+    with pytest.raises(UserError, match="--table: found no --schema, expected it"):
+        run("infer", "--from-dynamodb", "Accounts", "--table", "staff")
