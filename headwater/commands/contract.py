@@ -292,8 +292,8 @@ def _existing_streams(
     """The streams that an environment says are there, by contract; None where it makes its own."""
     if settings is None or not isinstance(settings.key_value, ExistingTables):
         return None
-    hours = settings.key_value.stream_retention_hours
-    return {contract: ExpectedStream(each.stream, each.stream_key, hours) for contract, each in known.items()}
+    hours, days = settings.key_value.stream_retention_hours, settings.lake.tombstone_days
+    return {contract: ExpectedStream(each.stream, each.stream_key, hours, days) for contract, each in known.items()}
 
 
 def _in_kinesis(streams: Mapping[str, ExpectedStream], client: object) -> list[Finding]:

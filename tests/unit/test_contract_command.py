@@ -126,7 +126,7 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:
     assert run("check", "dev", "--live").exit_code == 0
     assert asked.tables == ({"accounts": "Accounts"}, "eu-central-1", {"accounts": "account-changes"})
-    assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24)}
+    assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24, 7)}
 
 
 def test_sources_that_the_deployment_makes_are_found_by_the_options(asked: Asked, tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Stat
 from headwater.lake.scanned_export import write_export
 from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
-from tests.unit.conftest import BUCKET
+from tests.unit.conftest import BUCKET, EXISTING, write_dev
 
 ORDERS, ACCOUNTS, CUSTOMERS = (
     read_contract(CONTRACTS / f"{name}.yaml") for name in ("orders", "accounts", "customers")
@@ -737,6 +737,15 @@ def test_every_environment_says_what_expires_elsewhere(name: str) -> None:
         found = expiries(settings, contract)
         assert len(found) == 4 + settings.data.retain, "a bucket has versions where data is to stay"
         assert all(each.why for each in found)
+
+
+def test_a_stream_that_is_there_may_keep_records_as_long_as_tombstones_stay(tmp_path: Path) -> None:
+    def keeps(folder: Path) -> list[dt.timedelta | None]:
+        found = expiries(read_environment("dev", folder), ACCOUNTS)
+        return [each.keeps for each in found if each.place == "the Kinesis stream"]
+
+    write_dev(tmp_path, EXISTING["key_value"])
+    assert (keeps(CONFIG), keeps(tmp_path)) == ([dt.timedelta(hours=24)], [dt.timedelta(days=7)])
 
 
 def test_an_import_of_quicksights_keeps_orders_until_its_next_refresh() -> None:
