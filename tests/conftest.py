@@ -15,6 +15,10 @@ from headwater.local.postgresql_server import PostgresqlServer
 # An old one takes minutes for what that one does in seconds.
 os.environ["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
 
+# libpq's variables, such as PGSSLMODE, are meant for another server than those of the tests.
+for variable in [name for name in os.environ if name.startswith("PG")]:
+    del os.environ[variable]
+
 
 @pytest.fixture(scope="session")
 def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:

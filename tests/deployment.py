@@ -44,6 +44,8 @@ class Deployment:
         owner = self.login("owner")
         return psycopg.connect(
             host=owner["host"],
+            # PGHOSTADDR and PGOPTIONS are meant for another server.
+            hostaddr=owner["host"],
             port=owner["port"],
             dbname=database,
             user=owner["username"],
@@ -51,6 +53,7 @@ class Deployment:
             sslmode="verify-full",
             sslrootcert=str(self.checkout.account.with_name("authority.pem")),
             autocommit=True,
+            options="",
         )
 
     def lake(self) -> str:

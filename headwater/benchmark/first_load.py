@@ -154,7 +154,9 @@ def _backfill(pipeline: Pipeline, folder: Path) -> float:
         "--database": DATABASE,
     }
     command = [sys.executable, "-m", "headwater.cli", "backfill", *(part for pair in options.items() for part in pair)]
-    environment = {**os.environ, **CREDENTIALS, "HEADWATER_DB_PASSWORD": server.password}
+    # libpq's variables are meant for another server.
+    others = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
+    environment = {**others, **CREDENTIALS, "HEADWATER_DB_PASSWORD": server.password}
     read_at = 0.0
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
         for line in running.stdout or ():

@@ -12,8 +12,7 @@ from typing import IO, Annotated, Any
 
 import typer
 
-from headwater.commands import lakes, writer_requests
-from headwater.commands.db import Host, Name, Port, User, connector
+from headwater.commands import lakes, sources, writer_requests
 from headwater.commands.lakes import AnyLake
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors
 from headwater.console import say
@@ -42,10 +41,10 @@ def backfill(
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     endpoint: Annotated[str, ENDPOINT] = "",
     region: Annotated[str, REGION] = "",
-    host: Host = "localhost",
-    port: Port = 5432,
-    user: User = "postgres",
-    name: Name = "northwind",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    user: sources.Administrator = None,
+    database: sources.Database = None,
     readers: Annotated[int, typer.Option(help="Of PostgreSQL: how many connections read at once.", min=1)] = 4,
     epoch: Annotated[
         int | None,
@@ -91,7 +90,8 @@ def backfill(
             if asked:
                 say(f"Asked for before, and not read again: {table}")
             else:
-                connect = connector(host, port, user, name)
+                at = sources.address(place.environment, host, port, database, user, default_user=sources.ADMINISTRATOR)
+                connect = sources.connector("", *at)
                 asked = _ask(place, contract, connect, place.epoch if epoch is None else epoch, readers, of_tables)
             _watch_copies(place.s3, asked)
 

@@ -9,7 +9,7 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import psycopg
 import typer
@@ -29,7 +29,7 @@ from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
-from headwater.deployment.environment import Environment, ExistingDatabase, ExistingTables
+from headwater.deployment.environment import Environment, ExistingTables
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.key_value_names import KeyValueNames, key_value_names
 from headwater.errors import UserError
@@ -51,7 +51,6 @@ def contract() -> None:
 
 @app.command()
 def check(
-    context: typer.Context,
     environment: Annotated[
         str | None,
         typer.Argument(metavar="[ENV]", help="The environment whose sources and region are meant."),
@@ -59,10 +58,10 @@ def check(
     live: Annotated[bool, typer.Option("--live", help="Compare with the real sources too.")] = False,
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: sources.DatabaseUrl = "",
-    host: sources.Host = "127.0.0.1",
-    port: sources.Port = 5432,
-    database: sources.Database = "northwind",
-    user: sources.User = "headwater_reader",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    database: sources.Database = None,
+    user: sources.User = None,
     dynamodb_table: sources.DynamodbTable = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
@@ -87,7 +86,7 @@ def check(
         names |= sources.renamed_tables(dynamodb_table or [], key_value)
         region = region or (settings.region if settings else "")
         if of_database(described, POSTGRESQL):
-            at = _address(context, settings, _Address(host, port, database, user))
+            at = sources.address(settings, host, port, database, user)
             advice = _UNCAPTURED if at.user == CDC_ROLE and not database_url else ""
             with sources.connect(database_url, *at, where_refused=advice) as connection:
                 found += _in_postgresql(described, connection)
@@ -110,6 +109,10 @@ def check(
 @app.command()
 def infer(
     schema: Annotated[str, typer.Option(help="The PostgreSQL schema whose tables get contracts.")] = "",
+    table: Annotated[
+        list[str] | None,
+        typer.Option(help="With --schema: a table that gets a contract, in place of all; can be repeated."),
+    ] = None,
     from_dynamodb: Annotated[
         list[str] | None, typer.Option(metavar="TABLE", help="A DynamoDB table that gets one; can be repeated.")
     ] = None,
@@ -117,24 +120,27 @@ def infer(
     replace: Annotated[bool, typer.Option("--replace", help="Write over contracts that are there.")] = False,
     sample: Annotated[int, typer.Option(min=1, help="How many items of a DynamoDB table to look at.")] = 1000,
     database_url: sources.DatabaseUrl = "",
-    host: sources.Host = "127.0.0.1",
-    port: sources.Port = 5432,
-    database: sources.Database = "northwind",
-    user: sources.User = "headwater_reader",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    database: sources.Database = None,
+    user: sources.User = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
-    """Write contracts for tables that are there already: all tables of a PostgreSQL schema, or DynamoDB tables.
+    """Write contracts for tables that are there already: tables of a PostgreSQL schema, or DynamoDB tables.
 
     A comment marks each guess; values that no column takes stand in _rest. Nothing is changed in the source, of whose
     catalog PostgreSQL is asked, and of a sample of items DynamoDB. The status is 1 where a table cannot be captured.
     """
     if not schema and not from_dynamodb:
         raise UserError("infer: found neither --schema nor --from-dynamodb, expected one of them, or both")
+    if table and not schema:
+        raise UserError("--table: found no --schema, expected it")
     found: list[Inferred] = []
     if schema:
-        with sources.connect(database_url, host, port, database, user) as connection:
-            found += _inferred(schema, connection)
+        at = sources.address(None, host, port, database, user)
+        with sources.connect(database_url, *at) as connection:
+            found += _inferred(schema, table or (), connection)
     client = sources.dynamodb_client(dynamodb_endpoint, region) if from_dynamodb else None
     found += [_sampled(client, table, sample) for table in from_dynamodb or ()]
     _write_inferred(found, contracts, replace=replace)
@@ -142,9 +148,9 @@ def infer(
         raise typer.Exit(1)
 
 
-def _inferred(schema: str, connection: psycopg.Connection) -> list[Inferred]:
+def _inferred(schema: str, tables: Sequence[str], connection: psycopg.Connection) -> list[Inferred]:
     try:
-        return inference.from_postgresql(schema, lambda query: connection.execute(query.encode()).fetchall())
+        return inference.from_postgresql(schema, lambda query: connection.execute(query.encode()).fetchall(), tables)
     except psycopg.Error as error:
         raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
 
@@ -170,7 +176,10 @@ def _write_inferred(found: Sequence[Inferred], folder: Path, *, replace: bool) -
         if names.count(name) > 1:
             raise UserError(f"infer: found two tables for the contract {name}, expected one: take one after the other")
         if (folder / f"{name}.yaml").exists() and not replace:
-            raise UserError(f"{folder / name}.yaml: found a contract, expected none: --replace writes over it")
+            raise UserError(
+                f"{folder / name}.yaml: found a contract, expected none: name the tables that lack one by --table or "
+                "--from-dynamodb; --replace writes over what is there, edits included"
+            )
     folder.mkdir(parents=True, exist_ok=True)
     for each in made:
         (folder / f"{each.name}.yaml").write_text(each.text, encoding="utf-8")
@@ -277,34 +286,14 @@ def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection
         raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
 
 
-class _Address(NamedTuple):
-    """Where the database is, and who logs in; the fields have the options' names."""
-
-    host: str
-    port: int
-    database: str
-    user: str
-
-
-def _address(context: typer.Context, settings: Environment | None, options: _Address) -> _Address:
-    """The address of the options, or of the environment's existing database where they are not given."""
-    if settings is None or not isinstance(settings.database, ExistingDatabase):
-        return options
-    existing = settings.database
-    known = _Address(existing.host, existing.port, existing.name, CDC_ROLE)
-    sources_of = {name: context.get_parameter_source(name) for name in options._fields}
-    given = {name for name, source in sources_of.items() if source is not None and source.name != "DEFAULT"}
-    return known._replace(**{name: value for name, value in options._asdict().items() if name in given})
-
-
 def _existing_streams(
     settings: Environment | None, known: Mapping[str, KeyValueNames]
 ) -> dict[str, ExpectedStream] | None:
     """The streams that an environment says are there, by contract; None where it makes its own."""
     if settings is None or not isinstance(settings.key_value, ExistingTables):
         return None
-    hours = settings.key_value.stream_retention_hours
-    return {contract: ExpectedStream(each.stream, each.stream_key, hours) for contract, each in known.items()}
+    hours, days = settings.key_value.stream_retention_hours, settings.lake.tombstone_days
+    return {contract: ExpectedStream(each.stream, each.stream_key, hours, days) for contract, each in known.items()}
 
 
 def _in_kinesis(streams: Mapping[str, ExpectedStream], client: object) -> list[Finding]:

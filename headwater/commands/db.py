@@ -4,7 +4,6 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -50,9 +49,10 @@ def create(
     command asks for those that are not set. Roles that exist get the new passwords.
     """
     described = read_contracts(contracts)
-    password = _password(PASSWORD_VARIABLE, f"Password of {user}")
-    passwords = {role: _password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
+    password = asked_password(PASSWORD_VARIABLE, f"Password of {user}")
+    passwords = {role: asked_password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
+        administration.refuse_another(maintenance, name)
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             maintenance.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     with _connect(host, port, user, password, name) as connection:
@@ -174,30 +174,24 @@ class _RowsPrinter:
             self._printed = now
 
 
-def _password(variable: str, prompt: str) -> str:
+def asked_password(variable: str, prompt: str) -> str:
+    """The password of an environment variable, or of a prompt. Raises UserError where there is no terminal."""
     value = os.environ.get(variable)
     if value:
         return value
     if not sys.stdin.isatty():
         raise UserError(f"{prompt}: {variable} is not set, and there is no terminal to ask on: set {variable}.")
-    return str(typer.prompt(prompt, hide_input=True))
+    return str(typer.prompt(prompt, hide_input=True, err=True))
 
 
 def cdc_password(*, new: bool = False) -> str:
     """The password of the source connector's role, from the environment or a prompt. Raises UserError."""
-    return _password(f"{CDC_ROLE.upper()}_PASSWORD", f"{'New password' if new else 'Password'} of {CDC_ROLE}")
+    return asked_password(f"{CDC_ROLE.upper()}_PASSWORD", f"{'New password' if new else 'Password'} of {CDC_ROLE}")
 
 
 def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:
     """Connect with the password of the environment, or of a prompt. Raises UserError."""
-    return connector(host, port, user, name)()
-
-
-def connector(host: str, port: int, user: str, name: str) -> Callable[[], psycopg.Connection]:
-    """What connects, as often as it is called, with the password of the environment, or of one prompt now. Both raise
-    UserError."""
-    password = _password(PASSWORD_VARIABLE, f"Password of {user}")
-    return lambda: _connect(host, port, user, password, name)
+    return _connect(host, port, user, asked_password(PASSWORD_VARIABLE, f"Password of {user}"), name)
 
 
 def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:
@@ -215,7 +209,7 @@ def _connect(host: str, port: int, user: str, password: str, name: str) -> psyco
     except psycopg.OperationalError as error:
         message = str(error).strip()
         if f'database "{name}" does not exist' in message:
-            hint = "Run `headwater db create` first."
+            hint = "Check --database; the order database is made by `headwater db create`."
         else:
             hint = f"Check --host, --port, --user and {PASSWORD_VARIABLE}.{trust_advice(message)}"
         raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {message}. {hint}") from None

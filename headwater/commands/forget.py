@@ -18,7 +18,6 @@ from rich.table import Table
 
 from headwater.commands import lakes, sources
 from headwater.commands.backfill import copies_folder
-from headwater.commands.db import Host, Name, Port, User, connector
 from headwater.commands.writer_requests import ENDPOINT, LAKE, REGION, s3_errors, watch
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HISTORY_ENDING, Contract, lake_tables
@@ -63,10 +62,10 @@ def forget(
         ),
     ] = "",
     lake: Annotated[str, LAKE] = "",
-    host: Host = "localhost",
-    port: Port = 5432,
-    user: User = "postgres",
-    name: Name = "northwind",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    user: sources.Administrator = None,
+    database: sources.Database = None,
     dynamodb_table: sources.DynamodbTable = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     endpoint: Annotated[str, ENDPOINT] = "",
@@ -84,7 +83,7 @@ def forget(
 
     The command refuses while the source still has the row. Other tables with rows of the same person are asked for each
     by itself. Ctrl-C only ends the watching; run the same command again to go on. PostgreSQL is reached where the
-    options say, also with --env.
+    options say; what they leave out, the file of --env says of an existing database.
     """
     described = read_contracts(contracts)
     contract = _contract(described, table)
@@ -106,7 +105,8 @@ def forget(
         called = place.tables.get(contract.table, contract.source.table)
         source = _Items(place.dynamodb, contract, called, settings.glue.epoch)
     else:
-        source = _Rows(contract, connector(host, port, user, name), settings.connect.epoch)
+        at = sources.address(place.environment, host, port, database, user, default_user=sources.ADMINISTRATOR)
+        source = _Rows(contract, sources.connector("", *at), settings.connect.epoch)
     texts = source.spelled(texts)
     if withdraw:
         with s3_errors():

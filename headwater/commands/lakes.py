@@ -15,6 +15,7 @@ from headwater.commands.writer_requests import s3_client
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, topic
+from headwater.deployment.environment import Environment
 from headwater.errors import UserError
 from headwater.lake.landing import Landing
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
@@ -93,6 +94,11 @@ class NamedLake:
         return sources.mask_key(self._mask_secret, self._region)
 
     @property
+    def environment(self) -> None:
+        """No environment."""
+        return None
+
+    @property
     def epoch(self) -> int:
         """The source connector's epoch, as long as nobody has raised it."""
         return CaptureSettings.epoch
@@ -118,6 +124,11 @@ class DeployedLake:
     def __init__(self, deployed: Deployed) -> None:
         self._deployed = deployed
         self.tables = {table: names.table for table, names in deployed.key_value_names.items()}
+
+    @property
+    def environment(self) -> Environment:
+        """The environment."""
+        return self._deployed.environment
 
     @property
     def uri(self) -> str:

@@ -13,7 +13,6 @@ from rich.console import Console
 
 from headwater.commands import lakes, sources
 from headwater.commands.backfill import load
-from headwater.commands.db import Host, Name, Port, User, connect
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3_errors
 from headwater.console import say
 from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
@@ -35,10 +34,10 @@ def resync(
         str, typer.Option(help="Only rows that meet this condition, of SQL or DynamoDB's PartiQL. No row ends then.")
     ] = "",
     environment: Annotated[str, ENVIRONMENT] = "",
-    host: Host = "localhost",
-    port: Port = 5432,
-    user: User = "postgres",
-    name: Name = "northwind",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    user: sources.Administrator = None,
+    database: sources.Database = None,
     lake: Annotated[
         str, typer.Option(help="For DynamoDB's tables without --env: where the lake's tables lie, s3://bucket/prefix.")
     ] = "",
@@ -52,7 +51,7 @@ def resync(
 
     Rows that were lost or spoiled come back, and those that the source no longer has go. No table stops for it.
     PostgreSQL's tables are read by the source connector, DynamoDB's by this command. PostgreSQL is reached where the
-    options say, also with --env.
+    options say; what they leave out, the file of --env says of an existing database.
     """
     described = read_contracts(contracts)
     chosen = _chosen(described, tables or [], all_)
@@ -75,7 +74,9 @@ def resync(
     if relational:
         if where:
             refuse_hidden(relational[0], where)
-        with connect(host, port, user, name) as connection:
+        settings = place.environment if place is not None else None
+        at = sources.address(settings, host, port, database, user, default_user=sources.ADMINISTRATOR)
+        with sources.connect("", *at) as connection:
             read_by_connector(connection, relational, where)
         say("headwater verify tells when the lake is as the source.")
     if keyed and place is not None:

@@ -3,7 +3,7 @@
 import os
 import re
 from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NamedTuple
 
 import boto3
 import psycopg
@@ -11,22 +11,42 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from psycopg.conninfo import conninfo_to_dict
 
-from headwater.commands.db import PASSWORD_VARIABLE
+from headwater.commands.db import PASSWORD_VARIABLE, asked_password
 from headwater.contract.masks import read_key
 from headwater.contract.model import Contract
+from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
+from headwater.deployment.environment import Environment, ExistingDatabase
 from headwater.errors import UserError
 from headwater.order_database.trust_advice import trust_advice
 from headwater.verify.postgresql_errors import told
 
 DEFAULT_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
+ADMINISTRATOR = "postgres"
 
 DatabaseUrl = Annotated[
     str, typer.Option(help="PostgreSQL connection string without the password; replaces the next four.")
 ]
-Host = Annotated[str, typer.Option(help="The database's host.")]
-Port = Annotated[int, typer.Option(help="The database's port.")]
-Database = Annotated[str, typer.Option(help="The database's name.")]
-User = Annotated[str, typer.Option(help="A role that may read the tables.")]
+_EXISTING = "that of ENV's existing database, or"
+Host = Annotated[str | None, typer.Option(help="The database's host.", show_default=f"{_EXISTING} localhost")]
+Port = Annotated[
+    int | None, typer.Option(help="The database's port.", min=1, max=65535, show_default=f"{_EXISTING} 5432")
+]
+Database = Annotated[str | None, typer.Option(help="The database's name.", show_default=f"{_EXISTING} northwind")]
+User = Annotated[
+    str | None,
+    typer.Option(
+        help="A role that may read the tables.",
+        show_default=f"{CDC_ROLE} of ENV's existing database, or {READER_ROLE}",
+    ),
+]
+Administrator = Annotated[
+    str | None,
+    typer.Option(
+        help=f"A role that may read the tables and ask the source connector; {PASSWORD_VARIABLE} or a prompt gives "
+        "the password.",
+        show_default=f"{CDC_ROLE} of ENV's existing database, or {ADMINISTRATOR}",
+    ),
+]
 DynamodbTable = Annotated[
     list[str] | None,
     typer.Option(
@@ -49,6 +69,34 @@ _PATIENCE = {
     "tcp_user_timeout": 60_000,
 }
 _REFUSED = re.compile(r"authentication failed|role \".*\" (does not exist|is not permitted to log in)")
+
+
+class Address(NamedTuple):
+    """Where a PostgreSQL database is, and who connects."""
+
+    host: str
+    port: int
+    database: str
+    user: str
+
+
+def address(
+    settings: Environment | None,
+    host: str | None,
+    port: int | None,
+    database: str | None,
+    user: str | None,
+    *,
+    default_user: str = READER_ROLE,
+) -> Address:
+    """The address of the options; of those that are not given, the one of the environment's existing database and the
+    source connector's role, or else that of a database on this machine and ``default_user``."""
+    known = Address("localhost", 5432, "northwind", default_user)
+    if settings is not None and isinstance(settings.database, ExistingDatabase):
+        known = Address(settings.database.host, settings.database.port, settings.database.name, CDC_ROLE)
+    options = {"host": host, "port": port, "database": database, "user": user}
+    given: dict[str, Any] = {name: value for name, value in options.items() if value is not None}
+    return known._replace(**given)
 
 
 class CredentialsRefused(UserError):
@@ -77,7 +125,7 @@ def connector(
         )
     password = os.environ.get(PASSWORD_VARIABLE)
     if password is None:
-        password = typer.prompt(f"Password of {parts.get('user', 'the database user')}", hide_input=True, err=True)
+        password = asked_password(PASSWORD_VARIABLE, f"Password of {parts.get('user', 'the database user')}")
 
     def connected() -> psycopg.Connection:
         try:

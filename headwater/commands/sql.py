@@ -23,7 +23,8 @@ def sql(
     query: Annotated[
         str,
         typer.Argument(
-            help="A SELECT in Athena's SQL, or EXECUTE STATEMENT USING …; without it, what there is to ask."
+            help="A SELECT in Athena's SQL, or EXECUTE STATEMENT USING …; - reads it from standard input; without it, "
+            "what there is to ask."
         ),
     ] = "",
     lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
@@ -43,7 +44,7 @@ def sql(
             return
         if not lake:
             raise UserError("--lake: found none, expected s3://bucket/prefix, or a folder")
-        answer = queries.answer(query)
+        answer = queries.answer(sys.stdin.read() if query == "-" else query)
         for table in sorted(queries.without_rows):
             Console(stderr=True).print(f"{table} has no rows below {lake}, or was never written there", style="yellow")
     if as_json and len(set(answer.columns)) < len(answer.columns):

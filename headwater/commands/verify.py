@@ -52,10 +52,10 @@ def verify(
     lake: Annotated[str, typer.Option(help="Where the lake's tables lie: s3://bucket/prefix, or a folder.")] = "",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
     database_url: sources.DatabaseUrl = "",
-    host: sources.Host = "127.0.0.1",
-    port: sources.Port = 5432,
-    database: sources.Database = "northwind",
-    user: sources.User = "headwater_reader",
+    host: sources.Host = None,
+    port: sources.Port = None,
+    database: sources.Database = None,
+    user: sources.User = None,
     dynamodb_table: sources.DynamodbTable = None,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     endpoint: Annotated[str, typer.Option(help="Address of an S3 API that is not AWS's.")] = "",
@@ -120,7 +120,8 @@ def verify(
     relational, keyed = of_database(described, POSTGRESQL), of_database(described, DYNAMODB)
     queries = load_queries(described, contracts)
     with ExitStack() as opened:
-        postgresql = _Postgresql(partial(sources.connector, database_url, host, port, database, user))
+        at = sources.address(place.environment, host, port, database, user)
+        postgresql = _Postgresql(partial(sources.connector, database_url, *at))
         opened.callback(postgresql.close)
         pace, paces = Pace(), dict[str, Pace]()
 

@@ -142,13 +142,17 @@ FROM tables LEFT JOIN keys ON indrelid = tables.oid
 ORDER BY relname"""
 
 
-def from_postgresql(schema: str, query: Query) -> list[Inferred]:
-    """Contracts for all tables of a schema, sorted by name. ``query`` reads the catalog, which any role may. Raises
-    UserError where the schema has no table."""
+def from_postgresql(schema: str, query: Query, tables: Sequence[str] = ()) -> list[Inferred]:
+    """Contracts for these tables of a schema, or for all where none is named, sorted by name. ``query`` reads the
+    catalog, which any role may. Raises UserError where the schema has no table, or not one of these."""
     rows = list(query(_TABLES.replace("{schema}", "'" + schema.replace("'", "''") + "'")))
     if not rows:
         raise UserError(f"--schema: found no table in {schema!r}, expected a schema with tables")
-    return [_of_table(schema, *row) for row in rows]
+    known = [row[0] for row in rows]
+    for table in tables:
+        if table not in known:
+            raise UserError(f"--table: found {table!r}, expected one of {', '.join(known)}, of the schema {schema}")
+    return [_of_table(schema, *row) for row in rows if not tables or row[0] in tables]
 
 
 def _of_table(

@@ -11,15 +11,18 @@ from botocore.exceptions import ClientError
 from headwater.definitions.source_checks import UNFIT, UNPREPARED, WARNING, Finding
 
 AWS_KEY = "alias/aws/kinesis"
+_DAY_HOURS = 24
 
 
 @dataclass(frozen=True)
 class ExpectedStream:
-    """A stream by its name, the ARN of its key, None for none or AWS's own, and how long it keeps records."""
+    """A stream by its name, the ARN of its key, None for none or AWS's own, how long it keeps records at least, and how
+    long the lake keeps tombstones, which have to outlast them."""
 
     name: str
     key: str | None
     retention_hours: int
+    tombstone_days: int
 
 
 def findings(streams: Mapping[str, ExpectedStream], client: Any) -> list[Finding]:
@@ -44,15 +47,16 @@ def _check(contract: str, expected: ExpectedStream, client: Any) -> Iterator[Fin
         yield finding(
             UNPREPARED,
             f"records kept for {kept} hours",
-            f"{expected.retention_hours}, as key_value.stream_retention_hours says",
+            f"{expected.retention_hours} or more, as key_value.stream_retention_hours says",
             "correct it, or aws kinesis increase-stream-retention-period",
         )
-    if kept > expected.retention_hours:
+    tombstone_hours = expected.tombstone_days * _DAY_HOURS
+    if kept >= tombstone_hours:
         yield finding(
             UNFIT,
             f"records kept for {kept} hours",
-            f"{expected.retention_hours}: a record that comes after its row's tombstone has gone brings the row back",
-            "correct key_value.stream_retention_hours",
+            f"less than {tombstone_hours}: a record that comes after its row's tombstone has gone brings the row back",
+            f"raise lake.tombstone_days ({expected.tombstone_days}), or keep the stream's records for less",
         )
     key = summary.get("KeyId") if summary.get("EncryptionType") == "KMS" else None
     alias = key is not None and key.rpartition(":")[2].startswith("alias/")

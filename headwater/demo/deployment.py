@@ -148,6 +148,8 @@ class LocalDeployment(ExitStack):
         login = self.login(part)
         return psycopg.connect(
             host=login["host"],
+            # PGHOSTADDR and PGOPTIONS are meant for another server.
+            hostaddr=login["host"],
             port=login["port"],
             dbname=DATABASE,
             user=login["username"],
@@ -155,6 +157,7 @@ class LocalDeployment(ExitStack):
             sslmode="verify-full",
             sslrootcert=str(self.checkout.account.with_name("authority.pem")),
             autocommit=True,
+            options="",
         )
 
     def contracts(self, checkout: Checkout | None = None) -> list[Contract]:

@@ -450,7 +450,13 @@ class ExistingTable(_Part, frozen=True, kw_only=True):
 class ExistingTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="existing"):
     """DynamoDB tables and Kinesis streams that are there. A deployment changes nothing in them."""
 
-    stream_retention_hours: _RetentionHours
+    stream_retention_hours: Annotated[
+        _RetentionHours,
+        Meta(
+            description="How long each stream keeps records at least: the time in which a stopped job can catch up. "
+            "None keeps them for as long as lake.tombstone_days."
+        ),
+    ]
     tables: Annotated[
         tuple[ExistingTable, ...],
         Meta(description="A table and its stream for each DynamoDB contract.", extra_json_schema=DIFFERENT),

@@ -6,7 +6,7 @@ import datetime as dt
 from dataclasses import dataclass
 
 from headwater.contract.model import POSTGRESQL, Contract
-from headwater.deployment.environment import Aurora, CreatedTables, Environment
+from headwater.deployment.environment import Aurora, CreatedTables, Environment, ExistingTables
 
 OLDER_VERSION_DAYS = 7
 """How long a versioned bucket keeps what was replaced or deleted: long enough to undo a mistake, no longer, since the
@@ -75,6 +75,9 @@ def _of_dynamodb(environment: Environment) -> list[Expiry]:
         dt.timedelta(hours=key_value.stream_retention_hours),
         "key_value.stream_retention_hours",
     )
+    if isinstance(key_value, ExistingTables):
+        days = dt.timedelta(days=environment.lake.tombstone_days)
+        stream = Expiry(stream.place, days, "lake.tombstone_days, for which an existing stream may keep records")
     backups = Expiry("backups of the DynamoDB table", None, "whoever runs the table says how long backups stay")
     if isinstance(key_value, CreatedTables):
         days = dt.timedelta(days=_DYNAMODB_BACKUP_DAYS)

@@ -11,6 +11,8 @@ import sys
 import threading
 from typing import Any
 
+from headwater.lake.command_lines import CommandLines
+
 TRIES = 3
 """A failure that may pass, and has come so often in a row, does not."""
 
@@ -18,6 +20,8 @@ FAILING = "Table Failing"
 RECOVERED = "Table Recovered"
 INCOMPLETE = "Table Incomplete"
 UPKEEP_FAILING = "Upkeep Failing"
+# What the name of an environment's Glue database begins with.
+_DATABASES = "headwater_"
 _DETAIL_CHARACTERS = 4000
 """How much of an error's text an event takes; EventBridge takes 256 KB in all, a message of SNS too."""
 
@@ -35,6 +39,7 @@ class EventBridgeReport:
     def __init__(self, events: Any, database: str) -> None:
         self._events = events
         self._database = database
+        self._commands = CommandLines(database.removeprefix(_DATABASES))
         self._lock = threading.Lock()
         self._told: set[str] = set()
 
@@ -57,8 +62,10 @@ class EventBridgeReport:
         elif kind == "begins late":
             table, partition = event["table"], event["partition"]
             message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
-            again = f"headwater resync {event['main_table']} --env ENV"
-            step = f"Read the source's rows again: {again}. If that is under way, wait for it."
+            step = (
+                f"Read the source's rows again: {self._commands.resync(event['main_table'])}, of an existing database "
+                "without --host and --user. If that is under way, wait for it."
+            )
             self._send(INCOMPLETE, table, {"message": message, "next_step": step})
         elif kind == "upkeep failed" and event["attempt"] == TRIES:
             step = "Changes are still written. Do what the message says; it is tried again when it is due."

@@ -69,6 +69,10 @@ class PostgresqlServer(Part):
             password=password or self.password,
             autocommit=True,
             connect_timeout=10,
+            # PGHOSTADDR, PGOPTIONS and PGSSLMODE are meant for another server. This one is built without TLS.
+            hostaddr=self.host,
+            options="",
+            sslmode="disable",
         )
 
     def _prepare(self) -> Process:

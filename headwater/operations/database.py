@@ -10,6 +10,7 @@ from headwater.contract.model import Contract
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
 from headwater.definitions.order_database import CDC_ROLE, published_tables
 from headwater.deployment.environment import Aurora
+from headwater.lake.command_lines import CommandLines
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
 
@@ -70,27 +71,30 @@ def observe(deployed: Deployed, query: Query | None) -> Part:
         json.loads(query(_QUERY)),
         deployed.relational,
         deployed.environment.monitoring.slot_lag_mib * _MIB,
-        deployed.environment.name,
+        deployed.commands,
     )
 
 
-def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int, environment: str) -> Part:
+def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int, commands: CommandLines) -> Part:
     """What the answer means, where the tables of ``contracts`` have to be published and ``most_bytes`` of log may be
     kept."""
+    environment = commands.environment
     problems = []
     slot, other = facts["slot"], facts["other_slot"]
     missing = sorted(set(published_tables(contracts)) - set(facts["published"] or ()))
     if missing:
-        lost = " ".join(contract.table for contract in contracts if contract.source.table in missing)
-        again = f", then headwater resync {lost} --env {environment}" if lost else ""
-        problems.append(
-            Problem(
-                f"the publication lacks {', '.join(missing)}",
-                f"where a contract is new, make deploy ENV={environment}; else add what somebody took away "
-                f"(ALTER PUBLICATION){again}",
-                "connector",
-            )
+        lost = [contract.table for contract in contracts if contract.source.table in missing]
+        again = f", then {commands.resync(*lost)}" if lost else ""
+        advice = (
+            f"where a contract is new, make deploy ENV={environment}; else add what somebody took away "
+            f"(ALTER PUBLICATION){again}"
         )
+        if commands.existing:
+            advice = (
+                f"{commands.capture()}, with the secret's password in HEADWATER_CDC_PASSWORD; then make deploy "
+                f"ENV={environment}, or restart the source connector where no contract is new"
+            )
+        problems.append(Problem(f"the publication lacks {', '.join(missing)}", advice, "connector"))
     if slot is None:
         problems.append(
             Problem(

@@ -14,9 +14,10 @@ from botocore.exceptions import BotoCoreError, ClientError
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
 from headwater.definitions.connectors import CaptureSettings
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import Environment, ExistingDatabase
 from headwater.deployment.key_value_names import key_value_names
 from headwater.errors import UserError
+from headwater.lake.command_lines import CommandLines
 
 _NOT_THERE = "ValidationError"
 
@@ -47,6 +48,14 @@ class Deployed:
             if service not in self._clients:
                 self._clients[service] = self._make(service)
             return self._clients[service]
+
+    @property
+    def commands(self) -> CommandLines:
+        """The commands that advice names."""
+        at = self.environment.database
+        if isinstance(at, ExistingDatabase):
+            return CommandLines(self.environment.name, f"--host {at.host} --port {at.port} --database {at.name}")
+        return CommandLines(self.environment.name)
 
     @cached_property
     def account(self) -> str:

@@ -43,7 +43,7 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
             Problem(
                 f"the changes of {name} do not go to its stream: the destination is {status}",
                 "enable it again; a change of the meantime is in no stream: headwater resync "
-                f"{contract.table} --env {environment}, then headwater verify {environment} --watch --once",
+                f"{contract.table} --env {environment}, then {deployed.commands.verify('--watch', '--once')}",
                 "replication",
             )
         )

@@ -107,7 +107,7 @@ def observe(
         )
     if catalog is not None:
         problems += _uncatalogued(deployed, contract, uri, catalog)
-    compared, found = watched.observe(s3, deployed.lake, table, measurements.now, environment.name)
+    compared, found = watched.observe(s3, deployed.lake, table, measurements.now, deployed.commands)
     problems += found
     facts: dict[str, Any] = {
         "last_commit": committed.instant if committed else None,
@@ -132,8 +132,7 @@ def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | Non
     if committed is not None or contract.source.database != POSTGRESQL or not reads_none:
         return []
     found = f"{contract.table} waits for the rows that its source has: connect.snapshot_mode is no_data"
-    advice = f"headwater backfill --table {contract.main_table} --env {deployed.environment.name} --host HOST"
-    return [Problem(found, advice, "writer")]
+    return [Problem(found, deployed.commands.backfill(contract.main_table), "writer")]
 
 
 def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Mapping[str, str]) -> list[Problem]:

@@ -11,6 +11,7 @@ import msgspec
 from headwater.console import one_line
 from headwater.errors import UserError
 from headwater.lake import metrics
+from headwater.lake.command_lines import CommandLines
 from headwater.lake.s3_uri import key_below, object_uri, split_uri
 from headwater.operations.state import Problem
 
@@ -169,24 +170,25 @@ def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
     )
 
 
-def observe(s3: Any, lake: str, table: str, now: float, environment: str) -> tuple[dict[str, Any], list[Problem]]:
+def observe(s3: Any, lake: str, table: str, now: float, commands: CommandLines) -> tuple[dict[str, Any], list[Problem]]:
     """The facts of a table's comparison, each None where there is none, and what is wrong. Raises what boto3 raises."""
     try:
         known = read(s3, lake, table)
     except UserError as error:
-        advice = f"headwater verify {environment} --watch --once writes it anew"
+        advice = f"{commands.verify('--watch', '--once')} writes it anew"
         return _facts(None), [Problem(str(error), advice, "differs")]
-    return _facts(known), [] if known is None else problems(known, now, environment)
+    return _facts(known), [] if known is None else problems(known, now, commands)
 
 
-def problems(watched: Watched, now: float, environment: str) -> list[Problem]:
+def problems(watched: Watched, now: float, commands: CommandLines) -> list[Problem]:
     """What is wrong with the table, or with its comparison, where that was not ended on purpose."""
     found = []
     if watched.differences:
         found.append(
             Problem(
                 f"rows of {watched.table} differ from their source: {watched.counts()}",
-                f"headwater verify {environment} --watch --once names them, and with --repair has them read again",
+                f"{commands.verify('--watch', '--once')} names them; to have them read again, "
+                f"{commands.verify('--watch', '--once', '--repair')}",
                 "differs",
             )
         )
@@ -198,12 +200,12 @@ def problems(watched: Watched, now: float, environment: str) -> list[Problem]:
             Problem(
                 f"the comparison has said nothing for {quiet:,.0f} s",
                 "start it again where it ran; where nobody wants it any more, "
-                f"headwater verify {environment} --watch --once ends it",
+                f"{commands.verify('--watch', '--once')} ends it",
                 "differs",
             )
         )
     else:
-        found += _hindrances(watched, now, environment)
+        found += _hindrances(watched, now, commands)
     if watched.error:
         found.append(
             Problem(
@@ -215,7 +217,7 @@ def problems(watched: Watched, now: float, environment: str) -> list[Problem]:
     return found
 
 
-def _hindrances(watched: Watched, now: float, environment: str) -> list[Problem]:
+def _hindrances(watched: Watched, now: float, commands: CommandLines) -> list[Problem]:
     """Why a comparison that runs knows less than it should."""
     found = []
     if watched.is_behind:
@@ -242,7 +244,7 @@ def _hindrances(watched: Watched, now: float, environment: str) -> list[Problem]
                 f"{watched.unsettled:,} of {watched.source_rows:,} rows could not be told: they changed whenever they "
                 "were tried, or were too many at once",
                 "wait for the next round; where it stays so, stop what writes them for a while and compare by "
-                f"headwater verify {environment}",
+                f"{commands.verify()}",
                 "differs",
             )
         )

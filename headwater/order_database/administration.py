@@ -33,7 +33,7 @@ _LOCK_SECONDS = 5
 _CAPTURED_ELSEWHERE = """SELECT datname FROM pg_shdepend
 JOIN pg_roles ON refclassid = 'pg_authid'::regclass AND refobjid = pg_roles.oid
 JOIN pg_database ON dbid = pg_database.oid
-WHERE rolname = %s AND datname <> current_database() LIMIT 1"""
+WHERE rolname = %s AND datname <> %s LIMIT 1"""
 _FORMER_IDENTITY = "CREATE TABLE IF NOT EXISTS capture.former_identity (relation oid PRIMARY KEY, clause text NOT NULL)"
 # The replica identities of tables and their partitions, as ALTER TABLE has them.
 _IDENTITIES = """SELECT DISTINCT c.oid, CASE relreplident
@@ -68,12 +68,7 @@ def prepare(conn: psycopg.Connection, password: str, contracts: Iterable[Contrac
     is no such database, and where a table is locked for longer than some seconds."""
     contracts = list(contracts)
     _require_own(conn)
-    elsewhere = conn.execute(_CAPTURED_ELSEWHERE, (CDC_ROLE,)).fetchone()
-    if elsewhere is not None:
-        raise UserError(
-            f"{conn.info.dbname}: found that the server's database {elsewhere[0]} is captured, expected none: role and "
-            "slot are the server's"
-        )
+    refuse_another(conn, conn.info.dbname)
     tables = [contract.source.table for contract in of_database(contracts, POSTGRESQL)]
     noted = (
         f"INSERT INTO capture.former_identity {_IDENTITIES.format(tables=text_array(tables))} ON CONFLICT DO NOTHING"
@@ -86,6 +81,16 @@ def prepare(conn: psycopg.Connection, password: str, contracts: Iterable[Contrac
             f"{conn.info.dbname}: {server_message(error)}: a table was in use for {_LOCK_SECONDS} seconds; nothing was "
             "changed. Try again when no query or transaction of long is open."
         ) from None
+
+
+def refuse_another(conn: psycopg.Connection, database: str) -> None:
+    """Raise UserError where another database of the server than this one is captured, over a connection to any."""
+    elsewhere = conn.execute(_CAPTURED_ELSEWHERE, (CDC_ROLE, database)).fetchone()
+    if elsewhere is not None:
+        raise UserError(
+            f"{database}: found that the server's database {elsewhere[0]} is captured, expected none: role and slot "
+            "are the server's"
+        )
 
 
 def _require_own(conn: psycopg.Connection) -> None:

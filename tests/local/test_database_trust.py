@@ -81,8 +81,10 @@ def test_a_client_without_tls_is_turned_away(pipeline: Pipeline, monkeypatch: py
 
 
 CONNECTING: dict[str, Callable[[str, int, str], psycopg.Connection]] = {
-    "db, resync, forget": lambda host, port, user: db.connect(host, port, user, DATABASE),
-    "contract, verify": lambda host, port, user: sources.connect("", host, port, DATABASE, user),
+    "db": lambda host, port, user: db.connect(host, port, user, DATABASE),
+    "contract, verify, resync, backfill, forget": lambda host, port, user: sources.connect(
+        "", host, port, DATABASE, user
+    ),
     "--database-url": lambda host, port, user: sources.connect(
         f"postgresql://{user}@{host}:{port}/{DATABASE}", "", 0, "", ""
     ),
@@ -116,9 +118,7 @@ def test_a_connection_string_says_whom_to_trust(
         sources.connect(f"{url}/other.pem", "", 0, "", "")
 
 
-def connect_as_commands_do(
-    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, how: str = "db, resync, forget"
-) -> psycopg.Connection:
+def connect_as_commands_do(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, how: str = "db") -> psycopg.Connection:
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", pipeline.postgres.password)
     return CONNECTING[how](pipeline.front.host, pipeline.front.port, pipeline.postgres.superuser)
 

@@ -201,7 +201,7 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
     reader.run(place)
     assert "found no contract" in reader.run(replicate, status=2)
     reader.run(infer, status=1)
-    assert "found a contract, expected none: --replace" in reader.run(infer, status=2)
+    assert "found a contract, expected none: name the tables that lack one by --table" in reader.run(infer, status=2)
     assert "Run headwater db capture first" in reader.run(replicate, status=2)
     with server.connect("rental") as owner:
         owner.execute("CREATE SCHEMA capture; CREATE TABLE capture.cards (id integer)")
@@ -233,3 +233,11 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
         with server.connect("elsewhere") as other:
             other.execute("CREATE ROLE headwater_cdc; CREATE TABLE t (); GRANT SELECT ON t TO headwater_cdc")
         assert "the server's database elsewhere is captured" in reader.run(capture, status=2)
+        create = ".venv/bin/headwater db create --host localhost --port 5432"
+        passwords = "HEADWATER_APP_PASSWORD=a HEADWATER_READER_PASSWORD=r"
+        assert "the server's database elsewhere is captured" in reader.run(f"{passwords} {create}", status=2)
+        made = owner.execute(
+            "SELECT datname FROM pg_database WHERE datname = 'northwind' UNION ALL SELECT rolname FROM pg_authid"
+            " WHERE rolname IN ('headwater_app', 'headwater_reader') OR rolname = 'headwater_cdc' AND rolpassword <> ''"
+        )
+        assert made.fetchall() == []

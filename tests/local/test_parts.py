@@ -37,6 +37,31 @@ def test_postgres_keeps_commits_over_a_crash_at_the_same_port(postgres: Postgres
         connection.execute("drop table crash")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"),
+    [
+        ("PGSSLMODE", "verify-full"),
+        ("PGSSLROOTCERT", "/nowhere.pem"),
+        ("PGHOST", "db.example.com"),
+        ("PGHOSTADDR", "127.0.0.2"),
+        ("PGPORT", "1"),
+        ("PGOPTIONS", "-c search_path=elsewhere"),
+        ("PGSERVICE", "rental"),
+    ],
+)
+def test_what_libpq_is_told_of_another_server_leaves_ours(
+    postgres: PostgresqlServer, variable: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "services").write_text(
+        "[rental]\nhost=db.example.com\nhostaddr=127.0.0.2\nport=1\nsslmode=verify-full\n"
+        "options=-c search_path=elsewhere\n"
+    )
+    monkeypatch.setenv("PGSERVICEFILE", str(tmp_path / "services"))
+    monkeypatch.setenv(variable, value)
+    with postgres.connect() as connection:
+        assert connection.execute("SHOW search_path").fetchone() == ('"$user", public',)
+
+
 def test_a_broker_and_its_worker_survive_a_crash_of_each(broker: Broker, tmp_path: Path) -> None:
     broker.create_topics({"crash": 2})
     broker.create_topics({"crash": 2})

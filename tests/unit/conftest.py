@@ -1,16 +1,50 @@
 """What several unit tests need."""
 
 import json
+import re
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import boto3
 import pytest
 from moto import mock_aws
 
+from headwater.paths import CONFIG
+
 BUCKET = "headwater-test"
 REGION = "eu-central-1"
 """Of all environments."""
+EXISTING = {
+    "database": """database:
+  kind: existing
+  host: rental.example.com
+  port: 5433
+  name: rental
+  secret: rental/headwater-cdc
+  secret_key: null
+  root_certificate: null
+  cidr: 10.60.0.0/16
+  peering: null
+  monitored: null
+""",
+    "key_value": """key_value:
+  kind: existing
+  stream_retention_hours: 24
+  tables: [{contract: accounts, table: Accounts, stream: account-changes, stream_key: null}]
+""",
+}
+"""Sources that are there, as parts of an environment's file."""
+
+
+def write_dev(folder: Path, *parts: str) -> None:
+    """Write the environment dev with these parts in place of its own."""
+    text = (CONFIG / "dev.yaml").read_text()
+    for part in parts:
+        name = part.partition(":")[0]
+        text, replaced = re.subn(rf"^{name}:\n(  .*\n)+", part, text, flags=re.MULTILINE)
+        assert replaced == 1, name
+    (folder / "dev.yaml").write_text(text)
 
 
 @pytest.fixture(scope="module")

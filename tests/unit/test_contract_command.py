@@ -1,9 +1,9 @@
 """``headwater contract`` on files alone."""
 
 import json
-import re
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import psycopg
 import pytest
@@ -16,29 +16,9 @@ from headwater.definitions.kinesis_checks import ExpectedStream
 from headwater.definitions.source_checks import Finding
 from headwater.errors import UserError
 from headwater.paths import CONFIG, CONTRACTS
+from tests.unit.conftest import EXISTING, write_dev
 
 PRODUCTS = (CONTRACTS / "products.yaml").read_text()
-
-
-SOURCES = {
-    "database": """database:
-  kind: existing
-  host: rental.example.com
-  port: 5433
-  name: rental
-  secret: rental/headwater-cdc
-  secret_key: null
-  root_certificate: null
-  cidr: 10.60.0.0/16
-  peering: null
-  monitored: null
-""",
-    "key_value": """key_value:
-  kind: existing
-  stream_retention_hours: 24
-  tables: [{contract: accounts, table: Accounts, stream: account-changes, stream_key: null}]
-""",
-}
 
 
 def run(*arguments: str) -> Result:
@@ -111,10 +91,7 @@ class Asked:
 @pytest.fixture
 def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Asked:
     """The sources of dev, which exist."""
-    text = (CONFIG / "dev.yaml").read_text()
-    for part, written in SOURCES.items():
-        text = re.sub(rf"^{part}:\n(  .*\n)+", written, text, flags=re.MULTILINE)
-    (tmp_path / "dev.yaml").write_text(text)
+    write_dev(tmp_path, *EXISTING.values())
     return Asked(tmp_path, monkeypatch)
 
 
@@ -149,13 +126,13 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:
     assert run("check", "dev", "--live").exit_code == 0
     assert asked.tables == ({"accounts": "Accounts"}, "eu-central-1", {"accounts": "account-changes"})
-    assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24)}
+    assert asked.streams == {"accounts": ExpectedStream("account-changes", None, 24, 7)}
 
 
 def test_sources_that_the_deployment_makes_are_found_by_the_options(asked: Asked, tmp_path: Path) -> None:
     (tmp_path / "dev.yaml").write_text((CONFIG / "dev.yaml").read_text())
     assert run("check", "dev", "--live").exit_code == 0
-    assert asked.database == ("", "127.0.0.1", 5432, "northwind", "headwater_reader")
+    assert asked.database == ("", "localhost", 5432, "northwind", "headwater_reader")
     assert asked.tables == ({"accounts": "headwater-dev-accounts"}, "eu-central-1", None)
     assert asked.streams is None
 
@@ -165,3 +142,25 @@ def test_a_contract_whose_table_the_environment_does_not_name_is_an_error(asked:
     path.write_text(path.read_text().replace("contract: accounts", "contract: users"))
     with pytest.raises(UserError, match=r"key_value\.tables: found \['users'\], expected \['accounts'\]"):
         run("check", "dev", "--live")
+
+
+def test_a_new_table_gets_a_contract_and_the_others_keep_their_edits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [["id", "integer", "", ""]]
+    rows = [(name, 1, True, None, ["id"], True, columns) for name in ("film", "staff")]
+    answers = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchall=lambda: rows))
+    monkeypatch.setattr(sources, "connect", lambda *_: nullcontext(answers))
+    infer = ("infer", "--schema", "public", "--contracts", str(tmp_path))
+    assert run(*infer, "--table", "film").exit_code == 0
+    (tmp_path / "film.yaml").write_text("edited")
+    with pytest.raises(UserError, match="found a contract, expected none: name the tables that lack one by --table"):
+        run(*infer)
+    assert run(*infer, "--table", "staff").exit_code == 0
+    assert run(*infer, "--table", "staff", "--replace").exit_code == 0
+    assert (tmp_path / "film.yaml").read_text() == "edited"
+    assert "public.staff" in (tmp_path / "staff.yaml").read_text()
+    with pytest.raises(UserError, match="--table: found 'staf', expected one of film, staff, of the schema public"):
+        run(*infer, "--table", "staf")
+    with pytest.raises(UserError, match="--table: found no --schema, expected it"):
+        run("infer", "--from-dynamodb", "Accounts", "--table", "staff")

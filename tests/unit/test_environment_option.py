@@ -11,18 +11,19 @@ from pathlib import Path
 from typing import Any
 
 import boto3
+import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
-from headwater.commands import forget, resync, sources
+from headwater.commands import environments, forget, resync, sources
 from headwater.errors import UserError
 from headwater.lake import requests as lake_requests
 from headwater.lake.debezium_decoder import order
 from headwater.lake.quarantine import BadEntry, Quarantine
 from headwater.lake.requests import DONE, News, Requests, Status
 from headwater.lake.scanned_export import write_export
-from tests.unit.conftest import BUCKET, REGION
+from tests.unit.conftest import BUCKET, EXISTING, REGION, write_dev
 
 Deploy = Callable[[str, str], None]
 HERE = "123456789012"
@@ -33,6 +34,7 @@ ITEM_KEY = ("id=17", "cust_name=Ann")
 
 RESYNC = ("resync", "accounts")
 RESYNC_OF_POSTGRESQL = ("resync", "orders")
+OF_POSTGRESQL = (RESYNC_OF_POSTGRESQL, ("backfill", "--table", "orders"), ("forget", "customers", "ALFKI"))
 BACKFILL = ("backfill", f"s3://{BUCKET}/AWSDynamoDB/01769860800250-2d8752fd", "--table", "accounts")
 FILL = ("fill", "orders")
 FORGET = ("forget", "accounts", *ITEM_KEY)
@@ -94,6 +96,14 @@ def dev(lake: str, deploy: Deploy, items: None, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
     deploy("dev", lake)
     return lake
+
+
+@pytest.fixture
+def existing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The database of dev is an existing one."""
+    write_dev(tmp_path, EXISTING["database"])
+    for module in (environments, forget):
+        monkeypatch.setattr(module, "CONFIG", tmp_path)
 
 
 @pytest.fixture
@@ -170,8 +180,7 @@ def test_credentials_of_another_account_are_refused_and_nothing_is_touched(
 ) -> None:
     """An environment of that name is in this account too."""
     deploy("stage", lake)
-    for module in (resync, sources):
-        monkeypatch.setattr(module, "connect", lambda *_, **__: pytest.fail("PostgreSQL was asked"))
+    monkeypatch.setattr(sources, "connector", lambda *_, **__: pytest.fail("PostgreSQL was asked"))
     chosen = ("stage",) if command == ("verify",) else ("--env", "stage", *(["--yes"] if command == DROP else []))
     told = refusal(*command, *chosen)
     assert told == f"credentials: found the account {HERE}, expected 111122223333, of stage"
@@ -210,16 +219,49 @@ def test_a_table_of_postgresqls_is_asked_for_where_its_options_say(dev: str, mon
         told.append(where)
         return nullcontext()
 
-    monkeypatch.setattr(resync, "connect", connect)
+    monkeypatch.setattr(sources, "connect", connect)
     monkeypatch.setattr(
         resync, "read_by_connector", lambda _, contracts, where: told.append((contracts[0].table, where))
     )
     done = run(*RESYNC_OF_POSTGRESQL, "--env", "dev", "--host", "tunnel", "--port", "15432", "--user", "owner")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert told == [("tunnel", 15432, "owner", "northwind"), ("orders", "")]
+    assert told == [("", "tunnel", 15432, "northwind", "owner"), ("orders", "")]
     told.clear()
     assert run(*RESYNC_OF_POSTGRESQL, "--host", "tunnel").exit_code == 0, "without AWS"
-    assert [where[0] for where in told] == ["tunnel", "orders"]
+    assert told == [("", "tunnel", 5432, "northwind", "postgres"), ("orders", "")]
+
+
+@pytest.mark.parametrize("command", [*OF_POSTGRESQL, ("verify", "dev")], ids=named)
+def test_an_existing_database_is_where_its_environment_says_unless_an_option_does(
+    command: tuple[str, ...], dev: str, existing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: list[Any] = []
+
+    def connector(*where: Any, **_: Any) -> Any:
+        reached.append(where)
+        raise UserError("cannot be reached")
+
+    monkeypatch.setattr(sources, "connector", connector)
+    chosen = () if command[0] == "verify" else ("--env", "dev")
+    for options in ((), ("--port", "15432", "--user", "owner", "--host", "tunnel")):
+        assert refusal(*command, *chosen, *options) == "cannot be reached"
+    assert reached == [
+        ("", "rental.example.com", 5433, "rental", "headwater_cdc"),
+        ("", "tunnel", 15432, "rental", "owner"),
+    ]
+
+
+def test_a_database_that_is_missing_is_not_to_be_made_by_who_reads_it(
+    dev: str, existing: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(**_: Any) -> None:
+        raise psycopg.OperationalError('FATAL:  database "rental" does not exist')
+
+    monkeypatch.setenv("HEADWATER_DB_PASSWORD", "secret")
+    monkeypatch.setattr(psycopg, "connect", refuse)
+    for command in OF_POSTGRESQL:
+        told = refusal(*command, "--env", "dev")
+        assert ("rental.example.com:5433" in told, "db create" in told) == (True, False), told
 
 
 def test_an_export_is_loaded_and_the_request_taken_back(dev: str, s3: Any, asked: list[Any]) -> None:
@@ -261,12 +303,12 @@ def test_a_row_of_postgresqls_is_forgotten_in_the_lake_of_the_environment(
     dev: str, s3: Any, asked: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached = []
-    monkeypatch.setattr(forget, "connector", lambda *where: reached.append(where))
+    monkeypatch.setattr(sources, "connector", lambda *where: reached.append(where))
     monkeypatch.setattr(forget._Rows, "spelled", lambda _, key: dict(key))
     monkeypatch.setattr(forget._Rows, "absent_until", lambda rows, _: order(rows.epoch, 7, 7, snapshot=False))
     done = run("forget", "customers", "ALFKI", "--env", "dev", "--host", "tunnel")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert [where[0] for where in reached] == ["tunnel"]
+    assert reached == [("", "tunnel", 5432, "northwind", "postgres")]
     assert sorted(name.partition("/")[0] for name in waiting(s3, dev)) == ["customers", "customers_changes"]
 
 

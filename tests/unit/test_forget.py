@@ -46,7 +46,7 @@ from headwater.lake.requests import DONE, REFUSED, RUNNING, News, Requests, Stat
 from headwater.lake.scanned_export import write_export
 from headwater.order_database import absence
 from headwater.paths import CONFIG, CONTRACTS
-from tests.unit.conftest import BUCKET
+from tests.unit.conftest import BUCKET, EXISTING, write_dev
 
 ORDERS, ACCOUNTS, CUSTOMERS = (
     read_contract(CONTRACTS / f"{name}.yaml") for name in ("orders", "accounts", "customers")
@@ -565,7 +565,7 @@ def source(monkeypatch: pytest.MonkeyPatch) -> list[str | None]:
     for kind in (command._Rows, command._Items):
         monkeypatch.setattr(kind, "absent_until", answer)
         monkeypatch.setattr(kind, "spelled", lambda _, key: dict(key))
-    monkeypatch.setattr(command, "connector", lambda *_: None)
+    monkeypatch.setattr(sources, "connector", lambda *_: None)
     monkeypatch.setattr(sources, "dynamodb_client", lambda *_: None)
     return answers
 
@@ -640,7 +640,7 @@ def test_postgresql_is_asked_over_a_connection_of_each_question_with_one_passwor
 
     monkeypatch.setenv(db.PASSWORD_VARIABLE, "once")
     monkeypatch.setattr(psycopg, "connect", connect)
-    connector = db.connector("host", 5432, "postgres", "northwind")
+    connector = sources.connector("", "host", 5432, "northwind", "postgres")
     monkeypatch.delenv(db.PASSWORD_VARIABLE)
     monkeypatch.setattr(absence, "absent_until", lambda connection, *_: connection)
     rows = command._Rows(CUSTOMERS, connector, 1)
@@ -740,6 +740,15 @@ def test_every_environment_says_what_expires_elsewhere(name: str) -> None:
         found = expiries(settings, contract)
         assert len(found) == 5 + settings.data.retain, "a bucket has versions where data is to stay"
         assert all(each.why for each in found)
+
+
+def test_a_stream_that_is_there_may_keep_records_as_long_as_tombstones_stay(tmp_path: Path) -> None:
+    def keeps(folder: Path) -> list[dt.timedelta | None]:
+        found = expiries(read_environment("dev", folder), ACCOUNTS)
+        return [each.keeps for each in found if each.place == "the Kinesis stream"]
+
+    write_dev(tmp_path, EXISTING["key_value"])
+    assert (keeps(CONFIG), keeps(tmp_path)) == ([dt.timedelta(hours=24)], [dt.timedelta(days=7)])
 
 
 def test_an_import_of_quicksights_keeps_orders_until_its_next_refresh() -> None:

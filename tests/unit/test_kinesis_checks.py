@@ -45,7 +45,11 @@ def check(key: str | None, hours: int, expected: ExpectedStream) -> list[tuple[s
     ("key", "stated"), [(None, None), (AWS_KEY, None), (f"arn:aws:kms:a:b:{AWS_KEY}", None), (KEY, KEY), ("1a2b", KEY)]
 )
 def test_a_stream_as_the_environment_says_fits(key: str | None, stated: str | None) -> None:
-    assert check(key, 24, ExpectedStream("account-changes", stated, 24)) == []
+    assert check(key, 24, ExpectedStream("account-changes", stated, 24, 7)) == []
+
+
+def test_a_stream_may_keep_records_for_longer_than_others_but_not_than_tombstones() -> None:
+    assert check(None, 167, ExpectedStream("account-changes", None, 24, 7)) == []
 
 
 @pytest.mark.parametrize(
@@ -58,12 +62,12 @@ def test_a_stream_as_the_environment_says_fits(key: str | None, stated: str | No
         (ALIAS, 24, KEY, ("warning", f"the key {ALIAS}")),
         (f"arn:aws:kms:a:b:{AWS_KEY}", 24, KEY, ("unfit", f"the key arn:aws:kms:a:b:{AWS_KEY}")),
         (None, 23, None, ("unprepared", "records kept for 23 hours")),
-        (None, 48, None, ("unfit", "records kept for 48 hours")),
+        (None, 168, None, ("unfit", "records kept for 168 hours")),
     ],
 )
 def test_what_differs_is_named(key: str | None, hours: int, stated: str | None, found: tuple[str, str]) -> None:
-    assert check(key, hours, ExpectedStream("account-changes", stated, 24)) == [found]
+    assert check(key, hours, ExpectedStream("account-changes", stated, 24, 7)) == [found]
 
 
 def test_a_stream_that_is_missing_is_named() -> None:
-    assert check(None, 24, ExpectedStream("changes", None, 24)) == [("unfit", "no such stream")]
+    assert check(None, 24, ExpectedStream("changes", None, 24, 7)) == [("unfit", "no such stream")]

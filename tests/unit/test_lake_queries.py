@@ -145,8 +145,8 @@ def test_the_queries_of_the_documentation_run(queries: LakeQueries, sql: str) ->
 
 
 def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
-    def run(*arguments: str) -> str:
-        done = CliRunner().invoke(compose(["sql"]), ["sql", *arguments])
+    def run(*arguments: str, stdin: str = "") -> str:
+        done = CliRunner().invoke(compose(["sql"]), ["sql", *arguments], input=stdin)
         assert done.exit_code == 0, done.output
         return done.stdout
 
@@ -155,6 +155,8 @@ def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
     assert "EXECUTE customers_as_of" in listed
     counted = run("SELECT count(*) AS number FROM orders", "--lake", "nowhere", "--json")
     assert json.loads(counted) == [{"number": 0}]
+    pasted = """SELECT count(*) AS "it's" FROM orders WHERE "_op" = 'd'\n"""
+    assert json.loads(run("--lake", "nowhere", "--json", "-", stdin=pasted)) == [{"it's": 0}]
     refused = CliRunner().invoke(compose(["sql"]), ["sql", "SELECT 1"])
     assert isinstance(refused.exception, UserError)
     assert HUDI_COLUMNS[0] in run(f'SELECT "{HUDI_COLUMNS[0]}" FROM orders', "--lake", "nowhere")

@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import json
 import time
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,6 +22,7 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import topic
 from headwater.definitions.order_database import published_tables
 from headwater.deployment.environment_rules import read_environment
+from headwater.lake.command_lines import CommandLines
 from headwater.lake.progress import NOTED_AS, Progress
 from headwater.lake.quarantine import BadEntry, Quarantine
 from headwater.operations import connectors, database, kafka, key_value, tables, writers
@@ -31,7 +33,7 @@ from headwater.operations.part_logs import Wanted
 from headwater.operations.state import UNASKED, WELL, WRONG, Alarm, Part, Problem, State
 from headwater.operations.timeline import last_commit
 from headwater.paths import CONFIG, CONTRACTS
-from tests.unit.conftest import BUCKET
+from tests.unit.conftest import BUCKET, EXISTING, write_dev
 
 MIB = 1 << 20
 RELATIONAL = of_database(read_contracts(CONTRACTS), POSTGRESQL)
@@ -44,6 +46,7 @@ SLOT = {
     "left_bytes": None,
     "position": "0/1",
 }
+AS_OWNER = "--host HOST --user headwater_owner"
 _folders = itertools.count()
 
 
@@ -51,7 +54,9 @@ ANSWER = {"slot": SLOT, "other_slot": None, "published": TABLES, "sessions": 1, 
 
 
 def judged(slot: dict[str, Any] | None = None, **facts: Any) -> Part:
-    return database.judge({**ANSWER, "slot": {**SLOT, **(slot or {})}, **facts}, RELATIONAL, 10 * MIB, "dev")
+    return database.judge(
+        {**ANSWER, "slot": {**SLOT, **(slot or {})}, **facts}, RELATIONAL, 10 * MIB, CommandLines("dev")
+    )
 
 
 def told(part: Part) -> list[tuple[str, str]]:
@@ -95,10 +100,23 @@ def test_what_is_wrong_with_the_database_has_its_page(
     assert found in text
 
 
+def test_an_existing_database_is_captured_again_where_a_table_is_not_published(tmp_path: Path) -> None:
+    write_dev(tmp_path, EXISTING["database"])
+    asked = Deployed(read_environment("dev", tmp_path), RELATIONAL, lambda _: None)
+    (problem,) = database.observe(asked, lambda _: json.dumps({**ANSWER, "published": TABLES[1:]})).problems
+    command, rest = problem.next.split(", with the secret's password in HEADWATER_CDC_PASSWORD; ")
+    at = "--host rental.example.com --port 5433 --database rental"
+    assert command == f"headwater db capture {at} --user OWNER --contracts contracts"
+    assert rest.startswith("then make deploy ENV=dev")
+    assert asked.commands.resync("orders") == "headwater resync orders --env dev"
+    assert asked.commands.backfill("orders") == "headwater backfill --table orders --env dev"
+    assert asked.commands.verify("--repair") == "headwater verify dev --repair"
+
+
 def test_a_slot_that_is_not_there_is_lost() -> None:
-    assert [page for page, _ in told(database.judge({**ANSWER, "slot": None}, RELATIONAL, 10 * MIB, "dev"))] == [
-        "lost-slot"
-    ]
+    assert [
+        page for page, _ in told(database.judge({**ANSWER, "slot": None}, RELATIONAL, 10 * MIB, CommandLines("dev")))
+    ] == ["lost-slot"]
 
 
 def test_a_slot_is_not_read_while_the_first_snapshot_is() -> None:
@@ -338,10 +356,10 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
     measurements = Measurements(NOW, {})
     writer = Part("EMR step", facts={writers.RUNS_SINCE: NOW - 3600})
     told_by: list[tuple[Part, list[str]]] = [
-        (judged(published=[]), ["headwater resync customers orders products --env dev"]),
+        (judged(published=[]), [f"headwater resync customers orders products --env dev {AS_OWNER}"]),
         (
             judged(published=[table for table in TABLES if table != "northwind.order_events"]),
-            ["headwater resync orders --env dev"],
+            [f"headwater resync orders --env dev {AS_OWNER}"],
         ),
         (judged(published=[table for table in TABLES if table != "capture.heartbeat"]), []),
         (judged({"wal_status": "lost"}), ["headwater epoch dev postgresql"]),
@@ -351,7 +369,7 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
         (writers.observe_job(asked, asked.job_name(accounts)), ["headwater logs job dev --errors"]),
         (
             key_value.observe(asked, measurements, accounts),
-            ["headwater resync accounts --env dev", "headwater verify dev --watch --once"],
+            ["headwater resync accounts --env dev", "headwater verify dev --watch --once --host HOST"],
         ),
         (
             tables.observe(asked, measurements, accounts, writer, None),
@@ -454,7 +472,7 @@ def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come
         for table in asked.tables:
             part = tables.observe(asked, Measurements(NOW, {}), table, Part(writers.STEP), None)
             waiting[each.connect.snapshot_mode, table.table] = [problem.next for problem in part.problems]
-    advice = {name: f"headwater backfill --table {name} --env dev --host HOST" for name in ("customers", "orders")}
+    advice = {name: f"headwater backfill --table {name} --env dev {AS_OWNER}" for name in ("customers", "orders")}
     assert waiting["no_data", "orders"] == [advice["orders"]]
     assert waiting["no_data", "customers_changes"] == waiting["no_data", "customers"] == [advice["customers"]]
     assert waiting["no_data", "accounts"] == waiting["initial", "orders"] == []

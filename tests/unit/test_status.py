@@ -11,6 +11,7 @@ from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
 from headwater.commands import environments, status
+from headwater.lake.command_lines import CommandLines
 from headwater.operations import watched
 from headwater.operations.state import Part, Problem, State
 from headwater.operations.watched import Watched, problems
@@ -33,7 +34,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, *tables: Part, options: tuple[str, ..
 def compared(s3: Any, known: Watched) -> Part:
     lake = f"s3://{BUCKET}/status"
     watched.write(s3, lake, known)
-    facts, found = watched.observe(s3, lake, known.table, NOW, "dev")
+    facts, found = watched.observe(s3, lake, known.table, NOW, CommandLines("dev"))
     return Part(known.table, "", facts, found)
 
 
@@ -76,7 +77,7 @@ def test_what_is_wrong_beside_rows_that_differ_is_told_too(monkeypatch: pytest.M
     """A page has advice of several kinds, of which each is told once, with the tables that it is for."""
 
     def part(known: Watched) -> Part:
-        return Part(known.table, problems=problems(known, NOW, "dev"))
+        return Part(known.table, problems=problems(known, NOW, CommandLines("dev")))
 
     output = shown(
         monkeypatch,
@@ -98,5 +99,5 @@ def test_advice_that_names_its_table_is_told_once_for_all_tables(monkeypatch: py
 
 def test_what_a_problem_says_steers_no_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     known = Watched("orders", NOW, round_at=NOW, error="a\x1b[2Jb [red]c\x9b")
-    output = shown(monkeypatch, Part("orders", problems=problems(known, NOW, "dev"))).output
+    output = shown(monkeypatch, Part("orders", problems=problems(known, NOW, CommandLines("dev")))).output
     assert "does not get on: a?[2Jb [red]c?" in output

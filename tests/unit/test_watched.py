@@ -11,6 +11,7 @@ import pytest
 
 from headwater.errors import UserError
 from headwater.lake import metrics
+from headwater.lake.command_lines import CommandLines
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from tests.unit.conftest import BUCKET
@@ -28,7 +29,7 @@ def lake() -> str:
 
 
 def found(known: Watched, now: float = NOW) -> list[str]:
-    problems = watched.problems(known, now, "dev")
+    problems = watched.problems(known, now, CommandLines("dev"))
     assert {problem.runbook for problem in problems} <= {"differs"}
     assert all(problem.next for problem in problems)
     return [problem.found for problem in problems]
@@ -133,7 +134,7 @@ def test_what_is_no_such_document_is_named_as_a_problem(s3: Any, lake: str, body
     s3.put_object(**place(lake), Body=body)
     with pytest.raises(UserError, match=f"{lake}/_verify/orders.json: found .*, expected "):
         watched.read(s3, lake, "orders")
-    facts, (problem,) = watched.observe(s3, lake, "orders", NOW, "dev")
+    facts, (problem,) = watched.observe(s3, lake, "orders", NOW, CommandLines("dev"))
     assert problem.runbook == "differs"
     assert f"{lake}/_verify/orders.json" in problem.found
     assert "\n" not in problem.found
@@ -297,13 +298,13 @@ def test_what_keeps_it_from_learning_more_for_long_is_counted(other: dict[str, A
 
 
 def test_the_facts_of_a_table_that_nobody_has_compared_are_not_known_and_no_problem(s3: Any, lake: str) -> None:
-    facts, problems = watched.observe(s3, lake, "orders", NOW, "dev")
+    facts, problems = watched.observe(s3, lake, "orders", NOW, CommandLines("dev"))
     assert (set(facts.values()), problems) == ({None}, [])
 
 
 def test_the_facts_of_a_table_say_what_is_known_and_how_old_it_is(s3: Any, lake: str) -> None:
     watched.write(s3, lake, replace(WELL, missing=2, since=NOW - 5, unsettled=3, ended=True))
-    facts, (problem,) = watched.observe(s3, lake, "orders", NOW, "dev")
+    facts, (problem,) = watched.observe(s3, lake, "orders", NOW, CommandLines("dev"))
     assert "2 missing" in problem.found
     assert facts == {
         "compared_at": NOW - 60,
@@ -319,8 +320,8 @@ def test_the_facts_of_a_table_say_what_is_known_and_how_old_it_is(s3: Any, lake:
         "comparison_error": "",
     }
     watched.write(s3, lake, Watched("orders", NOW))
-    facts, _ = watched.observe(s3, lake, "orders", NOW, "dev")
+    facts, _ = watched.observe(s3, lake, "orders", NOW, CommandLines("dev"))
     assert (facts["compared_at"], facts["rows_that_differ"]) == (None, None)
     watched.write(s3, lake, Watched("orders", NOW, missing=1))
-    facts, _ = watched.observe(s3, lake, "orders", NOW, "dev")
+    facts, _ = watched.observe(s3, lake, "orders", NOW, CommandLines("dev"))
     assert (facts["compared_at"], facts["rows_that_differ"]) == (None, 1)
