@@ -13,16 +13,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import Result
+from typer.testing import CliRunner
 
+from headwater.cli import compose
 from headwater.contract.reading import from_document, read_contract
 from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
-from headwater.local.aws import AwsApi
+from headwater.local.aws import CREDENTIALS, REGION, AwsApi
 from headwater.local.dynamodb_local import DynamoDbLocal, create_table
 from headwater.local.processes import wait_until
 from headwater.local.relay import TTL_IDENTITY, Misbehaviour, Relay
 from headwater.paths import CONTRACTS
-from headwater.samples import accounts, accounts_workload, items
+from headwater.samples import accounts, accounts_workload, dynamodb_tables, items
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
@@ -62,6 +65,33 @@ def test_a_table_of_the_local_run_fits_its_contract_as_far_as_it_tells(dynamodb:
         "the key id (S), custName (S)",
         "a time to live by expires_at",
     ]
+
+
+def test_a_contract_that_is_inferred_of_a_table_passes_its_check(
+    dynamodb: DynamoDbLocal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in CREDENTIALS.items():
+        monkeypatch.setenv(name, value)
+    client, contract = dynamodb.client("dynamodb"), read_contract(CONTRACTS / "accounts.yaml")
+    create_table(client, contract, "inferred")
+    filled = dynamodb_tables.fill(client, replace(contract, source=replace(contract.source, table="inferred")), 0.1, 1)
+
+    def run(*arguments: str) -> Result:
+        where = ["--contracts", str(tmp_path), "--dynamodb-endpoint", dynamodb.endpoint, "--region", REGION]
+        given = ["contract", *arguments, *where]
+        return CliRunner().invoke(compose(given), given)
+
+    done = run("infer", "--from-dynamodb", "inferred")
+    assert done.exit_code == 0, done.output
+    made = read_contract(tmp_path / "inferred.yaml")
+    assert (made.source.table, made.source.time_to_live) == ("inferred", contract.source.time_to_live)
+    assert len(made.key) == len(contract.key)
+    assert {column.path for column in contract.columns if column.name in made.key} <= {
+        column.path for column in made.columns
+    }
+    assert re.search(rf"# .*seen in \d+ of {filled} items", (tmp_path / "inferred.yaml").read_text())
+    done = run("check", "--live")
+    assert done.exit_code == 0, done.output
 
 
 class Source:
