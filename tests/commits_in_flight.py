@@ -18,10 +18,22 @@ _COMPLETE = {COMMIT: "deltacommit", COMPACTION: "commit"}
 
 def open_instants(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:
     """Instants of a table's timeline at which that action is in flight."""
+    names = _timeline(pipeline, table)
+    return {name.partition(".")[0] for name in names if name.endswith(f".{action}.inflight")} - _complete(names, action)
+
+
+def complete_instants(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:
+    """Instants of a table's timeline at which that action is complete."""
+    return _complete(_timeline(pipeline, table), action)
+
+
+def _timeline(pipeline: Pipeline | KeyValuePipeline, table: str) -> list[str]:
     listed = pipeline.aws.client("s3").list_objects_v2(Bucket=LAKE_BUCKET, Prefix=f"lake/{table}/.hoodie/")
-    names = [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
-    done = {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(f".{_COMPLETE[action]}")}
-    return {name.partition(".")[0] for name in names if name.endswith(f".{action}.inflight")} - done
+    return [entry["Key"].rpartition("/")[2] for entry in listed.get("Contents", ())]
+
+
+def _complete(names: list[str], action: str) -> set[str]:
+    return {name.partition(".")[0].partition("_")[0] for name in names if name.endswith(f".{_COMPLETE[action]}")}
 
 
 def stop_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> None:

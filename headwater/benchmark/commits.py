@@ -15,7 +15,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass
 from itertools import count, pairwise
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,8 @@ class BacklogScale:
 # So large that a compaction falls due.
 BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
 _COMPARED = 20
+# The fastest writer makes some commits while nobody looks.
+_AHEAD = 10
 # While replaced files stay, a look sees all log files that there have been since the one before.
 _COMMITS_A_LOOK = 10
 _OBJECT_A_COMMIT = ("--batch-bytes", "1")
@@ -207,19 +209,33 @@ class Paced:
 
 
 @dataclass(frozen=True)
-class Many:
-    """Commits of one writer, and then the first ones of ``anew``, another process, in which Java has compiled no more
-    than in the first ones of that one: so what grows with the table's age shows."""
+class Followed:
+    """A writer before which as much lands as it commits: the seconds from commit to commit, and the peak of its memory
+    in bytes. ``differences`` are those of ``Measured``."""
 
-    measured: Measured
-    anew: Measured
+    commit_seconds: tuple[float, ...]
+    peak_memory_bytes: int
+    differences: int
+
+    def document(self) -> dict[str, Any]:
+        """The figures for a report."""
+        return {**asdict(self), "commit_seconds": [round(seconds, 3) for seconds in self.commit_seconds]}
+
+
+@dataclass(frozen=True)
+class Many:
+    """Many commits of one writer, and then some of ``anew``, another process, in which Java has compiled no more than
+    in the first ones of that one: so what grows with the table's age shows."""
+
+    scale: Scale
+    first: Followed
+    anew: Followed
 
     @property
     def growth_anew(self) -> float:
         """The median of the twenty commits around a process's twentieth, of the later as a multiple of the first."""
-        return statistics.median(_around_twentieth(self.anew.commit_seconds)) / statistics.median(
-            _around_twentieth(self.measured.commit_seconds)
-        )
+        first, anew = (_around_twentieth(each.commit_seconds) for each in (self.first, self.anew))
+        return statistics.median(anew) / statistics.median(first)
 
 
 def growth(seconds: Sequence[float], until: int | None = None) -> float:
@@ -322,15 +338,12 @@ def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits"
 
 def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Many:
     """Measure Headwater's commits back to back, with replaced files kept as long as an environment keeps them."""
-    with _loaded(scale, announce, folder) as (bench, load):
-        done = []
-        for each in (scale, replace(scale, commits=2 * _COMPARED)):
-            bench.scale = each
-            with announce(f"Landing {bench.commits:,} times {scale.changes:,} changes"):
-                bench.land_changes()
-            with announce(f"Headwater: {bench.commits:,} commits"):
-                done.append(bench.write(OURS[0], load))
-        return Many(*done)
+    with _loaded(scale, announce, folder) as (bench, _):
+        with announce(f"Headwater: {bench.commits:,} commits"):
+            first = bench.follow(OURS[0], bench.commits)
+        anew = WARMING + 2 * _COMPARED
+        with announce(f"Headwater anew: {anew} commits"):
+            return Many(scale, first, bench.follow(OURS[0], anew))
 
 
 def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:
@@ -388,7 +401,8 @@ class _Bench:
     """The change log in an object store, and what applies it."""
 
     def __init__(self, scale: Scale, folder: Path, api: AwsApi) -> None:
-        self.scale = scale
+        self.commits = WARMING + scale.commits
+        self._scale = scale
         self._jobs = count()
         self._folder = folder
         self._api = api
@@ -398,23 +412,18 @@ class _Bench:
         self._snapshot: list[str] = []
         self._batches: list[str] = []
 
-    @property
-    def commits(self) -> int:
-        """How many there are, with those that warm up."""
-        return WARMING + self.scale.commits
-
     def land_snapshot(self) -> None:
         """Land the table's rows."""
         self._snapshot = [self._land(body) for body in self._log.snapshot()]
 
     def land_changes(self) -> None:
         """Land one object a commit."""
-        self._batches = [self._land(self._log.batch(self.scale.changes)) for _ in range(self.commits)]
+        self._batches = [self._land(self._log.batch(self._scale.changes)) for _ in range(self.commits)]
 
     def land_backlog(self, objects: int) -> None:
         """Land what one writer takes at once."""
         for _ in range(objects):
-            self._land(self._log.batch(self.scale.changes))
+            self._land(self._log.batch(self._scale.changes))
 
     def _land(self, body: LandingBody) -> str:
         key = f"{_LANDING}/{TOPIC}/{body.key}"
@@ -424,7 +433,7 @@ class _Bench:
     def load(self, variant: Variant) -> _Load:
         """Let the writer take the table's rows."""
         # A partition of some thousand rows needs one bucket.
-        buckets = 1 if variant.partitioned else self.scale.buckets
+        buckets = 1 if variant.partitioned else self._scale.buckets
         contract = change_log.contract(buckets, partitioned=variant.partitioned)
         self._create(contract, variant)
         done = self._submit_writer(variant)
@@ -450,9 +459,33 @@ class _Bench:
             change_log.differences(self._log.expected(), self._alive(variant)),
         )
 
+    def follow(self, variant: Variant, commits: int) -> Followed:
+        """Let a writer run before which never more than some objects have landed that it has not committed: it lists
+        what waits before each commit."""
+        folder = self._folder / f"follow-{next(self._jobs)}"
+        log = EventLog(folder / "events.jsonl")
+        with spark.submit(self._writer_job(variant, *_OBJECT_A_COMMIT), folder, self._api) as writer:
+            with MemoryWatch(lambda: {"all": bytes_of_part(writer.pid)}, _SAMPLE_SECONDS) as memory:
+                landed = done = 0
+                while done < commits:
+                    if not writer.running:
+                        writer.check()
+                    done = len(log.commits())
+                    for _ in range(min(commits, done + _AHEAD) - landed):
+                        self._land(self._log.batch(self._scale.changes))
+                        landed += 1
+                    time.sleep(_COUNT_SECONDS)
+            ends = [float(commit["completed_at"]) for commit in log.commits()]
+        self._submit_writer(variant)
+        return Followed(
+            tuple(later - earlier for earlier, later in pairwise(ends[WARMING - 1 :])),
+            memory.peak_of_all,
+            change_log.differences(self._log.expected(), self._alive(variant)),
+        )
+
     def pace(self, variant: Variant) -> Paced:
         """Let a writer run while one object after the other lands."""
-        bodies = [self._log.batch(self.scale.changes) for _ in range(self.commits)]
+        bodies = [self._log.batch(self._scale.changes) for _ in range(self.commits)]
         folder = self._folder / "paced"
         log = EventLog(folder / "events.jsonl")
         landed = []
@@ -476,6 +509,7 @@ class _Bench:
                 if number % _COMMITS_A_LOOK == 0:
                     depth = max(depth, self._depth(variant))
             wait_until("the writer to commit all that has landed", lambda: reached(bodies[-1].next), 300)
+            depth = max(depth, self._depth(variant))
         commits = log.commits()
         if len(commits) != self.commits:
             raise AssertionError(f"{len(commits)} commits, expected {self.commits}")
@@ -483,7 +517,7 @@ class _Bench:
         self._submit_writer(variant)
         counted = list(zip(commits, landed, strict=True))[WARMING:]
         return Paced(
-            self.scale,
+            self._scale,
             tuple(float(commit["seconds"]) for commit, _ in counted),
             tuple(float(commit["completed_at"]) - at for commit, at in counted),
             depth,
@@ -515,7 +549,7 @@ class _Bench:
         location = f"s3a://{_BUCKET}/{name}"
         table, shared, class_path = _peer(name, location)
         arguments = ["--system", name, "--log", str(log), "--table", table, "--result", result.as_uri()]
-        arguments += ["--buckets", str(self.scale.buckets)]
+        arguments += ["--buckets", str(self._scale.buckets)]
         script = Path(peers.__file__)
         job = SparkJob(
             script,
@@ -538,7 +572,7 @@ class _Bench:
         seconds = tuple(later - earlier for earlier, later in pairwise(ends[WARMING - 1 :]))
         return Measured(
             system,
-            self.scale,
+            self._scale,
             load.seconds,
             seconds,
             done.settling_seconds,

@@ -27,7 +27,7 @@ from headwater.contract.reading import read_contract, read_contracts, read_versi
 from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.kinesis_checks import ExpectedStream
-from headwater.definitions.order_database import CDC_ROLE
+from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
 from headwater.deployment.environment import Environment, ExistingTables
 from headwater.deployment.environment_rules import read_environment
@@ -120,10 +120,10 @@ def infer(
     replace: Annotated[bool, typer.Option("--replace", help="Write over contracts that are there.")] = False,
     sample: Annotated[int, typer.Option(min=1, help="How many items of a DynamoDB table to look at.")] = 1000,
     database_url: sources.DatabaseUrl = "",
-    host: sources.Host = None,
-    port: sources.Port = None,
-    database: sources.Database = None,
-    user: sources.User = None,
+    host: Annotated[str, typer.Option(help="The database's host.")] = "localhost",
+    port: Annotated[int, typer.Option(help="The database's port.", min=1, max=65535)] = 5432,
+    database: Annotated[str, typer.Option(help="The database's name.")] = "northwind",
+    user: Annotated[str, typer.Option(help="A role that may read the catalog, which any may.")] = READER_ROLE,
     dynamodb_endpoint: sources.DynamodbEndpoint = "",
     region: sources.Region = "",
 ) -> None:
@@ -138,8 +138,7 @@ def infer(
         raise UserError("--table: found no --schema, expected it")
     found: list[Inferred] = []
     if schema:
-        at = sources.address(None, host, port, database, user)
-        with sources.connect(database_url, *at) as connection:
+        with sources.connect(database_url, host, port, database, user) as connection:
             found += _inferred(schema, table or (), connection)
     client = sources.dynamodb_client(dynamodb_endpoint, region) if from_dynamodb else None
     found += [_sampled(client, table, sample) for table in from_dynamodb or ()]

@@ -1,6 +1,5 @@
 """The sources that commands read: their options, and the connections to them."""
 
-import os
 import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
@@ -60,8 +59,9 @@ MaskSecret = Annotated[
     typer.Option(help="Secret with the key of masks, which tables with masks by hmac need: headwater/ENV/mask."),
 ]
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
-# Somebody who waits for a server that is gone is told within a minute or two.
-_PATIENCE = {
+# Who asks what is at work is told; who waits for a server that is gone is told within a minute or two.
+_ALWAYS = {
+    "application_name": "headwater",
     "connect_timeout": 10,
     "keepalives_idle": 30,
     "keepalives_interval": 10,
@@ -123,13 +123,11 @@ def connector(
             f"--database-url: found a password, which other users of this machine could see: put it into "
             f"{PASSWORD_VARIABLE}, or leave it out to be asked."
         )
-    password = os.environ.get(PASSWORD_VARIABLE)
-    if password is None:
-        password = asked_password(PASSWORD_VARIABLE, f"Password of {parts.get('user', 'the database user')}")
+    password = asked_password(PASSWORD_VARIABLE, f"Password of {parts.get('user', 'the database user')}")
 
     def connected() -> psycopg.Connection:
         try:
-            return psycopg.connect(**{**_PATIENCE, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
+            return psycopg.connect(**{**_ALWAYS, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
         except psycopg.OperationalError as error:
             message = str(error).strip()
             refused = _REFUSED.search(message) is not None

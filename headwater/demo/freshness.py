@@ -51,6 +51,8 @@ class PublishedInstants:
         self._stop.set()
         self._thread.join()
         if kind is None:
+            # What nobody has looked at since an error would seem to be readable only now.
+            self._raise_error()
             self.look()
 
     def look(self) -> None:
@@ -81,9 +83,12 @@ class PublishedInstants:
 
     def counts(self) -> dict[str, int]:
         """How many instants each table has published. Raises the error by which the watch has ended, where it has."""
+        self._raise_error()
+        return {table: len(seen) for table, seen in self.seen.items()}
+
+    def _raise_error(self) -> None:
         if self._error is not None:
             raise self._error
-        return {table: len(seen) for table, seen in self.seen.items()}
 
     def _watch(self) -> None:
         try:

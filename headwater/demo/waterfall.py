@@ -152,6 +152,7 @@ def _of_topic(s3: Any, settings: CaptureSettings, name: str, readable: _Readable
 def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
     """The mean seconds of each stage, of the changes about the median and of the slowest twentieth; they add up to what
     these changes took in all. Empty without changes."""
+    stages = dict.fromkeys(stage for change in changes for stage in change.stages)
     ranked = sorted(changes, key=lambda change: change.seconds)
     number = len(ranked)
     groups = {
@@ -159,7 +160,7 @@ def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
         "the slowest 5 %": ranked[min(number * 19 // 20, number - 1) :],
     }
     return {
-        name: {stage: fmean(change.stages.get(stage, 0.0) for change in group) for stage in group[0].stages}
+        name: {stage: fmean(change.stages.get(stage, 0.0) for change in group) for stage in stages}
         for name, group in groups.items()
         if group
     }

@@ -454,7 +454,7 @@ class ExistingTables(_Part, frozen=True, kw_only=True, tag_field=KIND, tag="exis
         _RetentionHours,
         Meta(
             description="How long each stream keeps records at least: the time in which a stopped job can catch up. "
-            "None keeps them for as long as lake.tombstone_days."
+            "Every stream keeps them for less than lake.tombstone_days."
         ),
     ]
     tables: Annotated[

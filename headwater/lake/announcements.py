@@ -63,8 +63,8 @@ class EventBridgeReport:
             table, partition = event["table"], event["partition"]
             message = f"What landed of {partition} begins with offset {event['first_offset']}: older changes are gone."
             step = (
-                f"Read the source's rows again: {self._commands.resync(event['main_table'])}, of an existing database "
-                "without --host and --user. If that is under way, wait for it."
+                f"Read the source's rows again: {self._commands.resync(event['main_table'])} (beside an existing "
+                "database without --host and --user). If that is under way, wait for it."
             )
             self._send(INCOMPLETE, table, {"message": message, "next_step": step})
         elif kind == "upkeep failed" and event["attempt"] == TRIES:

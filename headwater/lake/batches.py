@@ -146,7 +146,10 @@ class HeldBatch:
     def take(self, other: HeldBatch, most_bytes: int, most_bytes_of_others: int) -> bool:
         """Add what another batch holds, unless the records of both, or those of them that are no rows, would have more
         than so many bytes; say whether it is added. The other one is not used any more then."""
-        return bool(self.rows.take(other.rows, most_bytes, most_bytes_of_others))
+        taken = bool(self.rows.take(other.rows, most_bytes, most_bytes_of_others))
+        if taken:
+            self.taken_at = min(self.taken_at, other.taken_at)
+        return taken
 
     def take_left(self) -> list[str]:
         """What the JVM's decoder has left: it is not in the batch any more."""

@@ -420,7 +420,7 @@ class HudiTable:
                 raise ClockAhead(
                     f"{self.contract.table}: S3 says that the compaction {early[0].requestedTime()} was complete at "
                     f"{early[0].getCompletionTime()}, before it began. Set the clock of the writer's node right; the "
-                    "table goes on once S3's clock has come to that time."
+                    f"table goes on once S3's clock is past {early[0].requestedTime()}."
                 )
             time.sleep(_SECOND - time.time() % _SECOND)
             for instant in early:

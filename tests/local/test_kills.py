@@ -26,7 +26,7 @@ from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan
-from tests.commits_in_flight import COMPACTION, kill_within, open_instants, stop_within
+from tests.commits_in_flight import COMPACTION, complete_instants, kill_within, stop_within
 
 # Longer than any kill takes: the workload is stopped once the kills are over.
 SECONDS_PER_KILL = 150
@@ -267,7 +267,7 @@ def kill_compaction(pipeline: Pipeline) -> None:
     killed = kill_within(pipeline, "orders", COMPACTION)
     wait_until(
         "the compaction to be complete",
-        lambda: not killed & open_instants(pipeline, "orders", COMPACTION),
+        lambda: killed <= complete_instants(pipeline, "orders", COMPACTION),
         timeout=120,
     )
 

@@ -401,13 +401,17 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     private void readTable() {
+        readTimeline();
+        fileGroups.clear();
+    }
+
+    private void readTimeline() {
         HoodieActiveTimeline timeline = metaClient.reloadActiveTimeline();
         latest = timeline.lastInstant().map(HoodieInstant::requestedTime).orElse("");
         commits = timeline.getCommitsTimeline().filterCompletedInstants().countInstants();
         archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits);
         isCompactionOpen = !timeline.filterPendingCompactionTimeline().empty();
         table = HoodieSparkTable.create(config, client.getEngineContext(), metaClient);
-        fileGroups.clear();
     }
 
     private int commitsSinceCompaction() {
@@ -764,8 +768,12 @@ public final class SmallUpserts implements AutoCloseable {
         });
         compaction = new Compaction(planned, instant, files, hurries);
         isMoreToCompact = BoundedPlans.isFull(plan.get());
-        // What is committed from now on goes to the file slices that follow it.
-        readTable();
+        readTimeline();
+        // What is committed from now on goes to the file slices that follow it. A listing would have all replaced files.
+        plan.get().getOperations().stream()
+                .filter(operation -> fileGroups.containsKey(operation.getPartitionPath()))
+                .forEach(operation ->
+                        put(new FileGroup(operation.getPartitionPath(), operation.getFileId(), instant, 0)));
         return true;
     }
 
@@ -823,7 +831,8 @@ public final class SmallUpserts implements AutoCloseable {
         }
         done.complete(metadata, config);
         compacted = true;
-        readTable();
+        // The slices that it has completed are known since its plan.
+        readTimeline();
         return true;
     }
 
