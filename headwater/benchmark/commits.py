@@ -103,6 +103,8 @@ class BacklogScale:
 # So large that a compaction falls due.
 BACKLOG = BacklogScale(rows=1_000_000, buckets=16, objects=300, changes=20_000)
 _COMPARED = 20
+# After so many a timeline is as long as it gets.
+FILLING = 100
 # The fastest writer makes some commits while nobody looks.
 _AHEAD = 10
 # While replaced files stay, a look sees all log files that there have been since the one before.
@@ -224,18 +226,20 @@ class Followed:
 
 @dataclass(frozen=True)
 class Many:
-    """Many commits of one writer, and then some of ``anew``, another process, in which Java has compiled no more than
-    in the first ones of that one: so what grows with the table's age shows."""
+    """``commits`` of one process, between some of a ``young`` one, which has found a timeline that is full, and of an
+    ``old`` one. Java has compiled no more in the old one than in the young one: so what grows with the table's age
+    shows."""
 
     scale: Scale
-    first: Followed
-    anew: Followed
+    young: Followed
+    commits: Followed
+    old: Followed
 
     @property
-    def growth_anew(self) -> float:
-        """The median of the twenty commits around a process's twentieth, of the later as a multiple of the first."""
-        first, anew = (_around_twentieth(each.commit_seconds) for each in (self.first, self.anew))
-        return statistics.median(anew) / statistics.median(first)
+    def growth(self) -> float:
+        """The median of the twenty commits around a process's twentieth, of the old one as a multiple of the young."""
+        young, old = (_around_twentieth(each.commit_seconds) for each in (self.young, self.old))
+        return statistics.median(old) / statistics.median(young)
 
 
 def growth(seconds: Sequence[float], until: int | None = None) -> float:
@@ -338,12 +342,14 @@ def paced(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits"
 
 def many(scale: Scale, announce: Announce, folder: Path = RUN / "bench-commits") -> Many:
     """Measure Headwater's commits back to back, with replaced files kept as long as an environment keeps them."""
+    some = WARMING + 2 * _COMPARED
     with _loaded(scale, announce, folder) as (bench, _):
-        with announce(f"Headwater: {bench.commits:,} commits"):
-            first = bench.follow(OURS[0], bench.commits)
-        anew = WARMING + 2 * _COMPARED
-        with announce(f"Headwater anew: {anew} commits"):
-            return Many(scale, first, bench.follow(OURS[0], anew))
+        done = []
+        # The first ones fill the timeline.
+        for commits in (FILLING, some, bench.commits, some):
+            with announce(f"Headwater: {commits:,} commits by a new process"):
+                done.append(bench.follow(OURS[0], commits))
+        return Many(scale, *done[1:])
 
 
 def backlog(scale: BacklogScale, announce: Announce, folder: Path = RUN / "bench-commits") -> Backlog:

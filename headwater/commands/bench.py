@@ -151,16 +151,16 @@ def _paced() -> list[dict[str, Any]]:
 
 def _many_commits() -> dict[str, Any]:
     many = commits.many(commits.MANY, announce)
-    first, anew = many.first, many.anew
-    seconds = first.commit_seconds
+    seconds = many.commits.commit_seconds
     say(
         f"{len(seconds):,} commits of {many.scale.changes:,} changes into {many.scale.rows:,} rows: median"
         f" {statistics.median(seconds):.2f} s, p99 {commits.p99(seconds):.2f} s, {max(seconds):.2f} s at most; as a"
         f" multiple of the 20th, the 200th takes {commits.growth(seconds, 200):.2f}, the last one"
-        f" {commits.growth(seconds):.2f}, and the 20th of another process after them {many.growth_anew:.2f};"
-        f" {first.peak_memory_bytes / 1e6:,.0f} MB; {first.differences} rows differ, {anew.differences} in the end"
+        f" {commits.growth(seconds):.2f}; of processes that begin after them and before, the 20th {many.growth:.2f};"
+        f" {many.commits.peak_memory_bytes / 1e6:,.0f} MB; {many.commits.differences} rows differ,"
+        f" {many.old.differences} in the end"
     )
-    return {"first": first.document(), "anew": anew.document()}
+    return {name: each.document() for name, each in vars(many).items() if name != "scale"}
 
 
 def _backlog() -> dict[str, Any]:

@@ -89,8 +89,8 @@ SCALE = Scale(rows=20_000, buckets=4, changes=1_000, commits=4)
 def test_later_commits_are_held_to_those_around_the_twentieth() -> None:
     seconds = (9.0,) * 10 + (2.0,) * 20 + (9.0,) * 10 + (3.0,) * 20
     assert (commits.growth(seconds, 30), commits.growth(seconds)) == (1.0, 1.5)
-    first, anew = (Followed(each, peak_memory_bytes=1, differences=0) for each in (seconds, (9.0,) * 10 + (5.0,) * 20))
-    assert Many(SCALE, first, anew).growth_anew == 2.5
+    young, old = (Followed(each, peak_memory_bytes=1, differences=0) for each in (seconds, (9.0,) * 10 + (5.0,) * 20))
+    assert Many(SCALE, young, young, old).growth == 2.5
 
 
 def test_a_backlog_counts_until_the_writer_is_done() -> None:
