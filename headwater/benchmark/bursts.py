@@ -21,7 +21,7 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.demo.freshness import PublishedInstants
-from headwater.demo.waterfall import Passed, passed
+from headwater.demo.waterfall import PassedS3, passed_s3
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
@@ -77,14 +77,14 @@ def _of_orders(announce: Announce, folder: Path) -> dict[str, float]:
             since = time.time()
             for _ in range(_ROUNDS):
                 _change_each_way(pipeline)
-        captured = passed(s3, pipeline.settings, pipeline.contracts, instants, since)[_ORDERS]
+        captured = passed_s3(s3, pipeline.landing, pipeline.topics, instants, since)[_ORDERS]
         commits = [each for each in pipeline.commits() if each["table"] == _ORDERS and each["completed_at"] > since]
         with pipeline.postgres.connect(DATABASE) as owner:
             (months,) = owner.execute(f"SELECT count(*) FROM northwind.orders WHERE {_MONTHS}".encode()).fetchone()  # type: ignore[misc]
     return {**_transport(captured), **_commit(commits, months)}
 
 
-def _transport(captured: Iterable[Passed]) -> dict[str, float]:
+def _transport(captured: Iterable[PassedS3]) -> dict[str, float]:
     # The changes of a transaction have one time in the source.
     by_source = sorted(captured, key=lambda change: (change.source, change.kafka))
     bursts = [list(changes) for _, changes in groupby(by_source, key=lambda change: change.source)]

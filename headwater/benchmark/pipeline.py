@@ -15,7 +15,7 @@ from headwater.contract.reading import read_contracts
 from headwater.demo.freshness import PublishedInstants
 from headwater.demo.memory import MemoryWatch
 from headwater.demo.report import Freshness
-from headwater.demo.waterfall import passed
+from headwater.demo.waterfall import passed_s3
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
@@ -97,7 +97,7 @@ def run(scale: float, idle_transactions: int, announce: Announce, folder: Path =
             since = time.time()
             _change_one_by_one(pipeline, idle_transactions)
             pipeline.drain()
-        changes = passed(s3, pipeline.settings, pipeline.contracts, instants, since)
+        changes = passed_s3(s3, pipeline.landing, pipeline.topics, instants, since)
     seconds = [change.seconds for of_table in changes.values() for change in of_table]
     idle = Freshness.of(seconds)
     if idle is None or len(seconds) != idle_transactions:

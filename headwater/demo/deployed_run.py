@@ -21,11 +21,13 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from headwater.console import Announce
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
+from headwater.definitions.connectors import CaptureSettings
 from headwater.demo import report
 from headwater.demo.deployment import LocalDeployment
 from headwater.demo.freshness import PublishedInstants, changed_rows
 from headwater.demo.memory import MemoryWatch
-from headwater.demo.run import CLIENTS, CONNECTIONS, SEED, DemoPlan, Phases, Say, load
+from headwater.demo.run import CLIENTS, CONNECTIONS, SEED, DemoPlan, Phases, Say, load, pipeline_run
+from headwater.demo.waterfall import passed_s3
 from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
 from headwater.local_aws.checkout import Checkout
@@ -103,23 +105,34 @@ def run(
             with phases.measure("verify"), announce("Comparing the lake with both sources"):
                 compared = {table.name: table for table in deployment.verify(contracts)}
         with phases.measure("report"), announce("Writing the report"):
-            workloads: dict[str, tuple[str, report.Workload]] = {
-                POSTGRESQL: ("relational", orders_summary),
-                DYNAMODB: ("key_value", items_summary),
+            own = of_database(contracts, POSTGRESQL)
+            topics = {contract.table: f"{CaptureSettings.topic_prefix}.{contract.source.table}" for contract in own}
+            changes = passed_s3(deployment.objects(), deployment.landing, topics, instants, workload_began)
+            # Where Glue's own source reads a stream, no commit tells how far.
+            items = changed_rows(
+                deployment.lake, of_database(contracts, DYNAMODB), instants.seen.__getitem__, workload_began
+            )
+            on_their_way = [(change.source, change.readable) for of_table in changes.values() for change in of_table]
+            worst = max(
+                (readable - at for at, readable in [*on_their_way, *items] if update.disturbs(at, readable)),
+                default=0.0,
+            )
+            undisturbed = {
+                table: [change for change in of_table if not update.disturbs(change.source, change.readable)]
+                for table, of_table in changes.items()
             }
-            runs = []
-            worst = 0.0
-            for database, (name, workload) in workloads.items():
-                own = of_database(contracts, database)
-                if not own:
-                    continue
-                changed = changed_rows(deployment.lake, own, instants.seen.__getitem__, workload_began)
-                worst = max([worst, *(readable - at for at, readable in changed if update.disturbs(at, readable))])
-                fresh = report.Freshness.of(
-                    [readable - at for at, readable in changed if not update.disturbs(at, readable)]
-                )
-                tables = [compared[contract.table] for contract in own]
-                runs.append(report.PipelineRun(name, tables, fresh, workload))
+            both = (
+                pipeline_run(
+                    "relational", [compared[each.table] for each in own], undisturbed, orders_summary, workload_began
+                ),
+                report.PipelineRun(
+                    "key_value",
+                    [compared[each.table] for each in of_database(contracts, DYNAMODB)],
+                    report.Freshness.of([readable - at for at, readable in items if not update.disturbs(at, readable)]),
+                    items_summary,
+                ),
+            )
+            runs = [each for each in both if each.tables]
             report.build(
                 output,
                 report.DemoRun(

@@ -19,6 +19,7 @@ import psycopg
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
+from headwater.definitions.connectors import CaptureSettings
 from headwater.errors import UserError
 from headwater.local import aws
 from headwater.local.processes import Part, Process, Program, private_bytes
@@ -172,14 +173,22 @@ class LocalDeployment(ExitStack):
     @cached_property
     def lake(self) -> Lake:
         """The lake, to be read as somebody who may read everything. Raises UserError where it is not deployed."""
+        variables = self.account.environment
+        keys = (variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
+        return Lake(f"s3://{self._bucket('Lake')}/lake", s3_options(variables["AWS_REGION"], self.account.store, *keys))
+
+    @property
+    def landing(self) -> str:
+        """Where the topics land. Raises UserError where it is not deployed."""
+        return f"s3://{self._bucket('Landing')}/{CaptureSettings.landing_prefix}"
+
+    def _bucket(self, name: str) -> str:
         exports = self.account.client("cloudformation").list_exports()["Exports"]
-        prefix = f"headwater-{ENVIRONMENT}-lake:ExportsOutputRefLake"
+        prefix = f"headwater-{ENVIRONMENT}-lake:ExportsOutputRef{name}"
         buckets = [export["Value"] for export in exports if export["Name"].startswith(prefix)]
         if len(buckets) != 1:
             raise UserError(f"exports of CloudFormation: found {len(buckets)} for {prefix}, expected one")
-        variables = self.account.environment
-        keys = (variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
-        return Lake(f"s3://{buckets[0]}/lake", s3_options(variables["AWS_REGION"], self.account.store, *keys))
+        return str(buckets[0])
 
     def objects(self) -> Any:
         """A boto3 client of the store that keeps S3's objects."""

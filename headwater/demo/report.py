@@ -279,14 +279,16 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
 def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
     """A bar for each group of changes, of one part for each stage."""
     chart = go.Figure()
-    for number, stage in enumerate(next(iter(stages.values()))):
+    names = list(next(iter(stages.values())))
+    # A writer's stages, which come last, have the same colours in both pipelines.
+    for stage, color in zip(names, _STAGES[-len(names) :], strict=True):
         seconds = [group[stage] for group in stages.values()]
         chart.add_bar(
             name=stage,
             x=seconds,
             y=list(stages),
             orientation="h",
-            marker_color=_STAGES[number % len(_STAGES)],
+            marker_color=color,
             text=[f"{each:.1f}" for each in seconds],
             textposition="inside",
             insidetextanchor="middle",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo import report
 from headwater.demo.cores import taken_beside
-from headwater.demo.freshness import PublishedInstants, changed_rows
+from headwater.demo.freshness import PublishedInstants
 from headwater.demo.memory import MemoryWatch
-from headwater.demo.waterfall import arrivals, passed, profile
+from headwater.demo.waterfall import Passed, arrivals, passed_kinesis, passed_s3, profile
 from headwater.folder_lock import claimed_empty
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import Pipeline
@@ -129,28 +129,15 @@ def run(
         with phases.measure("verify"), announce("Comparing the lake with both sources"):
             compared, compared_items = relational.verify(), key_value.verify()
         with phases.measure("report"), announce("Writing the report"):
-            changes = passed(
-                s3,
-                relational.settings,
-                relational.contracts,
-                instants,
-                workload_began,
-                relational.events.commits(),
+            changes = passed_s3(
+                s3, relational.landing, relational.topics, instants, workload_began, relational.commits()
             )
-            every = [change for of_table in changes.values() for change in of_table]
-            fresh = report.Freshness.of([change.seconds for change in every])
-            items = changed_rows(key_value.lake(), key_value.contracts, instants.seen.__getitem__, workload_began)
-            fresh_items = report.Freshness.of([readable - at for at, readable in items])
+            items = passed_kinesis(
+                relational.aws.client("kinesis"), key_value.streams, instants, workload_began, key_value.commits()
+            )
             both = (
-                report.PipelineRun(
-                    "relational",
-                    compared,
-                    fresh,
-                    orders_summary,
-                    profile(every),
-                    {table: arrivals(of_table, workload_began) for table, of_table in changes.items()},
-                ),
-                report.PipelineRun("key_value", compared_items, fresh_items, items_summary),
+                pipeline_run("relational", compared, changes, orders_summary, workload_began),
+                pipeline_run("key_value", compared_items, items, items_summary, workload_began),
             )
             runs = [each for each in both if each.tables]
             report.build(
@@ -167,6 +154,26 @@ def run(
         if keep is not None:
             keep({**relational.addresses(), **key_value.addresses()})
     return [table for pipeline in runs for table in pipeline.tables]
+
+
+def pipeline_run(
+    name: str,
+    tables: Sequence[TableComparison],
+    changes: Mapping[str, Sequence[Passed]],
+    workload: report.Workload,
+    began: float,
+) -> report.PipelineRun:
+    """What a report tells of a pipeline whose workload began then, in epoch seconds: ``changes`` are those of each
+    table."""
+    every = [change for of_table in changes.values() for change in of_table]
+    return report.PipelineRun(
+        name,
+        tables,
+        report.Freshness.of([change.seconds for change in every]),
+        workload,
+        profile(every),
+        {table: arrivals(of_table, began) for table, of_table in changes.items()},
+    )
 
 
 def load(owner: psycopg.Connection, plan: DemoPlan) -> None:

@@ -1,29 +1,38 @@
-"""Where PostgreSQL's changes wait on their way into the lake, seen at what they pass: every change in its landing
-object, and the commits of the lake that hold it. When one was readable is what a reader saw; the writer is asked only
+"""Where changes wait on their way into the lake, seen at what they pass: every change in its landing object or its
+stream, and the commits of the lake that hold it. When one was readable is what a reader saw; the writer is asked only
 what it did meanwhile."""
 
 from __future__ import annotations
 
 import gzip
+import math
 from base64 import b64decode
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from headwater.contract.model import Contract
-from headwater.definitions.connectors import CaptureSettings, topic
 from headwater.demo.freshness import PublishedInstants
+from headwater.lake.kinesis import READ_TO_END, TRIM_HORIZON
+from headwater.lake.s3_uri import split_uri
 
 STAGES_TO_S3 = ("source to Debezium", "Debezium to Kafka", "Kafka to S3")
-STAGES_OF_WRITER = ("S3 to the writer", "decode", "write and commit", "commit to reader")
-STAGE_OF_LAKE = "S3 to the lake"
-"""All that a writer does, where it does not tell of its commits."""
+STAGES_TO_KINESIS = ("source to Kinesis",)
 _CHANGES = ("c", "u", "d")
+
+
+def stages_of_writer(store: str, *, told: bool = True) -> tuple[str, ...]:
+    """What the time is called from a change's arrival in ``store`` until it is readable; one stage where the writer has
+    not ``told`` of its commit."""
+    return (
+        (f"{store} to the writer", "decode", "write and commit", "commit to reader")
+        if told
+        else (f"{store} to the lake",)
+    )
 
 
 class AtWriter(NamedTuple):
@@ -35,10 +44,30 @@ class AtWriter(NamedTuple):
     committed: float
 
 
-class Passed(NamedTuple):
-    """When a change was at each place, in epoch seconds: committed in the source, made an event of by Debezium,
-    appended to its topic, landed in S3 (which tells the second) and seen to be readable in the lake; and what the
-    writer tells of the time between the last two."""
+class Passed(Protocol):
+    """A change that is in the lake, with the times at which it was where, in epoch seconds."""
+
+    @property
+    def source(self) -> float:
+        """When it was committed in the source."""
+
+    @property
+    def readable(self) -> float:
+        """When it was seen to be readable in the lake."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took in all."""
+
+    @property
+    def stages(self) -> Mapping[str, float]:
+        """The seconds between the places by what they are called; clocks that tell less do not make them negative."""
+
+
+class PassedS3(NamedTuple):
+    """A change of PostgreSQL's, and when it was at each place, in epoch seconds: committed in the source, made an event
+    of by Debezium, appended to its topic, landed in S3 (which tells the second) and seen to be readable in the lake;
+    and what the writer tells of the time between the last two."""
 
     source: float
     debezium: float
@@ -54,11 +83,34 @@ class Passed(NamedTuple):
 
     @property
     def stages(self) -> Mapping[str, float]:
-        """The seconds between the places by what they are called; clocks that tell less do not make them negative."""
-        places = (self.source, self.debezium, self.kafka, self.landed, *(self.writer or ()), self.readable)
-        names = STAGES_TO_S3 + (STAGES_OF_WRITER if self.writer else (STAGE_OF_LAKE,))
-        spans = (after - before for before, after in pairwise(accumulate(places, max)))
-        return dict(zip(names, spans, strict=True))
+        """As ``Passed`` has it."""
+        names = STAGES_TO_S3 + stages_of_writer("S3", told=self.writer is not None)
+        return _spans(names, self.source, self.debezium, self.kafka, self.landed, *(self.writer or ()), self.readable)
+
+
+class PassedKinesis(NamedTuple):
+    """As ``PassedS3``, of a change of DynamoDB's: the source's time is the one that its record tells."""
+
+    source: float
+    arrived: float
+    readable: float
+    writer: AtWriter | None = None
+
+    @property
+    def seconds(self) -> float:
+        """How long it took in all."""
+        return self.readable - self.source
+
+    @property
+    def stages(self) -> Mapping[str, float]:
+        """As ``Passed`` has it."""
+        names = STAGES_TO_KINESIS + stages_of_writer("Kinesis", told=self.writer is not None)
+        return _spans(names, self.source, self.arrived, *(self.writer or ()), self.readable)
+
+
+def _spans(names: Sequence[str], *places: float) -> Mapping[str, float]:
+    spans = (after - before for before, after in pairwise(accumulate(places, max)))
+    return dict(zip(names, spans, strict=True))
 
 
 class _Source(msgspec.Struct):
@@ -79,34 +131,74 @@ class _Line(msgspec.Struct):
     value: str | None
 
 
+class _Image(msgspec.Struct):
+    ApproximateCreationDateTime: float
+    ApproximateCreationDateTimePrecision: str = "MILLISECOND"
+
+
+class _Record(msgspec.Struct):
+    dynamodb: _Image
+
+
 _line = msgspec.json.Decoder(_Line).decode
 _event = msgspec.json.Decoder(_Event).decode
+_record = msgspec.json.Decoder(_Record).decode
 
 
-def passed(
+def passed_s3(
     s3: Any,
-    settings: CaptureSettings,
-    contracts: Sequence[Contract],
+    landing: str,
+    topics: Mapping[str, str],
     instants: PublishedInstants,
     since: float,
     commits: Iterable[Mapping[str, Any]] = (),
-) -> dict[str, list[Passed]]:
-    """All changes of the contracts' tables that were committed after ``since``, in epoch seconds, and are in the lake,
-    by table. ``s3`` is boto3's client; ``commits`` are the events in which writers tell of theirs."""
-    told = {
+) -> dict[str, list[PassedS3]]:
+    """All changes of PostgreSQL's tables that were committed after ``since``, in epoch seconds, and are in the lake, by
+    table. ``s3`` is boto3's client, ``landing`` where the topics land (``s3://bucket/prefix``), ``topics`` are their
+    names by table, and ``commits`` the events in which writers tell of theirs."""
+    told = _told(commits)
+
+    def of_table(table: str, topic: str) -> Iterator[PassedS3]:
+        return _of_topic(s3, landing, topic, _Readable(instants, table, told, lambda cursor: cursor))
+
+    return {
+        table: [change for change in of_table(table, topic) if change.source >= since]
+        for table, topic in topics.items()
+    }
+
+
+def passed_kinesis(
+    kinesis: Any,
+    streams: Mapping[str, str],
+    instants: PublishedInstants,
+    since: float,
+    commits: Iterable[Mapping[str, Any]] = (),
+) -> dict[str, list[PassedKinesis]]:
+    """As ``passed_s3``, of DynamoDB's tables: ``streams`` are the names of their streams by table, which still have
+    what was changed after ``since``, and whose places the tables' commits note; ``kinesis`` is boto3's client."""
+    told = _told(commits)
+
+    def of_table(table: str, stream: str) -> Iterator[PassedKinesis]:
+        return _of_stream(kinesis, stream, _Readable(instants, table, told, _after_last_read))
+
+    return {
+        table: [change for change in of_table(table, stream) if change.source >= since]
+        for table, stream in streams.items()
+    }
+
+
+def _told(commits: Iterable[Mapping[str, Any]]) -> dict[tuple[str, str], AtWriter]:
+    return {
         (commit["table"], commit["instant"]): AtWriter(
             commit["taken_at"], commit["completed_at"] - commit["seconds"], commit["completed_at"]
         )
         for commit in commits
     }
-    return {
-        contract.table: [
-            change
-            for change in _of_topic(s3, settings, topic(contract, settings), _Readable(instants, contract.table, told))
-            if change.source >= since
-        ]
-        for contract in contracts
-    }
+
+
+def _after_last_read(cursor: int) -> float:
+    """The first sequence number that may not have been read; a cursor of Kinesis has the last one that was."""
+    return math.inf if cursor == READ_TO_END else cursor + 1
 
 
 def arrivals(changes: Sequence[Passed], since: float) -> dict[float, int]:
@@ -116,51 +208,80 @@ def arrivals(changes: Sequence[Passed], since: float) -> dict[float, int]:
 
 
 class _Readable:
-    """When the offsets of a table's topic were readable."""
+    """When the places of a table's topic or stream were readable. ``end`` gives of a cursor the first offset, or
+    sequence number, that is not read."""
 
-    def __init__(self, instants: PublishedInstants, table: str, told: Mapping[tuple[str, str], AtWriter]) -> None:
-        self._ends: dict[str, list[tuple[int, float, AtWriter | None]]] = {}
+    def __init__(
+        self,
+        instants: PublishedInstants,
+        table: str,
+        told: Mapping[tuple[str, str], AtWriter],
+        end: Callable[[int], float],
+    ) -> None:
+        self._ends: dict[str, list[tuple[float, float, AtWriter | None]]] = {}
         for instant, cursor in sorted(instants.cursors[table].items()):
-            for source, end in cursor.items():
+            for source, reached in cursor.items():
                 seen = instants.seen[table][instant]
-                self._ends.setdefault(source, []).append((end, seen, told.get((table, instant))))
+                self._ends.setdefault(source, []).append((end(reached), seen, told.get((table, instant))))
 
-    def at(self, source: str, offset: int) -> tuple[float, AtWriter | None] | None:
-        """When that offset of a ``topic/partition`` was readable, and what its writer tells; None where it has not been
-        seen."""
+    def at(self, source: str, offset: float) -> tuple[float, AtWriter | None] | None:
+        """When that offset of a ``topic/partition``, or sequence number of a ``stream/shard``, was readable, and what
+        its writer tells; None where it has not been seen."""
         ends = self._ends.get(source, [])
         at = bisect_right(ends, offset, key=lambda end: end[0])
         return ends[at][1:] if at < len(ends) else None
 
 
-def _of_topic(s3: Any, settings: CaptureSettings, name: str, readable: _Readable) -> Iterator[Passed]:
-    prefix = f"{settings.landing_prefix}/{name}/"
-    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=settings.landing_bucket, Prefix=prefix)
+def _of_topic(s3: Any, landing: str, name: str, readable: _Readable) -> Iterator[PassedS3]:
+    bucket, prefix = split_uri(f"{landing}/{name}")
+    pages = s3.get_paginator("list_objects_v2").paginate(Bucket=bucket, Prefix=f"{prefix}/")
     for listed in (entry for page in pages for entry in page.get("Contents", ())):
         source = f"{name}/{listed['Key'].split('/')[-2]}"
         landed = listed["LastModified"].timestamp()
-        body = s3.get_object(Bucket=settings.landing_bucket, Key=listed["Key"])["Body"].read()
+        body = s3.get_object(Bucket=bucket, Key=listed["Key"])["Body"].read()
         for line in map(_line, gzip.decompress(body).splitlines()):
             seen = readable.at(source, line.offset)
             if line.value is None or line.timestamp is None or seen is None:
                 continue
             event = _event(b64decode(line.value))
             if event.op in _CHANGES:
-                yield Passed(event.source.ts_us / 1e6, event.ts_us / 1e6, line.timestamp / 1e3, landed, *seen)
+                yield PassedS3(event.source.ts_us / 1e6, event.ts_us / 1e6, line.timestamp / 1e3, landed, *seen)
+
+
+def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedKinesis]:
+    for shard in kinesis.list_shards(StreamName=name)["Shards"]:
+        for record in _records(kinesis, name, shard["ShardId"]):
+            seen = readable.at(f"{name}/{shard['ShardId']}", int(record["SequenceNumber"]))
+            if seen is not None:
+                image = _record(record["Data"]).dynamodb
+                unit = 1e6 if image.ApproximateCreationDateTimePrecision == "MICROSECOND" else 1e3
+                arrived = record["ApproximateArrivalTimestamp"].timestamp()
+                yield PassedKinesis(image.ApproximateCreationDateTime / unit, arrived, *seen)
+
+
+def _records(kinesis: Any, stream: str, shard: str) -> Iterator[Mapping[str, Any]]:
+    """All records that a shard has."""
+    begun = kinesis.get_shard_iterator(StreamName=stream, ShardId=shard, ShardIteratorType=TRIM_HORIZON)
+    following = begun["ShardIterator"]
+    while following:
+        answer = kinesis.get_records(ShardIterator=following)
+        yield from answer["Records"]
+        # A call may find nothing where there is something later in the shard.
+        following = answer.get("NextShardIterator") if answer["Records"] or answer["MillisBehindLatest"] else None
 
 
 def profile(changes: Sequence[Passed]) -> dict[str, dict[str, float]]:
     """The mean seconds of each stage, of the changes about the median and of the slowest twentieth; they add up to what
     these changes took in all. Empty without changes."""
-    stages = dict.fromkeys(stage for change in changes for stage in change.stages)
-    ranked = sorted(changes, key=lambda change: change.seconds)
+    ranked = [change.stages for change in sorted(changes, key=lambda change: change.seconds)]
+    stages = dict.fromkeys(stage for each in ranked for stage in each)
     number = len(ranked)
     groups = {
         "about the median": ranked[number * 9 // 20 : max(number * 11 // 20, number * 9 // 20 + 1)],
         "the slowest 5 %": ranked[min(number * 19 // 20, number - 1) :],
     }
     return {
-        name: {stage: fmean(change.stages.get(stage, 0.0) for change in group) for stage in stages}
+        name: {stage: fmean(each.get(stage, 0.0) for each in group) for stage in stages}
         for name, group in groups.items()
         if group
     }

@@ -283,8 +283,6 @@ class HudiTable:
             return None
         instant, *partitions = (str(part) for part in elements(written))
         self._latest = instant
-        if small.compacted():
-            self.last_commit()
         return Commit(instant, partitions, progress)
 
     def _opened(self) -> Any:
@@ -307,6 +305,19 @@ class HudiTable:
             if self._opened().runOpenCompaction():
                 self.last_commit()
         except BaseException:
+            self.close()
+            raise
+
+    def maintain(self) -> None:
+        """Begin and complete the compactions and the archiving that are due beside the driver's commits, after each of
+        them; Hudi's own do it themselves. The caller holds the table's lease."""
+        if self._small_upserts is None:
+            return
+        try:
+            if self._small_upserts.maintain():
+                self.last_commit()
+        except BaseException:
+            # Who opens the table next goes on with what this one has begun.
             self.close()
             raise
 

@@ -483,6 +483,9 @@ class TableWriter:
         self._progress = progress
         self._has_rows = True
         self._done(commit, started, counts, oldest, taken)
+        # Readers have the commit: they do not wait for what is due behind it.
+        self._lease.check()
+        self._table.maintain()
 
     def _lowest_with(self, counts: Counts) -> str:
         """``Progress.lowest`` once a batch of these counts is written."""

@@ -127,6 +127,11 @@ class KeyValuePipeline(ExitStack):
         self.writer = self.enter_context(spark.submit(job, self.folder / "spark", self.aws))
         return self.writer
 
+    @property
+    def streams(self) -> dict[str, str]:
+        """The Kinesis stream of each contract's table, by that table's name."""
+        return {table: source.name for table, source in self.tables.items()}
+
     def client(self) -> Any:
         """Return a boto3 client of ``dynamodb``."""
         return self.dynamodb.client("dynamodb")

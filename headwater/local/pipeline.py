@@ -138,6 +138,16 @@ class Pipeline(ExitStack):
         self.broker.create_topics(connectors.topics(self.contracts, self.settings), connectors.topic_config())
 
     @property
+    def landing(self) -> str:
+        """Where the sink lands the topics: ``s3://bucket/prefix``."""
+        return f"s3://{self.settings.landing_bucket}/{self.settings.landing_prefix}"
+
+    @property
+    def topics(self) -> dict[str, str]:
+        """The topic of each contract's table, by that table's name."""
+        return {contract.table: connectors.topic(contract, self.settings) for contract in self.contracts}
+
+    @property
     def connector_names(self) -> tuple[str, str]:
         """The names of source and sink."""
         return connectors.source_name(self.settings), connectors.sink_name(self.settings)
@@ -163,7 +173,7 @@ class Pipeline(ExitStack):
     def _submit(self, arguments: Sequence[str], memory: str, optimized: bool) -> Process:
         uris = [f"s3://{LAKE_BUCKET}/contracts/{contract.table}.json" for contract in self.contracts]
         options = {
-            "--landing": f"s3://{LANDING_BUCKET}/{self.settings.landing_prefix}",
+            "--landing": self.landing,
             "--lake": LAKE,
             "--database": GLUE_DATABASE,
             "--lease-seconds": "6",

@@ -163,7 +163,8 @@ public final class SmallUpserts implements AutoCloseable {
     private boolean isCompactionOpen;
     private boolean isMoreToCompact;
     private int archiveAfter;
-    private boolean compacted;
+    /** In one of the file groups of the last commit, before it. */
+    private int mostLogFiles;
     private Compaction compaction;
     private Future<Integer> archiving;
 
@@ -301,7 +302,6 @@ public final class SmallUpserts implements AutoCloseable {
     }
 
     private List<String> commit(Map<HoodieKey, GenericRecord> records, Map<String, String> metadata) throws Exception {
-        compacted = false;
         Map<FileGroup, List<HoodieRecord>> written = byFileGroup(records);
         String instant = begin(written.keySet());
         try {
@@ -320,15 +320,10 @@ public final class SmallUpserts implements AutoCloseable {
         latest = instant;
         commits++;
         untilCompaction--;
-        maintain(written.keySet().stream().mapToInt(FileGroup::logVersion).max().orElse(0));
+        mostLogFiles = written.keySet().stream().mapToInt(FileGroup::logVersion).max().orElse(0);
         List<String> answer = new ArrayList<>(List.of(instant));
         written.keySet().stream().map(FileGroup::partition).distinct().forEach(answer::add);
         return answer;
-    }
-
-    /** Whether a compaction is complete since the last {@link #commit} has begun. */
-    public boolean compacted() {
-        return compacted;
     }
 
     /** Leaves a compaction that is not complete to whoever opens the table next. */
@@ -664,12 +659,17 @@ public final class SmallUpserts implements AutoCloseable {
         return record;
     }
 
-    /** Compacts and archives as often as Hudi's options say, one after the other beside the commits. */
-    private void maintain(int logFiles) throws ExecutionException, InterruptedException {
+    /**
+     * Compacts and archives as often as Hudi's options say, one after the other beside the commits: to be called after each
+     * of them, once it is told of. What it does itself takes as long as some requests, and nobody waits for it who reads.
+     *
+     * @return whether a compaction is complete that was not before
+     */
+    public boolean maintain() throws ExecutionException, InterruptedException {
         boolean archived = archiving != null;
         if (archived) {
             if (!archiving.isDone()) {
-                return;
+                return false;
             }
             awaitEnd(archiving);
             archiving = null;
@@ -678,13 +678,17 @@ public final class SmallUpserts implements AutoCloseable {
             int atOnce = config.getMaxCommitsToKeep() - config.getMinCommitsToKeep();
             archiveAfter = Math.max(config.getMaxCommitsToKeep(), commits + atOnce);
         }
-        if (compaction != null && !settle(logFiles >= MOST_LOG_FILES)) {
-            if (logFiles >= MANY_LOG_FILES) {
-                compaction.hurry();
+        boolean compacted = false;
+        if (compaction != null) {
+            compacted = settle(mostLogFiles >= MOST_LOG_FILES);
+            if (!compacted) {
+                if (compaction != null && mostLogFiles >= MANY_LOG_FILES) {
+                    compaction.hurry();
+                }
+                return false;
             }
-            return;
         }
-        runOpenCompaction();
+        compacted |= runOpenCompaction();
         if (commits > archiveAfter && !archived) {
             archive();
         } else if (isMoreToCompact || untilCompaction <= 0) {
@@ -697,6 +701,7 @@ public final class SmallUpserts implements AutoCloseable {
                 untilCompaction = goesOn ? most : Math.max(most / 4, 1);
             }
         }
+        return compacted;
     }
 
     /**
@@ -709,7 +714,6 @@ public final class SmallUpserts implements AutoCloseable {
             return false;
         }
         client.runAnyPendingCompactions();
-        compacted = true;
         untilCompaction = config.getInlineCompactDeltaCommitMax();
         readTable();
         return true;
@@ -830,7 +834,6 @@ public final class SmallUpserts implements AutoCloseable {
                     + latest + ", with " + done.instant() + " open: another writer has committed to the table");
         }
         done.complete(metadata, config);
-        compacted = true;
         // The slices that it has completed are known since its plan.
         readTimeline();
         return true;
