@@ -204,6 +204,15 @@ class MonitoringStack(HeadwaterStack):
             _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
             runbook="differs",
         )
+        if settings.comparison_minutes is not None:
+            self._graph(
+                "Comparisons that say that they run, a minute",
+                {f"compared-{each.table}": of(each.table, metrics.COMPARISONS, "SampleCount") for each in contracts},
+                "Nobody compares the table with its source any more: headwater verify --watch does not run",
+                _Limit(1, of_periods=settings.comparison_minutes, comparison=_BELOW, missing=_NEVER_SENT),
+                runbook="differs",
+                urgent=False,
+            )
         for title, name, statistic in (
             ("Changes committed a minute", metrics.CHANGES, "Sum"),
             ("Seconds a commit", metrics.COMMIT_SECONDS, "Maximum"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -108,6 +109,36 @@ def read_again_what_differs(deployment: Deployment) -> None:
     # Of a minute's figures the greatest counts.
     time.sleep(60)
     compare(deployment)
+
+
+def want_a_comparison(deployment: Deployment) -> None:
+    """From now on somebody has to compare, and nobody does."""
+    deployment.checkout.change("config/local.yaml", "comparison_minutes: null", "comparison_minutes: 5")
+    deploy(deployment)
+
+
+def begin_to_compare(deployment: Deployment) -> None:
+    """As the page says, until the alarm has seen it. Nobody has to any more then."""
+    owner = deployment.login("owner")
+    command = deployment.checkout.headwater(
+        *("verify", "local", "--watch", "--host", owner["host"], "--port", str(owner["port"])),
+        *("--user", owner["username"]),
+    )
+    variables = {**deployment.variables, "HEADWATER_DB_PASSWORD": owner["password"]}
+    with subprocess.Popen(
+        command, cwd=deployment.checkout.folder, env=deployment.checkout.environment(variables)
+    ) as comparing:
+        try:
+            wait_until(
+                "the comparison to be seen",
+                lambda: "ALARM" not in {state for name, state in deployment.alarms().items() if "-compared-" in name},
+                300,
+                2,
+            )
+        finally:
+            comparing.send_signal(signal.SIGINT)
+    deployment.checkout.change("config/local.yaml", "comparison_minutes: 5", "comparison_minutes: null")
+    deploy(deployment)
 
 
 def programs(deployment: Deployment, *words: str) -> list[psutil.Process]:
@@ -568,6 +599,14 @@ FAULTS = {
         "differ from their source: 1 too many",
         read_again_what_differs,
         alarms={"differs-customers": "differs"},
+    ),
+    "nobody-compares": Fault(
+        want_a_comparison,
+        "alarm compared-customers",
+        "differs",
+        "Nobody compares",
+        begin_to_compare,
+        alarms={"compared-customers": "differs"},
     ),
     "sink-hangs": Fault(freeze(*SINK), "sink", "consumer-lag", "have not landed", thaw(*SINK)),
     "sink-right": Fault(

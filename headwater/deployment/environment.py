@@ -544,6 +544,13 @@ class Monitoring(_Part, frozen=True, kw_only=True):
     replication_age_seconds: Annotated[int, Meta(ge=1, description="How far DynamoDB may be behind with its stream.")]
     quarantined_records: Annotated[int, Meta(ge=0, description="Records that may be put aside in five minutes.")]
     unfit_values: Annotated[int, Meta(ge=0, description="Values that may be unfit for their columns in five minutes.")]
+    comparison_minutes: Annotated[
+        Annotated[int, Meta(ge=5, le=1440)] | None,
+        Meta(
+            description="For how many minutes headwater verify --watch may say nothing of a table; null where nobody "
+            "has to run it."
+        ),
+    ]
 
 
 class Bi(_Part, frozen=True, kw_only=True):

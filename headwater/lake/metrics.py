@@ -34,6 +34,8 @@ DIFFERENCES = "Differences"
 """How many rows of a source and its table differ, as who compares them for ever has found."""
 HINDRANCES = "ComparisonHindrances"
 """How many things keep that comparison for long from learning more, and 0 once it was ended on purpose."""
+COMPARISONS = "Comparisons"
+"""How many comparisons for ever say that they run, once a minute each."""
 
 _UNITS = {CHANGES: "Count", QUARANTINED: "Count", UNFIT: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
 _VALUES_PER_DATUM = 150  # PutMetricData's limit

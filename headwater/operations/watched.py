@@ -143,18 +143,19 @@ def read(s3: Any, lake: str, table: str) -> Watched | None:
 
 
 def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
-    """Send to CloudWatch, for the environment of the Glue database, how many rows of a table differ, and how many
-    things keep its comparison from learning more. Raises what boto3 raises."""
+    """Send to CloudWatch, for the environment of the Glue database, that a table's comparison runs, how many rows
+    differ, and how many things keep it from learning more. Raises what boto3 raises."""
     kept_from = (watched.is_behind, watched.fails, watched.overdue_seconds(watched.at) > 0)
     hindrances = 0 if watched.ended else sum(kept_from)
-    values = {metrics.HINDRANCES: hindrances}
+    values = {} if watched.ended else {metrics.COMPARISONS: 1}
     # A former comparison has sent its own. Of a minute's figures the greatest counts, and the first round of this one
     # may be over within it.
-    if watched.is_known and (watched.ended or not watched.is_former):
+    tells = watched.is_known and (watched.ended or not watched.is_former)
+    if tells:
         values[metrics.DIFFERENCES] = watched.differences
-    elif not watched.ended and not hindrances:
-        # A 0 alone would end the alarm of a table of which this comparison knows nothing.
-        return
+    # A 0 alone would end the alarm of a table of which this comparison knows nothing.
+    if tells or watched.ended or hindrances:
+        values[metrics.HINDRANCES] = hindrances
     dimensions = {metrics.DATABASE: database, metrics.TABLE: watched.table}
     cloudwatch.put_metric_data(
         Namespace=metrics.NAMESPACE,

@@ -42,6 +42,7 @@ _OTHER = {
     "lake.max_quarantined_share": 0.5,
     "lake.max_unfit_share": 0.25,
     "lake.query_principals": ["arn:aws:iam::123456789012:role/analysts"],
+    "monitoring.comparison_minutes": 30,
     "monitoring.emails": ["oncall@example.com"],
     "monitoring.runbooks": "https://git.example.com/headwater/blob/main/",
     "network.interface_endpoints": ["glue", "kms", "monitoring", "secretsmanager"],

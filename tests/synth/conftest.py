@@ -179,5 +179,11 @@ def existing(synthesize: Callable[[str], Synthesized]) -> Synthesized:
 
 
 @pytest.fixture(scope="session")
+def prod(synthesize: Callable[[str], Synthesized]) -> Synthesized:
+    """The environment in which every alarm is."""
+    return synthesize("prod")
+
+
+@pytest.fixture(scope="session")
 def dev(synthesize: Callable[[str], Synthesized]) -> Synthesized:
     return synthesize("dev")

@@ -105,7 +105,8 @@ def test_the_writers_and_who_compares_emit_every_metric_that_an_alarm_reads(ever
         for metric in read_by(alarm)
         if metric["Namespace"] == metrics.NAMESPACE and "Dimensions" in metric
     }
-    assert len(read) == 4 * len(lake_tables(every.contracts)) + 2 * len(every.contracts)
+    of_comparison = 2 if every.environment.monitoring.comparison_minutes is None else 3
+    assert len(read) == 4 * len(lake_tables(every.contracts)) + of_comparison * len(every.contracts)
     assert read <= emitted
 
 
@@ -126,6 +127,20 @@ def test_rows_that_differ_and_a_comparison_that_stands_still_ring_and_silence_ch
     ]  # fmt: skip
     assert rule.state([*silent[1:], 1.0], "OK") == "ALARM"
     assert rule.state([*silent[1:], 0.0], "ALARM") == "OK"
+
+
+def test_where_somebody_has_to_compare_silence_rings_when_it_has_lasted(
+    prod: "Synthesized", dev: "Synthesized"
+) -> None:
+    minutes = prod.environment.monitoring.comparison_minutes
+    assert minutes == 60
+    rule = rule_of(Properties(json.loads(json.dumps(alarms(prod)["compared-orders"]))))
+    silent: list[float | None] = [None] * minutes
+    assert rule.state(silent, "OK") == "ALARM"
+    assert rule.state([*silent[1:], 1.0], "ALARM") == "OK"
+    assert rule.state([1.0, *silent[1:]], "OK") == "OK"
+    assert dev.environment.monitoring.comparison_minutes is None
+    assert not [name for name in alarms(dev) if name.startswith("compared-")]
 
 
 @pytest.mark.parametrize(
