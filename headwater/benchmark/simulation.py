@@ -93,8 +93,9 @@ class Table:
 @dataclass(frozen=True)
 class Setting:
     """What the pipeline runs with: the sink's flush interval in seconds, the writer's pause, and the ``cores`` of the
-    machine of its driver. Other programs there take ``others`` of them on average, in short jobs that come by chance.
-    Readers look every ``look`` seconds whether there is something new; 0 for at once."""
+    machine of its driver. Other programs there take ``others`` of them on average, in short jobs that come by chance;
+    where there are any, the way to S3 is theirs, and takes longer where cores are wanting. Readers look every ``look``
+    seconds whether there is something new; 0 for at once."""
 
     flush: float
     pause: IdlePause
@@ -156,7 +157,8 @@ class _Job:
 
 
 _Waiting = deque[tuple[float, float, int]]
-"""When changes can go on, when they were made, and how many."""
+"""When changes can go on, when they were made, and how many. What is on its way to S3 goes by the time of the programs
+there, which stands still where they have no cores."""
 
 
 @dataclass
@@ -186,9 +188,10 @@ class _Writer:
     def __post_init__(self) -> None:
         self.log_files = [0.0] * self.table.file_groups
 
-    def land(self, now: float) -> None:
-        """Gather what is captured in an object, and land that when it is due."""
-        while self.captured and self.captured[0][0] <= now:
+    def land(self, now: float, theirs: float) -> None:
+        """Gather what is captured in an object, and land that when it is due. ``theirs`` is the time of the programs on
+        the way to S3."""
+        while self.captured and self.captured[0][0] <= theirs:
             _, made, changes = self.captured.popleft()
             if not self.open:
                 self.opened_at = now
@@ -196,22 +199,22 @@ class _Writer:
         flush = self.setting.flush
         gathered = max(self.opened_at + flush / _GATHERING_PART, self.sealed_at + flush)
         if self.open and now >= min(gathered, self.opened_at + flush):
-            self.landed += [(now + self.costs.landing, made, changes) for made, changes in self.open]
+            self.landed += [(theirs + self.costs.landing, made, changes) for made, changes in self.open]
             self.open, self.sealed_at = [], now
 
-    def look(self, now: float) -> None:
+    def look(self, now: float, theirs: float) -> None:
         """Begin a commit of what has landed, or wait longer."""
         waits = self.compaction is not None and max(self.log_files) >= _LOG_FILES_TO_WAIT
         if self.commit is not None or now < self.next_look or waits:
             return
         changes = 0
-        while self.landed and self.landed[0][0] <= now and changes < self.table.most_changes:
+        while self.landed and self.landed[0][0] <= theirs and changes < self.table.most_changes:
             _, made, several = self.landed.popleft()
             taken = min(several, self.table.most_changes - changes)
             self.batch.append((made, taken))
             changes += taken
             if taken < several:
-                self.landed.appendleft((now, made, several - taken))
+                self.landed.appendleft((theirs, made, several - taken))
         if not changes:
             self.idle_looks += 1
             self.next_look = now + self.setting.pause.after(self.idle_looks)
@@ -263,7 +266,8 @@ def simulate(tables: Sequence[Table], costs: Costs, setting: Setting, seconds: f
     """Let the tables' changes arrive for so many ``seconds``, and what has arrived go on for ``drain`` more, in which
     nothing but freshness is counted."""
     writers = [_Writer(table, costs, setting) for table in tables]
-    arriving = deque(_captured(writers, costs))
+    arriving = deque(_made_by_table(writers))
+    theirs = free = 0.0
     others = deque(evenly(setting.others / _OTHERS_JOB, seconds, len(tables)))
     jobs_of_others: list[_Job] = []
     freshness: list[tuple[float, int]] = []
@@ -271,16 +275,19 @@ def simulate(tables: Sequence[Table], costs: Costs, setting: Setting, seconds: f
     for step in range(round((seconds + drain) / STEP)):
         now = step * STEP
         while arriving and arriving[0][0] <= now:
-            at, made, changes, writer = arriving.popleft()
-            writer.captured.append((at, made, changes))
+            made, changes, writer = arriving.popleft()
+            # The source has one task for all tables.
+            free = max(free, theirs + made - now) + writer.table.change.capture * changes
+            writer.captured.append((free + costs.transport, made, changes))
         for writer in writers:
-            writer.land(now)
+            writer.land(now, theirs)
             # First a commit that has waited for a compaction to end.
-            writer.look(now)
+            writer.look(now, theirs)
             writer.plan_compaction()
         while others and others[0][0] <= now:
             jobs_of_others += [_Job(_OTHERS_JOB) for _ in range(others.popleft()[1])]
-        worked = _work(writers, jobs_of_others, setting.cores)
+        worked, share = _work(writers, jobs_of_others, setting.cores)
+        theirs += STEP * (share if setting.others else 1.0)
         if now < seconds:
             used += worked
             for writer in writers:
@@ -294,7 +301,7 @@ def simulate(tables: Sequence[Table], costs: Costs, setting: Setting, seconds: f
                 writer.compaction = None
     return Outcome(
         freshness=tuple(sorted(freshness)),
-        backlog=sum(writer.left for writer in writers) + sum(changes for _, _, changes, _ in arriving),
+        backlog=sum(writer.left for writer in writers) + sum(changes for _, changes, _ in arriving),
         source_busy=min(sum(table.change.capture * _made(table.arrivals) for table in tables) / seconds, 1.0),
         busy=max(writer.busy for writer in writers) / seconds,
         cores_used=used / (setting.cores * seconds),
@@ -306,20 +313,17 @@ def _made(arrivals: Arrivals) -> int:
     return sum(changes for _, changes in arrivals)
 
 
-def _captured(writers: Sequence[_Writer], costs: Costs) -> Iterator[tuple[float, float, int, _Writer]]:
-    """When changes are in Kafka, when they were made, how many, and whose. The source has one task for all tables."""
+def _made_by_table(writers: Sequence[_Writer]) -> Iterator[tuple[float, int, _Writer]]:
+    """When changes are made, how many, and whose, in the order of time."""
     merged = heapq.merge(
         *([(at, number, changes) for at, changes in writer.table.arrivals] for number, writer in enumerate(writers))
     )
-    free = 0.0
-    for made, number, changes in merged:
-        free = max(free, made) + writers[number].table.change.capture * changes
-        yield free + costs.transport, made, changes, writers[number]
+    return ((made, changes, writers[number]) for made, number, changes in merged)
 
 
-def _work(writers: Sequence[_Writer], others: Sequence[_Job], cores: float) -> float:
+def _work(writers: Sequence[_Writer], others: Sequence[_Job], cores: float) -> tuple[float, float]:
     """Do a step of all jobs, which share the cores evenly, each up to its width; return the seconds of cores that it
-    took."""
+    took, and the share of the time that each job had of a core."""
     compacting = sum(writer.compaction is not None for writer in writers)
     for writer in writers:
         # Together they have half of the cores.
@@ -327,9 +331,9 @@ def _work(writers: Sequence[_Writer], others: Sequence[_Job], cores: float) -> f
     jobs = [job for writer in writers for job in (writer.commit, writer.compaction) if job is not None]
     jobs += others
     wanted = sum(job.width for job in jobs)
-    share = STEP * min(cores / wanted, 1.0) if wanted else 0.0
+    share = min(cores / wanted, 1.0) if wanted else 1.0
     used = 0.0
     for job in jobs:
-        used += min(job.width * share, job.left)
-        job.left -= job.width * share
-    return used
+        used += min(job.width * STEP * share, job.left)
+        job.left -= job.width * STEP * share
+    return used, share

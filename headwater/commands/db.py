@@ -1,6 +1,5 @@
 """``headwater db``: the order database, and the capture of another one."""
 
-import os
 import sys
 import tempfile
 import time
@@ -11,18 +10,16 @@ import psycopg
 import typer
 from psycopg import sql
 
+from headwater.commands.postgresql import PASSWORD_VARIABLE, asked_password, connected, database_password
 from headwater.console import say
 from headwater.contract.reading import read_contracts
 from headwater.definitions.order_database import CDC_ROLE, OUTBOX, ROLES, published_tables
 from headwater.errors import UserError
 from headwater.order_database import administration
 from headwater.order_database.loading import load_folder
-from headwater.order_database.trust_advice import trust_advice
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
 
-PASSWORD_VARIABLE = "HEADWATER_DB_PASSWORD"  # noqa: S105 - its name
-_CONNECT_SECONDS = 10
 _PROGRESS_SECONDS = 2.0
 
 app = typer.Typer(help="The order database, or the capture of one of your own.", no_args_is_help=True)
@@ -49,7 +46,7 @@ def create(
     command asks for those that are not set. Roles that exist get the new passwords.
     """
     described = read_contracts(contracts)
-    password = asked_password(PASSWORD_VARIABLE, f"Password of {user}")
+    password = database_password(user)
     passwords = {role: asked_password(f"{role.upper()}_PASSWORD", f"New password of {role}") for role in ROLES}
     with _connect(host, port, user, password, "postgres") as maintenance:
         administration.refuse_another(maintenance, name)
@@ -174,16 +171,6 @@ class _RowsPrinter:
             self._printed = now
 
 
-def asked_password(variable: str, prompt: str) -> str:
-    """The password of an environment variable, or of a prompt. Raises UserError where there is no terminal."""
-    value = os.environ.get(variable)
-    if value:
-        return value
-    if not sys.stdin.isatty():
-        raise UserError(f"{prompt}: {variable} is not set, and there is no terminal to ask on: set {variable}.")
-    return str(typer.prompt(prompt, hide_input=True, err=True))
-
-
 def cdc_password(*, new: bool = False) -> str:
     """The password of the source connector's role, from the environment or a prompt. Raises UserError."""
     return asked_password(f"{CDC_ROLE.upper()}_PASSWORD", f"{'New password' if new else 'Password'} of {CDC_ROLE}")
@@ -191,25 +178,8 @@ def cdc_password(*, new: bool = False) -> str:
 
 def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:
     """Connect with the password of the environment, or of a prompt. Raises UserError."""
-    return _connect(host, port, user, asked_password(PASSWORD_VARIABLE, f"Password of {user}"), name)
+    return _connect(host, port, user, database_password(user), name)
 
 
 def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:
-    try:
-        return psycopg.connect(
-            host=host,
-            port=port,
-            user=user,
-            password=password,
-            dbname=name,
-            autocommit=True,
-            connect_timeout=_CONNECT_SECONDS,
-            application_name="headwater",
-        )
-    except psycopg.OperationalError as error:
-        message = str(error).strip()
-        if f'database "{name}" does not exist' in message:
-            hint = "Check --database; the order database is made by `headwater db create`."
-        else:
-            hint = f"Check --host, --port, --user and {PASSWORD_VARIABLE}.{trust_advice(message)}"
-        raise UserError(f"Cannot connect to {name} on {host}:{port} as {user}: {message}. {hint}") from None
+    return connected({"host": host, "port": port, "user": user, "dbname": name}, password)

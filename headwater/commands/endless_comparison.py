@@ -17,7 +17,7 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands.environments import printable
-from headwater.commands.sources import CredentialsRefused
+from headwater.commands.postgresql import CredentialsRefused
 from headwater.console import say
 from headwater.errors import UserError
 from headwater.operations import watched

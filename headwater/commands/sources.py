@@ -1,7 +1,7 @@
 """The sources that commands read: their options, and the connections to them."""
 
-import re
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Annotated, Any, NamedTuple
 
 import boto3
@@ -10,13 +10,12 @@ import typer
 from botocore.exceptions import BotoCoreError, ClientError
 from psycopg.conninfo import conninfo_to_dict
 
-from headwater.commands.db import PASSWORD_VARIABLE, asked_password
+from headwater.commands.postgresql import PASSWORD_VARIABLE, connected, database_password
 from headwater.contract.masks import read_key
 from headwater.contract.model import Contract
 from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
 from headwater.deployment.environment import Environment, ExistingDatabase
 from headwater.errors import UserError
-from headwater.order_database.trust_advice import trust_advice
 from headwater.verify.postgresql_errors import told
 
 DEFAULT_REGION = "us-east-1"  # where neither an option nor the AWS configuration names one
@@ -59,16 +58,6 @@ MaskSecret = Annotated[
     typer.Option(help="Secret with the key of masks, which tables with masks by hmac need: headwater/ENV/mask."),
 ]
 Region = Annotated[str, typer.Option(help="AWS region; by default the AWS configuration's.")]
-# Who asks what is at work is told; who waits for a server that is gone is told within a minute or two.
-_ALWAYS = {
-    "application_name": "headwater",
-    "connect_timeout": 10,
-    "keepalives_idle": 30,
-    "keepalives_interval": 10,
-    "keepalives_count": 3,
-    "tcp_user_timeout": 60_000,
-}
-_REFUSED = re.compile(r"authentication failed|role \".*\" (does not exist|is not permitted to log in)")
 
 
 class Address(NamedTuple):
@@ -99,10 +88,6 @@ def address(
     return known._replace(**given)
 
 
-class CredentialsRefused(UserError):
-    """The server does not know the user by this password: to try again is of no use."""
-
-
 def connect(url: str, host: str, port: int, database: str, user: str, *, where_refused: str = "") -> psycopg.Connection:
     """Connect to the PostgreSQL of the options. Raises UserError where that is not possible; it says ``where_refused``
     where the server does not know the user by this password."""
@@ -123,21 +108,8 @@ def connector(
             f"--database-url: found a password, which other users of this machine could see: put it into "
             f"{PASSWORD_VARIABLE}, or leave it out to be asked."
         )
-    password = asked_password(PASSWORD_VARIABLE, f"Password of {parts.get('user', 'the database user')}")
-
-    def connected() -> psycopg.Connection:
-        try:
-            return psycopg.connect(**{**_ALWAYS, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
-        except psycopg.OperationalError as error:
-            message = str(error).strip()
-            refused = _REFUSED.search(message) is not None
-            advice = f" {where_refused}" if refused and where_refused else trust_advice(message)
-            raise (CredentialsRefused if refused else UserError)(
-                f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {message}. "
-                f"Check the address, the user and {PASSWORD_VARIABLE}.{advice}"
-            ) from None
-
-    return connected
+    password = database_password(str(parts.get("user", "the database user")))
+    return partial(connected, parts, password, where_refused)
 
 
 def first_value(connection: psycopg.Connection, query: str) -> str:

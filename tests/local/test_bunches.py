@@ -16,6 +16,7 @@ from psycopg import sql
 from psycopg.pq import TransactionStatus
 
 from headwater.commands import sources
+from headwater.commands.postgresql import CredentialsRefused
 from headwater.commands.verify import _Postgresql
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
@@ -503,12 +504,12 @@ class TestConnection:
         source.execute("ALTER ROLE watcher PASSWORD 'second'")
         first.close()
         for _ in range(2):
-            with pytest.raises(sources.CredentialsRefused, match="password authentication failed"):
+            with pytest.raises(CredentialsRefused, match="password authentication failed"):
                 postgresql.connection()
         source.execute("ALTER ROLE watcher PASSWORD 'first' CONNECTION LIMIT 0")
         with pytest.raises(UserError, match="too many connections") as raised:
             postgresql.connection()
-        assert not isinstance(raised.value, sources.CredentialsRefused)
+        assert not isinstance(raised.value, CredentialsRefused)
         source.execute("ALTER ROLE watcher CONNECTION LIMIT 5")
         assert postgresql.value("SELECT 1") == "1"
 
@@ -516,7 +517,7 @@ class TestConnection:
         self, source: psycopg.Connection, postgresql: _Postgresql
     ) -> None:
         source.execute("ALTER ROLE watcher NOLOGIN")
-        with pytest.raises(sources.CredentialsRefused, match="is not permitted to log in"):
+        with pytest.raises(CredentialsRefused, match="is not permitted to log in"):
             postgresql.connection()
 
     def test_a_network_that_is_dead_is_noticed(self, postgresql: _Postgresql) -> None:

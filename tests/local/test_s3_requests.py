@@ -1,18 +1,21 @@
-"""How many requests the shipped writer sends to S3, for a commit to four buckets and in an idle minute."""
+"""How many requests the shipped writers send to S3, for a commit to four buckets and in an idle minute."""
 
 from __future__ import annotations
 
+import re
 import statistics
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qs
+from urllib.parse import parse_qs, unquote, urlsplit
 
 import pytest
 
+from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.deployment.cost import assumed
 from headwater.local import spark
@@ -22,55 +25,65 @@ from headwater.local.processes import Process, wait_until
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
+from tests.lake import accounts
 from tests.lake.pipeline import CONTRACT, Pipeline, account, event
+from tests.local.test_glue_source import STAND_IN
 
 pytestmark = pytest.mark.drill
 
 BUCKET = "requests"
 # With a compaction and what it leaves to clean.
 COMMITS = 40
-# Limits: two above what was counted, and what is promised of an idle table.
-PLAIN_COMMIT, IDLE_MINUTE = 18, 6
+ROWS, CHANGES = 1_000, 100
 # How far `headwater cost` may be from the mean that is counted here, as a share.
 OFF = 0.1
 # As in dev.
 IDLE_SECONDS_MAX = 30
+WINDOW_SECONDS = 2
 
-
-# What the writer asks for as time goes by, whether it commits or not: what has landed, requests, its lease.
+# What a writer asks for as time goes by, whether it commits or not: what has landed, requests, its lease.
 BY_TIME = ("LIST by writer", "PUT by writer")
 
 
-class Writer:
-    """The EMR step's script over one table, told what lands."""
+class Writer(ABC):
+    """A shipped script over one table, told what changes."""
+
+    plain_commit: int
+    """The most requests of a plain commit: two above what was counted."""
+    idle_minute: int
+    """What is promised of an idle table."""
 
     def __init__(self, api: ApiWithS3Behind[Recorder], folder: Path) -> None:
         self.recorder = api.s3_recorder
+        self.api = api
         self._events = EventLog(folder / "run" / "events.jsonl")
         s3 = api.client("s3")
         s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-        no_spark: Any = None
-        self._landed = Pipeline(no_spark, api, "t", BUCKET)
-        contract = parse_contract(
-            CONTRACT.replace("[month]", "[]").replace("buckets: 2", "buckets: 4"), "accounts.yaml"
-        )
-        s3.put_object(Bucket=BUCKET, Key="accounts.json", Body=contract.to_json().encode())
-        options = {
-            "--contract": f"s3://{BUCKET}/accounts.json",
-            "--landing": self._landed.landing,
-            "--lake": self._landed.lake,
-            "--database": self._landed.database,
-            "--idle-seconds-max": str(IDLE_SECONDS_MAX),
-        }
-        arguments = [part for pair in options.items() for part in pair]
-        self.process: Process = spark.submit(
-            SparkJob(ROOT / "emr_steps" / "write_hudi.py", arguments), folder / "run", api
-        )
+        s3.put_object(Bucket=BUCKET, Key="accounts.json", Body=self._contract().to_json().encode())
+        arguments = [part for pair in self._options(folder).items() for part in pair]
+        self.process: Process = spark.submit(SparkJob(self._script, arguments), folder / "run", api)
 
-    def commit(self, *events: dict[str, Any]) -> list[Request]:
-        """Land changes, and give the requests until they are committed."""
+    @property
+    @abstractmethod
+    def _script(self) -> Path:
+        """The script."""
+
+    @abstractmethod
+    def _contract(self) -> Contract:
+        """The table's contract: four buckets, no partitions."""
+
+    @abstractmethod
+    def _options(self, folder: Path) -> dict[str, str]:
+        """The script's options."""
+
+    @abstractmethod
+    def _change(self, number: int, rows: int) -> None:
+        """Let so many rows change, for the ``number``-th time."""
+
+    def commit(self, number: int, rows: int) -> list[Request]:
+        """Let rows change, and give the requests until that is committed."""
         sent, commits = self.sent, len(self._events.commits())
-        self._landed.land(*events)
+        self._change(number, rows)
         wait_until("the commit", lambda: len(self._events.commits()) > commits, timeout=120, poll=0.02)
         return self.requests_after(sent)
 
@@ -84,41 +97,122 @@ class Writer:
         return list(self.recorder.requests[sent:])
 
 
-@pytest.fixture(scope="module")
-def writer(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
+class StepWriter(Writer):
+    """The EMR step's script over landing objects."""
+
+    plain_commit, idle_minute = 18, 6
+
+    @property
+    def _script(self) -> Path:
+        return ROOT / "emr_steps" / "write_hudi.py"
+
+    def _contract(self) -> Contract:
+        return parse_contract(CONTRACT.replace("[month]", "[]").replace("buckets: 2", "buckets: 4"), "accounts.yaml")
+
+    def _options(self, folder: Path) -> dict[str, str]:
+        no_spark: Any = None
+        self._landed = Pipeline(no_spark, self.api, "t", BUCKET)
+        return {
+            "--contract": f"s3://{BUCKET}/accounts.json",
+            "--landing": self._landed.landing,
+            "--lake": self._landed.lake,
+            "--database": self._landed.database,
+            "--idle-seconds-max": str(IDLE_SECONDS_MAX),
+        }
+
+    def _change(self, number: int, rows: int) -> None:
+        former = [account(id_) if number else None for id_ in range(rows)]
+        self._landed.land(
+            *(
+                event("u" if before else "c", 10_000 * number + 10 + id_, before, account(id_, f"n{number}"))
+                for id_, before in enumerate(former)
+            )
+        )
+
+
+class JobWriter(Writer):
+    """The Glue job's script over a stream, by a source that gives what Glue's does and asks S3 nothing."""
+
+    plain_commit, idle_minute = 34, 6
+
+    @property
+    def _script(self) -> Path:
+        return ROOT / "glue_scripts" / "write_hudi.py"
+
+    def _contract(self) -> Contract:
+        text = accounts.CONTRACT.replace("[month]", "[]").replace("buckets: 2", "buckets: 4")
+        return parse_contract(text, "accounts.yaml")
+
+    def _options(self, folder: Path) -> dict[str, str]:
+        self._stream = folder / "streams" / accounts.SOURCE
+        self._stream.mkdir(parents=True)
+        self.api.client("glue").create_database(DatabaseInput={"Name": "requests"})
+        return {
+            "--contract": f"s3://{BUCKET}/accounts.json",
+            "--stream-arn": f"accounts=arn:aws:kinesis:{REGION}:123456789012:stream/{accounts.SOURCE}",
+            "--source-table": f"accounts={accounts.SOURCE}",
+            "--checkpoint": f"accounts=s3://{BUCKET}/checkpoints/accounts",
+            "--lake": f"s3://{BUCKET}/lake",
+            "--database": "requests",
+            "--window-seconds": str(WINDOW_SECONDS),
+        }
+
+    def _change(self, number: int, rows: int) -> None:
+        lines = []
+        for id_ in range(rows):
+            new = accounts.item(str(id_), name=f"n{number}")
+            lines.append(accounts.change(time.time_ns() // 1000 + id_, new if number else None, new))
+        written = self._stream / f".{number}"
+        written.write_text("".join(line + "\n" for line in lines))
+        # Whole at once, as records are.
+        written.rename(written.with_name(f"{number}.txt"))
+
+
+@pytest.fixture(scope="module", params=[StepWriter, JobWriter])
+def writer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Writer]:
     folder = tmp_path_factory.mktemp("s3-requests")
-    with ApiWithS3Behind(folder / "aws", Recorder) as api:
-        writer = Writer(api, folder)
+    with pytest.MonkeyPatch.context() as variables, ApiWithS3Behind(folder / "aws", Recorder) as api:
+        variables.setenv("PYTHONPATH", str(STAND_IN))
+        variables.setenv("HEADWATER_TEST_STREAMS", str(folder / "streams"))
+        writer: Writer = request.param(api, folder)
         with writer.process:
-            writer.commit(*(event("c", 10 + id_, after=account(id_)) for id_ in range(1000)))
+            writer.commit(0, ROWS)
             yield writer
 
 
+def kind(request: Request) -> str:
+    """What is paid for, and its caller."""
+    listing = request.method == "GET" and "list-type" in parse_qs(request.query)
+    caller = "writer" if "boto3" in request.headers["user-agent"].lower() else "Hudi"
+    return f"{'LIST' if listing else request.method} by {caller}"
+
+
 def kinds(requests: list[Request]) -> Counter[str]:
-    """What is paid for, by its kind and its caller."""
-    counted: Counter[str] = Counter()
-    for request in requests:
-        listing = request.method == "GET" and "list-type" in parse_qs(request.query)
-        caller = "writer" if "boto3" in request.headers["user-agent"].lower() else "Hudi"
-        counted[f"{'LIST' if listing else request.method} by {caller}"] += 1
-    return counted
+    """How many of them there are of each kind."""
+    return Counter(map(kind, requests))
+
+
+def told(request: Request) -> str:
+    """A request for people: its kind, of what, and the call of Hadoop's that it serves, as S3A tells."""
+    key = unquote(parse_qs(request.query).get("prefix", [urlsplit(request.path).path.partition(f"/{BUCKET}")[2]])[0])
+    key = re.sub(r"[0-9a-f]{8}-[0-9a-f-]{27,}", "ID", key)
+    call = parse_qs(urlsplit(request.headers.get("referer", "")).query).get("op", [""])[0]
+    return f"{kind(request)} of {re.sub(r'[0-9]+', 'N', key)} {call}".rstrip()
 
 
 def test_a_commit(writer: Writer) -> None:
     commits, began = [], writer.sent
     for number in range(COMMITS):
-        changed = (
-            event("u", 10_000 * (number + 1) + id_, account(id_), account(id_, f"n{number}")) for id_ in range(100)
-        )
-        commits.append(writer.commit(*changed))
+        commits.append(writer.commit(number + 1, CHANGES))
     # Also what is sent between two commits, such as by a compaction.
     mean = {kind: number / COMMITS for kind, number in kinds(writer.requests_after(began)).items()}
     plain = statistics.median_low(len(requests) for requests in commits)
     (one, *_) = (requests for requests in commits if len(requests) == plain)
     sys.stdout.write(f"\na plain commit: {plain} requests, {dict(kinds(one))}\n")
+    sys.stdout.write("".join(f"  {number} {name}\n" for name, number in Counter(map(told, one)).items()))
     sys.stdout.write(f"the mean of {COMMITS} with compactions: {sum(mean.values()):.1f} requests, {mean}\n")
     assert kinds(one)["PUT by Hudi"] == 4 + 3, "a log file for each bucket, and the instant's three states"
-    assert plain <= PLAIN_COMMIT
+    assert plain <= writer.plain_commit
 
     # Its looks and its lease are reckoned with by the hour, and S3 asks nothing for a deletion.
     per_commit = {kind: number for kind, number in mean.items() if kind not in BY_TIME and "DELETE" not in kind}
@@ -135,5 +229,5 @@ def test_an_idle_minute(writer: Writer) -> None:
     time.sleep(120)
     idle = writer.requests_after(sent)
     sys.stdout.write(f"\nan idle minute: {len(idle) / 2} requests, of two {dict(kinds(idle))}\n")
-    assert len(idle) <= 2 * IDLE_MINUTE
+    assert len(idle) <= 2 * writer.idle_minute
     assert set(kinds(idle)) == set(BY_TIME), "it looks, and keeps its lease"

@@ -120,7 +120,9 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", "wrong")
     with pytest.raises(UserError) as raised:
         sources.connect("", "rental.example.com", 5433, "rental", "headwater_cdc", where_refused="Capture first.")
-    assert str(raised.value).endswith(f"{told}. Check the address, the user and HEADWATER_DB_PASSWORD.{more}")
+    assert str(raised.value).endswith(
+        f"{told}. Check the address, the database, the user and HEADWATER_DB_PASSWORD.{more}"
+    )
 
 
 def test_existing_tables_and_streams_are_found_by_their_environment(asked: Asked) -> None:

@@ -19,8 +19,9 @@ import psycopg
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.commands import db, sources
 from headwater.commands import forget as command
+from headwater.commands import sources
+from headwater.commands.postgresql import PASSWORD_VARIABLE
 from headwater.contract.model import Contract, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.definitions import named_queries
@@ -638,10 +639,10 @@ def test_postgresql_is_asked_over_a_connection_of_each_question_with_one_passwor
         opened.append(password)
         return contextlib.nullcontext(len(opened))
 
-    monkeypatch.setenv(db.PASSWORD_VARIABLE, "once")
+    monkeypatch.setenv(PASSWORD_VARIABLE, "once")
     monkeypatch.setattr(psycopg, "connect", connect)
     connector = sources.connector("", "host", 5432, "northwind", "postgres")
-    monkeypatch.delenv(db.PASSWORD_VARIABLE)
+    monkeypatch.delenv(PASSWORD_VARIABLE)
     monkeypatch.setattr(absence, "absent_until", lambda connection, *_: connection)
     rows = command._Rows(CUSTOMERS, connector, 1)
     key = {"customer_id": "ALFKI"}

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from headwater.commands import endless_comparison
 from headwater.commands.endless_comparison import EndlessComparison, Kept
-from headwater.commands.sources import CredentialsRefused
+from headwater.commands.postgresql import CredentialsRefused
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.lake import metrics
