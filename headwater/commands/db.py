@@ -182,4 +182,5 @@ def connect(host: str, port: int, user: str, name: str) -> psycopg.Connection:
 
 
 def _connect(host: str, port: int, user: str, password: str, name: str) -> psycopg.Connection:
-    return connected({"host": host, "port": port, "user": user, "dbname": name}, password)
+    parts = {"host": host, "port": port, "user": user, "dbname": name}
+    return connected(parts, password, where_missing="The order database is made by `headwater db create`.")

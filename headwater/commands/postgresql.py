@@ -43,9 +43,12 @@ def database_password(user: str) -> str:
     return asked_password(PASSWORD_VARIABLE, f"Password of {user}")
 
 
-def connected(parts: Mapping[str, object], password: str, where_refused: str = "") -> psycopg.Connection:
-    """A connection by libpq's ``parts``. Raises UserError where there is none, and ``CredentialsRefused``, which says
-    ``where_refused``, where the server refuses user or password."""
+def connected(
+    parts: Mapping[str, object], password: str, where_refused: str = "", where_missing: str = ""
+) -> psycopg.Connection:
+    """A connection by libpq's ``parts``. Raises UserError where there is none, which says ``where_missing`` where the
+    server has no such database, and ``CredentialsRefused``, which says ``where_refused``, where it refuses user or
+    password."""
     try:
         return psycopg.connect(**{**_ALWAYS, **parts, "password": password}, autocommit=True)  # type: ignore[arg-type]
     except psycopg.OperationalError as error:
@@ -54,7 +57,7 @@ def connected(parts: Mapping[str, object], password: str, where_refused: str = "
         if refused and where_refused:
             advice = f" {where_refused}"
         elif f'database "{parts.get("dbname")}" does not exist' in message:
-            advice = " The order database is made by `headwater db create`."
+            advice = where_missing and f" {where_missing}"
         else:
             advice = trust_advice(message)
         raise (CredentialsRefused if refused else UserError)(

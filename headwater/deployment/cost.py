@@ -353,6 +353,9 @@ def _job(job: Resource, use: Use) -> Iterator[Amount]:
     yield "leases", _each(LEASE_SECONDS / 2, tables), "s3_million_writes"
     gap = max(use("commit_seconds"), float(job.properties["DefaultArguments"]["--window-seconds"]))
     yield from _commits(tables, gap, use)
+    batches = _commits_a_month(tables, gap, use)
+    yield "checkpoints, writing", batches * use("checkpoint_writes") / 1e6, "s3_million_writes"
+    yield "checkpoints, reading", batches * use("checkpoint_reads") / 1e6, "s3_million_reads"
 
 
 def _each(seconds: float, tables: int) -> float:
@@ -360,8 +363,12 @@ def _each(seconds: float, tables: int) -> float:
     return tables * HOURS * 3600 / seconds / 1e6
 
 
+def _commits_a_month(tables: int, gap: float, use: Use) -> float:
+    return tables * use("change_hours") * 3600 / gap
+
+
 def _commits(tables: int, gap: float, use: Use) -> Iterator[Amount]:
-    commits = tables * use("change_hours") * 3600 / gap
+    commits = _commits_a_month(tables, gap, use)
     yield "commits, writing", commits * use("commit_writes") / 1e6, "s3_million_writes"
     yield "commits, reading", commits * use("commit_reads") / 1e6, "s3_million_reads"
 

@@ -117,7 +117,7 @@ class Checkpoint:
 
 
 class Relay(Part):
-    """A relay from a table to the Kinesis stream of the same name, as a process of its own. Both exist.
+    """A relay from a table to a Kinesis stream, by default that of the same name, as a process of its own. Both exist.
 
     ``folder`` takes its checkpoint and log: a relay that is started again over the same folder goes on where it was.
     The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API, ``environment`` has its
@@ -132,6 +132,7 @@ class Relay(Part):
         table: str,
         misbehaviour: Misbehaviour = ORDERLY,
         environment: Mapping[str, str] | None = None,
+        stream: str | None = None,
     ) -> None:
         super().__init__(folder)
         self._environment = environment
@@ -139,6 +140,7 @@ class Relay(Part):
         self.dynamodb = dynamodb
         self.kinesis = kinesis
         self.table = table
+        self.stream = stream or table
         self.misbehaviour = misbehaviour
         self._told = occurrences(self._log, DROPPED)
 
@@ -201,6 +203,7 @@ class Relay(Part):
             "--dynamodb": self.dynamodb.endpoint,
             "--kinesis": self.kinesis,
             "--table": self.table,
+            "--stream": self.stream,
             "--checkpoint": str(self._checkpoint),
             "--repeated": str(self.misbehaviour.repeated),
             "--delayed": str(self.misbehaviour.delayed),
@@ -306,11 +309,12 @@ class Reader:
 
 @dataclass(frozen=True)
 class Route:
-    """From where to where records are carried: boto3 clients, and the name of the table and of the Kinesis stream."""
+    """From where to where records are carried: boto3 clients, and the names of the table and of the Kinesis stream."""
 
     dynamodb: Any
     kinesis: Any
     table: str
+    stream: str
 
 
 class Carrier:
@@ -331,6 +335,7 @@ class Carrier:
         self._dynamodb = route.dynamodb
         self._kinesis = route.kinesis
         self._table = route.table
+        self._stream = route.stream
         self._checkpoint = checkpoint
         self._path = path
         self._misbehaviour = misbehaviour
@@ -399,7 +404,7 @@ class Carrier:
         again: list[Outgoing] = []
         for batch in batches(records):
             entries = [{"Data": record.data.encode(), "PartitionKey": record.key} for record in batch]
-            answer = self._kinesis.put_records(StreamName=self._table, Records=entries)
+            answer = self._kinesis.put_records(StreamName=self._stream, Records=entries)
             for record, result in zip(batch, answer["Records"], strict=True):
                 due = 0.0 if "ErrorCode" in result else self._due(self._misbehaviour.repeated)
                 if due or "ErrorCode" in result:
@@ -494,8 +499,8 @@ def batches(records: Sequence[Outgoing]) -> list[list[Outgoing]]:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Carry records until the process is ended."""
-    parser = argparse.ArgumentParser(description="Carry a table's stream to the Kinesis stream of the same name")
-    for option in ("--dynamodb", "--kinesis", "--table"):
+    parser = argparse.ArgumentParser(description="Carry a table's stream to a Kinesis stream")
+    for option in ("--dynamodb", "--kinesis", "--table", "--stream"):
         parser.add_argument(option, required=True)
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--repeated", type=float, default=0)
@@ -505,7 +510,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("botocore").setLevel(logging.WARNING)
 
     route = Route(
-        aws.client("dynamodb", options.dynamodb), aws.client("kinesis", options.kinesis, os.environ), options.table
+        aws.client("dynamodb", options.dynamodb),
+        aws.client("kinesis", options.kinesis, os.environ),
+        options.table,
+        options.stream,
     )
     checkpoint = Checkpoint.read(options.checkpoint)
     arn = stream_arn(route.dynamodb, route.table)

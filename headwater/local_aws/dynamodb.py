@@ -51,28 +51,28 @@ class Tables:
 
     def create(self, name: str, table: dict[str, Any], expiry: str | None, stream: str) -> Made:
         """Make a table whose changes go to the Kinesis stream of that ARN."""
-        if stream.rpartition("/")[2] != name:
-            raise UserError(
-                f"KinesisStreamSpecification: found {stream}, expected a stream of the table's name, {name}"
-            )
-        server = self.server()
-        client = server.client("dynamodb")
+        client = self.server().client("dynamodb")
         client.create_table(TableName=name, StreamSpecification=_STREAM, **table)
         client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
         if expiry is not None:
             specification = {"Enabled": True, "AttributeName": expiry}
             client.update_time_to_live(TableName=name, TimeToLiveSpecification=specification)
+        self._carry(name, stream)
+        arn = f"arn:aws:dynamodb:{self._surroundings.region}:{self._surroundings.account}:table/{name}"
+        return Made(name, {"Arn": arn, "TableId": name})
+
+    def _carry(self, name: str, stream: str) -> None:
+        """Begin to carry a table's changes to the Kinesis stream of that ARN."""
         relay = Relay(
             self._folder / name,
-            server,
+            self.server(),
             self._surroundings.endpoint,
             name,
             environment=self._surroundings.environment(),
+            stream=stream.rpartition("/")[2],
         )
         self._running.enter_context(relay)
         self._relays[name] = relay
-        arn = f"arn:aws:dynamodb:{self._surroundings.region}:{self._surroundings.account}:table/{name}"
-        return Made(name, {"Arn": arn, "TableId": name})
 
     def delete(self, name: str) -> None:
         """Delete a table."""
@@ -97,8 +97,9 @@ class Tables:
     def _describe_destination(self, request: dict[str, Any]) -> dict[str, Any]:
         name = request["TableName"]
         relay = self._find(name)
+        stream = f"arn:aws:kinesis:{self._surroundings.region}:{self._surroundings.account}:stream/{relay.stream}"
         destination = {
-            "StreamArn": f"arn:aws:kinesis:{self._surroundings.region}:{self._surroundings.account}:stream/{name}",
+            "StreamArn": stream,
             "DestinationStatus": "ACTIVE" if relay.running else "DISABLED",
             "ApproximateCreationDateTimePrecision": "MICROSECOND",
         }
@@ -109,13 +110,26 @@ class Tables:
         return {"TableName": request["TableName"], "DestinationStatus": "DISABLING"}
 
     def _enable_destination(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Carry changes again, those of the meantime too, which AWS does not."""
-        self._find(request["TableName"]).start()
-        return {"TableName": request["TableName"], "DestinationStatus": "ENABLING"}
+        """Carry the changes of a table that somebody has made; or again, those of the meantime too, which AWS does
+        not."""
+        name = request["TableName"]
+        if name in self._relays:
+            self._find(name).start()
+        else:
+            configuration = request.get("EnableKinesisStreamingConfiguration", {})
+            if configuration.get("ApproximateCreationDateTimePrecision") != "MICROSECOND":
+                raise ApiError("ValidationException", "here times are in microseconds")
+            client = self.server().client("dynamodb")
+            try:
+                client.update_table(TableName=name, StreamSpecification=_STREAM)
+            except client.exceptions.ResourceNotFoundException as error:
+                raise _unknown(name) from error
+            self._carry(name, request["StreamArn"])
+        return {"TableName": name, "DestinationStatus": "ENABLING"}
 
     def _find(self, name: str) -> Relay:
         if name not in self._relays:
-            raise ApiError("ResourceNotFoundException", f"Requested resource not found: Table: {name} not found")
+            raise _unknown(name)
         return self._relays[name]
 
     def relay(self, name: str) -> Relay:
@@ -126,6 +140,10 @@ class Tables:
         """End them all."""
         self._relays.clear()
         self._running.close()
+
+
+def _unknown(table: str) -> ApiError:
+    return ApiError("ResourceNotFoundException", f"Requested resource not found: Table: {table} not found")
 
 
 class _Table:

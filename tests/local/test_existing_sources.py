@@ -1,18 +1,26 @@
-"""A deployment beside a PostgreSQL that is there: nothing is made of it, its rows arrive, and it is left as it is."""
+"""A deployment beside a PostgreSQL and a DynamoDB table that are there: nothing is made of them, their rows arrive, and
+they are left as they are."""
 
 from __future__ import annotations
 
 import json
+import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from headwater.contract.reading import read_contract
+from headwater.definitions.dynamodb_table import key_attributes
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.local_aws.daemon import Running
+from headwater.paths import CONTRACTS
+from headwater.samples import dynamodb_tables
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.local.test_own_database import CHANGES, SCHEMA
@@ -20,6 +28,7 @@ from tests.local.test_own_database import CHANGES, SCHEMA
 pytestmark = pytest.mark.drill
 
 SECRET = "rental/headwater-cdc"
+ACCOUNTS = read_contract(CONTRACTS / "accounts.yaml")
 PASSWORD = "of the owner's choice"
 DATABASE = """database:
   kind: existing
@@ -32,6 +41,14 @@ DATABASE = """database:
   cidr: 203.0.113.0/24
   peering: null
   monitored: null
+"""
+
+
+TABLE, STREAM = "Accounts", "account-changes"
+KEY_VALUE = f"""key_value:
+  kind: existing
+  stream_retention_hours: 24
+  tables: [{{contract: accounts, table: {TABLE}, stream: {STREAM}, stream_key: null}}]
 """
 
 
@@ -60,13 +77,20 @@ def checkout(tmp_path: Path, front: TlsFront) -> Iterator[Checkout]:
             contract.unlink()
     (checkout.folder / "rental.pem").write_text(front.root)
     settings = checkout.folder / "config" / "local.yaml"
-    before, _, rest = settings.read_text().partition("database:\n")
-    after = rest[rest.index("\nstream:") :]
-    settings.write_text(before + DATABASE.format(port=front.port, secret=SECRET).rstrip() + after)
+    text = settings.read_text()
+    for part, following in (
+        (DATABASE.format(port=front.port, secret=SECRET), "stream:"),
+        (KEY_VALUE, "glue:"),
+    ):
+        before, name, rest = text.partition(part.partition("\n")[0] + "\n")
+        assert name
+        text = before + part + rest[rest.index(f"\n{following}") + 1 :]
+    settings.write_text(text)
     account = Running.start(checkout.account, checks_objects=True)
     try:
         login = json.dumps({"username": "headwater_cdc", "password": PASSWORD})
         account.client("secretsmanager").create_secret(Name=SECRET, SecretString=login)
+        make_accounts(account.client)
         yield checkout
     finally:
         left = Running.find(checkout.account)
@@ -74,7 +98,27 @@ def checkout(tmp_path: Path, front: TlsFront) -> Iterator[Checkout]:
             left.stop(checkout.account)
 
 
-def test_a_deployment_reads_a_database_that_is_there_and_leaves_it(
+def make_accounts(client: Callable[[str], Any]) -> None:
+    """A table and the stream of its changes, as its owner makes them by the page."""
+    kinesis, dynamodb = client("kinesis"), client("dynamodb")
+    kinesis.create_stream(StreamName=STREAM, ShardCount=1)
+    kinesis.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
+    (key,) = key_attributes(ACCOUNTS)
+    dynamodb.create_table(
+        TableName=TABLE,
+        AttributeDefinitions=[{"AttributeName": key.name, "AttributeType": key.type}],
+        KeySchema=[{"AttributeName": key.name, "KeyType": "HASH"}],
+        BillingMode="PAY_PER_REQUEST",
+    )
+    dynamodb.get_waiter("table_exists").wait(TableName=TABLE, WaiterConfig={"Delay": 1})
+    dynamodb.enable_kinesis_streaming_destination(
+        TableName=TABLE,
+        StreamArn=kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"],
+        EnableKinesisStreamingConfiguration={"ApproximateCreationDateTimePrecision": "MICROSECOND"},
+    )
+
+
+def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
     server: PostgresqlServer, checkout: Checkout
 ) -> None:
     at = ("--host", server.host, "--port", str(server.port), "--database", "rental", "--user", server.superuser)
@@ -89,12 +133,14 @@ def test_a_deployment_reads_a_database_that_is_there_and_leaves_it(
     succeeded(checkout.deploy())
     deployment = Deployment(checkout)
     made = deployment.client("cloudformation").list_stacks()["StackSummaries"]
-    assert not [stack["StackName"] for stack in made if "-database" in stack["StackName"]]
+    assert not [stack["StackName"] for stack in made if re.search("-database|-key-value", stack["StackName"])]
+    items = replace(ACCOUNTS, source=replace(ACCOUNTS.source, table=TABLE))
+    filled = dynamodb_tables.fill(deployment.client("dynamodb"), items, 1, 1)
 
     def equal() -> bool:
         aws = deployment.variables
         options = ("--lake", deployment.lake(), "--endpoint", aws["AWS_ENDPOINT_URL"])
-        tables = ("--dynamodb-table", "accounts=headwater-local-accounts")
+        tables = ("--dynamodb-table", f"accounts={TABLE}")
         return headwater("verify", *options, *at, *tables, **aws).returncode == 0
 
     wait_until("the lake to equal the database", equal, 240, 5)
@@ -106,10 +152,15 @@ def test_a_deployment_reads_a_database_that_is_there_and_leaves_it(
     parts = {part["name"]: part for part in json.loads(told.stdout)["parts"]}
     assert [name for name, part in parts.items() if part["problems"]] == []
     assert parts["PostgreSQL"]["facts"]["slot"]["active"]
+    assert "DynamoDB accounts" in parts
     # Without a way to it, the database alone is not asked.
     told = headwater("status", "local", "--json", **deployment.variables)
     assert [part["name"] for part in json.loads(told.stdout)["parts"] if part["unasked"]] == ["PostgreSQL"]
     succeeded(headwater("destroy", "local"))
+    left = Running.find(checkout.account)
+    assert left is not None
+    assert left.client("dynamodb").scan(TableName=TABLE, Select="COUNT")["Count"] == filled
+    assert left.client("kinesis").list_streams()["StreamNames"] == [STREAM]
     with server.connect("rental") as owner:
         assert owner.execute("SELECT slot_name, active FROM pg_replication_slots").fetchall() == [("headwater", False)]
     succeeded(headwater("db", "release", *at))

@@ -141,6 +141,7 @@ def test_a_glue_job_pays_for_its_workers_around_the_clock() -> None:
     assert items["metrics"] == 2 * cost.assumed("metrics_per_table")
     commits = 2 * 60 * 3600 / 30
     assert items["commits, writing"] == pytest.approx(commits * cost.assumed("commit_writes") / 1e6)
+    assert items["checkpoints, reading"] == pytest.approx(commits * cost.assumed("checkpoint_reads") / 1e6)
 
 
 def test_an_endpoint_pays_by_zone_and_a_gateway_not_at_all() -> None:

@@ -183,7 +183,9 @@ def carrier(
 ) -> Carrier:
     path = folder / "checkpoint.json"
     checkpoint = Checkpoint.read(path)
-    return Carrier(reader(streams, checkpoint), Route(dynamodb, kinesis, "accounts"), checkpoint, path, misbehaviour)
+    return Carrier(
+        reader(streams, checkpoint), Route(dynamodb, kinesis, "accounts", "changes"), checkpoint, path, misbehaviour
+    )
 
 
 def test_what_was_put_when_it_was_killed_is_put_again_with_the_same_bytes(tmp_path: Path) -> None:
