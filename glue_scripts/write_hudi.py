@@ -233,7 +233,7 @@ def follow(
                 if not options.once:
                     running.stop.set()
             worked = table.requested.commit_next()
-            table.changes.settle()
+            table.changes.maintain()
             return table.upkeep.do_next() or worked
 
         return commit_next

@@ -208,7 +208,7 @@ class MonitoringStack(HeadwaterStack):
             self._graph(
                 "Comparisons that say that they run, a minute",
                 {f"compared-{each.table}": of(each.table, metrics.COMPARISONS, "SampleCount") for each in contracts},
-                "Nobody compares the table with its source any more: headwater verify --watch does not run",
+                "Nobody compares the table with its source: headwater verify --watch does not run, or hangs",
                 _Limit(1, of_periods=settings.comparison_minutes, comparison=_BELOW, missing=_NEVER_SENT),
                 runbook="differs",
                 urgent=False,

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Self
 
 from botocore.exceptions import BotoCoreError, ClientError
 
@@ -23,6 +23,7 @@ from headwater.errors import UserError
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.verify.forms import Row
+from headwater.verify.paced_reader import PASS_MINUTES, STATEMENT_MINUTES
 from headwater.verify.watch import DIFFERENT, EXTRA, MISSING, MOST_DIFFERENCES, Difference, TableWatch
 
 _POLL_SECONDS = 1.0
@@ -34,6 +35,8 @@ _BEHIND_SECONDS = 900.0
 _WHOLE_SECONDS = 6 * 3600.0
 _TRIES_ONCE = 3
 _ROUNDS = "rounds"
+# What is not divided, and what else may be waited for.
+_LONGEST_STEP_SECONDS = (PASS_MINUTES + STATEMENT_MINUTES) * 60.0
 
 Repair = Callable[[str, Sequence[Difference], bool], bool]
 """Has rows of a table that differ read again: those, or the whole table where that is needed and may be, as the last
@@ -145,6 +148,41 @@ class _Repairs:
             self._busy.discard(name)
 
 
+class _Pulse:
+    """Says once a minute that these tables are compared, whatever statement is waited for, as long as it is entered and
+    no step takes longer than any may."""
+
+    def __init__(self, kept: Kept, tables: Sequence[str]) -> None:
+        self._kept = kept
+        self._tables = tables if kept.cloudwatch is not None else []
+        self._over = threading.Event()
+        self._thread = threading.Thread(target=self._beat, name="pulse", daemon=True)
+        self.step()
+
+    def __enter__(self) -> Self:
+        if self._tables:
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        # Who ends the comparison does not wait for a request.
+        self._over.set()
+
+    def step(self) -> None:
+        """Note that a step is done."""
+        self._stepped_at = time.monotonic()
+
+    def _beat(self) -> None:
+        while True:
+            if time.monotonic() - self._stepped_at < _LONGEST_STEP_SECONDS:
+                try:
+                    watched.tell_that_it_runs(self._kept.cloudwatch, self._kept.database, self._tables)
+                except (BotoCoreError, ClientError) as error:
+                    _tell(f"that the comparison runs could not be told: {error}")
+            if self._over.wait(_TOLD_SECONDS):
+                return
+
+
 class EndlessComparison:
     """Compares each table every ``every`` seconds. Has rows that differ read again by ``repair``, where there is one:
     as soon as they are found, and now and then where they differ still."""
@@ -171,12 +209,13 @@ class EndlessComparison:
         nothing is said. Raises CredentialsRefused."""
         ended = False
         try:
-            with _terminable():
+            with _terminable(), _Pulse(self._kept, [] if once else [table.name for table in self._tables]) as pulse:
                 works = [self._upkeep()]
                 for table in self._tables:
                     works.append(self._rounds(table, once=once))
                     works += [self._trials(table, again=again) for again in (False, True)]
                 for _ in _in_turn(works):
+                    pulse.step()
                     if once and all(map(self._is_done, self._tables)):
                         break
             ended = True

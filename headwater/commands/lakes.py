@@ -113,7 +113,7 @@ class NamedLake:
             raise UserError(f"--watch: found the table {contract.table} of DynamoDB, expected ENV, whose stream tells")
         if not self._landing:
             raise UserError(f"--watch: found no --landing for {contract.table}, expected it, or ENV")
-        landing = Landing(self.s3, self._landing, f"{CaptureSettings.topic_prefix}.{contract.source.table}")
+        landing = Landing(self.s3, self._landing, topic(contract))
         cursor = partial(_cursor, self.s3, self.uri, contract)
         return LandedPosition(query, SinkTime(lambda: landing.waiting(cursor()).ends, self._sink_seconds), cursor)
 
@@ -188,7 +188,7 @@ def _streamed(deployed: Deployed, contract: Contract) -> StreamedPosition:
 
 
 def _landed(query: Query, deployed: Deployed, contract: Contract) -> LandedPosition:
-    s3, name = deployed.client("s3"), topic(contract, deployed.capture)
+    s3, name = deployed.client("s3"), topic(contract, deployed.capture.topic_prefix)
     landing = Landing(s3, deployed.landing, name)
     cursor = partial(_cursor, s3, deployed.lake, contract)
     lag = SinkLag(

@@ -44,7 +44,7 @@ def database_password(user: str) -> str:
 
 
 def connected(
-    parts: Mapping[str, object], password: str, where_refused: str = "", where_missing: str = ""
+    parts: Mapping[str, object], password: str, *, where_refused: str = "", where_missing: str = ""
 ) -> psycopg.Connection:
     """A connection by libpq's ``parts``. Raises UserError where there is none, which says ``where_missing`` where the
     server has no such database, and ``CredentialsRefused``, which says ``where_refused``, where it refuses user or
@@ -61,6 +61,6 @@ def connected(
         else:
             advice = trust_advice(message)
         raise (CredentialsRefused if refused else UserError)(
-            f"Cannot connect to PostgreSQL at {parts.get('host')}:{parts.get('port', 5432)}: {message}. "
-            f"Check the address, the database, the user and {PASSWORD_VARIABLE}.{advice}"
+            f"Cannot connect to the database {parts.get('dbname')} of PostgreSQL at {parts.get('host')}:"
+            f"{parts.get('port', 5432)} as {parts.get('user')}: {message}. Check these and {PASSWORD_VARIABLE}.{advice}"
         ) from None

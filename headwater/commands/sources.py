@@ -109,7 +109,7 @@ def connector(
             f"{PASSWORD_VARIABLE}, or leave it out to be asked."
         )
     password = database_password(str(parts.get("user", "the database user")))
-    return partial(connected, parts, password, where_refused)
+    return partial(connected, parts, password, where_refused=where_refused)
 
 
 def first_value(connection: psycopg.Connection, query: str) -> str:

@@ -100,9 +100,9 @@ def sink_group(settings: CaptureSettings) -> str:
     return f"connect-{sink_name(settings)}"
 
 
-def topic(contract: Contract, settings: CaptureSettings) -> str:
+def topic(contract: Contract, prefix: str = CaptureSettings.topic_prefix) -> str:
     """The name of the topic that carries a contract's source table."""
-    return f"{settings.topic_prefix}.{contract.source.table}"
+    return f"{prefix}.{contract.source.table}"
 
 
 def heartbeat_topic(settings: CaptureSettings) -> str:
@@ -112,7 +112,7 @@ def heartbeat_topic(settings: CaptureSettings) -> str:
 
 def table_topics(contracts: Iterable[Contract], settings: CaptureSettings) -> list[str]:
     """The names of the topics that carry the PostgreSQL tables among the contracts' sources, sorted."""
-    return sorted(topic(contract, settings) for contract in of_database(contracts, POSTGRESQL))
+    return sorted(topic(contract, settings.topic_prefix) for contract in of_database(contracts, POSTGRESQL))
 
 
 def topics(contracts: Iterable[Contract], settings: CaptureSettings) -> dict[str, int]:

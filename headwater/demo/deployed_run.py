@@ -21,7 +21,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
 from headwater.console import Announce
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
-from headwater.definitions.connectors import CaptureSettings
+from headwater.definitions.connectors import topic
 from headwater.demo import report
 from headwater.demo.deployment import LocalDeployment
 from headwater.demo.freshness import PublishedInstants, changed_rows
@@ -106,7 +106,7 @@ def run(
                 compared = {table.name: table for table in deployment.verify(contracts)}
         with phases.measure("report"), announce("Writing the report"):
             own = of_database(contracts, POSTGRESQL)
-            topics = {contract.table: f"{CaptureSettings.topic_prefix}.{contract.source.table}" for contract in own}
+            topics = {contract.table: topic(contract) for contract in own}
             changes = passed_s3(deployment.objects(), deployment.landing, topics, instants, workload_began)
             # Where Glue's own source reads a stream, no commit tells how far.
             items = changed_rows(

@@ -31,7 +31,19 @@ _BINS = 50
 _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 _OTHERS = "#c9d2d8"
-_STAGES = ("#8fd0e0", "#1b8fb3", "#0b4f6c", "#f0c987", "#d1752c", "#9c4a1a", "#b9b4ad")
+_STAGES = {
+    "source to Debezium": "#8fd0e0",
+    "Debezium to Kafka": "#1b8fb3",
+    "Kafka to S3": "#0b4f6c",
+    "source to Kinesis": "#0b4f6c",
+    "S3 to the writer": "#f0c987",
+    "Kinesis to the writer": "#f0c987",
+    "decode": "#d1752c",
+    "write and commit": "#9c4a1a",
+    "commit to reader": "#b9b4ad",
+    "S3 to the lake": "#71569c",
+    "Kinesis to the lake": "#71569c",
+}
 # From dark to light within each hue, so that neighbours in the pie differ.
 _PALETTE = (
     "#0b4f6c", "#0b6e8f", "#1b8fb3", "#4fb0cc", "#8fd0e0",
@@ -279,16 +291,14 @@ def _freshness_chart(freshness: Freshness, longest: float) -> go.Figure:
 def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
     """A bar for each group of changes, of one part for each stage."""
     chart = go.Figure()
-    names = list(next(iter(stages.values())))
-    # A writer's stages, which come last, have the same colours in both pipelines.
-    for stage, color in zip(names, _STAGES[-len(names) :], strict=True):
+    for stage in next(iter(stages.values())):
         seconds = [group[stage] for group in stages.values()]
         chart.add_bar(
             name=stage,
             x=seconds,
             y=list(stages),
             orientation="h",
-            marker_color=color,
+            marker_color=_STAGES.get(stage, _OTHERS),
             text=[f"{each:.1f}" for each in seconds],
             textposition="inside",
             insidetextanchor="middle",

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import msgspec
 
 from headwater.demo.freshness import PublishedInstants
-from headwater.lake.kinesis import READ_TO_END, TRIM_HORIZON
+from headwater.lake.kinesis import READ_TO_END, TRIM_HORIZON, list_shards
 from headwater.lake.s3_uri import split_uri
 
 STAGES_TO_S3 = ("source to Debezium", "Debezium to Kafka", "Kafka to S3")
@@ -249,7 +249,7 @@ def _of_topic(s3: Any, landing: str, name: str, readable: _Readable) -> Iterator
 
 
 def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedKinesis]:
-    for shard in kinesis.list_shards(StreamName=name)["Shards"]:
+    for shard in list_shards(kinesis, name):
         for record in _records(kinesis, name, shard["ShardId"]):
             seen = readable.at(f"{name}/{shard['ShardId']}", int(record["SequenceNumber"]))
             if seen is not None:

@@ -413,6 +413,9 @@ def _alarm(alarm: Resource, use: Use) -> Iterator[Amount]:
     # An alarm on an expression pays for each metric that the expression reads.
     metrics = sum(1 for metric in alarm.properties.get("Metrics", []) if "MetricStat" in metric)
     yield "metrics", max(1, metrics), "alarm_month"
+    if alarm.properties.get("MetricName") == "Comparisons":
+        # Where somebody has to compare a table, the comparison sends this metric, and others.
+        yield "metrics of the comparison", use("metrics_per_comparison"), "metric_month"
 
 
 # Every resource of these types costs the same. A quantity that is a text names an assumption.

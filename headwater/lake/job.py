@@ -164,7 +164,7 @@ class Job:
                 try:
                     self._work(table, prepare(), pause, is_idle, failures)
                     if table in self.writers:
-                        self.writers[table].settle(wait=True)
+                        self.writers[table].settle()
                     return
                 except BaseException as error:  # whatever it is, the caller must see it
                     if self.stop.is_set() and isinstance(error, LeaseLost):

@@ -35,6 +35,17 @@ class Record:
     shard: str
 
 
+def list_shards(kinesis: Any, stream: str) -> Iterator[dict[str, Any]]:
+    """The shards of a stream of that name, as boto3's client describes them."""
+    request: dict[str, Any] = {"StreamName": stream}
+    while True:
+        answer = kinesis.list_shards(**request)
+        yield from answer["Shards"]
+        if not answer.get("NextToken"):
+            return
+        request = {"NextToken": answer["NextToken"]}
+
+
 class KinesisStream:
     """The open end of a stream. ``start`` (TRIM_HORIZON or LATEST) is for the shards that exist at the first read;
     shards that a later reshard makes are always read from their beginning."""
@@ -52,7 +63,7 @@ class KinesisStream:
         """Records after the cursor, of every shard whose parents are read to their end, until ``most_bytes`` are
         reached, and the cursor after them. Entries of shards that the stream no longer knows are dropped. Raises
         ShardGone where such a shard was not read to its end."""
-        shards = {shard["ShardId"]: shard for shard in self._shards()}
+        shards = {shard["ShardId"]: shard for shard in list_shards(self._kinesis, self._name)}
         self._check_gone({source: cursor[source] for source in cursor.keys() - {self._source(name) for name in shards}})
         reached = {self._source(name): cursor[self._source(name)] for name in shards if self._source(name) in cursor}
         if self._at_first is None:
@@ -91,15 +102,6 @@ class KinesisStream:
 
     def _source(self, shard: str) -> str:
         return f"{self._name}/{shard}"
-
-    def _shards(self) -> Iterator[dict[str, Any]]:
-        request: dict[str, Any] = {"StreamName": self._name}
-        while True:
-            answer = self._kinesis.list_shards(**request)
-            yield from answer["Shards"]
-            if not answer.get("NextToken"):
-                return
-            request = {"NextToken": answer["NextToken"]}
 
     def _is_due(self, shard: Mapping[str, Any], shards: Mapping[str, Any], reached: ShardCursor) -> bool:
         """Whether the shard's parents are read to their end, or older than the stream's retention."""

@@ -45,7 +45,7 @@ class LandedChanges:
         """Commit what has landed since the last commit, and say whether there was anything. Raises LandingGap."""
         objects = self._waiting or self._landing.after(self.writer.progress.cursor, self.writer.settings.batch_bytes)
         if not objects:
-            self.writer.settle()
+            self.writer.maintain()
             return False
         held, few = self._held(objects)
         chosen = few or objects
@@ -73,6 +73,7 @@ class LandedChanges:
         self._waiting = objects[len(chosen) :]
         if not self._waiting:
             self._ahead.rest(self._table)
+        self.writer.maintain()
         return True
 
     def expire(self, before: dt.datetime, others: Iterable[Mapping[str, int]] = ()) -> int:

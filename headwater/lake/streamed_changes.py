@@ -37,7 +37,7 @@ class StreamedChanges:
         settings = self._writer.settings
         records, cursor = stream.read(self._writer.progress.cursor, settings.batch_bytes)
         if not records:
-            self._writer.settle()
+            self._writer.maintain()
             return False
 
         def advance(last: Progress) -> Progress:
@@ -56,11 +56,12 @@ class StreamedChanges:
             with undecodable_passes(self._writer.contract):
                 usual.hold(streamed, held)
             self._writer.commit_held(held, name, advance)
+        self._writer.maintain()
         return True
 
-    def settle(self) -> None:
-        """As ``TableWriter.settle`` does; ``commit_read`` does it too."""
-        self._writer.settle()
+    def maintain(self) -> None:
+        """As ``TableWriter.maintain`` does; ``commit_read`` does it too, and ``commit_frame`` does not."""
+        self._writer.maintain()
 
     def commit_frame(self, frame: DataFrame, batch_id: int) -> None:
         """Commit one micro-batch of Structured Streaming. A batch that is repeated after a failure, even with more

@@ -236,8 +236,8 @@ class HudiTable:
 
     def upsert_few(self, rows: DataFrame, progress: Progress) -> Commit | None:
         """Commit the latest of the rows of each partition and key as ``upsert`` does, in a fraction of its time where
-        they are few. None, and nothing is written, where only ``upsert`` can: they have too many bytes, or a column
-        that the table does not have yet."""
+        they are few; the caller calls ``maintain`` now and then. None, and nothing is written, where only ``upsert``
+        can: they have too many bytes, or a column that the table does not have yet."""
         rows = rows.select([column.alias(name) for name, column in self._columns])
         return self._upsert_small(
             rows._jdf.schema(), lambda small, noted: small.commit(rows._jdf, _FEW_BYTES, noted), progress
@@ -308,10 +308,14 @@ class HudiTable:
             self.close()
             raise
 
+    def is_maintenance_due(self) -> bool:
+        """Whether ``maintain`` may have something to do: Hudi's own commits compact and archive by themselves."""
+        return self._small_upserts is not None and bool(self._small_upserts.isMaintenanceDue())
+
     def maintain(self) -> None:
-        """Begin and complete the compactions and the archiving that are due beside the driver's commits, after each of
-        them; Hudi's own do it themselves. The caller holds the table's lease."""
-        if self._small_upserts is None:
+        """Begin and complete the compactions and the archiving that are due beside the driver's commits. The caller
+        holds the table's lease."""
+        if not self.is_maintenance_due():
             return
         try:
             if self._small_upserts.maintain():
@@ -322,16 +326,16 @@ class HudiTable:
             raise
 
     def is_compacting(self) -> bool:
-        """Whether a compaction is under way beside the commits, which ``settle`` completes."""
+        """Whether a compaction is under way beside the commits, which ``maintain`` or ``settle`` completes."""
         return self._small_upserts is not None and bool(self._small_upserts.isCompacting())
 
-    def settle(self, *, wait: bool = False) -> None:
-        """Complete the compaction that is under way, if its files are written; ``wait`` for them. The caller holds the
-        table's lease, as for a commit."""
+    def settle(self) -> None:
+        """Complete the compaction that is under way, once its files are written. The caller holds the table's lease, as
+        for a commit."""
         if not self.is_compacting():
             return
         try:
-            if self._small_upserts.settle(wait):
+            if self._small_upserts.settle(True):
                 self.last_commit()
         except BaseException:
             # Who opens the table next runs it again.
@@ -367,7 +371,7 @@ class HudiTable:
 
     def _commit(self, rows: DataFrame, progress: Progress, options: Mapping[str, str]) -> Commit:
         self._await_clock()
-        self.settle(wait=True)
+        self.settle()
         self.close()
         writer = rows.write.format("hudi").options(**self._options).options(**options)
         # Who comes next rolls back what there is of a commit that has failed: nothing more of it may come then.

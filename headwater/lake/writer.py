@@ -43,6 +43,8 @@ _Careful = Callable[[DataFrame], DataFrame]
 """Decodes what is left in a batch."""
 _FEW_ROWS = 100_000
 """Up to so many rows, what Hudi's own upsert spends on each file group outweighs the rows."""
+_LONG_MAINTENANCE_SECONDS = 1.0
+"""From so long on it is told: what came meanwhile has waited."""
 _NEXT_STEP = {
     DYNAMODB: "Raise glue.epoch in the environment's file, deploy, and load an export (headwater backfill).",
     POSTGRESQL: "Use the release that wrote it, or describe a new table.",
@@ -238,7 +240,7 @@ class TableWriter:
         places = rows.select(*self.contract.place).persist(StorageLevel.MEMORY_AND_DISK)
         try:
             count = places.count()
-            self.settle(wait=True)
+            self.settle()
             self._lease.check()
             commit = self._table.erase(places, self._progress)
             self._done(commit, started, Counts(rows=count))
@@ -316,13 +318,27 @@ class TableWriter:
         holds. Raises LeaseLost."""
         self._lease.check()
 
-    def settle(self, *, wait: bool = False) -> None:
-        """Complete the compaction that is under way beside the commits, where there is one and its files are written,
-        or ``wait`` for them; else a later commit does. Raises LeaseLost."""
+    def maintain(self) -> None:
+        """Begin and complete what is due beside the driver's commits, compactions and archiving: to be called after
+        each commit, and after a look that finds nothing. Where it takes long, it is reported. Raises LeaseLost, and
+        what Hudi raises; what is committed stays so."""
+        with self._committing:
+            if not self._table.is_maintenance_due():
+                return
+            began = time.monotonic()
+            self._lease.check()
+            self._table.maintain()
+            seconds = time.monotonic() - began
+        if seconds >= _LONG_MAINTENANCE_SECONDS:
+            event = {"event": "maintained", "table": self.contract.table, "seconds": round(seconds, 3)}
+            self.services.report(event)
+
+    def settle(self) -> None:
+        """Complete the compaction that is under way beside the commits, where there is one. Raises LeaseLost."""
         with self._committing:
             if self._table.is_compacting():
                 self._lease.check()
-                self._table.settle(wait=wait)
+                self._table.settle()
 
     def close(self) -> None:
         """End what goes on beside the commits, before another writer begins."""
@@ -387,7 +403,7 @@ class TableWriter:
                 first()
                 # Before the commit: whatever becomes of it, no later one may forget the order that was purged.
                 self._progress = replace(self._progress, purged=max(self._progress.purged, counted["latest"] or ""))
-                self.settle(wait=True)
+                self.settle()
                 self._lease.check()
                 commit = self._table.delete(places.select(*self.contract.place), self._progress)
                 self._done(commit, started, Counts(rows=counted["rows"]))
@@ -483,9 +499,6 @@ class TableWriter:
         self._progress = progress
         self._has_rows = True
         self._done(commit, started, counts, oldest, taken)
-        # Readers have the commit: they do not wait for what is due behind it.
-        self._lease.check()
-        self._table.maintain()
 
     def _lowest_with(self, counts: Counts) -> str:
         """``Progress.lowest`` once a batch of these counts is written."""
@@ -510,7 +523,7 @@ class TableWriter:
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
             # A compaction is waited for before such a commit, and that may take as long as the lease lasts.
-            self.settle(wait=True)
+            self.settle()
             self._lease.check()
             write = self._table.upsert if self._has_rows else self._table.insert
             commit = write(rows if is_unique else latest(rows, self.contract), progress)

@@ -145,7 +145,7 @@ class Pipeline(ExitStack):
     @property
     def topics(self) -> dict[str, str]:
         """The topic of each contract's table, by that table's name."""
-        return {contract.table: connectors.topic(contract, self.settings) for contract in self.contracts}
+        return {contract.table: connectors.topic(contract, self.settings.topic_prefix) for contract in self.contracts}
 
     @property
     def connector_names(self) -> tuple[str, str]:

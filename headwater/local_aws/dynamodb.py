@@ -33,6 +33,7 @@ class Tables:
         # DynamoDB Local has no destinations.
         own = {
             "DescribeKinesisStreamingDestination": self._describe_destination,
+            "DeleteTable": self._delete_table,
             "DisableKinesisStreamingDestination": self._disable_destination,
             "EnableKinesisStreamingDestination": self._enable_destination,
         }
@@ -76,10 +77,8 @@ class Tables:
 
     def delete(self, name: str) -> None:
         """Delete a table."""
-        relay = self._relays.pop(name, None)
-        if relay is not None:
-            relay.stop()
-            self._server.client("dynamodb").delete_table(TableName=name)
+        if name in self._relays:
+            self._delete_table({"TableName": name})
 
     def measured(self) -> Iterator[Measured]:
         """What DynamoDB sends of its Kinesis destinations."""
@@ -112,20 +111,45 @@ class Tables:
     def _enable_destination(self, request: dict[str, Any]) -> dict[str, Any]:
         """Carry the changes of a table that somebody has made; or again, those of the meantime too, which AWS does
         not."""
-        name = request["TableName"]
+        name, stream = request["TableName"], request["StreamArn"]
         if name in self._relays:
-            self._find(name).start()
+            relay = self._find(name)
+            if stream.rpartition("/")[2] != relay.stream:
+                raise ApiError("ValidationException", f"here a table has one destination, {relay.stream}")
+            relay.start()
         else:
             configuration = request.get("EnableKinesisStreamingConfiguration", {})
             if configuration.get("ApproximateCreationDateTimePrecision") != "MICROSECOND":
                 raise ApiError("ValidationException", "here times are in microseconds")
-            client = self.server().client("dynamodb")
-            try:
-                client.update_table(TableName=name, StreamSpecification=_STREAM)
-            except client.exceptions.ResourceNotFoundException as error:
-                raise _unknown(name) from error
-            self._carry(name, request["StreamArn"])
+            self._give_images(name)
+            self._carry(name, stream)
         return {"TableName": name, "DestinationStatus": "ENABLING"}
+
+    def _give_images(self, name: str) -> None:
+        """Have DynamoDB Local stream the images of a table, which the relay reads; a destination of AWS's needs no
+        such stream."""
+        client = self.server().client("dynamodb")
+        try:
+            given = client.describe_table(TableName=name)["Table"].get("StreamSpecification", {"StreamEnabled": False})
+        except client.exceptions.ResourceNotFoundException as error:
+            raise _unknown(name) from error
+        if not given["StreamEnabled"]:
+            client.update_table(TableName=name, StreamSpecification=_STREAM)
+        elif given != _STREAM:
+            raise ApiError("ValidationException", f"here a table's stream has {_STREAM['StreamViewType']}")
+
+    def _delete_table(self, request: dict[str, Any]) -> dict[str, Any]:
+        """Delete a table that somebody has made, with what carries its changes."""
+        name = request["TableName"]
+        relay = self._relays.pop(name, None)
+        if relay is not None:
+            relay.stop()
+        client = self.server().client("dynamodb")
+        try:
+            deleted = client.delete_table(TableName=name)
+        except client.exceptions.ResourceNotFoundException as error:
+            raise _unknown(name) from error
+        return {"TableDescription": deleted["TableDescription"]}
 
     def _find(self, name: str) -> Relay:
         if name not in self._relays:

@@ -158,7 +158,9 @@ def _landed(
     """What has landed for a table of PostgreSQL and is not committed; a table of DynamoDB has none."""
     if contract.source.database != POSTGRESQL:
         return [], None
-    landing = Landing(deployed.client("s3"), deployed.landing, connectors.topic(contract, deployed.capture))
+    landing = Landing(
+        deployed.client("s3"), deployed.landing, connectors.topic(contract, deployed.capture.topic_prefix)
+    )
     cursor = committed.progress.cursor if committed else {}
     gap = "restore the objects, as the writer's message says"
     try:

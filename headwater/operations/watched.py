@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
@@ -143,30 +144,38 @@ def read(s3: Any, lake: str, table: str) -> Watched | None:
 
 
 def measure(cloudwatch: Any, database: str, watched: Watched) -> None:
-    """Send to CloudWatch, for the environment of the Glue database, that a table's comparison runs, how many rows
-    differ, and how many things keep it from learning more. Raises what boto3 raises."""
+    """Send to CloudWatch, for the environment of the Glue database, how many rows of a table differ, and how many
+    things keep its comparison from learning more. Raises what boto3 raises."""
     kept_from = (watched.is_behind, watched.fails, watched.overdue_seconds(watched.at) > 0)
     hindrances = 0 if watched.ended else sum(kept_from)
-    values = {} if watched.ended else {metrics.COMPARISONS: 1}
+    values = {metrics.HINDRANCES: hindrances}
     # A former comparison has sent its own. Of a minute's figures the greatest counts, and the first round of this one
     # may be over within it.
-    tells = watched.is_known and (watched.ended or not watched.is_former)
-    if tells:
+    if watched.is_known and (watched.ended or not watched.is_former):
         values[metrics.DIFFERENCES] = watched.differences
-    # A 0 alone would end the alarm of a table of which this comparison knows nothing.
-    if tells or watched.ended or hindrances:
-        values[metrics.HINDRANCES] = hindrances
-    dimensions = {metrics.DATABASE: database, metrics.TABLE: watched.table}
+    elif not watched.ended and not hindrances:
+        # A 0 alone would end the alarm of a table of which this comparison knows nothing.
+        return
+    _send(cloudwatch, database, [(watched.table, name, value) for name, value in values.items()])
+
+
+def tell_that_it_runs(cloudwatch: Any, database: str, tables: Iterable[str]) -> None:
+    """Send to CloudWatch that the comparison of these tables runs. Raises what boto3 raises."""
+    _send(cloudwatch, database, [(table, metrics.COMPARISONS, 1) for table in tables])
+
+
+def _send(cloudwatch: Any, database: str, values: Sequence[tuple[str, str, float]]) -> None:
+    """Send values of tables' metrics, a few hundred at most."""
     cloudwatch.put_metric_data(
         Namespace=metrics.NAMESPACE,
         MetricData=[
             {
                 "MetricName": name,
-                "Dimensions": [{"Name": key, "Value": value} for key, value in dimensions.items()],
+                "Dimensions": [{"Name": metrics.DATABASE, "Value": database}, {"Name": metrics.TABLE, "Value": table}],
                 "Unit": "Count",
                 "Value": float(value),
             }
-            for name, value in values.items()
+            for table, name, value in values
         ],
     )
 

@@ -186,7 +186,7 @@ class Pipeline:
         changes = self.writer(**settings)
         while changes.commit_next():
             pass
-        changes.writer.settle(wait=True)
+        changes.writer.settle()
 
     def stored(self) -> list[dict[str, Any]]:
         """All rows of the table with tombstones, read by hudi-rs."""

@@ -321,7 +321,7 @@ def test_what_has_expired_goes_and_what_is_known_since_stays(pipeline: Pipeline)
     changes = pipeline.writer()
     while changes.commit_next():
         pass
-    changes.writer.settle(wait=True)
+    changes.writer.settle()
     before = asked(pipeline, contract)
     keep = dt.timedelta(20)
     ExpiredHistory(changes.writer, keep, tombstones=None).do_next()

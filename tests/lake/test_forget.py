@@ -98,7 +98,7 @@ class Lake:
         for step in self.steps:
             drain(step)
         for writer in self.job.writers.values():
-            writer.settle(wait=True)
+            writer.settle()
 
     def land(self, *values: Any) -> str:
         """Land values and commit them."""

@@ -302,7 +302,7 @@ def test_rows_equal_their_source(
         deliver(topic.land([*taken, *source.take()]))
     deliver(topic.land_again())
     # To hudi-rs a table cannot be read whose last commit has begun a compaction.
-    writers.end(lambda changes: changes.writer.settle(wait=True))
+    writers.end(lambda changes: changes.writer.settle())
     uri = f"{pipeline.lake}/accounts"
     logged = "whole rows logged at the end" if source.logs_all else "keys logged at the end"
     made = commits(pipeline.events, aws_api, uri)

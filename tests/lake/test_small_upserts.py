@@ -211,7 +211,7 @@ def test_new_partitions_compactions_and_archived_commits_come_between(
             *([event("c", 109 + 10 * number, after=account(99, month="2024-07"))] if number == 6 else []),
         )
         assert changes.commit_next()
-    changes.writer.settle(wait=True)
+    changes.writer.settle()
     # Which waits for what is being archived.
     changes.writer.close()
     assert few == [True] * 12
@@ -242,7 +242,7 @@ def test_nothing_of_a_commit_that_a_crash_ended_is_ever_read(
         # Until the commit that crashed is from before the timeline.
         pipeline.land(event("u", 100 + number, account(1), account(1, f"n{number}")))
         assert changes.commit_next()
-    changes.writer.settle(wait=True)
+    changes.writer.settle()
     changes.writer.close()
     assert few == [True] * 18
     first = pipeline.table()._meta_client().getActiveTimeline().getCommitsTimeline().firstInstant().get()
@@ -466,6 +466,76 @@ def test_commits_go_on_while_a_compaction_is_under_way(pipeline: Pipeline, hudi_
 
 
 @pytest.mark.usefixtures("compacts_soon")
+def test_a_commit_is_told_before_what_is_due_behind_it_is_begun(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    changes = pipeline.writer()
+    told: list[bool] = []
+
+    def report(event: dict[str, Any]) -> None:
+        if event["event"] == "commit":
+            told.append(changes.writer.table.is_compacting())
+
+    monkeypatch.setattr(changes.writer, "services", replace(changes.writer.services, report=report))
+    # A first one that is complete, so that none is under way when the next one is planned.
+    commit = updates(pipeline, changes)
+    commit_until_compacting(changes, commit)
+    assert told
+    assert not any(told)
+
+
+@pytest.mark.usefixtures("compacts_soon")
+def test_what_fails_behind_a_commit_takes_nothing_of_it_back(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, few: list[bool]
+) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    changes = pipeline.writer()
+    commit = updates(pipeline, changes)
+    told: list[int] = []
+
+    def report(event: dict[str, Any]) -> None:
+        told.extend([event["changes"]] if event["event"] == "commit" else [])
+
+    def fail(table: HudiTable) -> None:
+        table.close()
+        raise OSError("S3 does not answer")
+
+    monkeypatch.setattr(changes.writer, "services", replace(changes.writer.services, report=report))
+    with monkeypatch.context() as failing:
+        failing.setattr(HudiTable, "maintain", fail)
+        with pytest.raises(OSError, match="S3 does not answer"):
+            commit_until_compacting(changes, commit)
+    committed = changes.writer.progress
+    assert told
+    assert set(told) == {1}
+    assert pipeline.table().last_commit().progress == committed  # type: ignore[union-attr]
+    # The next one reads nothing twice, and goes on with what is due.
+    changes = pipeline.writer()
+    assert changes.writer.progress == committed
+    assert not changes.commit_next()
+    newest = commit_until_compacting(changes, updates(pipeline, changes, 500))
+    changes.writer.settle()
+    assert pipeline.alive() == [account(1, newest)]
+    assert set(few) == {True}
+
+
+@pytest.mark.usefixtures("compacts_soon")
+def test_nothing_is_maintained_without_the_lease(pipeline: Pipeline) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    changes = pipeline.writer()
+    commit_until_compacting(changes, updates(pipeline, changes))
+    instants = list_instants(pipeline.table())
+    pipeline.leases.take_over()
+    with pytest.raises(LeaseLost, match="another writer took the table"):
+        changes.writer.maintain()
+    assert list_instants(pipeline.table()) == instants
+
+
+@pytest.mark.usefixtures("compacts_soon")
 def test_a_compaction_has_what_the_driver_has_just_written(pipeline: Pipeline) -> None:
     pipeline.land(*(event("c", 10 + id_, after=account(id_)) for id_ in range(2)))
     pipeline.drain()
@@ -478,7 +548,7 @@ def test_a_compaction_has_what_the_driver_has_just_written(pipeline: Pipeline) -
     # Whoever reads it from there fails.
     pipeline.s3.put_object(Bucket=BUCKET, Key=log_file["Key"], Body=bytes(log_file["Size"]))
     commit_until_compacting(changes, updates(pipeline, changes))
-    changes.writer.table.settle(wait=True)
+    changes.writer.table.settle()
     assert {row["id"]: row["name"] for row in pipeline.alive()}[0] == "Bob"
 
 
@@ -495,7 +565,7 @@ def test_a_plan_that_is_full_is_followed_by_the_next_one(pipeline: Pipeline, few
         pipeline.land(*(event("u", 100 * number + 100 + row["id"], row, {**row, "balance": "2.50"}) for row in changed))
         assert changes.commit_next()
         if changes.writer.table.is_compacting():
-            changes.writer.settle(wait=True)
+            changes.writer.settle()
             timeline = pipeline.table()._meta_client().getActiveTimeline().getCommitTimeline()
             done = timeline.filterCompletedInstants().lastInstant().get()
             compacted.append((number, timeline.readCommitMetadata(done).getWriteStats().size()))
@@ -517,10 +587,10 @@ def test_rows_that_came_while_a_compaction_is_under_way_are_waited_for(
     commit = updates(pipeline, changes)
 
     commit_until_compacting(changes, commit)
-    changes.writer.settle(wait=True)
+    changes.writer.settle()
     compaction = str(pipeline.table()._meta_client().getActiveTimeline().lastInstant().get().requestedTime())
     newest = commit()
-    changes.writer.settle(wait=True)
+    changes.writer.settle()
     assert pipeline.alive() == [account(1, newest)]
     completed = {"Bucket": BUCKET, "Key": f"{pipeline.prefix}/lake/accounts/.hoodie/{compaction}.commit"}
     content = pipeline.s3.get_object(**completed)["Body"].read()
@@ -549,7 +619,7 @@ def test_a_compaction_is_not_completed_where_another_writer_has_the_table(pipeli
     assert successor.upsert_few(successor.read().limit(0), last.progress) is not None
     before = list_instants(successor)
     with pytest.raises(Exception, match="another writer has committed"):
-        asleep.writer.table.settle(wait=True)
+        asleep.writer.table.settle()
     assert list_instants(successor) == before
     assert not asleep.writer.table.is_compacting()
     pipeline.drain()
@@ -574,8 +644,8 @@ def test_who_loses_the_table_while_a_commit_by_spark_waits_for_a_compaction_comm
     newest = commit_until_compacting(changes, updates(pipeline, changes))
     settle = HudiTable.settle
 
-    def settle_for_long(waiting: HudiTable, *, wait: bool = False) -> None:
-        settle(waiting, wait=wait)
+    def settle_for_long(waiting: HudiTable) -> None:
+        settle(waiting)
         monkeypatch.setattr(HudiTable, "settle", settle)
         pipeline.leases.take_over()
 
@@ -589,9 +659,9 @@ def test_who_loses_the_table_while_a_commit_by_spark_waits_for_a_compaction_comm
     assert pipeline.alive() == [account(1, newest)]
 
 
-def updates(pipeline: Pipeline, changes: LandedChanges) -> Callable[[], str]:
+def updates(pipeline: Pipeline, changes: LandedChanges, first: int = 20) -> Callable[[], str]:
     """What commits another name of the first account each time, and returns it."""
-    numbers = itertools.count(20)
+    numbers = itertools.count(first)
 
     def commit() -> str:
         number = next(numbers)

@@ -104,7 +104,7 @@ class Capture:
             raise
 
     def _topic(self, table: str) -> str:
-        return connectors.topic(self._tables[table], self.pipeline.settings)
+        return connectors.topic(self._tables[table])
 
     def _lines(self, table: str) -> list[str]:
         s3 = self.pipeline.aws.client("s3")
@@ -516,7 +516,7 @@ def test_a_table_that_is_added_arrives_with_its_rows_while_the_others_go_on(
     pipeline.connect.put(name, config)
     pipeline.connect.await_running(name)
     assert awaiting(owner) == ["shop.notes"]
-    pipeline.broker.create_topics({connectors.topic(notes, pipeline.settings): 1}, connectors.topic_config())
+    pipeline.broker.create_topics({connectors.topic(notes): 1}, connectors.topic_config())
     for render in (connectors.sink_connector, connectors.source_connector):
         pipeline.connect.put(*render(contracts, pipeline.settings))
     capture.add(notes)

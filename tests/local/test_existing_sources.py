@@ -161,6 +161,8 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
     assert left is not None
     assert left.client("dynamodb").scan(TableName=TABLE, Select="COUNT")["Count"] == filled
     assert left.client("kinesis").list_streams()["StreamNames"] == [STREAM]
+    # Its owner's to delete.
+    left.client("dynamodb").delete_table(TableName=TABLE)
     with server.connect("rental") as owner:
         assert owner.execute("SELECT slot_name, active FROM pg_replication_slots").fetchall() == [("headwater", False)]
     succeeded(headwater("db", "release", *at))

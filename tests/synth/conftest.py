@@ -24,7 +24,8 @@ from stacks import application
 from stacks.assets import HUDI_JAR, Assets
 from tests.synth.existing import with_existing
 
-# dev with QuickSight and a role to query with, which no environment on AWS has until it asks for them.
+# dev with QuickSight, a role to query with, and a comparison that has to run, which no environment on AWS has until it
+# asks for them.
 WITH_BI = "dev with bi"
 # dev with a database and DynamoDB tables that are there already.
 EXISTING = "dev with existing sources"
@@ -34,7 +35,9 @@ PRINCIPAL = "arn:aws:quicksight:eu-central-1:123456789012:group/default/analysts
 
 def _with_readers(settings: Environment) -> Environment:
     lake = msgspec.structs.replace(settings.lake, query_principals=(ANALYST,))
-    return msgspec.structs.replace(settings, lake=lake, bi=Bi(principal=PRINCIPAL, refresh="hourly"))
+    monitoring = msgspec.structs.replace(settings.monitoring, comparison_minutes=15)
+    bi = Bi(principal=PRINCIPAL, refresh="hourly")
+    return msgspec.structs.replace(settings, lake=lake, bi=bi, monitoring=monitoring)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -179,9 +182,9 @@ def existing(synthesize: Callable[[str], Synthesized]) -> Synthesized:
 
 
 @pytest.fixture(scope="session")
-def prod(synthesize: Callable[[str], Synthesized]) -> Synthesized:
-    """The environment in which every alarm is."""
-    return synthesize("prod")
+def all_parts(synthesize: Callable[[str], Synthesized]) -> Synthesized:
+    """dev with all that an environment may ask for, every alarm among it."""
+    return synthesize(WITH_BI)
 
 
 @pytest.fixture(scope="session")

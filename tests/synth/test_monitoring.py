@@ -88,25 +88,26 @@ class Sent:
         self.data += [{"Namespace": request["Namespace"], **datum} for datum in request["MetricData"]]
 
 
-def test_the_writers_and_who_compares_emit_every_metric_that_an_alarm_reads(every: "Synthesized") -> None:
+def test_the_writers_and_who_compares_emit_every_metric_that_an_alarm_reads(every_stack: "Synthesized") -> None:
     sent = Sent()
-    report = CloudWatchReport(sent, f"headwater_{every.environment.name}")
-    for contract in lake_tables(every.contracts):
+    report = CloudWatchReport(sent, f"headwater_{every_stack.environment.name}")
+    for contract in lake_tables(every_stack.contracts):
         commit = {"changes": 1, "unfit": 1, "seconds": 1.0, "completed_at": 2.0, "oldest_source_at": 1.0}
         report({"event": "commit", "table": contract.table, **commit})
         report({"event": "quarantine", "table": contract.table, "records": 1})
     report.flush()
-    for contract in every.contracts:
-        watched.measure(sent, f"headwater_{every.environment.name}", Watched(contract.table, 0.0, round_at=0.0))
+    for contract in every_stack.contracts:
+        watched.measure(sent, f"headwater_{every_stack.environment.name}", Watched(contract.table, 0.0, round_at=0.0))
+        watched.tell_that_it_runs(sent, f"headwater_{every_stack.environment.name}", [contract.table])
     emitted = {(datum["Namespace"], datum["MetricName"], json.dumps(datum["Dimensions"])) for datum in sent.data}
     read = {
         (metric["Namespace"], metric["MetricName"], json.dumps(metric["Dimensions"]))
-        for alarm in alarms(every).values()
+        for alarm in alarms(every_stack).values()
         for metric in read_by(alarm)
         if metric["Namespace"] == metrics.NAMESPACE and "Dimensions" in metric
     }
-    of_comparison = 2 if every.environment.monitoring.comparison_minutes is None else 3
-    assert len(read) == 4 * len(lake_tables(every.contracts)) + of_comparison * len(every.contracts)
+    of_comparison = 2 if every_stack.environment.monitoring.comparison_minutes is None else 3
+    assert len(read) == 4 * len(lake_tables(every_stack.contracts)) + of_comparison * len(every_stack.contracts)
     assert read <= emitted
 
 
@@ -130,11 +131,11 @@ def test_rows_that_differ_and_a_comparison_that_stands_still_ring_and_silence_ch
 
 
 def test_where_somebody_has_to_compare_silence_rings_when_it_has_lasted(
-    prod: "Synthesized", dev: "Synthesized"
+    all_parts: "Synthesized", dev: "Synthesized"
 ) -> None:
-    minutes = prod.environment.monitoring.comparison_minutes
-    assert minutes == 60
-    rule = rule_of(Properties(json.loads(json.dumps(alarms(prod)["compared-orders"]))))
+    minutes = all_parts.environment.monitoring.comparison_minutes
+    assert minutes == 15
+    rule = rule_of(Properties(json.loads(json.dumps(alarms(all_parts)["compared-orders"]))))
     silent: list[float | None] = [None] * minutes
     assert rule.state(silent, "OK") == "ALARM"
     assert rule.state([*silent[1:], 1.0], "ALARM") == "OK"

@@ -61,7 +61,7 @@ def kind(alarm: str, synthesized: Synthesized) -> str:
     return alarm
 
 
-def test_each_alarm_names_its_page_and_the_index_the_topic_of_each(prod: Synthesized) -> None:
+def test_each_alarm_names_its_page_and_the_index_the_topic_of_each(all_parts: Synthesized) -> None:
     index: dict[str, tuple[str, str]] = {}
     for line in (RUNBOOKS / "README.md").read_text().splitlines():
         if line.startswith("| `") and ("| urgent |" in line or "| notice |" in line):
@@ -70,26 +70,28 @@ def test_each_alarm_names_its_page_and_the_index_the_topic_of_each(prod: Synthes
             assert linked is not None
             index |= dict.fromkeys(re.findall(r"`([^`]+)`", names), (topic, linked.group(1)))
     found = {}
-    for name, alarm in alarms(prod).items():
+    for name, alarm in alarms(all_parts).items():
         named = re.search(r"Runbook: docs/runbooks/(\S+\.md)$", alarm["AlarmDescription"])
         assert named is not None, name
         (action,), (ended,) = alarm["AlarmActions"], alarm["OKActions"]
         assert action == ended
-        found[kind(name, prod)] = ("urgent" if "Urgent" in action["Ref"] else "notice", named.group(1))
+        found[kind(name, all_parts)] = ("urgent" if "Urgent" in action["Ref"] else "notice", named.group(1))
     assert found == index
     assert {path.name for path in PAGES} == {page for _, page in index.values()} | WITHOUT_ALARM
 
 
-def test_every_alarm_is_raised_by_a_fault_of_the_drill_and_names_the_page_that_is_seen_there(prod: Synthesized) -> None:
-    drilled = {kind(name, prod): page for fault in FAULTS.values() for name, page in fault.alarms.items()}
+def test_every_alarm_is_raised_by_a_fault_of_the_drill_and_names_the_page_that_is_seen_there(
+    all_parts: Synthesized,
+) -> None:
+    drilled = {kind(name, all_parts): page for fault in FAULTS.values() for name, page in fault.alarms.items()}
     named = {}
-    for name, alarm in alarms(prod).items():
+    for name, alarm in alarms(all_parts).items():
         page = re.search(r"Runbook: docs/runbooks/(\S+)\.md$", alarm["AlarmDescription"])
         assert page is not None, name
-        named[kind(name, prod)] = page.group(1)
+        named[kind(name, all_parts)] = page.group(1)
     assert drilled == named
     of_local = {name for fault in FAULTS.values() for name in fault.alarms}
-    assert {name.replace("headwater-local-", "headwater-prod-") for name in of_local} <= set(alarms(prod))
+    assert {name.replace("headwater-local-", "headwater-dev-") for name in of_local} <= set(alarms(all_parts))
 
 
 def test_each_page_is_where_a_fault_of_the_drill_leads() -> None:
@@ -105,7 +107,7 @@ def test_what_status_finds_has_its_page() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.stem)
-def test_a_page_says_how_to_look_to_mend_and_to_know_that_it_is_mended(page: Any, prod: Synthesized) -> None:
+def test_a_page_says_how_to_look_to_mend_and_to_know_that_it_is_mended(page: Any, all_parts: Synthesized) -> None:
     text = page.read_text()
     headings = re.findall(r"^## (.+)$", text, re.MULTILINE)
     assert headings[:3] == ["Look", "Mend", "Mended when"]
@@ -115,12 +117,12 @@ def test_a_page_says_how_to_look_to_mend_and_to_know_that_it_is_mended(page: Any
 
 
 @pytest.mark.parametrize("page", [*PAGES, RUNBOOKS / "README.md"], ids=lambda path: path.stem)
-def test_what_a_page_names_is_there(page: Any, prod: Synthesized) -> None:
-    text = page.read_text().replace("ENV", "prod")
-    groups = log_groups(prod)
+def test_what_a_page_names_is_there(page: Any, all_parts: Synthesized) -> None:
+    text = page.read_text().replace("ENV", "dev")
+    groups = log_groups(all_parts)
     for named in re.findall(r"`?(/(?:headwater|aws)/[\w/-]+\w)`?", text):
         assert named in groups or any(group.startswith(f"{named}/") for group in groups), named
-    known = {kind(name, prod) for name in alarms(prod)} | set(alarms(prod))
+    known = {kind(name, all_parts) for name in alarms(all_parts)} | set(alarms(all_parts))
     # The page that explains every field.
     fields = (ROOT / "docs" / "reference" / "stacks.md").read_text()
     for name in re.findall(r"alarms? `([^`]+)`", text):

@@ -15,7 +15,7 @@ SETTINGS = CaptureSettings("dev", "eu-west-1", "db", "5432", "northwind", "headw
 
 def test_every_contract_of_postgresql_has_a_topic_that_both_connectors_know() -> None:
     contracts = of_database(read_contracts(CONTRACTS), POSTGRESQL)
-    names = {connectors.topic(contract, SETTINGS) for contract in contracts}
+    names = {connectors.topic(contract, SETTINGS.topic_prefix) for contract in contracts}
     assert names <= connectors.topics(contracts, SETTINGS).keys()
     assert set(connectors.sink_connector(contracts, SETTINGS)[1]["topics"].split(",")) == names
     included = set(connectors.source_connector(contracts, SETTINGS)[1]["table.include.list"].split(","))

@@ -110,6 +110,7 @@ def test_an_existing_database_is_found_by_its_environment(asked: Asked) -> None:
         ('FATAL:  password authentication failed for user "headwater_cdc"', " Capture first."),
         ('FATAL:  role "headwater_cdc" does not exist', " Capture first."),
         ("Connection refused", ""),
+        ('FATAL:  database "rental" does not exist', ""),
     ],
 )
 def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -120,8 +121,9 @@ def test_a_user_that_the_server_refuses_is_told_why(told: str, more: str, monkey
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", "wrong")
     with pytest.raises(UserError) as raised:
         sources.connect("", "rental.example.com", 5433, "rental", "headwater_cdc", where_refused="Capture first.")
-    assert str(raised.value).endswith(
-        f"{told}. Check the address, the database, the user and HEADWATER_DB_PASSWORD.{more}"
+    assert str(raised.value) == (
+        "Cannot connect to the database rental of PostgreSQL at rental.example.com:5433 as headwater_cdc: "
+        f"{told}. Check these and HEADWATER_DB_PASSWORD.{more}"
     )
 
 

@@ -15,6 +15,7 @@ from headwater.definitions.connectors import OFFSET_TOPIC
 from headwater.deployment import cost, region_prices
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
+from headwater.lake.metrics import COMPARISONS, FRESHNESS
 
 REGION = "eu-central-1"
 
@@ -142,6 +143,12 @@ def test_a_glue_job_pays_for_its_workers_around_the_clock() -> None:
     commits = 2 * 60 * 3600 / 30
     assert items["commits, writing"] == pytest.approx(commits * cost.assumed("commit_writes") / 1e6)
     assert items["checkpoints, reading"] == pytest.approx(commits * cost.assumed("checkpoint_reads") / 1e6)
+
+
+def test_where_a_table_has_to_be_compared_its_comparison_sends_metrics() -> None:
+    asked = quantities(Compared=("AWS::CloudWatch::Alarm", {"MetricName": COMPARISONS}))
+    assert asked == {"metrics": 1, "metrics of the comparison": cost.assumed("metrics_per_comparison")}
+    assert quantities(Late=("AWS::CloudWatch::Alarm", {"MetricName": FRESHNESS})) == {"metrics": 1}
 
 
 def test_an_endpoint_pays_by_zone_and_a_gateway_not_at_all() -> None:

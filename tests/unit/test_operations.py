@@ -351,7 +351,7 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
     asked = Deployed(read_environment("dev", CONFIG), contracts, lambda service: s3 if service == "s3" else answers)
     accounts, orders = (next(each for each in contracts if each.table == name) for name in ("accounts", "orders"))
     Quarantine(s3, f"{lake}/_quarantine", "orders").store("t-0-1", [BadEntry("price", {}, 1)])
-    landed = f"{lake.removeprefix(f's3://{BUCKET}/')}/l/{topic(orders, asked.capture)}/0/{0:020}.jsonl.gz"
+    landed = f"{lake.removeprefix(f's3://{BUCKET}/')}/l/{topic(orders)}/0/{0:020}.jsonl.gz"
     s3.put_object(Bucket=BUCKET, Key=landed, Body=b"", Metadata={"next-offset": "2"})
     measurements = Measurements(NOW, {})
     writer = Part("EMR step", facts={writers.RUNS_SINCE: NOW - 3600})

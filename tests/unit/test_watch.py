@@ -601,13 +601,17 @@ def test_a_compaction_is_waited_for_beside_other_work(world: World) -> None:
 
 
 class Sent:
-    """CloudWatch, with the differences that were sent to it."""
+    """CloudWatch, with the differences that were sent to it, and the tables whose comparison said that it runs."""
 
     def __init__(self) -> None:
         self.values: list[float] = []
+        self.running: list[str] = []
 
     def put_metric_data(self, **request: Any) -> None:
-        self.values += [each["Value"] for each in request["MetricData"] if each["MetricName"] == metrics.DIFFERENCES]
+        data = request["MetricData"]
+        self.values += [each["Value"] for each in data if each["MetricName"] == metrics.DIFFERENCES]
+        runs = [each["Dimensions"] for each in data if each["MetricName"] == metrics.COMPARISONS]
+        self.running += [next(each["Value"] for each in of if each["Name"] == metrics.TABLE) for of in runs]
 
 
 @dataclass
@@ -678,6 +682,39 @@ def test_what_is_not_known_yet_is_not_told_to_be_equal(
     assert set(comparing.sent.values) == {float(lost)}
     known = comparing.kept()
     assert (known.differences, known.ended, known.round_at is None) == (int(lost), True, False)
+
+
+def test_a_comparison_says_that_it_runs_whatever_it_waits_for(
+    comparing: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endless_comparison, "_TOLD_SECONDS", 0.01)
+    comparing.comparison().run(once=True)
+    assert comparing.sent.running == [], "who compares once is not missed afterwards"
+
+    def slow() -> Source:
+        deadline = time.monotonic() + 30
+        while len(comparing.sent.running) < 6 and time.monotonic() < deadline:
+            time.sleep(0.01)
+        raise KeyboardInterrupt
+
+    comparison = comparing.comparison(comparing.world.table(slow))
+    comparison.add("others", World().table())
+    comparison.run(once=False)
+    assert comparing.sent.running[:6] == ["things", "others"] * 3
+
+
+def test_a_comparison_that_hangs_for_longer_than_anything_may_take_says_nothing(
+    comparing: Comparing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(endless_comparison, "_TOLD_SECONDS", 0.01)
+    monkeypatch.setattr(endless_comparison, "_LONGEST_STEP_SECONDS", 0)
+
+    def hanging() -> Source:
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    comparing.comparison(comparing.world.table(hanging)).run(once=False)
+    assert comparing.sent.running == []
 
 
 def test_a_source_that_cannot_be_read_is_told_and_tells_nothing_of_its_rows(comparing: Comparing) -> None:

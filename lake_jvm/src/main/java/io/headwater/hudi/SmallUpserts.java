@@ -659,9 +659,16 @@ public final class SmallUpserts implements AutoCloseable {
         return record;
     }
 
+    /** Whether {@link #maintain} may have something to do. */
+    public boolean isMaintenanceDue() {
+        boolean isBegun = archiving != null || compaction != null || isCompactionOpen;
+        return isBegun || commits > archiveAfter || isMoreToCompact || untilCompaction <= 0;
+    }
+
     /**
      * Compacts and archives as often as Hudi's options say, one after the other beside the commits: to be called after each
-     * of them, once it is told of. What it does itself takes as long as some requests, and nobody waits for it who reads.
+     * of them, once it is told of. What it does itself takes as long as some requests, unless a compaction has to be waited
+     * for, or run again by Spark.
      *
      * @return whether a compaction is complete that was not before
      */
