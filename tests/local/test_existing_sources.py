@@ -103,11 +103,13 @@ def make_accounts(client: Callable[[str], Any]) -> None:
     kinesis, dynamodb = client("kinesis"), client("dynamodb")
     kinesis.create_stream(StreamName=STREAM, ShardCount=1)
     kinesis.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
-    (key,) = key_attributes(ACCOUNTS)
+    keys = key_attributes(ACCOUNTS)
     dynamodb.create_table(
         TableName=TABLE,
-        AttributeDefinitions=[{"AttributeName": key.name, "AttributeType": key.type}],
-        KeySchema=[{"AttributeName": key.name, "KeyType": "HASH"}],
+        AttributeDefinitions=[{"AttributeName": key.name, "AttributeType": key.type} for key in keys],
+        KeySchema=[
+            {"AttributeName": key.name, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=True)
+        ],
         BillingMode="PAY_PER_REQUEST",
     )
     dynamodb.get_waiter("table_exists").wait(TableName=TABLE, WaiterConfig={"Delay": 1})
@@ -116,6 +118,11 @@ def make_accounts(client: Callable[[str], Any]) -> None:
         StreamArn=kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"],
         EnableKinesisStreamingConfiguration={"ApproximateCreationDateTimePrecision": "MICROSECOND"},
     )
+
+
+def templates(checkout: Checkout) -> str:
+    """All that the environment's stacks are made of."""
+    return "\n".join(path.read_text() for path in (checkout.folder / "cdk.out").glob("*.template.json"))
 
 
 def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
@@ -156,13 +163,12 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
     # Without a way to it, the database alone is not asked.
     told = headwater("status", "local", "--json", **deployment.variables)
     assert [part["name"] for part in json.loads(told.stdout)["parts"] if part["unasked"]] == ["PostgreSQL"]
-    succeeded(headwater("destroy", "local"))
-    left = Running.find(checkout.account)
-    assert left is not None
-    assert left.client("dynamodb").scan(TableName=TABLE, Select="COUNT")["Count"] == filled
-    assert left.client("kinesis").list_streams()["StreamNames"] == [STREAM]
+    dynamodb = deployment.client("dynamodb")
+    assert dynamodb.scan(TableName=TABLE, Select="COUNT")["Count"] == filled
+    assert not re.findall("AWS::(DynamoDB|Kinesis)::", templates(checkout))
     # Its owner's to delete.
-    left.client("dynamodb").delete_table(TableName=TABLE)
+    dynamodb.delete_table(TableName=TABLE)
+    succeeded(headwater("destroy", "local"))
     with server.connect("rental") as owner:
         assert owner.execute("SELECT slot_name, active FROM pg_replication_slots").fetchall() == [("headwater", False)]
     succeeded(headwater("db", "release", *at))
