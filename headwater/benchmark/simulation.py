@@ -107,7 +107,7 @@ class Setting:
 @dataclass(frozen=True)
 class Outcome:
     """What came of it. ``freshness`` are seconds with their number of changes, sorted; ``backlog`` are the changes that
-    were not readable in the end; ``source_busy`` is the share of the time in which the source's task captured changes,
+    were not readable in the end; ``source_busy`` is what the source's one task took of a core,
     ``busy`` that in which the busiest table's writer committed, and ``cores_used`` that of the cores; ``commits`` are
     those of all tables."""
 

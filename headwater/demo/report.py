@@ -307,11 +307,11 @@ def _stages_chart(stages: Mapping[str, Mapping[str, float]]) -> go.Figure:
         )
     chart.update_xaxes(title="seconds")
     chart.update_yaxes(autorange="reversed", showgrid=False, ticks="", ticksuffix="  ")
-    return styled(chart, 230).update_layout(
+    return styled(chart, 250).update_layout(
         barmode="stack",
         bargap=0.4,
         showlegend=True,
-        legend={"orientation": "h", "y": 1.25, "traceorder": "normal", "itemclick": False, "itemdoubleclick": False},
+        legend={"orientation": "h", "y": 1.4, "traceorder": "normal", "itemclick": False, "itemdoubleclick": False},
         uniformtext={"minsize": 9, "mode": "hide"},
     )
 

@@ -15,9 +15,11 @@ from headwater.benchmark import planning
 from headwater.cli import compose
 from headwater.demo.cores import taken_beside
 from headwater.errors import UserError
+from headwater.paths import ROOT
 from headwater.yaml_files import read_yaml
 
 BURST = {"12.3": 800}
+RUNS = Path(__file__).with_name("demo_runs")
 
 
 def report(others: float) -> dict[str, Any]:
@@ -36,6 +38,24 @@ def test_a_run_is_simulated_with_its_arrivals_and_the_cores_that_others_took() -
     assert busy.cores_used > 0.8 > idle.cores_used
     # Readers look every half second.
     assert (idle.percentile(50) + 12.3) % 0.5 == pytest.approx(0, abs=1e-6)
+
+
+@pytest.mark.parametrize("rate", [1, 20, 40])
+def test_the_page_on_scaling_holds_the_simulation_against_measured_runs(rate: int) -> None:
+    run = json.loads((RUNS / f"rate_{rate}.json").read_text())
+    of_table = run["arrivals_by_pipeline"]["relational"].values()
+    outcome, measured = planning.replayed(run), run["freshness_seconds_by_pipeline"]["relational"]
+    told = [
+        f"{sum(number for arrivals in of_table for number in arrivals.values()):,}",
+        f"{run['cores']['others']:.2f}",
+    ]
+    for percent in (50, 95):
+        simulated = outcome.percentile(percent)
+        told += [f"{measured[f'p{percent}']:.1f} s", f"{simulated:.1f} s"]
+        assert measured[f"p{percent}"] / 2 < simulated < measured[f"p{percent}"]
+    rows = [line.strip("| ").split(" | ") for line in (ROOT / "docs" / "scaling.md").read_text().splitlines()]
+    (row,) = (row for row in rows if len(row) == len(told) + 1 and row[0].partition(",")[0] == str(rate))
+    assert row[1:] == told
 
 
 def test_each_unit_cost_says_where_it_is_from() -> None:
