@@ -125,20 +125,22 @@ def begin_to_compare(deployment: Deployment) -> None:
         *("--user", owner["username"]),
     )
     variables = {**deployment.variables, "HEADWATER_DB_PASSWORD": owner["password"]}
-    with subprocess.Popen(
+    comparing = subprocess.Popen(
         command, cwd=deployment.checkout.folder, env=deployment.checkout.environment(variables)
-    ) as comparing:
-        try:
-            wait_until(
-                "the comparison to be seen",
-                lambda: "ALARM" not in {state for name, state in deployment.alarms().items() if "-compared-" in name},
-                300,
-                2,
-            )
-        finally:
-            comparing.send_signal(signal.SIGINT)
-    deployment.checkout.change("config/local.yaml", "comparison_minutes: 5", "comparison_minutes: null")
-    deploy(deployment)
+    )
+
+    def is_seen() -> bool:
+        return not [name for name, state in deployment.alarms().items() if "-compared-" in name and state == "ALARM"]
+
+    try:
+        wait_until("the comparison to be seen", is_seen, 300, 2)
+    finally:
+        comparing.terminate()
+        comparing.wait(60)
+        # Else it would be missed.
+        compare(deployment)
+        deployment.checkout.change("config/local.yaml", "comparison_minutes: 5", "comparison_minutes: null")
+        deploy(deployment)
 
 
 def programs(deployment: Deployment, *words: str) -> list[psutil.Process]:
