@@ -12,17 +12,20 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
+from headwater.benchmark import change_log
 from headwater.contract.reading import read_contracts
 from headwater.local.aws import CREDENTIALS, REGION
-from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
+from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, bytes_of_part
 from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, ROOT
@@ -30,6 +33,14 @@ from headwater.samples import orders
 from tests.background import going_on
 
 LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}
+ROWS = 1_000_000
+PAYMENTS = f"""
+CREATE SCHEMA shop;
+CREATE TABLE shop.payments (id bigint PRIMARY KEY, account_id bigint, region text, status text, amount numeric(12, 2),
+    placed_at timestamptz, updated_at timestamptz, version bigint, note text);
+INSERT INTO shop.payments SELECT number, number * 31 % 100003, 'region-' || number % 60, 'new', number / 100.0, now(),
+    now(), 0, repeat('lorem ipsum dolor ', 10) FROM generate_series(1, {ROWS}) AS number;
+"""
 
 
 @pytest.fixture
@@ -49,6 +60,26 @@ def pipeline(tmp_path: Path) -> Iterator[Pipeline]:
         pipeline.start(lambda text: nullcontext(), load)
         pipeline.drain()
         yield pipeline
+
+
+@pytest.fixture
+def many_rows(tmp_path: Path) -> Iterator[Pipeline]:
+    contracts = tmp_path / "contracts"
+    contracts.mkdir()
+    (contracts / "payments.yaml").write_text(change_log.contract_text(16))
+    with Pipeline(tmp_path / "run", read_contracts(contracts), contracts, sql=PAYMENTS) as pipeline:
+        pipeline.start(lambda text: nullcontext(), lambda owner: None)
+        pipeline.drain(900)
+        yield pipeline
+
+
+def pay(pipeline: Pipeline, stop: threading.Event) -> None:
+    """Ten changes a second, from the other end of the keys than the row that is lost."""
+    with pipeline.source() as owner:
+        for number in itertools.count():
+            if stop.wait(0.1):
+                return
+            owner.execute("UPDATE shop.payments SET version = version + 1 WHERE id = %s", (ROWS - number,))
 
 
 def change_other_rows(pipeline: Pipeline, stop: threading.Event) -> None:
@@ -138,3 +169,44 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
     assert (kept()["ended"], kept()["missing"], kept()["error"]) == (True, 0, "")
     pipeline.drain()
     assert all(table.equal for table in pipeline.verify())
+
+
+def cpu_seconds(pid: int) -> float:
+    """What a program and those below it have computed so far."""
+    program = psutil.Process(pid)
+    return sum(sum(each.cpu_times()[:2]) for each in (program, *program.children(recursive=True)))
+
+
+@pytest.mark.drill
+def test_a_row_of_a_million_that_is_lost_is_named_at_a_bounded_load(
+    many_rows: Pipeline, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figures: dict[str, float] = {}
+    with going_on(partial(pay, many_rows)):
+        time.sleep(30)
+        before, began = cpu_seconds(many_rows.postgres.pid), time.monotonic()
+        time.sleep(60)
+        alone = (cpu_seconds(many_rows.postgres.pid) - before) / (time.monotonic() - began)
+        with comparison(many_rows, "--every", "300") as (process, said):
+            before, began = cpu_seconds(many_rows.postgres.pid), time.monotonic()
+
+            def rounds() -> int:
+                assert process.poll() is None, "\n".join(said)
+                return sum("rows compared" in line for line in said)
+
+            wait_until("the first round", lambda: rounds() > 0, 900, 0.2)
+            figures["seconds_of_a_round"] = time.monotonic() - began
+            taken = (cpu_seconds(many_rows.postgres.pid) - before) / figures["seconds_of_a_round"]
+            figures["cores_of_postgresql"] = taken - alone
+            figures["mib_of_the_comparison"] = bytes_of_part(process.pid) / 2**20
+            with many_rows.source() as owner:
+                owner.execute("ALTER PUBLICATION headwater DROP TABLE shop.payments")
+                owner.execute("UPDATE shop.payments SET status = 'lost' WHERE id = 1")
+                owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.payments")
+            lost = time.monotonic()
+            wait_until("it to be named", lambda: rounds() > 0 and any(": different" in line for line in said), 900, 0.2)
+            figures["seconds_until_named"] = time.monotonic() - lost
+    named = [line for line in said if re.search("different|missing|extra", line)]
+    assert [line.split(" ", 1)[1] for line in named] == ["payments id = 1: different"]
+    with capsys.disabled():
+        sys.stdout.write(", ".join(f"{name} {value:.3g}" for name, value in figures.items()) + "\n")
