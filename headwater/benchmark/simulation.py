@@ -107,9 +107,9 @@ class Setting:
 @dataclass(frozen=True)
 class Outcome:
     """What came of it. ``freshness`` are seconds with their number of changes, sorted; ``backlog`` are the changes that
-    were not readable in the end; ``source_busy`` is what the source's one task took of a core,
-    ``busy`` that in which the busiest table's writer committed, and ``cores_used`` that of the cores; ``commits`` are
-    those of all tables."""
+    were not readable in the end; ``source_busy`` is the share of a core that the source's one task took,
+    ``busy`` the share of the time in which the busiest table's writer committed, and ``cores_used`` the share of all
+    cores that was taken; ``commits`` are those of all tables."""
 
     freshness: tuple[tuple[float, int], ...]
     backlog: int

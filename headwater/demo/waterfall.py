@@ -6,13 +6,15 @@ from __future__ import annotations
 
 import gzip
 import math
+from abc import ABC, abstractmethod
 from base64 import b64decode
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from statistics import fmean
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -44,73 +46,54 @@ class AtWriter(NamedTuple):
     committed: float
 
 
-class Passed(Protocol):
-    """A change that is in the lake, with the times at which it was where, in epoch seconds."""
+@dataclass(frozen=True)
+class Passed(ABC):
+    """A change that is in the lake, with the times at which it was where, in epoch seconds: committed in the source,
+    and seen to be readable in the lake; and what the writer tells of its commit, where it does."""
 
-    @property
-    def source(self) -> float:
-        """When it was committed in the source."""
-
-    @property
-    def readable(self) -> float:
-        """When it was seen to be readable in the lake."""
+    source: float
+    readable: float = field(kw_only=True)
+    writer: AtWriter | None = field(default=None, kw_only=True)
 
     @property
     def seconds(self) -> float:
         """How long it took in all."""
+        return self.readable - self.source
 
     @property
     def stages(self) -> Mapping[str, float]:
         """The seconds between the places by what they are called; clocks that tell less do not make them negative."""
+        stages, store, places = self._way()
+        names = stages + stages_of_writer(store, told=self.writer is not None)
+        ends = accumulate((self.source, *places, *(self.writer or ()), self.readable), max)
+        return dict(zip(names, (after - before for before, after in pairwise(ends)), strict=True))
+
+    @abstractmethod
+    def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
+        """The stages up to the store that the writer reads, that store, and when each of the stages ended."""
 
 
-class PassedS3(NamedTuple):
-    """A change of PostgreSQL's, and when it was at each place, in epoch seconds: committed in the source, made an event
-    of by Debezium, appended to its topic, landed in S3 (which tells the second) and seen to be readable in the lake;
-    and what the writer tells of the time between the last two."""
+@dataclass(frozen=True)
+class PassedS3(Passed):
+    """A change of PostgreSQL's: also when it was made an event of by Debezium, appended to its topic, and landed in S3
+    (which tells the second)."""
 
-    source: float
     debezium: float
     kafka: float
     landed: float
-    readable: float
-    writer: AtWriter | None = None
 
-    @property
-    def seconds(self) -> float:
-        """How long it took in all."""
-        return self.readable - self.source
-
-    @property
-    def stages(self) -> Mapping[str, float]:
-        """As ``Passed`` has it."""
-        names = STAGES_TO_S3 + stages_of_writer("S3", told=self.writer is not None)
-        return _spans(names, self.source, self.debezium, self.kafka, self.landed, *(self.writer or ()), self.readable)
+    def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
+        return STAGES_TO_S3, "S3", (self.debezium, self.kafka, self.landed)
 
 
-class PassedKinesis(NamedTuple):
-    """As ``PassedS3``, of a change of DynamoDB's: the source's time is the one that its record tells."""
+@dataclass(frozen=True)
+class PassedKinesis(Passed):
+    """A change of DynamoDB's, whose source's time is the one that its record tells: also when it arrived in Kinesis."""
 
-    source: float
     arrived: float
-    readable: float
-    writer: AtWriter | None = None
 
-    @property
-    def seconds(self) -> float:
-        """How long it took in all."""
-        return self.readable - self.source
-
-    @property
-    def stages(self) -> Mapping[str, float]:
-        """As ``Passed`` has it."""
-        names = STAGES_TO_KINESIS + stages_of_writer("Kinesis", told=self.writer is not None)
-        return _spans(names, self.source, self.arrived, *(self.writer or ()), self.readable)
-
-
-def _spans(names: Sequence[str], *places: float) -> Mapping[str, float]:
-    spans = (after - before for before, after in pairwise(accumulate(places, max)))
-    return dict(zip(names, spans, strict=True))
+    def _way(self) -> tuple[tuple[str, ...], str, tuple[float, ...]]:
+        return STAGES_TO_KINESIS, "Kinesis", (self.arrived,)
 
 
 class _Source(msgspec.Struct):
@@ -245,7 +228,8 @@ def _of_topic(s3: Any, landing: str, name: str, readable: _Readable) -> Iterator
                 continue
             event = _event(b64decode(line.value))
             if event.op in _CHANGES:
-                yield PassedS3(event.source.ts_us / 1e6, event.ts_us / 1e6, line.timestamp / 1e3, landed, *seen)
+                times = (event.source.ts_us / 1e6, event.ts_us / 1e6, line.timestamp / 1e3, landed)
+                yield PassedS3(*times, readable=seen[0], writer=seen[1])
 
 
 def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedKinesis]:
@@ -256,7 +240,8 @@ def _of_stream(kinesis: Any, name: str, readable: _Readable) -> Iterator[PassedK
                 image = _record(record["Data"]).dynamodb
                 unit = 1e6 if image.ApproximateCreationDateTimePrecision == "MICROSECOND" else 1e3
                 arrived = record["ApproximateArrivalTimestamp"].timestamp()
-                yield PassedKinesis(image.ApproximateCreationDateTime / unit, arrived, *seen)
+                changed = image.ApproximateCreationDateTime / unit
+                yield PassedKinesis(changed, arrived, readable=seen[0], writer=seen[1])
 
 
 def _records(kinesis: Any, stream: str, shard: str) -> Iterator[Mapping[str, Any]]:

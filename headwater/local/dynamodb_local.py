@@ -66,8 +66,8 @@ class DynamoDbLocal(Part):
         )
 
 
-def create_table(client: Any, contract: Contract, name: str) -> None:
-    """Create the table of a contract, with a stream of new and old images, and wait until it can be written.
+def create_table(client: Any, contract: Contract, name: str, *, streams: bool = True) -> None:
+    """Create the table of a contract, if asked with a stream of new and old images, and wait until it can be written.
 
     Key and time to live are those of the template. Raises ``UserError`` where the contract's key has more than two
     columns.
@@ -80,7 +80,10 @@ def create_table(client: Any, contract: Contract, name: str) -> None:
             {"AttributeName": key.name, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=False)
         ],
         BillingMode="PAY_PER_REQUEST",
-        StreamSpecification={"StreamEnabled": True, "StreamViewType": "NEW_AND_OLD_IMAGES"},
+        StreamSpecification={
+            "StreamEnabled": streams,
+            **({"StreamViewType": "NEW_AND_OLD_IMAGES"} if streams else {}),
+        },
     )
     client.get_waiter("table_exists").wait(TableName=name, WaiterConfig={"Delay": 1})
     expiry = contract.source.time_to_live

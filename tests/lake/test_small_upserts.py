@@ -469,9 +469,7 @@ def test_commits_go_on_while_a_compaction_is_under_way(pipeline: Pipeline, hudi_
 def test_a_commit_is_told_before_what_is_due_behind_it_is_begun(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline.land(event("c", 10, after=account(1)))
-    pipeline.drain()
-    changes = pipeline.writer()
+    changes = begun(pipeline)
     told: list[bool] = []
 
     def report(event: dict[str, Any]) -> None:
@@ -490,9 +488,7 @@ def test_a_commit_is_told_before_what_is_due_behind_it_is_begun(
 def test_what_fails_behind_a_commit_takes_nothing_of_it_back(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch, few: list[bool]
 ) -> None:
-    pipeline.land(event("c", 10, after=account(1)))
-    pipeline.drain()
-    changes = pipeline.writer()
+    changes = begun(pipeline)
     commit = updates(pipeline, changes)
     told: list[int] = []
 
@@ -524,9 +520,7 @@ def test_what_fails_behind_a_commit_takes_nothing_of_it_back(
 
 @pytest.mark.usefixtures("compacts_soon")
 def test_nothing_is_maintained_without_the_lease(pipeline: Pipeline) -> None:
-    pipeline.land(event("c", 10, after=account(1)))
-    pipeline.drain()
-    changes = pipeline.writer()
+    changes = begun(pipeline)
     commit_until_compacting(changes, updates(pipeline, changes))
     instants = list_instants(pipeline.table())
     pipeline.leases.take_over()
@@ -581,9 +575,7 @@ def test_a_plan_that_is_full_is_followed_by_the_next_one(pipeline: Pipeline, few
 def test_rows_that_came_while_a_compaction_is_under_way_are_waited_for(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline.land(event("c", 10, after=account(1)))
-    pipeline.drain()
-    changes = pipeline.writer()
+    changes = begun(pipeline)
     commit = updates(pipeline, changes)
 
     commit_until_compacting(changes, commit)
@@ -607,9 +599,7 @@ def test_rows_that_came_while_a_compaction_is_under_way_are_waited_for(
 
 @pytest.mark.usefixtures("compacts_soon")
 def test_a_compaction_is_not_completed_where_another_writer_has_the_table(pipeline: Pipeline, few: list[bool]) -> None:
-    pipeline.land(event("c", 10, after=account(1)))
-    pipeline.drain()
-    asleep = pipeline.writer()
+    asleep = begun(pipeline)
     commit = updates(pipeline, asleep)
 
     newest = commit_until_compacting(asleep, commit)
@@ -638,9 +628,7 @@ def base_files(pipeline: Pipeline) -> list[str]:
 def test_who_loses_the_table_while_a_commit_by_spark_waits_for_a_compaction_commits_nothing(
     pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pipeline.land(event("c", 10, after=account(1)))
-    pipeline.drain()
-    changes = pipeline.writer(held_bytes=0)
+    changes = begun(pipeline, held_bytes=0)
     newest = commit_until_compacting(changes, updates(pipeline, changes))
     settle = HudiTable.settle
 
@@ -657,6 +645,13 @@ def test_who_loses_the_table_while_a_commit_by_spark_waits_for_a_compaction_comm
         changes.commit_next()
     assert pipeline.table().last_commit() == before
     assert pipeline.alive() == [account(1, newest)]
+
+
+def begun(pipeline: Pipeline, **settings: Any) -> LandedChanges:
+    """The writer, anew, of a table that has account 1."""
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    return pipeline.writer(**settings)
 
 
 def updates(pipeline: Pipeline, changes: LandedChanges, first: int = 20) -> Callable[[], str]:

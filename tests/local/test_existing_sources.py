@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from headwater.contract.reading import read_contract
-from headwater.definitions.dynamodb_table import key_attributes
+from headwater.local.dynamodb_local import create_table
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
@@ -103,16 +103,7 @@ def make_accounts(client: Callable[[str], Any]) -> None:
     kinesis, dynamodb = client("kinesis"), client("dynamodb")
     kinesis.create_stream(StreamName=STREAM, ShardCount=1)
     kinesis.get_waiter("stream_exists").wait(StreamName=STREAM, WaiterConfig={"Delay": 1})
-    keys = key_attributes(ACCOUNTS)
-    dynamodb.create_table(
-        TableName=TABLE,
-        AttributeDefinitions=[{"AttributeName": key.name, "AttributeType": key.type} for key in keys],
-        KeySchema=[
-            {"AttributeName": key.name, "KeyType": role} for key, role in zip(keys, ("HASH", "RANGE"), strict=True)
-        ],
-        BillingMode="PAY_PER_REQUEST",
-    )
-    dynamodb.get_waiter("table_exists").wait(TableName=TABLE, WaiterConfig={"Delay": 1})
+    create_table(dynamodb, ACCOUNTS, TABLE, streams=False)
     dynamodb.enable_kinesis_streaming_destination(
         TableName=TABLE,
         StreamArn=kinesis.describe_stream_summary(StreamName=STREAM)["StreamDescriptionSummary"]["StreamARN"],

@@ -6,6 +6,7 @@ import base64
 import gzip
 import json
 import time
+from dataclasses import replace
 from typing import Any
 
 import boto3
@@ -65,9 +66,9 @@ def test_every_change_is_told_with_the_first_commit_that_holds_it(s3: Any) -> No
     found = passed_s3(s3, f"s3://{BUCKET}/every", TOPICS, instants, since=1000)
     assert found == {
         "things": [
-            PassedS3(1000, 1000.25, 1000.501, landed, 2e9),
-            PassedS3(1001, 1001.25, 1000.504, later, 3e9),
-            PassedS3(1000, 1000.25, 1000.501, other, 3e9),
+            PassedS3(1000, 1000.25, 1000.501, landed, readable=2e9),
+            PassedS3(1001, 1001.25, 1000.504, later, readable=3e9),
+            PassedS3(1000, 1000.25, 1000.501, other, readable=3e9),
         ]
     }
     assert arrivals(found["things"], since=999.96) == {0.0: 2, 1.0: 1}
@@ -127,7 +128,7 @@ def test_a_clock_that_tells_less_makes_no_stage_negative() -> None:
     assert change.seconds == pytest.approx(2.2)
     assert list(change.stages) == [*STAGES_TO_S3, OF_LAKE]
     assert list(change.stages.values()) == pytest.approx([0.2, 0, 0, 2.0])
-    told = change._replace(writer=AtWriter(taken=11.0, decoded=11.5, committed=12.5))
+    told = replace(change, writer=AtWriter(taken=11.0, decoded=11.5, committed=12.5))
     assert list(told.stages) == [*STAGES_TO_S3, *stages_of_writer("S3")]
     assert list(told.stages.values()) == pytest.approx([0.2, 0, 0, 0.4, 0.5, 1.0, 0.1])
     streamed = PassedKinesis(source=10.4, arrived=10.5, readable=12.6)
@@ -138,7 +139,7 @@ def test_a_clock_that_tells_less_makes_no_stage_negative() -> None:
 
 
 def test_a_profile_tells_of_the_median_and_of_the_slowest() -> None:
-    changes = [PassedS3(0, 1, 2, 3, 3 + second) for second in range(100)]
+    changes = [PassedS3(0, 1, 2, 3, readable=3 + second) for second in range(100)]
     told = profile(changes)
     assert [list(stages) for stages in told.values()] == [[*STAGES_TO_S3, OF_LAKE]] * 2
     assert told["about the median"][OF_LAKE] == pytest.approx(49.5)
