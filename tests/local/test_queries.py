@@ -56,7 +56,9 @@ def then(pipeline: Pipeline, source: Ask) -> tuple[dt.datetime, list[tuple[Any, 
     orders_workload.run(pipeline.application, WorkloadPlan(3, 90, workers=2, seed=5))
     with pipeline.postgres.connect(DATABASE) as owner:
         owner.execute("ALTER TABLE northwind.customers ADD COLUMN newsletter boolean")
-        owner.execute("UPDATE northwind.customers SET newsletter = true WHERE customer_id < 'C'")
+        # Whichever customers the workload has left.
+        last = "SELECT max(customer_id) FROM northwind.customers"
+        owner.execute(f"UPDATE northwind.customers SET newsletter = true WHERE customer_id < ({last})".encode())
     pipeline.drain()
     return instant, customers
 
