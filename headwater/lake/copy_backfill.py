@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -12,10 +12,10 @@ from headwater.errors import UserError
 from headwater.lake import data_files
 from headwater.lake.changes import ROW_TAGS, floor_row, without_row
 from headwater.lake.data_files import DataFile
-from headwater.lake.decoded_frame import few_rows_frame, spread
+from headwater.lake.decoded_frame import few_rows_frame
 from headwater.lake.files_to_load import Decoding, FilesToLoad, files_done
 from headwater.lake.table_copy import TableCopy
-from headwater.lake.usual_changes import UsualChanges
+from headwater.lake.usual_changes import StoredObject, UsualChanges
 
 if TYPE_CHECKING:
     from headwater.lake.writer import TableWriter
@@ -78,15 +78,8 @@ class CopyBackfill:
         # All rows are as of the copy's place, whatever their order: nothing of them is late.
         usual = UsualChanges(writer.spark, contract, copy.epoch, "")
 
-        def contents(part: Iterable[DataFile]) -> Iterator[tuple[str, bytes]]:
-            import boto3
-
-            s3 = boto3.client("s3")
-            for file in part:
-                yield f"{copy.id}/{file.name}", data_files.content(file, s3)
-
-        bodies = spread(writer.spark, files, writer.settings.parallelism).mapPartitions(contents)
-        frame = usual.images_frame(bodies, *copy.around())
+        listed = [StoredObject(f"{copy.id}/{file.name}", file.uri) for file in files]
+        frame = usual.images_frame(listed, writer.settings.parallelism, *copy.around())
         if is_last:
             ended = without_row(len(contract.lake_columns()), copy.floor)
             if contract.is_history:

@@ -89,12 +89,6 @@ def lines(file: DataFile, s3: Any) -> Iterator[bytes]:
         yield from _lines(body)
 
 
-def content(file: DataFile, s3: Any) -> bytes:
-    """A data file as it is stored."""
-    with _download(file, s3) as body:
-        return body.read()
-
-
 def first_of(files: Sequence[DataFile], most_bytes: int) -> list[DataFile]:
     """The first files until ``most_bytes`` are reached, and one at least."""
     taken: list[DataFile] = []

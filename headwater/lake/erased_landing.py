@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from headwater.lake.decoded_frame import spread
 from headwater.lake.erased_records import LandedLines
-from headwater.lake.landing import worker_client
 from headwater.lake.s3_versions import delete_former, met_another
 
 if TYPE_CHECKING:
@@ -45,8 +44,11 @@ def clear(writer: TableWriter, objects: Sequence[tuple[str, str]]) -> Searched:
     contract, epoch, erased = writer.contract, writer.progress.epoch, writer.erased
 
     def search(part: Iterable[tuple[str, str]]) -> Iterator[Searched]:
+        import boto3
+
+        s3 = boto3.client("s3")
         for bucket, key in part:
-            yield _search(worker_client(), bucket, key, lambda: LandedLines(contract, epoch, erased))
+            yield _search(s3, bucket, key, lambda: LandedLines(contract, epoch, erased))
 
     total = Searched()
     for one in spread(writer.spark, objects, writer.settings.parallelism).mapPartitions(search).collect():

@@ -7,16 +7,15 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from pyspark import RDD
 from pyspark.sql import functions as F
 
 from headwater.lake import erased_landing
 from headwater.lake.batches import HeldBatch, undecodable_passes
 from headwater.lake.changes import ROW_TAGS, late_row
-from headwater.lake.decoded_frame import few_rows_frame, spread
-from headwater.lake.landing import Landing, LandingObject, cursor_after, read_bodies
+from headwater.lake.decoded_frame import few_rows_frame
+from headwater.lake.landing import Landing, LandingObject, cursor_after
 from headwater.lake.progress import Progress
-from headwater.lake.usual_changes import UsualChanges
+from headwater.lake.usual_changes import StoredObject, UsualChanges
 from headwater.lake.writer import TableWriter
 
 # What an outage of a minute leaves, compressed, is committed by the driver in parts. More is done sooner by Spark in
@@ -64,7 +63,8 @@ class LandedChanges:
             self.writer.commit_held(held, name, advance, clear)
         else:
             usual = self._decoder()
-            frame = usual.frame(self._bodies(objects))
+            listed = [StoredObject(landed.source, landed.uri) for landed in objects]
+            frame = usual.frame(listed, self.writer.settings.parallelism)
             if is_late:
                 (lowest,) = frame.agg(F.min("_order")).first() or (None,)
                 note = few_rows_frame(self.writer.spark, self.writer.contract, [self._late(lowest or "")])
@@ -163,6 +163,3 @@ class LandedChanges:
             self._ahead.forget(self._table)
             self._usual = goes_by, UsualChanges(self.writer.spark, self.writer.contract, *goes_by)
         return self._usual[1]
-
-    def _bodies(self, objects: list[LandingObject]) -> RDD[tuple[str, bytes]]:
-        return spread(self.writer.spark, objects, self.writer.settings.parallelism).mapPartitions(read_bodies)

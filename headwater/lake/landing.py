@@ -8,7 +8,6 @@ error. What was read long ago expires, the oldest first, so that the rest begins
 from __future__ import annotations
 
 import datetime as dt
-import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
@@ -42,6 +41,11 @@ class LandingObject:
     first: int
     next: int
     size: int
+
+    @property
+    def uri(self) -> str:
+        """The object's address."""
+        return object_uri(self.bucket, self.key)
 
 
 @dataclass(frozen=True)
@@ -128,7 +132,7 @@ class Landing:
 
     def body(self, landed: LandingObject) -> bytes:
         """What is in an object: its lines, compressed."""
-        return _body(self._s3, landed)
+        return bytes(self._s3.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read())
 
     def expire(self, cursor: Mapping[str, int], before: dt.datetime) -> int:
         """Delete the objects that landed before that moment and lie before the cursor, but for each partition's newest,
@@ -228,22 +232,3 @@ def _first_offset(key: str) -> int:
 def cursor_after(cursor: Mapping[str, int], objects: list[LandingObject]) -> OffsetCursor:
     """The cursor after these objects."""
     return {**cursor, **{landed.source: landed.next for landed in objects}}
-
-
-@functools.lru_cache(maxsize=1)
-def worker_client() -> Any:
-    """One S3 client per Python worker: making one takes longer than reading a small object. Endpoint, region and
-    credentials come from the environment, as everywhere with boto3."""
-    import boto3
-
-    return boto3.client("s3")
-
-
-def _body(s3: Any, landed: LandingObject) -> bytes:
-    return bytes(s3.get_object(Bucket=landed.bucket, Key=landed.key)["Body"].read())
-
-
-def read_bodies(objects: Iterable[LandingObject]) -> Iterator[tuple[str, bytes]]:
-    """``topic/partition`` and content of each of the objects, read by this Python worker."""
-    for landed in objects:
-        yield landed.source, _body(worker_client(), landed)

@@ -8,11 +8,9 @@ The JVM knows a contract by a plan: which source column goes to which places of 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
-from pyspark import RDD
-from pyspark.serializers import NoOpSerializer
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.contract.model import CHANGE_DAY, DROP, Column, Contract
@@ -30,6 +28,13 @@ _OTHER: _Plan = {"kind": "other"}
 _AS_THEY_ARE = frozenset({"int", "bigint", "float", "double", "boolean", "string", "binary"})
 
 
+class StoredObject(NamedTuple):
+    """An object to read: what it is called, and its address (``s3://bucket/key``)."""
+
+    name: str
+    uri: str
+
+
 class UsualChanges:
     """The JVM's decoder of a contract's topic. ``epoch`` is that of records that do not say theirs; what is older than
     ``purged`` takes along what quarantine keeps of it."""
@@ -42,19 +47,23 @@ class UsualChanges:
         self.decoder = java_class(spark, "io.headwater.debezium.DebeziumDecoder")(plan(contract, epoch, purged))
         """Java's ``DebeziumDecoder``."""
 
-    def frame(self, objects: RDD[tuple[str, bytes]]) -> DataFrame:
-        """Landing objects, each its ``topic/partition`` and its content, in the columns of ``columns_tagged``; what is
-        left to ``careful_frame`` is among them."""
-        type_ = struct_type(self._spark, tagged_ddl(self._contract))
-        return DataFrame(self.decoder.decode(self._spark._jsparkSession, _arrays(objects), type_), self._spark)
+    def frame(self, objects: Iterable[StoredObject], parallelism: int) -> DataFrame:
+        """Landing objects, called by their ``topic/partition``, in the columns of ``columns_tagged``, read and decoded
+        in so many tasks at most; what is left to ``careful_frame`` is among them."""
+        return self._frame(self.decoder.decode, objects, parallelism)
 
-    def images_frame(self, files: RDD[tuple[str, bytes]], head: str, tail: str) -> DataFrame:
-        """As ``frame``, of the data files of a copy, each its name and its content: a line is the image of a row,
-        around which the event of a snapshot has ``head`` and ``tail``."""
+    def images_frame(self, files: Iterable[StoredObject], parallelism: int, head: str, tail: str) -> DataFrame:
+        """As ``frame``, of the data files of a copy: a line is the image of a row, around which the event of a snapshot
+        has ``head`` and ``tail``."""
+        return self._frame(self.decoder.decodeImages, files, parallelism, head, tail, self._epoch)
+
+    def _frame(
+        self, decode: Callable[..., Any], objects: Iterable[StoredObject], parallelism: int, *more: Any
+    ) -> DataFrame:
         type_ = struct_type(self._spark, tagged_ddl(self._contract))
-        session = self._spark._jsparkSession
-        decoded = self.decoder.decodeImages(session, _arrays(files), type_, head, tail, self._epoch)
-        return DataFrame(decoded, self._spark)
+        # Java takes one text sooner than the parts of a list, each by a call of its own.
+        listed = json.dumps(list(objects))
+        return DataFrame(decode(self._spark._jsparkSession, listed, parallelism, type_, *more), self._spark)
 
     def careful_frame(self, left: DataFrame) -> DataFrame:
         """What ``debezium_decoder`` makes of the rows that are left to it."""
@@ -70,13 +79,6 @@ class UsualChanges:
         """As ``careful_frame``, in the driver."""
         decoder = PostgresDecoder(self._contract, self._epoch)
         return list(decode_lines(map(_line, left), decoder, self._purged))
-
-
-def _arrays(objects: RDD[tuple[str, bytes]]) -> Any:
-    """Objects for Java: the name of each, a line feed and its content. Pickled, small objects and the large ones that
-    follow them would come as one."""
-    plain: Any = objects.map(lambda each: each[0].encode() + b"\n" + each[1])
-    return plain._reserialize(NoOpSerializer())._jrdd
 
 
 def _line(raw: str) -> tuple[str, str]:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import tempfile
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -20,7 +23,7 @@ from headwater.lake.batches import IS_LEFT, Counts, HeldBatch, SpreadBatch
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.lake.decoded_frame import decoded_frame
 from headwater.lake.late_changes import latest
-from headwater.lake.usual_changes import UsualChanges
+from headwater.lake.usual_changes import StoredObject, UsualChanges
 from headwater.lake.writer import WriterSettings
 from tests.lake.frames import texts
 from tests.lake.pipeline import Pipeline, account, event
@@ -375,6 +378,16 @@ def _body(lines: Sequence[str]) -> bytes:
     return gzip.compress("".join(line + "\n" for line in lines).encode())
 
 
+@contextmanager
+def _stored(bodies: Sequence[bytes]) -> Iterator[list[StoredObject]]:
+    """Landing objects of one partition with these contents."""
+    with tempfile.TemporaryDirectory() as folder:
+        paths = [Path(folder) / str(number) for number in range(len(bodies))]
+        for path, body in zip(paths, bodies, strict=True):
+            path.write_bytes(body)
+        yield [StoredObject("t/0", path.as_uri()) for path in paths]
+
+
 def _by_jvm(spark: SparkSession, contract: Contract, lines: Sequence[str], purged: str) -> tuple[list[str], set[str]]:
     """The rows that the JVM makes of lines, and the lines that it leaves."""
     usual = UsualChanges(spark, contract, 1, purged)
@@ -387,7 +400,9 @@ def _by_jvm(spark: SparkSession, contract: Contract, lines: Sequence[str], purge
         assert held.add_decoded(usual.decoder.decode("t/0", body), 2**31)
     left = held.take_left()
     assert all(raw.startswith("t/0 ") for raw in left)
-    in_spark = usual.frame(spark.sparkContext.parallelize([("t/0", body) for body in bodies], 1)).cache()
+    with _stored(bodies) as objects:
+        in_spark = usual.frame(objects, 1).cache()
+        in_spark.count()
     rows = texts(in_spark.where("_order IS NOT NULL"))
     held.add(usual.careful_rows(left))
     spread = in_spark.where(f"NOT ({IS_LEFT})").unionByName(usual.careful_frame(in_spark.where(IS_LEFT)))

@@ -7,12 +7,10 @@ import gzip
 import itertools
 from typing import Any
 
-import boto3
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.lake import landing as landing_module
-from headwater.lake.landing import Landing, LandingGap, LandingObject, Waiting, cursor_after, read_bodies
+from headwater.lake.landing import Landing, LandingGap, LandingObject, Waiting, cursor_after
 from headwater.lake.s3_deletion import delete_all
 from tests.unit.conftest import BUCKET
 
@@ -226,29 +224,6 @@ def test_the_cursor_after_a_batch_keeps_what_the_batch_does_not_touch(landed: La
     before = {"t.orders/0": 0, "t.orders/5": 9}
     assert cursor_after(before, landed.after({})) == {"t.orders/0": 7, "t.orders/1": 1, "t.orders/5": 9}
     assert before == {"t.orders/0": 0, "t.orders/5": 9}
-
-
-def test_a_worker_makes_one_client_for_all_that_it_reads(landed: Landed, monkeypatch: pytest.MonkeyPatch) -> None:
-    landed.put(0, 0, 1, ["a"])
-    landed.put(0, 1, 2, ["b"])
-    made: list[str] = []
-
-    def client(service: str) -> Any:
-        made.append(service)
-        return landed.s3
-
-    monkeypatch.setattr(boto3, "client", client)
-    landing_module.worker_client.cache_clear()
-    try:
-        for _ in range(2):
-            bodies = list(read_bodies(landed.after({})))
-            assert [(source, gzip.decompress(body)) for source, body in bodies] == [
-                ("t.orders/0", b"a\n"),
-                ("t.orders/0", b"b\n"),
-            ]
-    finally:
-        landing_module.worker_client.cache_clear()
-    assert made == ["s3"]
 
 
 # --- Expiry -----------------------------------------------------------------------------------------------------------

@@ -133,8 +133,8 @@ final class ChangeEvents {
     }
 
     private InternalRow read(String position, LandedLine line) throws IOException {
-        JsonText.check(line.value());
         Change change = new Change();
+        change.hasNumberedLetters = JsonText.check(line.value());
         try (JsonParser event = JsonText.READER.createParser(line.value())) {
             if (event.nextToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
@@ -157,7 +157,7 @@ final class ChangeEvents {
         return finish(change, position, line);
     }
 
-    /** As {@link JsonText#check}, of a document, whose escapes may be escaped themselves. */
+    /** As {@link JsonText#check}, of a document in which a backslash, or what follows one, may be written as its number. */
     private static void checkPairs(char[] text, int offset, int length) {
         for (int at = offset; at < offset + length - 2; at++) {
             if (text[at] == '\\' && text[at + 1] == 'u' && (text[at + 2] | 32) == 'd') {
@@ -280,7 +280,7 @@ final class ChangeEvents {
                 change.rest.put(new Path(name), text);
                 continue;
             }
-            if (token == JsonToken.VALUE_STRING && Placeholder.is(event.getText())) {
+            if (token == JsonToken.VALUE_STRING && Placeholder.is(event)) {
                 throw LEFT;
             }
             if (source == null) {
@@ -306,7 +306,9 @@ final class ChangeEvents {
                     throw LEFT;
                 }
                 char[] text = event.getTextCharacters();
-                checkPairs(text, event.getTextOffset(), event.getTextLength());
+                if (change.hasNumberedLetters) {
+                    checkPairs(text, event.getTextOffset(), event.getTextLength());
+                }
                 try (JsonParser document =
                         JsonText.READER.createParser(text, event.getTextOffset(), event.getTextLength())) {
                     if (document.nextToken() == null) {
@@ -591,6 +593,7 @@ final class ChangeEvents {
 
     /** A record while it is read. */
     private static final class Change {
+        boolean hasNumberedLetters;
         String op;
         boolean isSourceRead;
         boolean isOurs;

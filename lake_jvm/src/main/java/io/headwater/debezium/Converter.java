@@ -27,10 +27,18 @@ import org.apache.spark.unsafe.types.UTF8String;
 interface Converter {
     Object read(JsonParser value, Rest rest, Path path) throws IOException;
 
-    /** A converter that reads nothing but the value. */
+    /** Reads nothing but the value. */
     @FunctionalInterface
     interface OfScalar {
         Object read(JsonParser value) throws IOException;
+    }
+
+    /** The converter of values that have nothing inside, and so need no path. */
+    record Scalar(OfScalar converter) implements Converter {
+        @Override
+        public Object read(JsonParser value, Rest rest, Path path) throws IOException {
+            return converter.read(value);
+        }
     }
 
     /** The converter of that plan, which {@code usual_changes.py} makes of a column. */
@@ -42,8 +50,7 @@ interface Converter {
         if (kind.equals("array")) {
             return array(of(plan.get("element")));
         }
-        OfScalar scalar = scalar(kind, plan);
-        return (value, rest, path) -> scalar.read(value);
+        return new Scalar(scalar(kind, plan));
     }
 
     private static OfScalar scalar(String kind, JsonNode plan) {
@@ -157,12 +164,14 @@ interface Converter {
     /** Objects: the members that the type names; what else there is goes to the rest. */
     final class Struct implements Converter {
         private final Map<String, Integer> places = new HashMap<>();
-        private final List<Converter> converters = new ArrayList<>();
+        private final Converter[] converters;
 
         Struct(JsonNode fields) {
+            converters = new Converter[fields.size()];
             for (JsonNode field : fields) {
-                places.put(field.get(0).asText(), converters.size());
-                converters.add(of(field.get(1)));
+                int at = places.size();
+                places.put(field.get(0).asText(), at);
+                converters[at] = of(field.get(1));
             }
         }
 
@@ -171,7 +180,7 @@ interface Converter {
             if (value.currentToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
             }
-            Object[] found = new Object[converters.size()];
+            Object[] found = new Object[converters.length];
             boolean[] seen = new boolean[found.length];
             while (value.nextToken() != JsonToken.END_OBJECT) {
                 String name = value.currentName();
@@ -186,7 +195,10 @@ interface Converter {
                 }
                 seen[at] = true;
                 if (token != JsonToken.VALUE_NULL) {
-                    found[at] = converters.get(at).read(value, rest, path.member(name));
+                    // Most members are scalars, for which no path is made.
+                    found[at] = converters[at] instanceof Scalar scalar
+                            ? scalar.converter().read(value)
+                            : converters[at].read(value, rest, path.member(name));
                 }
             }
             return new GenericInternalRow(found);

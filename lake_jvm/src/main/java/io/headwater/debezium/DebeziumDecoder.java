@@ -2,6 +2,7 @@ package io.headwater.debezium;
 
 import io.headwater.decoding.DecodedRows;
 import io.headwater.decoding.JsonText;
+import io.headwater.decoding.StoredObjects;
 import java.io.ByteArrayInputStream;
 import java.io.IOException;
 import java.io.InputStream;
@@ -9,8 +10,8 @@ import java.io.Serializable;
 import java.nio.charset.StandardCharsets;
 import java.util.ArrayDeque;
 import java.util.Arrays;
-import java.util.Iterator;
 import java.util.Queue;
+import java.util.function.Supplier;
 import java.util.zip.GZIPInputStream;
 import org.apache.spark.api.java.JavaRDD;
 import org.apache.spark.sql.Dataset;
@@ -37,32 +38,28 @@ public final class DebeziumDecoder implements Serializable {
         events = new ChangeEvents(JsonText.parsed(plan));
     }
 
-    /** Landing objects, each its {@code topic/partition}, a line feed and its content, to their rows of that type. */
-    public Dataset<Row> decode(SparkSession session, JavaRDD<byte[]> objects, StructType type) {
-        return session.internalCreateDataFrame(objects.flatMap(this::decoded).rdd(), type, false);
+    /**
+     * Landing objects, each called by its {@code topic/partition}, to their rows of that type; objects and parallelism are
+     * those of {@link StoredObjects#read}.
+     */
+    public Dataset<Row> decode(SparkSession session, String objects, int parallelism, StructType type) {
+        return decoded(session, objects, parallelism, type, () -> LANDED);
     }
 
     /**
-     * The data files of a copy of the table, each its name, a line feed and its content, to rows of that type. A line is
-     * the image of a row, around which the event of a snapshot has {@code head} and {@code tail}.
+     * The data files of a copy of the table to rows of that type, likewise. A line is the image of a row, around which the
+     * event of a snapshot has {@code head} and {@code tail}.
      */
     public Dataset<Row> decodeImages(
-            SparkSession session, JavaRDD<byte[]> files, StructType type, String head, String tail, int epoch) {
-        return session.internalCreateDataFrame(
-                files.flatMap(file -> named(file, new Images(head, tail, epoch))).rdd(), type, false);
+            SparkSession session, String files, int parallelism, StructType type, String head, String tail, int epoch) {
+        return decoded(session, files, parallelism, type, () -> new Images(head, tail, epoch));
     }
 
-    private Iterator<InternalRow> decoded(byte[] object) {
-        return named(object, LANDED);
-    }
-
-    private Lines named(byte[] object, Records records) {
-        int end = 0;
-        while (object[end] != '\n') {
-            end++;
-        }
-        String source = new String(object, 0, end, StandardCharsets.UTF_8);
-        return lines(source, Arrays.copyOfRange(object, end + 1, object.length), records);
+    private Dataset<Row> decoded(
+            SparkSession session, String objects, int parallelism, StructType type, RecordsOfObject records) {
+        JavaRDD<InternalRow> rows = StoredObjects.read(session, objects, parallelism)
+                .flatMap(object -> lines(object.name(), object.bytes(), records.get()));
+        return session.internalCreateDataFrame(rows.rdd(), type, false);
     }
 
     /** A landing object of a {@code topic/partition} to its rows, which are decoded as they are asked for. */
@@ -90,6 +87,9 @@ public final class DebeziumDecoder implements Serializable {
         /** That line as the S3 sink lands it. */
         String landed(byte[] buffer, int start, int length);
     }
+
+    /** What the lines of the next object are. */
+    private interface RecordsOfObject extends Supplier<Records>, Serializable {}
 
     private static final Records LANDED = new Records() {
         @Override

@@ -1,6 +1,8 @@
 package io.headwater.debezium;
 
+import com.fasterxml.jackson.core.JsonParser;
 import io.headwater.decoding.JsonText;
+import java.io.IOException;
 import java.util.Set;
 import java.util.stream.Collectors;
 import org.apache.spark.unsafe.types.UTF8String;
@@ -14,6 +16,7 @@ final class Placeholder {
     private static final String TEXT = "__debezium_unavailable_value";
     private static final Set<String> TEXTS = Set.of(
             TEXT, "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565", "b68a35a7-17ad-35b3-af2a-ae46edb4545a");
+    private static final int MOST_LETTERS = 56;
     private static final String OBJECT = "{\"" + TEXT;
     private static final String CODES = codes("");
     private static final String DOUBLES = codes(".0");
@@ -24,7 +27,16 @@ final class Placeholder {
         return TEXT.chars().mapToObj(letter -> letter + fraction).collect(Collectors.joining(",", "[", "]"));
     }
 
-    static boolean is(String text) {
+    /** Whether the text at which a parser stands is one. */
+    static boolean is(JsonParser value) throws IOException {
+        char[] letters = value.getTextCharacters();
+        int from = value.getTextOffset();
+        int length = value.getTextLength();
+        // Of a document, which is long, no text is made.
+        return is(new String(letters, from, Math.min(length, MOST_LETTERS + 1)));
+    }
+
+    private static boolean is(String text) {
         return text.startsWith(TEXT) || TEXTS.contains(text) || text.startsWith(OBJECT);
     }
 

@@ -31,6 +31,7 @@ public final class JsonText {
     private static final long EACH_ONE = 0x0101010101010101L;
     private static final long EACH_HIGHEST_BIT = 0x80 * EACH_ONE;
     private static final long EACH_A_BACKSLASH = '\\' * EACH_ONE;
+    private static final long EACH_A_U = 'u' * EACH_ONE;
     private static final int MOST_EXACT_DIGITS = 15;
     private static final String HEX = "0123456789abcdef";
 
@@ -45,21 +46,29 @@ public final class JsonText {
         }
     }
 
-    /** Whether eight letters are ASCII and none is a backslash: a byte that is zero, less one, borrows its highest bit. */
-    private static boolean isPlain(long letters) {
-        long others = letters ^ EACH_A_BACKSLASH;
+    /**
+     * Whether eight letters are ASCII and at none a letter's number begins, of which the eight that begin one later have the
+     * u: a byte that is zero, less one, borrows its highest bit.
+     */
+    private static boolean isPlain(long letters, long later) {
+        long others = letters ^ EACH_A_BACKSLASH | later ^ EACH_A_U;
         return ((letters | others - EACH_ONE & ~others) & EACH_HIGHEST_BIT) == 0;
     }
 
-    /** Refuses what Jackson and Python may read differently, or the lake cannot hold. */
-    public static void check(byte[] value) {
+    /**
+     * Refuses what Jackson and Python may read differently, or the lake cannot hold.
+     *
+     * @return whether it has a letter that is written as its number, such as {@code \\u00e9}
+     */
+    public static boolean check(byte[] value) {
         if (value.length < 2 || value[0] != '{' || value[1] == 0) {
             throw LEFT;
         }
+        boolean hasNumbers = false;
         int at = 0;
         while (at < value.length) {
             // Eight letters at once, where none of them is one that matters.
-            if (at + Long.BYTES <= value.length && isPlain((long) EIGHT.get(value, at))) {
+            if (at + Long.BYTES < value.length && isPlain((long) EIGHT.get(value, at), (long) EIGHT.get(value, at + 1))) {
                 at += Long.BYTES;
                 continue;
             }
@@ -68,12 +77,16 @@ public final class JsonText {
                 at += bytesOfLetter(value, at);
                 continue;
             }
-            if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u' && (value[at + 2] | 32) == 'd') {
-                // It may be half of a surrogate pair.
-                throw LEFT;
+            if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u') {
+                hasNumbers = true;
+                if ((value[at + 2] | 32) == 'd') {
+                    // It may be half of a surrogate pair.
+                    throw LEFT;
+                }
             }
             at++;
         }
+        return hasNumbers;
     }
 
     /** How many bytes a letter has that is not ASCII; the well-formed sequences are those of the Unicode Standard. */

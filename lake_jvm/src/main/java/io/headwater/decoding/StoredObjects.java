@@ -1,0 +1,46 @@
+package io.headwater.decoding;
+
+import com.fasterxml.jackson.databind.JsonNode;
+import java.io.IOException;
+import java.util.ArrayList;
+import java.util.List;
+import org.apache.hadoop.conf.Configuration;
+import org.apache.hadoop.fs.FSDataInputStream;
+import org.apache.hadoop.fs.FileSystem;
+import org.apache.hadoop.fs.Path;
+import org.apache.hadoop.util.functional.FutureIO;
+import org.apache.spark.api.java.JavaRDD;
+import org.apache.spark.api.java.JavaSparkContext;
+import org.apache.spark.broadcast.Broadcast;
+import org.apache.spark.sql.SparkSession;
+import org.apache.spark.util.SerializableConfiguration;
+
+/** Objects of a store, spread over the executors, each of which is read as a whole by the task that decodes it. */
+public final class StoredObjects {
+    private StoredObjects() {}
+
+    /** What an object is called, and its content. */
+    public record Content(String name, byte[] bytes) {}
+
+    /** Reads objects, a list of the name and the address of each as JSON, in so many tasks at most. */
+    public static JavaRDD<Content> read(SparkSession session, String objects, int parallelism) {
+        List<String> listed = new ArrayList<>();
+        JsonText.parsed(objects).forEach(object -> listed.add(object.toString()));
+        JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
+        Broadcast<SerializableConfiguration> settings =
+                spark.broadcast(new SerializableConfiguration(spark.hadoopConfiguration()));
+        return spark.parallelize(listed, Math.min(listed.size(), parallelism))
+                .map(object -> content(JsonText.parsed(object), settings.value().value()));
+    }
+
+    private static Content content(JsonNode object, Configuration settings) throws IOException {
+        Path path = new Path(object.get(1).asText());
+        FileSystem files = path.getFileSystem(settings);
+        // The size is asked for, as it may not be that of a listing any more: what is forgotten is cut out of objects.
+        try (FSDataInputStream stored = FutureIO.awaitFuture(files.openFile(path)
+                .opt("fs.option.openfile.read.policy", "whole-file")
+                .build())) {
+            return new Content(object.get(0).asText(), stored.readAllBytes());
+        }
+    }
+}
