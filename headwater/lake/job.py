@@ -61,7 +61,7 @@ def parser(description: str) -> argparse.ArgumentParser:
     arguments.add_argument("--database", required=True, help="Glue database that holds the tables")
     arguments.add_argument("--epoch", type=int, help="that of records which do not say theirs; default the table's")
     arguments.add_argument(
-        "--batch-bytes", type=int, default=128 * 1024 * 1024, help="most compressed bytes per commit"
+        "--batch-bytes", type=int, default=WriterSettings.batch_bytes, help="most compressed bytes per commit"
     )
     arguments.add_argument(
         "--max-bad-share", type=float, default=0.01, help="largest share of undecodable records in a batch, 0 to 1"

@@ -54,7 +54,8 @@ _NEXT_STEP = {
 @dataclass(frozen=True)
 class WriterSettings:
     """A writer's settings. ``quarantine`` is an ``s3://`` address; ``epoch`` is that of records that do not say theirs,
-    None for that of the table's last commit; ``batch_bytes`` counts compressed bytes, per partition of a topic;
+    None for that of the table's last commit; ``batch_bytes`` counts the bytes of a stream's records, or those of landed
+    objects and data files, which are compressed, per partition of a topic;
     ``max_bad_share`` of a batch's records may be quarantined and ``max_unfit_share`` of its rows, without tombstones,
     may lack a value that does not fit, shares from 0 to 1; ``parallelism`` is a number of tasks; ``mask_key`` is the
     key of DynamoDB's masks. A batch of landed changes whose latest rows came in ``held_bytes`` at most is held in the
@@ -62,7 +63,7 @@ class WriterSettings:
 
     quarantine: str
     epoch: int | None = None
-    batch_bytes: int = 128 * 1024 * 1024
+    batch_bytes: int = 256 * 1024 * 1024
     max_bad_share: float = 0.01
     max_unfit_share: float = 1.0
     parallelism: int = 2

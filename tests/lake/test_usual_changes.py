@@ -296,8 +296,9 @@ class Records:
             names = ["code", "free", "raw", "instant", "unnamed", "unnamed", "tags"]
             image[self._rng.choice(names)] = self._rng.choice(PLACEHOLDERS)
         if self._is_odd(0.02):
-            # Half a surrogate pair, written by an escape that is escaped.
-            image["payload"] = r'"{\"x\":\"\u005cud800\"}"'
+            # Half a surrogate pair, written by an escape that is escaped, anywhere among eight letters.
+            half = self._rng.choice([r"\u005cud800", r"\\\u0075d800", r"\\u\u0064800"])
+            image["payload"] = rf'"{{\"x\":\"{"a" * self._rng.randrange(8)}{half}\"}}"'
         if self._is_odd(0.1):
             del image[self._rng.choice(list(image))]
         if self._is_odd(0.2):

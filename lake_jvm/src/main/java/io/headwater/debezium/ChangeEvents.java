@@ -134,7 +134,7 @@ final class ChangeEvents {
 
     private InternalRow read(String position, LandedLine line) throws IOException {
         Change change = new Change();
-        change.hasNumberedLetters = JsonText.check(line.value());
+        change.mayHaveCodes = JsonText.check(line.value());
         try (JsonParser event = JsonText.READER.createParser(line.value())) {
             if (event.nextToken() != JsonToken.START_OBJECT) {
                 throw LEFT;
@@ -157,7 +157,7 @@ final class ChangeEvents {
         return finish(change, position, line);
     }
 
-    /** As {@link JsonText#check}, of a document in which a backslash, or what follows one, may be written as its number. */
+    /** As {@link JsonText#check}, of a document in which a backslash, or what follows one, may be written as its code. */
     private static void checkPairs(char[] text, int offset, int length) {
         for (int at = offset; at < offset + length - 2; at++) {
             if (text[at] == '\\' && text[at + 1] == 'u' && (text[at + 2] | 32) == 'd') {
@@ -306,7 +306,7 @@ final class ChangeEvents {
                     throw LEFT;
                 }
                 char[] text = event.getTextCharacters();
-                if (change.hasNumberedLetters) {
+                if (change.mayHaveCodes) {
                     checkPairs(text, event.getTextOffset(), event.getTextLength());
                 }
                 try (JsonParser document =
@@ -593,7 +593,7 @@ final class ChangeEvents {
 
     /** A record while it is read. */
     private static final class Change {
-        boolean hasNumberedLetters;
+        boolean mayHaveCodes;
         String op;
         boolean isSourceRead;
         boolean isOurs;

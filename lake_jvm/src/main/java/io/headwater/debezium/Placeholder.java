@@ -16,7 +16,8 @@ final class Placeholder {
     private static final String TEXT = "__debezium_unavailable_value";
     private static final Set<String> TEXTS = Set.of(
             TEXT, "5f5f646562657a69756d5f756e617661696c61626c655f76616c7565", "b68a35a7-17ad-35b3-af2a-ae46edb4545a");
-    private static final int MOST_LETTERS = 56;
+    private static final int MOST_LETTERS =
+            TEXTS.stream().mapToInt(String::length).max().getAsInt();
     private static final String OBJECT = "{\"" + TEXT;
     private static final String CODES = codes("");
     private static final String DOUBLES = codes(".0");
@@ -29,11 +30,11 @@ final class Placeholder {
 
     /** Whether the text at which a parser stands is one. */
     static boolean is(JsonParser value) throws IOException {
-        char[] letters = value.getTextCharacters();
-        int from = value.getTextOffset();
-        int length = value.getTextLength();
-        // Of a document, which is long, no text is made.
-        return is(new String(letters, from, Math.min(length, MOST_LETTERS + 1)));
+        if (value.getTextLength() <= MOST_LETTERS) {
+            return is(value.getText());
+        }
+        // A document is long: what it begins with tells.
+        return is(new String(value.getTextCharacters(), value.getTextOffset(), MOST_LETTERS + 1));
     }
 
     private static boolean is(String text) {

@@ -37,17 +37,17 @@ public final class JsonText {
 
     private JsonText() {}
 
-    /** A plan of Python's. */
-    public static JsonNode parsed(String plan) {
+    /** What Python has written: a plan, or a list. */
+    public static JsonNode parsed(String text) {
         try {
-            return new ObjectMapper().readTree(plan);
+            return new ObjectMapper().readTree(text);
         } catch (IOException broken) {
             throw new IllegalArgumentException(broken);
         }
     }
 
     /**
-     * Whether eight letters are ASCII and at none a letter's number begins, of which the eight that begin one later have the
+     * Whether eight letters are ASCII and at none a letter's code may begin, of which the eight that begin one later have the
      * u: a byte that is zero, less one, borrows its highest bit.
      */
     private static boolean isPlain(long letters, long later) {
@@ -58,13 +58,13 @@ public final class JsonText {
     /**
      * Refuses what Jackson and Python may read differently, or the lake cannot hold.
      *
-     * @return whether it has a letter that is written as its number, such as {@code \\u00e9}
+     * @return whether it may have a letter that is written as its code: a backslash stands before a u
      */
     public static boolean check(byte[] value) {
         if (value.length < 2 || value[0] != '{' || value[1] == 0) {
             throw LEFT;
         }
-        boolean hasNumbers = false;
+        boolean mayHaveCodes = false;
         int at = 0;
         while (at < value.length) {
             // Eight letters at once, where none of them is one that matters.
@@ -78,7 +78,7 @@ public final class JsonText {
                 continue;
             }
             if (letter == '\\' && at + 2 < value.length && value[at + 1] == 'u') {
-                hasNumbers = true;
+                mayHaveCodes = true;
                 if ((value[at + 2] | 32) == 'd') {
                     // It may be half of a surrogate pair.
                     throw LEFT;
@@ -86,7 +86,7 @@ public final class JsonText {
             }
             at++;
         }
-        return hasNumbers;
+        return mayHaveCodes;
     }
 
     /** How many bytes a letter has that is not ASCII; the well-formed sequences are those of the Unicode Standard. */

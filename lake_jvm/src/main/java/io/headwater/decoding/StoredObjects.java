@@ -22,25 +22,28 @@ public final class StoredObjects {
     /** What an object is called, and its content. */
     public record Content(String name, byte[] bytes) {}
 
-    /** Reads objects, a list of the name and the address of each as JSON, in so many tasks at most. */
+    /** Reads objects (one at least), a list of the name and the address of each as JSON, in so many tasks at most. */
     public static JavaRDD<Content> read(SparkSession session, String objects, int parallelism) {
-        List<String> listed = new ArrayList<>();
-        JsonText.parsed(objects).forEach(object -> listed.add(object.toString()));
+        List<String[]> listed = new ArrayList<>();
+        for (JsonNode object : JsonText.parsed(objects)) {
+            listed.add(new String[] {object.get(0).asText(), object.get(1).asText()});
+        }
         JavaSparkContext spark = JavaSparkContext.fromSparkContext(session.sparkContext());
         Broadcast<SerializableConfiguration> settings =
                 spark.broadcast(new SerializableConfiguration(spark.hadoopConfiguration()));
         return spark.parallelize(listed, Math.min(listed.size(), parallelism))
-                .map(object -> content(JsonText.parsed(object), settings.value().value()));
+                .map(object -> content(object[0], object[1], settings.value().value()));
     }
 
-    private static Content content(JsonNode object, Configuration settings) throws IOException {
-        Path path = new Path(object.get(1).asText());
+    private static Content content(String name, String address, Configuration settings) throws IOException {
+        Path path = new Path(address);
         FileSystem files = path.getFileSystem(settings);
-        // The size is asked for, as it may not be that of a listing any more: what is forgotten is cut out of objects.
+        // The store is asked for the size, which may not be that of a listing any more: what is forgotten is cut out of
+        // objects. S3A refuses one that changes just then, and its batch is read again.
         try (FSDataInputStream stored = FutureIO.awaitFuture(files.openFile(path)
                 .opt("fs.option.openfile.read.policy", "whole-file")
                 .build())) {
-            return new Content(object.get(0).asText(), stored.readAllBytes());
+            return new Content(name, stored.readAllBytes());
         }
     }
 }
