@@ -28,6 +28,20 @@ ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS awaits_rows boolean NOT N
 -- What PostgreSQL is to log of their rows before a change: FULL or DEFAULT.
 ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS replica_identity text NOT NULL DEFAULT 'FULL';
 
+-- The columns that contracts exclude or mask. A column keeps its number when it is renamed, and stays hidden.
+CREATE TABLE IF NOT EXISTS capture.hidden_columns (
+    relation oid,
+    number smallint,
+    name text NOT NULL,
+    PRIMARY KEY (relation, number)
+);
+
+-- Returns the hidden columns of a table, by their numbers, with the names that its contract has for them.
+CREATE OR REPLACE FUNCTION capture.hidden_columns_of(captured oid) RETURNS TABLE (number smallint, name text)
+LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+SELECT number, name FROM capture.hidden_columns WHERE relation = captured
+$$;
+
 -- Has all rows of tables read again, beside their changes, and gives the signal's id. In it stands how far the log had
 -- come before: rows of the lake that are older than that and are not read are no longer in the source. With a condition
 -- of SQL, only the rows for which it is true are read, and no others end.

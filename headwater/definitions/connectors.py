@@ -1,6 +1,6 @@
 """The connectors' configuration, rendered by the same functions for MSK Connect and for the local Kafka Connect.
 
-The documentation of each system explains its options: Debezium's PostgreSQL connector 3.3, Kafka Connect 3.7, and
+The documentation of each system explains its options: Debezium's PostgreSQL connector 3.6, Kafka Connect 3.7, and
 ``docs/reference/connect.md`` for the S3 sink.
 """
 
@@ -25,8 +25,13 @@ LOST_SLOT = "Changes of the source are lost"
 """How the connector's error begins where the slot cannot give all changes since the last one that was read."""
 UNREAD_TABLE = "A table was not read to its end"
 """How the connector's log begins to tell of a table that was added, or to be read again, and could not be."""
+UNCONFIRMED_COLUMN = "A column is not confirmed"
+"""How the connector's log line begins that names a column which it removes, because PostgreSQL's catalogue has none of
+that name and the table's contract hides columns."""
 
 _MIB = 1 << 20
+# A pattern that no column matches.
+_NO_COLUMN = "no[.]such[.]column"
 # The largest record, as Debezium's JSON. The source connector refuses a larger one, naming its row, and goes on.
 LARGEST_RECORD = 16 * _MIB
 # The largest batch of records in Kafka: one such record with its key, its headers and Kafka's own bytes.
@@ -170,7 +175,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "tombstones.on.delete": "false",
         "skipped.operations": "none",
         # Exact values: no doubles for numerics, no ISO text for times (24:00 would become 00:00), no base64 (it turns a
-        # TOAST placeholder into null), and no null in place of what cannot be converted. Debezium 3.3.2's PostgreSQL
+        # TOAST placeholder into null), and no null in place of what cannot be converted. Debezium's PostgreSQL
         # connector does not heed the last one: KNOWN_LIMITS.md, Values of the relational pipeline.
         "event.converting.failure.handling.mode": "fail",
         "decimal.handling.mode": "string",
@@ -189,14 +194,37 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "producer.override.buffer.memory": str(2 * LARGEST_BATCH),
         "key.converter": _JSON,
         "key.converter.schemas.enable": "false",
+        "key.converter.replace.null.with.default": "false",
         "value.converter": _BOUNDED_JSON,
         "value.converter.max.bytes": str(LARGEST_RECORD),
         "header.converter": _JSON,
         "header.converter.schemas.enable": "false",
         "errors.max.retries": "-1",
-        **({"column.exclude.list": ",".join(left_out)} if left_out else {}),
+        # With a list, Debezium reads each table by its columns' names. Without one, its incremental snapshot fails at a
+        # generated column, and the task fails after its next restart (dbz#2020).
+        "column.exclude.list": ",".join(left_out or [_NO_COLUMN]),
+        **_hidden(contracts),
         **_masks(contracts, settings),
     }
+
+
+def _hidden(contracts: Sequence[Contract]) -> dict[str, str]:
+    """The columns that the connector removes and those that are the only ones it keeps, by table."""
+    excluded = {contract.source.table: [name for (name,) in contract.exclude] for contract in contracts}
+    included = {
+        contract.source.table: sorted({column.path[0] for column in contract.columns})
+        for contract in contracts
+        if contract.unnamed == DROP
+    }
+    settings = {
+        "headwater.exclude.columns": {table: names for table, names in excluded.items() if names},
+        "headwater.include.columns": included,
+    }
+    return {name: _json(columns) for name, columns in settings.items() if columns}
+
+
+def _json(columns: Mapping[str, object]) -> str:
+    return json.dumps(columns, sort_keys=True, separators=(",", ":"))
 
 
 def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str, str]:
@@ -208,7 +236,7 @@ def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str
     }
     if not columns:
         return {}
-    config = {"headwater.mask.columns": json.dumps(columns, sort_keys=True, separators=(",", ":"))}
+    config = {"headwater.mask.columns": _json(columns)}
     if any(contract.needs_mask_key for contract in contracts):
         if settings.mask_secret is None:
             raise ValueError("contracts mask by hmac: the settings need mask_secret")
@@ -219,17 +247,18 @@ def _masks(contracts: Sequence[Contract], settings: CaptureSettings) -> dict[str
 def _left_out(contract: Contract) -> list[str]:
     """Regular expressions of the columns that do not leave the connector; Debezium matches them with the whole
     ``schema.table.column``, without regard to capitals. docs/decisions/left-out.md."""
-    table = re.escape(contract.source.table)
-    patterns = [f"{table}\\.{_pattern(name)}" for (name,) in contract.exclude]
+    table = _pattern(contract.source.schema) + "[.]" + _pattern(contract.source.name)
+    patterns = [f"{table}[.]{_pattern(name)}" for (name,) in contract.exclude]
     if contract.unnamed == DROP:
         named = sorted({_pattern(column.path[0]) for column in contract.columns})
-        patterns.append(f"{table}\\.(?!(?:{'|'.join(named)})$).*")
+        patterns.append(f"{table}[.](?s:(?!(?:{'|'.join(named)})(?!.)).*)")
     return patterns
 
 
 def _pattern(name: str) -> str:
-    """A regular expression of a name. A comma would end it in a list of them: any character may stand there."""
-    return re.escape(name).replace(",", ".")
+    """A regular expression that matches a name. Debezium splits a list of them at commas and trims each, so what is
+    special in ASCII stands as its code."""
+    return re.sub(r"[^\w\u0080-\U0010ffff]", lambda letter: rf"\x{ord(letter[0]):02x}", name, flags=re.ASCII)
 
 
 def sink_connector(contracts: Iterable[Contract], settings: CaptureSettings) -> tuple[str, dict[str, str]]:

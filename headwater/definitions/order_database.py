@@ -165,8 +165,29 @@ BEGIN
         replica_identity = excluded.replica_identity;
 END
 $$""",
+        *_hidden_columns(contracts),
         # Everything is set by now: what is still wrong, nobody here could mend.
         *refusals(contracts, CDC_ROLE),
+    ]
+
+
+def _hidden_columns(contracts: Iterable[Contract]) -> list[str]:
+    """The statements that record the numbers of the columns that contracts exclude or mask."""
+    pairs = [
+        (contract.source.table, path[0])
+        for contract in of_database(contracts, POSTGRESQL)
+        for path in (*contract.exclude, *(mask.path for mask in contract.masks))
+    ]
+    hidden = f"""SELECT id::oid, name FROM unnest({text_array(table for table, _ in pairs)}::regclass[],
+    {text_array(name for _, name in pairs)}) AS listed (id, name)"""
+    return [
+        f"""DELETE FROM capture.hidden_columns AS known
+WHERE NOT EXISTS (SELECT FROM ({hidden}) AS hidden WHERE id = relation AND hidden.name = known.name)""",
+        f"""INSERT INTO capture.hidden_columns (relation, number, name)
+SELECT id, attnum, name FROM ({hidden}) AS hidden
+JOIN pg_attribute ON attrelid = id AND attnum > 0 AND NOT attisdropped
+    AND (attname = name OR lower(attname) = lower(name))
+ON CONFLICT DO NOTHING""",
     ]
 
 

@@ -51,6 +51,8 @@ REKEYED = ("__debezium.newkey", "__debezium.oldkey")
 """The headers of the delete and of the insert that Debezium makes of an update which changes the primary key."""
 _EPOCH = "headwater.epoch"
 """The header that the source connector gives every record after the first epoch."""
+_IDENTITY = "headwater.identity"
+"""The header that the source connector gives an update or a delete whose old key PostgreSQL did not log."""
 
 # How Debezium spells its TOAST placeholder: a text, bytes in hexadecimal, an object for hstore, and arrays of these, of
 # its UUID (Java's nameUUIDFromBytes) or of its letters' codes. In Python, codes that are floats equal those that are
@@ -83,13 +85,14 @@ def floor_below(order_: str) -> str:
 
 
 class _Origin(NamedTuple):
-    """Where a record comes from: its epoch, its place and its key; ``rekeyed`` where it comes of an update that changed
-    the source's primary key."""
+    """Where a record comes from: its epoch, its place and its key. ``rekeyed``: an update changed the source's primary
+    key. ``without_old_key``: PostgreSQL did not log which row it changed."""
 
     epoch: int
     position: str
     key: bytes | None
     rekeyed: bool
+    without_old_key: bool
 
 
 def is_inside(column: Column) -> bool:
@@ -160,12 +163,14 @@ class PostgresDecoder:
         1970. Raises BadRecord."""
         if value is None:
             return Decoded()
-        epoch, rekeyed = self._epoch, False
+        epoch, rekeyed, without_old_key = self._epoch, False, False
         for name, content in headers:
             if name == _EPOCH:
                 epoch = _epoch(content)
             elif name in REKEYED:
                 rekeyed = True
+            elif name == _IDENTITY:
+                without_old_key = True
         try:
             event = json.loads(value)
         except ValueError as error:
@@ -174,7 +179,7 @@ class PostgresDecoder:
             self._leave_out(event, self._excluded.__contains__)
         floor = _snapshot_floor(event, epoch)
         try:
-            decoded = self._decode(event, _Origin(epoch, position, key, rekeyed))
+            decoded = self._decode(event, _Origin(epoch, position, key, rekeyed, without_old_key))
         except BadRecord as error:
             reason, rows = str(error), error.buried
         except DEFECTS as error:
@@ -280,6 +285,11 @@ class PostgresDecoder:
             return Decoded(floor=floor_below(order_))
         if op not in ("c", "r", "u", "d"):
             raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
+        if origin.without_old_key:
+            raise BadRecord(
+                f"op {op}: the source has REPLICA IDENTITY USING INDEX, which does not log the old key: FULL expected, "
+                "then headwater resync"
+            )
         tail = (op, order_, _source_time(source), origin.position)
         before, after = event.get("before"), event.get("after")
         if op == "d":

@@ -243,6 +243,7 @@ KEYS = [
 ]
 ODD_HEADERS: list[list[str | None]] = [
     ["__debezium.newkey", "bnVsbA=="],
+    ["headwater.identity", "aW5kZXg="],
     ["headwater.epoch", "eA=="],
     ["headwater.epoch", None],
     ["headwater.epoch", ""],

@@ -13,6 +13,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from shutil import copy
 from typing import Any, Self
 
 import psycopg
@@ -40,7 +41,7 @@ from tests.history_analyst import Analyst
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
 CONTRACTS = Path(__file__).parent / "capture"
-TABLES = """
+TABLES = '''
 CREATE SCHEMA shop;
 CREATE TABLE shop.visits (id integer, visited_on date, place text, PRIMARY KEY (id, visited_on))
     PARTITION BY RANGE (visited_on);
@@ -48,7 +49,14 @@ CREATE TABLE shop.visits_january PARTITION OF shop.visits FOR VALUES FROM ('2024
 INSERT INTO shop.visits VALUES (1, '2024-01-05', 'Rome');
 CREATE TABLE shop.documents (id integer PRIMARY KEY, title text, body text);
 INSERT INTO shop.documents VALUES (0, 'first', '');
-"""
+CREATE TABLE shop.people (id integer PRIMARY KEY, note text, code text NOT NULL, "Straße" text,
+    password text NOT NULL DEFAULT 'hush default', "🔑 key" text, """quoted""" text, "`tick`" text, "Paßwort" text,
+    "Größe" text NOT NULL, iban text, token text);
+INSERT INTO shop.people VALUES (1, 'a', 'one', {hush});
+CREATE TABLE shop.badges (id integer PRIMARY KEY, code text NOT NULL UNIQUE, note text DEFAULT 'none');
+CREATE TABLE shop.prices (id integer PRIMARY KEY, net integer, gross integer GENERATED ALWAYS AS (net * 2) STORED);
+INSERT INTO shop.prices VALUES (1, 10), (2, 20);
+'''.replace("{hush}", ", ".join(["'hush'"] * 9))
 
 
 class Capture:
@@ -63,6 +71,14 @@ class Capture:
         """Debezium's events of a table that are in S3, in order, without the ends of what was read."""
         events = [json.loads(base64.b64decode(json.loads(line)["value"])) for line in self._lines(table)]
         return [event for event in events if event["op"] != "t" or event["source"]["snapshot"] not in ENDS]
+
+    def contents(self, table: str) -> list[bytes]:
+        """Keys, values and headers of a table's records as they landed."""
+        records = [json.loads(line) for line in self._lines(table)]
+        contents = [
+            part for record in records for part in (record["key"], record["value"], *dict(record["headers"]).values())
+        ]
+        return [base64.b64decode(part) for part in contents if part]
 
     def ends(self, table: str) -> list[dict[str, Any]]:
         """The ends of what was read of a table."""
@@ -224,6 +240,120 @@ def test_changes_of_partitions_arrive_as_changes_of_their_table(capture: Capture
         capture.decode("visits", event)
 
 
+def stores(capture: Capture) -> list[bytes]:
+    """All that the source connector has sent or logged: the landing bucket, Kafka's topics, the worker's logs."""
+    folder = capture.pipeline.folder
+    files = [path for part in ("kafka", "connect") for path in (folder / part).rglob("*") if path.is_file()]
+    return [*capture.contents("people"), *(path.read_bytes() for path in files)]
+
+
+def test_hidden_columns_leave_the_database_by_no_name(capture: Capture, owner: psycopg.Connection) -> None:
+    seen = [event["after"] for event in capture.await_landed("people", 1)]
+    hidden = ["Straße", "password", "🔑 key", '"quoted"', "`tick`", "Paßwort", "Größe", "iban", "token"]
+
+    def changed(statement: str, *before: str) -> dict[str, Any]:
+        """The row after a statement's change of the row 1, as it landed."""
+        known = len(capture.landed("people"))
+        for other in before:
+            owner.execute(other.encode())
+        owner.execute(statement.encode())
+        (event,) = capture.await_landed("people", known + 1)[known:]
+        seen.extend(row for row in (event["before"], event["after"]) if row)
+        return dict(event["after"] or event["before"])
+
+    masked = changed("UPDATE shop.people SET note = 'b'")
+    assert masked.keys() == {"id", "note", "code", "Paßwort", "Größe", "iban"}
+    assert (masked["note"], masked["Paßwort"], len(masked["iban"])) == ("b", None, 64)
+    every = ", ".join(f"{quoted(name)} = 'hush 2'" for name in hidden)
+    assert changed(f"UPDATE shop.people SET {every}")["iban"] != masked["iban"]
+    # A column that is renamed is hidden as before.
+    renamed = changed(
+        "UPDATE shop.people SET note = 'c', badge = 'hush 3'",
+        "ALTER TABLE shop.people RENAME token TO badge",
+        "ALTER TABLE shop.people RENAME iban TO account",
+    )
+    assert renamed.keys() == {"id", "note", "code", "Paßwort", "Größe", "account"}
+    assert len(renamed["account"]) == 64
+    # So is one that is renamed while nothing reads the log, and its name is given to another.
+    connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
+    config = connectors.source_connector(capture.pipeline.contracts, capture.pipeline.settings)[1]
+    connect.delete(name)
+    wait_until("the source's task to end", lambda: not _slot_is_active(owner), 30)
+    owner.execute("UPDATE shop.people SET password = 'hush 4'")
+    owner.execute("ALTER TABLE shop.people RENAME password TO secret")
+    owner.execute("UPDATE shop.people SET secret = 'hush 5'")
+    owner.execute("ALTER TABLE shop.people RENAME code TO password")
+    known = len(capture.landed("people"))
+    connect.put(name, config)
+    connect.await_running(name)
+    seen += [event["after"] for event in capture.await_landed("people", known + 2)[known:]]
+    assert seen[-1].keys() == {"id", "note", "Paßwort", "Größe", "account"}
+    owner.execute("ALTER TABLE shop.people RENAME password TO code")
+    # Capture goes on behind a column that is dropped.
+    dropped = ("ALTER TABLE shop.people DROP secret", 'ALTER TABLE shop.people DROP "Straße"')
+    assert changed("UPDATE shop.people SET note = 'd'", *dropped)["note"] == "d"
+    known = len(capture.landed("people"))
+    read_again(owner, ["shop.people"])
+    seen += [event["after"] for event in capture.await_landed("people", known + 1)[known:]]
+    changed("DELETE FROM shop.people")
+    assert not any(b"hush" in store for store in stores(capture))
+    assert any(row["Größe"] and len(row["Größe"]) == 64 for row in seen)
+    log = b"".join(path.read_bytes() for path in (capture.pipeline.folder / "connect").rglob("*.log"))
+    assert f"{connectors.UNCONFIRMED_COLUMN}: shop.people.quoted".encode() in log
+
+
+def quoted(name: str) -> str:
+    """A name as an identifier of SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def test_a_table_with_a_generated_column_is_read_again(capture: Capture, owner: psycopg.Connection) -> None:
+    capture.await_landed("prices", 2)
+    read_again(owner, ["shop.prices"])
+    read_again(owner, ["shop.documents"])
+    assert [event["after"]["net"] for event in capture.await_landed("prices", 4)] == [10, 20, 10, 20]
+    wait_until("both tables to be read to their ends", lambda: len(capture.ends("prices")) == 2, 30)
+    # Debezium of before ended its task at the next start.
+    name, config = connectors.source_connector(capture.pipeline.contracts, capture.pipeline.settings)
+    capture.pipeline.connect.delete(name)
+    capture.pipeline.connect.put(name, config)
+    capture.pipeline.connect.await_running(name)
+    owner.execute("UPDATE shop.prices SET net = 11 WHERE id = 1")
+    assert capture.await_landed("prices", 5)[-1]["after"]["net"] == 11
+
+
+def test_changes_of_rows_that_an_index_identifies_are_put_aside(capture: Capture, owner: psycopg.Connection) -> None:
+    known = len(capture.rows("badges"))
+
+    def changes() -> None:
+        owner.execute("ALTER TABLE shop.badges REPLICA IDENTITY USING INDEX badges_code_key")
+        owner.execute("UPDATE shop.badges SET note = 'y' WHERE id = 7")
+        owner.execute("UPDATE shop.badges SET code = 'other' WHERE id = 7")
+        owner.execute("UPDATE shop.badges SET id = 8 WHERE id = 7")
+        owner.execute("DELETE FROM shop.badges WHERE id = 8")
+
+    owner.execute("INSERT INTO shop.badges VALUES (0, 'zero', 'the row that a delete without its key would end')")
+    owner.execute("ALTER EVENT TRIGGER headwater_new_partitions DISABLE")
+    try:
+        for reset_before_it_is_read in (False, True):
+            owner.execute("INSERT INTO shop.badges VALUES (7, 'seven', 'x')")
+            if reset_before_it_is_read:
+                with owner.transaction():
+                    changes()
+                    owner.execute("ALTER TABLE shop.badges REPLICA IDENTITY FULL")
+            else:
+                changes()
+                capture.await_all_landed()
+                owner.execute("ALTER TABLE shop.badges REPLICA IDENTITY FULL")
+    finally:
+        owner.execute("ALTER EVENT TRIGGER headwater_new_partitions ENABLE")
+    owner.execute("UPDATE shop.badges SET note = 'whole' WHERE id = 0")
+    capture.await_all_landed()
+    rows = [(row["_op"] or (row["_reason"] or "")[:4], row["id"]) for row in capture.rows("badges")[known:]]
+    aside = [("op u", None), ("op d", None), ("op c", None), ("op u", None), ("op d", None)]
+    assert rows == [("c", 0), ("c", 7), *aside, ("c", 7), *aside, ("u", 0)]
+
+
 def document(owner: psycopg.Connection, id_: int, title: str, megabytes: float) -> None:
     """Insert a document, or update it."""
     owner.execute(
@@ -282,7 +412,8 @@ def test_a_history_shows_the_table_as_of_any_instant_as_its_source_was(
     capture: Capture, owner: psycopg.Connection
 ) -> None:
     """What real transactions did, two of which are open at a time, at a thousand instants between their commits."""
-    contract = replace(capture.pipeline.contracts[1], history=History(keep_days=1))
+    visits = next(contract for contract in capture.pipeline.contracts if contract.table == "visits")
+    contract = replace(visits, history=History(keep_days=1))
     history = change_history(contract)
     assert history is not None
     capture.add(history)
@@ -563,13 +694,15 @@ def test_a_table_that_is_read_again_is_as_the_source_whatever_was_lost(
 
 
 @pytest.fixture
-def command(capture: Capture, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
-    """Runs headwater with the contracts and the database of the pipeline."""
+def command(capture: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    """Runs headwater with the pipeline's database and the contracts of documents and visits."""
+    for name in ("documents.yaml", "visits.yaml"):
+        copy(CONTRACTS / name, tmp_path)
     postgres, aws = capture.pipeline.postgres, capture.pipeline.aws
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", postgres.password)
     for name, value in CREDENTIALS.items():
         monkeypatch.setenv(name, value)
-    at = ["--contracts", str(CONTRACTS), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
+    at = ["--contracts", str(tmp_path), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
 
     def run(verb: str, *arguments: str) -> Result:
         reach = ["--host", "127.0.0.1", "--endpoint", aws.s3_endpoint, "--region", REGION, *at]

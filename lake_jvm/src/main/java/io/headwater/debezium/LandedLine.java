@@ -17,6 +17,8 @@ import java.util.Base64;
  */
 record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean rekeyed) {
     private static final String EPOCH = "headwater.epoch";
+    /** The header of an update or a delete whose old key PostgreSQL did not log: such a record is put aside. */
+    private static final String IDENTITY = "headwater.identity";
 
     /** Reads a line; {@code epoch} is that of one that does not say its own. */
     static LandedLine of(byte[] buffer, int start, int length, int epoch) throws IOException {
@@ -65,6 +67,9 @@ record LandedLine(long offset, byte[] key, byte[] value, int epoch, boolean reke
                 throw LEFT;
             }
             String name = headers.getText();
+            if (name.equals(IDENTITY)) {
+                throw LEFT;
+            }
             rekeyed |= name.equals("__debezium.newkey") || name.equals("__debezium.oldkey");
             boolean hasContent = headers.nextToken() == JsonToken.VALUE_STRING;
             if (name.equals(EPOCH)) {

@@ -18,13 +18,15 @@ import org.apache.kafka.connect.storage.OffsetStorageReader;
 
 /**
  * Debezium's task, which starts from positions of its epoch and between transactions, refuses a slot that has lost
- * changes, tells where a table was read to its end, sends arrays that it cannot carry as text, and masks columns.
+ * changes, reports tables that are gone, says where a table was read to its end, sends arrays that it cannot carry as
+ * text, and removes and masks columns.
  */
 public final class HeadwaterPostgresTask extends PostgresConnectorTask {
     private Epoch epoch;
     private StoredPositions positions;
     private TableReads reads;
-    private Masks masks;
+    private SourceDatabase database;
+    private ColumnGuard guard;
     private boolean hasStarted;
 
     @Override
@@ -36,12 +38,12 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
 
     @Override
     public ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> start(Configuration configuration) {
-        masks = new Masks(configuration.asMap());
         PostgresConnectorConfig config = new PostgresConnectorConfig(configuration);
         Map<String, String> partition = new PostgresPartition(config.getLogicalName(), "").getSourcePartition();
         positions.refuseLowered(partition);
         Map<String, Object> position = positions.offset(partition);
-        SourceDatabase database = new SourceDatabase(config);
+        database = new SourceDatabase(config);
+        guard = new ColumnGuard(configuration.asMap(), database::columns);
         database.prepare(position, positions.isRaised(partition));
         reads = new TableReads(configuration.asMap(), position);
         ChangeEventSourceCoordinator<PostgresPartition, PostgresOffsetContext> started;
@@ -65,18 +67,27 @@ public final class HeadwaterPostgresTask extends PostgresConnectorTask {
     @Override
     protected void registerServiceProviders(ServiceRegistry services) {
         super.registerServiceProviders(services);
-        services.registerServiceProvider(new ArrayConverters.Provider());
+        services.registerServiceProvider(new ValueConverters.Provider());
     }
 
     @Override
     public List<SourceRecord> doPoll() throws InterruptedException {
+        database.reportGone();
         return super.doPoll().stream()
+                .map(guard::apply)
                 .map(UnfitArray::asText)
-                .map(masks::apply)
                 .map(reads::apply)
                 .flatMap(Optional::stream)
                 .map(epoch::mark)
                 .toList();
+    }
+
+    @Override
+    protected void doStop() {
+        super.doStop();
+        if (database != null) {
+            database.close();
+        }
     }
 
     /** The worker's context with the positions of the task's epoch. */

@@ -3,17 +3,25 @@ package io.headwater.connect.postgresql;
 import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.SourceInfo;
 import io.debezium.connector.postgresql.connection.PostgresConnection;
+import io.headwater.connect.postgresql.TableColumns.Identity;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
 import java.sql.ResultSet;
 import java.sql.SQLException;
 import java.time.Duration;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.HashSet;
+import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.locks.LockSupport;
 import org.apache.kafka.connect.errors.ConnectException;
 import org.apache.kafka.connect.errors.RetriableException;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
 
-/** What a task does in the source's database before Debezium reads the log. */
+/** What a task does in the source's database beside Debezium: before the log is read, and while it is read. */
 final class SourceDatabase {
     /** The slot, of which another database of the server may have one of the same name, and the end of the log. */
     private static final String FIND_SLOT =
@@ -23,18 +31,38 @@ final class SourceDatabase {
             LEFT JOIN pg_replication_slots
             ON slot_name = ? AND database = current_database() AND plugin = 'pgoutput'
             """;
-    /** The tables of a list that are there, but outside a publication. Any role may read the catalog. */
+    /** The tables of a list outside a publication, each with whether it is there. Any role may read the catalogue. */
     private static final String FIND_UNPUBLISHED =
             """
-            SELECT string_agg(name, ', ' ORDER BY name)
-            FROM (
-                SELECT nspname || '.' || relname AS name
+            SELECT name, known.oid IS NOT NULL
+            FROM unnest(?) AS listed (name)
+            LEFT JOIN (pg_class AS known JOIN pg_namespace ON pg_namespace.oid = relnamespace AND relkind IN ('r', 'p'))
+            ON nspname || '.' || relname = name
+            WHERE NOT EXISTS (
+                SELECT FROM pg_publication LEFT JOIN pg_publication_rel ON prpubid = pg_publication.oid
+                WHERE pubname = ? AND (puballtables AND known.oid IS NOT NULL OR prrelid = known.oid)
+            )
+            ORDER BY name
+            """;
+    /** A table's columns, each with the names under which contracts hide it, and its replica identity. */
+    private static final String FIND_COLUMNS =
+            """
+            WITH RECURSIVE known (id, identity, kind, depth) AS (
+                SELECT pg_class.oid, relreplident, relkind, 0
                 FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
-                WHERE relkind IN ('r', 'p')
-            ) AS known
-            WHERE name = ANY (?) AND name <> ALL (ARRAY(
-                SELECT schemaname || '.' || tablename FROM pg_publication_tables WHERE pubname = ?
-            ))
+                WHERE nspname || '.' || relname = ? AND relkind IN ('r', 'p')
+                UNION ALL
+                SELECT pg_class.oid, relreplident, relkind, depth + 1
+                FROM known JOIN pg_inherits ON inhparent = id JOIN pg_class ON pg_class.oid = inhrelid
+                WHERE relispartition
+            )
+            SELECT attname, hidden.name, (
+                SELECT CASE WHEN bool_or(identity = 'i') THEN 'INDEX' WHEN bool_and(identity = 'f') THEN 'FULL' END
+                FROM known WHERE kind = 'r'
+            )
+            FROM known JOIN pg_attribute ON attrelid = id AND attnum > 0 AND NOT attisdropped
+            LEFT JOIN capture.hidden_columns_of(id) AS hidden ON hidden.number = attnum
+            WHERE depth = 0
             """;
     private static final String READ_AWAITED = "SELECT capture.read_awaited(?)";
     /** Classes of SQLSTATE: what asks for somebody who mends it, such as a missing function or right. */
@@ -42,8 +70,16 @@ final class SourceDatabase {
 
     private static final Duration FREE_WITHIN = Duration.ofSeconds(30);
     private static final Duration POLL = Duration.ofMillis(200);
+    private static final Duration REPORT_EVERY = Duration.ofSeconds(30);
+    private static final int QUERY_SECONDS = 10;
+    /** Begins a line of the log, which an alarm counts. */
+    static final String GONE = "A captured table is gone";
+
+    private static final Logger LOG = LoggerFactory.getLogger(SourceDatabase.class);
 
     private final PostgresConnectorConfig config;
+    private PostgresConnection watch;
+    private long reported = System.nanoTime() - REPORT_EVERY.toNanos();
 
     SourceDatabase(PostgresConnectorConfig config) {
         this.config = config;
@@ -75,11 +111,7 @@ final class SourceDatabase {
                 drop(connection);
             }
         } catch (SQLException e) {
-            if (e.getSQLState() != null && e.getSQLState().matches(LASTING)) {
-                throw new ConnectException(
-                        "The source's database is not as its last deploy, or headwater db capture, has made it.", e);
-            }
-            throw new RetriableException("The source's database does not answer.", e);
+            throw failed(e);
         }
     }
 
@@ -120,19 +152,99 @@ final class SourceDatabase {
     }
 
     private void refuseUnpublished(Connection connection) throws SQLException {
+        String unpublished = String.join(", ", unpublished(connection, true));
+        if (!unpublished.isEmpty()) {
+            throw new ConnectException("Tables outside the publication " + config.publicationName() + ": "
+                    + unpublished + ". If a contract is new, deploy, or for a database of your own run"
+                    + " headwater db capture; else add what was taken away (ALTER PUBLICATION). Then restart"
+                    + " the connector.");
+        }
+    }
+
+    /** The configuration's tables that are outside the publication, or only those of them that are there. */
+    private List<String> unpublished(Connection connection, boolean thereOnly) throws SQLException {
         try (PreparedStatement query = connection.prepareStatement(FIND_UNPUBLISHED)) {
+            query.setQueryTimeout(QUERY_SECONDS);
             query.setArray(1, connection.createArrayOf("text", tables()));
             query.setString(2, config.publicationName());
+            List<String> names = new ArrayList<>();
             try (ResultSet found = query.executeQuery()) {
-                found.next();
-                if (found.getString(1) != null) {
-                    throw new ConnectException("Tables outside the publication " + config.publicationName() + ": "
-                            + found.getString(1) + ". Where a contract is new, deploy, or for a database of your own run"
-                            + " headwater db capture; else add what was taken away (ALTER PUBLICATION). Then restart"
-                            + " the connector.");
+                while (found.next()) {
+                    if (!thereOnly || found.getBoolean(2)) {
+                        names.add(found.getString(1));
+                    }
                 }
             }
+            return names;
         }
+    }
+
+    /**
+     * What the catalogue says of a table, {@code schema.table}, now. Raises RetriableException if the database does not
+     * answer, and ConnectException if it lacks what its deployment, or headwater db capture, makes.
+     */
+    TableColumns columns(String table) {
+        Map<String, Set<String>> hiddenAs = new HashMap<>();
+        Identity identity = Identity.OTHER;
+        try (PreparedStatement query = watching().prepareStatement(FIND_COLUMNS)) {
+            query.setQueryTimeout(QUERY_SECONDS);
+            query.setString(1, table);
+            try (ResultSet found = query.executeQuery()) {
+                while (found.next()) {
+                    Set<String> names = hiddenAs.computeIfAbsent(found.getString(1), name -> new HashSet<>());
+                    if (found.getString(2) != null) {
+                        names.add(found.getString(2));
+                    }
+                    identity = found.getString(3) == null ? Identity.OTHER : Identity.valueOf(found.getString(3));
+                }
+            }
+        } catch (SQLException e) {
+            close();
+            throw failed(e);
+        }
+        return new TableColumns(hiddenAs, identity);
+    }
+
+    /** Logs, now and then, each table of the configuration that was dropped, renamed or taken out of the publication. */
+    void reportGone() {
+        if (System.nanoTime() - reported < REPORT_EVERY.toNanos()) {
+            return;
+        }
+        reported = System.nanoTime();
+        try {
+            unpublished(watching(), false).forEach(table -> LOG.error(
+                    "{}: {}: it was dropped, renamed or taken out of the publication {}, and its changes no longer reach "
+                            + "the lake: docs/runbooks/gone-table.md",
+                    GONE, table, config.publicationName()));
+        } catch (SQLException e) {
+            close();
+            LOG.warn("Whether all captured tables are there is not known: the database does not answer", e);
+        }
+    }
+
+    /** The connection that is kept for the catalogue while the log is read. */
+    private Connection watching() throws SQLException {
+        if (watch == null) {
+            watch = new PostgresConnection(config.getJdbcConfig(), "Headwater");
+        }
+        Connection connection = watch.connection();
+        connection.setAutoCommit(true);
+        return connection;
+    }
+
+    /** Closes the connection that is kept. */
+    void close() {
+        if (watch != null) {
+            watch.close();
+            watch = null;
+        }
+    }
+
+    private static ConnectException failed(SQLException e) {
+        return e.getSQLState() != null && e.getSQLState().matches(LASTING)
+                ? new ConnectException(
+                        "The source's database is not as its last deploy, or headwater db capture, has made it.", e)
+                : new RetriableException("The source's database does not answer.", e);
     }
 
     /** Has the tables of the configuration that wait for it read from their first row on, by a signal in the log. */

@@ -73,7 +73,7 @@ class UnfitArrayTest {
                 "1022 | {1.5,NaN}         | false",
             })
     void nestedArraysAndNumericsThatAreNoNumbersAreUnfit(int type, String literal, boolean unfit) {
-        assertThat(ArrayConverters.isUnfit(type, literal)).isEqualTo(unfit);
+        assertThat(ValueConverters.isUnfit(type, literal)).isEqualTo(unfit);
     }
 
     private static Struct row(int id, List<?> sizes) {

@@ -18,8 +18,12 @@ import org.apache.kafka.connect.data.Field;
 import org.apache.kafka.connect.data.Schema;
 import org.apache.kafka.connect.data.SchemaBuilder;
 
-/** Debezium's converters of arrays, which make an {@link UnfitArray} of what Debezium cannot carry. */
-final class ArrayConverters extends CustomConverterRegistry {
+/**
+ * Debezium's converters, which make null of what is not known, and an {@link UnfitArray} of an array that Debezium cannot
+ * carry. Of a row before a change PostgreSQL may log some columns only. Debezium alone makes 0, an empty text or the
+ * column's default of every other column that is NOT NULL.
+ */
+final class ValueConverters extends CustomConverterRegistry {
     /** The OID of {@code numeric[]}. */
     private static final int NUMERICS = 1231;
     /** An array in an array, also behind the bounds that PostgreSQL prints where they do not begin with 1. */
@@ -27,27 +31,47 @@ final class ArrayConverters extends CustomConverterRegistry {
     private static final Pattern NO_NUMBER = Pattern.compile("NaN|Infinity");
 
     private final BeanRegistry beans;
+    /** The column whose default Debezium converts next, with the converter of its values; null if none. */
+    private Column defaulted;
 
-    private ArrayConverters(BeanRegistry beans) {
+    private ValueConverters(BeanRegistry beans) {
         super(List.of());
         this.beans = beans;
     }
 
     @Override
-    public Optional<ValueConverter> getValueConverter(TableId table, Column column) {
-        PostgresValueConverter debezium =
-                beans.lookupByName(StandardBeanNames.VALUE_CONVERTER, PostgresValueConverter.class);
-        SchemaBuilder schema = debezium.schemaBuilder(column);
-        if (schema == null || schema.type() != Schema.Type.ARRAY) {
-            return Optional.empty();
+    public synchronized Optional<SchemaBuilder> registerConverterFor(TableId table, Column column, Object defaultValue) {
+        Optional<SchemaBuilder> schema = schema(column);
+        boolean isDefaulted = schema.isPresent() && column.hasDefaultValue() && defaultValue != null;
+        defaulted = isDefaulted ? column : null;
+        return schema.map(SchemaBuilder::optional);
+    }
+
+    @Override
+    public synchronized Optional<ValueConverter> getValueConverter(TableId table, Column column) {
+        if (column == defaulted) {
+            // A null is no default, and a default might be a value that a contract hides.
+            defaulted = null;
+            return Optional.of(value -> null);
         }
-        ValueConverter converter = debezium.converter(column, new Field(column.name(), 0, schema.optional().build()));
-        return Optional.ofNullable(converter).map(known -> value -> convert(column, known, value));
+        return schema(column)
+                .map(schema -> debezium().converter(column, new Field(column.name(), 0, schema.optional().build())))
+                .map(known -> value -> convert(column, known, value));
+    }
+
+    /** Debezium's schema of a column; none if it has none, or one that its converter puts into each value. */
+    private Optional<SchemaBuilder> schema(Column column) {
+        return Optional.ofNullable(debezium().schemaBuilder(column))
+                .filter(schema -> schema.type() != Schema.Type.STRUCT);
+    }
+
+    private PostgresValueConverter debezium() {
+        return beans.lookupByName(StandardBeanNames.VALUE_CONVERTER, PostgresValueConverter.class);
     }
 
     private static Object convert(Column column, ValueConverter debezium, Object value) {
-        if (value instanceof List<?>) {
-            return value; // a column's default, which Debezium has converted
+        if (value == null) {
+            return null;
         }
         if (value instanceof Array array) {
             String literal = array.toString();
@@ -67,7 +91,7 @@ final class ArrayConverters extends CustomConverterRegistry {
     static final class Provider implements ServiceProvider<CustomConverterRegistry> {
         @Override
         public CustomConverterRegistry createService(Configuration configuration, ServiceRegistry services) {
-            return new ArrayConverters(services.tryGetService(BeanRegistry.class));
+            return new ValueConverters(services.tryGetService(BeanRegistry.class));
         }
 
         @Override

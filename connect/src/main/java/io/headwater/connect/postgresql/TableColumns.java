@@ -1,0 +1,20 @@
+package io.headwater.connect.postgresql;
+
+import java.util.Map;
+import java.util.Set;
+
+/**
+ * What PostgreSQL's catalogue says of a captured table at one time.
+ *
+ * @param hiddenAs the table's columns by their names, each with the names under which its contract hides it; a column that
+ *     was renamed since has another one
+ * @param identity what PostgreSQL logs of a row before a change, of the table and all its partitions
+ */
+record TableColumns(Map<String, Set<String>> hiddenAs, Identity identity) {
+    /** REPLICA IDENTITY USING INDEX of the table or of a partition; FULL of all; any other. */
+    enum Identity {
+        INDEX,
+        FULL,
+        OTHER
+    }
+}
