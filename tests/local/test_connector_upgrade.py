@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,7 @@ import pytest
 from headwater.console import announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
+from headwater.errors import UserError
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
@@ -18,7 +21,7 @@ from headwater.packaging import jars
 from headwater.paths import BUILD
 from tests.local.test_capture import CONTRACTS, TABLES, Capture
 
-ROWS = 3000
+ROWS = 8000
 
 
 def former_plugins(folder: Path) -> Path:
@@ -36,49 +39,85 @@ def read_rows(capture: Capture, kind: str) -> list[int]:
     return [event["after"]["id"] for event in events if event["op"] == "r" and event["source"]["snapshot"] in kind]
 
 
-@pytest.mark.drill
-def test_debezium_3_6_goes_on_where_3_3_was_stopped(tmp_path: Path) -> None:
+class Upgrade:
+    """A pipeline whose source connector is Debezium 3.3 in a first worker, and the present one in a second."""
+
+    def __init__(self, pipeline: Pipeline, folder: Path) -> None:
+        self.pipeline = pipeline
+        self.capture = Capture(pipeline)
+        self.name, self.config = connectors.source_connector(pipeline.contracts, pipeline.settings)
+        self.former = {
+            setting: value
+            for setting, value in self.config.items()
+            if not setting.startswith(("headwater.", "notification."))
+        } | {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"}
+        bootstrap, properties = pipeline.broker.bootstrap, connectors.worker_properties(pipeline.settings)
+        self.first = ConnectWorker(folder / "first", bootstrap, properties, plugins=former_plugins(folder / "plugins"))
+        self.second = ConnectWorker(folder / "second", bootstrap, properties)
+
+    def start(self, worker: ConnectWorker, config: dict[str, str]) -> None:
+        """Run the source connector with a configuration in a worker that has been started."""
+        self.pipeline.connect = worker
+        worker.put(self.name, config)
+        worker.await_running(self.name)
+
+
+@pytest.fixture
+def upgrade(tmp_path: Path) -> Iterator[Upgrade]:
     with Pipeline(tmp_path / "run", read_contracts(CONTRACTS), CONTRACTS, sql=TABLES) as pipeline:
         pipeline.start_source()
         pipeline.start_stream()
-        capture = Capture(pipeline)
-        name, config = connectors.source_connector(pipeline.contracts, pipeline.settings)
-        former = {
-            setting: value
-            for setting, value in config.items()
-            if not setting.startswith(("headwater.", "notification."))
-        } | {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"}
-        properties = connectors.worker_properties(pipeline.settings)
-        bootstrap, plugins = pipeline.broker.bootstrap, former_plugins(tmp_path / "plugins")
-        first = ConnectWorker(tmp_path / "first", bootstrap, properties, plugins=plugins)
-        second = ConnectWorker(tmp_path / "second", bootstrap, properties)
-        with first, pipeline.postgres.connect(DATABASE) as owner:
-            pipeline.connect = first
-            first.put(*connectors.sink_connector(pipeline.contracts, pipeline.settings))
-            first.put(name, former)
-            first.await_running(name)
-            capture.await_landed("documents", 1)
-            owner.execute("INSERT INTO shop.documents SELECT n, 'text', '' FROM generate_series(1, %s) AS n", (ROWS,))
-            read_again(owner, ["shop.documents"])
-            wait_until("some rows to be read again", lambda: len(read_rows(capture, "incremental")) > 200, 60, 0.1)
-        half = read_rows(capture, "incremental")
-        assert len(set(half)) <= ROWS // 2
-        with second, pipeline.postgres.connect(DATABASE) as owner:
-            pipeline.connect = second
-            owner.execute("UPDATE shop.documents SET title = 'meanwhile' WHERE id = 1")
-            second.put(name, config)
-            second.await_running(name)
-            wait_until(
-                "every row to be read again",
-                lambda: set(read_rows(capture, "incremental")) >= {*range(ROWS + 1)} - {1},
-                120,
-            )
-            owner.execute("INSERT INTO shop.documents VALUES (-1, 'at last', '')")
-            capture.await_all_landed()
-        events = capture.landed("documents")
-        assert events[-1]["after"]["id"] == -1
-        assert "meanwhile" in [event["after"]["title"] for event in events]
-        assert read_rows(capture, "first last true last_in_data_collection first_in_data_collection") == [0]
-        # What was read before is not read again.
-        again = read_rows(capture, "incremental")
-        assert len(again) < 1.5 * ROWS
+        yield Upgrade(pipeline, tmp_path)
+
+
+@pytest.mark.drill
+def test_debezium_3_6_goes_on_where_3_3_was_stopped(upgrade: Upgrade) -> None:
+    capture = upgrade.capture
+    with upgrade.first as worker, upgrade.pipeline.postgres.connect(DATABASE) as owner:
+        worker.put(*connectors.sink_connector(upgrade.pipeline.contracts, upgrade.pipeline.settings))
+        upgrade.start(worker, upgrade.former)
+        capture.await_landed("documents", 1)
+        owner.execute("INSERT INTO shop.documents SELECT n, 'text', '' FROM generate_series(1, %s) AS n", (ROWS,))
+        read_again(owner, ["shop.documents"])
+        wait_until("some rows to be read again", lambda: len(read_rows(capture, "incremental")) > 200, 60, 0.1)
+    assert len(set(read_rows(capture, "incremental"))) <= ROWS // 2
+    with upgrade.second as worker, upgrade.pipeline.postgres.connect(DATABASE) as owner:
+        owner.execute("UPDATE shop.documents SET title = 'meanwhile' WHERE id = 1")
+        upgrade.start(worker, upgrade.config)
+        others = {*range(ROWS + 1)} - {1}
+        wait_until("all rows to be read again", lambda: set(read_rows(capture, "incremental")) >= others, 120)
+        owner.execute("INSERT INTO shop.documents VALUES (-1, 'at last', '')")
+        capture.await_all_landed()
+    events = capture.landed("documents")
+    assert events[-1]["after"]["id"] == -1
+    assert "meanwhile" in [event["after"]["title"] for event in events]
+    assert read_rows(capture, "first last true last_in_data_collection first_in_data_collection") == [0]
+    # What was read before is not read again.
+    assert len(read_rows(capture, "incremental")) < 1.5 * ROWS
+
+
+@pytest.mark.drill
+def test_a_task_that_a_generated_column_has_stopped_goes_on(upgrade: Upgrade) -> None:
+    capture = upgrade.capture
+    former = {setting: value for setting, value in upgrade.former.items() if setting != "column.exclude.list"}
+    with upgrade.first as worker, upgrade.pipeline.postgres.connect(DATABASE) as owner:
+        worker.put(*connectors.sink_connector(upgrade.pipeline.contracts, upgrade.pipeline.settings))
+        upgrade.start(worker, former)
+        capture.await_landed("prices", 2)
+        read_again(owner, ["shop.prices"])
+        owner.execute("INSERT INTO shop.documents VALUES (1, 'behind the signal', '')")
+        capture.await_landed("documents", 2)
+        upgrade.pipeline.await_captured()
+        worker.delete(upgrade.name)
+        worker.put(upgrade.name, former)
+
+        def failed() -> bool:
+            with suppress(UserError):  # the worker is reading the configuration
+                return [task["state"] for task in worker.status(upgrade.name)["tasks"]] == ["FAILED"]
+            return False
+
+        wait_until("the task to fail at what its position asks for", failed, 60)
+        worker.delete(upgrade.name)
+    with upgrade.second as worker:
+        upgrade.start(worker, upgrade.config)
+        assert [event["after"]["net"] for event in capture.await_landed("prices", 4)] == [10, 20, 10, 20]
