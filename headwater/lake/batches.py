@@ -30,9 +30,9 @@ _IS_BAD = "_reason IS NOT NULL"
 @dataclass(frozen=True)
 class Counts:
     """What a batch holds. ``rows`` are those of all changes, ``live_rows`` those without tombstones; ``records`` came
-    from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all; ``left_out``
-    counts the attributes that rows lack because no maps led to what the contract hides in them. ``floor``
-    is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
+    from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all;
+    ``left_out`` attributes are not in rows, because no maps led to what the contract hides in them. ``floor`` is the
+    highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
     without one. ``late`` rows are from before a purged tombstone; of those alive above the floor, ``late_untold`` do
     not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
     careful decoder. ``lowest`` is the lowest order of the rows, "" without one."""

@@ -3,9 +3,9 @@
 Where a path of ``exclude`` or ``mask`` meets anything but a map on its way, nobody can tell where the value is that it
 hides. Then the item loses the whole attribute, whatever lies beside.
 
-Quarantine and exports of a Scan keep marks that DynamoDB's types do not have, so that who reads a record again does with
-it the same: a mask as ``{"HMAC": "…"}``, which is not masked again, and an attribute that was lost as ``{"LEFT_OUT":
-true}``, which is no map and is counted.
+Quarantine, and exports of a Scan, have marks of types that DynamoDB does not have, so that a second reading gives the
+same rows: ``{"HMAC": "…"}`` is a mask, which is not masked again; ``{"LEFT_OUT": true}`` is an attribute that was lost,
+which is no map either, and is counted.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ class LeftOut:
 
     def of_item(self, item: Mapping[str, Any]) -> dict[str, Any]:
         """An item, as boto3's client gives it, with masks, and without what is excluded or dropped."""
-        return self._stripped(copy.deepcopy(dict(item)))
+        kept: dict[str, Any] = self._stripped(copy.deepcopy(dict(item)))
+        return kept
 
     def _is_dropped(self, name: str) -> bool:
         """Whether an attribute is not stored because no column names it."""

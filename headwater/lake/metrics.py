@@ -30,8 +30,8 @@ QUARANTINED = "QuarantinedRecords"
 UNFIT = "UnfitValues"
 """How many values did not fit their columns and stand in ``_rest`` instead. It is sent only where there were any."""
 LEFT_OUT = "LeftOutAttributes"
-"""How many attributes of DynamoDB's items were not stored, because no maps led to what the contract excludes or masks in
-them. It is sent only where there were any."""
+"""How many attributes of DynamoDB's items were not stored, because no maps led to what the contract excludes or masks
+in them. It is sent only where there were any."""
 
 DIFFERENCES = "Differences"
 """How many rows of a source and its table differ, as who compares them for ever has found."""
@@ -63,9 +63,9 @@ class CloudWatchReport:
     when that time is over. A failed request never stops the writer: its counts go with the next request, its values
     are dropped.
 
-    These events count, others are ignored: ``commit`` (``changes``, ``unfit``, ``left_out``, ``seconds``, ``completed_at``
-    and ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time), ``quarantine``
-    (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
+    These events count, others are ignored: ``commit`` (``changes``, ``unfit``, ``left_out``, ``seconds``,
+    ``completed_at`` and ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time),
+    ``quarantine`` (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
     """
 
     def __init__(
