@@ -195,6 +195,16 @@ class MonitoringStack(HeadwaterStack):
             runbook="unfit",
             urgent=False,
         )
+        hiding = [contract.table for contract in lake_tables(contracts) if contract.hidden_inside]
+        if hiding:
+            self._graph(
+                "Attributes left out",
+                {f"left-out-{table}": of(table, metrics.LEFT_OUT, "Sum", 5 * _MINUTE) for table in hiding},
+                "Items are stored without an attribute: what the contract excludes or masks inside it is not in maps",
+                _Limit(0, of_periods=1),
+                runbook="left-out",
+                urgent=False,
+            )
         self._graph(
             "Rows that differ from their source, or what hinders comparing them",
             {f"differs-{contract.table}": differing(contract.table) for contract in contracts},

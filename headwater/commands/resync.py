@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -15,7 +14,7 @@ from headwater.commands import lakes, sources
 from headwater.commands.backfill import load
 from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, REGION, s3_errors
 from headwater.console import say
-from headwater.contract.model import DYNAMODB, HMAC, POSTGRESQL, Contract, of_database
+from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.exports import EXPORTS
 from headwater.errors import UserError
@@ -118,11 +117,6 @@ def refuse_hidden(contract: Contract, where: str) -> None:
             )
 
 
-def _without_hmac(contract: Contract) -> Contract:
-    """The contract without the masks that need the key, which the job has."""
-    return replace(contract, masks=tuple(mask for mask in contract.masks if mask.how != HMAC))
-
-
 class ItemReader:
     """Reads DynamoDB's tables and has the running job load what is read, as an export of a moment ago. ``spent`` is
     called with the read units of each page, before the next one is read."""
@@ -143,7 +137,7 @@ class ItemReader:
 
     def _export(self, contract: Contract, table: str, where: str) -> str:
         target = lakes.beside(self._lake, f"{EXPORTS}/_resync/{contract.table}")
-        clean = LeftOut(_without_hmac(contract)).of_item
+        clean = LeftOut(contract, hmac_later=True).of_item  # the job has the key
         read = 0
         with Console(stderr=True).status(f"Reading {table} …") as status:
 

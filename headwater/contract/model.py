@@ -142,6 +142,11 @@ class Contract:
         """Whether something of the table is masked by HMAC."""
         return any(mask.how == HMAC for mask in self.masks)
 
+    @property
+    def hidden_inside(self) -> list[tuple[str, ...]]:
+        """The paths that ``exclude`` and ``masks`` name inside attributes of DynamoDB. They lead through maps alone."""
+        return [path for path in (*self.exclude, *(mask.path for mask in self.masks)) if len(path) > 1]
+
     def column(self, name: str) -> Column:
         """The column of that name; raises KeyError."""
         for column in self.columns:

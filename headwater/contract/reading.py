@@ -141,6 +141,7 @@ def from_document(document: Any, where: str) -> Contract:
     _check_names(contract, where)
     _check_exclude(contract, where)
     _check_masks(contract, where)
+    _check_hidden_inside(contract, where)
     return contract
 
 
@@ -225,6 +226,41 @@ def _check_masks(contract: Contract, where: str) -> None:
         for column in contract.columns:
             if same_path(column.path[: len(mask.path)], mask.path, database):
                 _check_masked(column, mask, contract, f"{where}: mask: {found}")
+
+
+def _check_hidden_inside(contract: Contract, where: str) -> None:
+    """Check that no column says that anything but a map is on the way to what is excluded or masked in an attribute of
+    DynamoDB. In a list, nothing has a name."""
+    for path in contract.hidden_inside:
+        field = "exclude" if path in contract.exclude else "mask"
+        for column in contract.columns:
+            other = _other_than_map(column, path)
+            if other is not None:
+                held, type_ = other
+                whole = ".".join(held)
+                raise UserError(
+                    f"{where}: {field}: found {'.'.join(path)!r}, which leads into {whole}, of type {type_} by the "
+                    f"column {column.name}, expected a path through maps alone: {field} {whole} as a whole"
+                    f"{', without the column' if field == 'exclude' and held == column.path else ''}"
+                )
+
+
+def _other_than_map(column: Column, path: tuple[str, ...]) -> tuple[tuple[str, ...], str] | None:
+    """What a column says of the way to the last name of a path, where it is no map: its own path, and its type."""
+    depth = len(column.path)
+    if depth >= len(path) or column.path != path[:depth]:
+        return None
+    if column.source_type != "M":
+        return column.path, f"{column.source_type} ({column.type.ddl()})"
+    type_ = column.type
+    for at in range(depth, len(path) - 1):
+        inside = dict(type_.fields).get(path[at]) if type_.kind == "struct" else None
+        if inside is None:
+            return None
+        if inside.kind != "struct":
+            return path[: at + 1], inside.ddl()
+        type_ = inside
+    return None
 
 
 def _check_masked(column: Column, mask: Mask, contract: Contract, where: str) -> None:

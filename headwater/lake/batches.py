@@ -30,8 +30,9 @@ _IS_BAD = "_reason IS NOT NULL"
 @dataclass(frozen=True)
 class Counts:
     """What a batch holds. ``rows`` are those of all changes, ``live_rows`` those without tombstones; ``records`` came
-    from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all. ``floor``
-    is the highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
+    from the source, ``bad`` of them cannot be decoded. ``unfit_rows`` lack values, ``unfit_values`` in all;
+    ``left_out`` attributes are not in rows, because no maps led to what the contract hides in them. ``floor`` is the
+    highest that a record sets, "" for none; ``oldest`` the time of the earliest change in epoch seconds, None
     without one. ``late`` rows are from before a purged tombstone; of those alive above the floor, ``late_untold`` do
     not bring along what quarantine would keep of them. ``careful`` records are those that the JVM has left to the
     careful decoder. ``lowest`` is the lowest order of the rows, "" without one."""
@@ -48,6 +49,7 @@ class Counts:
     late_untold: int = 0
     careful: int = 0
     lowest: str = ""
+    left_out: int = 0
 
     def with_those(self, others: Counts) -> Counts:
         """These and what else there is: rows that are not to be written any more, and records by the careful way."""
@@ -102,6 +104,7 @@ class SpreadBatch:
             ),
             "careful": F.count(F.when(F.expr(IS_LEFT), 1)),
             "lowest": F.coalesce(F.min("_order"), F.lit("")),
+            "left_out": F.coalesce(F.sum("_left_out"), F.lit(0)),
         }
         (row,) = self._frame.agg(*(counted[field.name].alias(field.name) for field in fields(Counts))).collect()
         return Counts(**row.asDict())

@@ -41,10 +41,12 @@ class BadRecord(ValueError):
 
 class Decoded(NamedTuple):
     """What one record gives: rows in the order of ``Contract.lake_columns`` and, where it ends all that came before it
-    (TRUNCATE, a completed snapshot), the table's new floor."""
+    (TRUNCATE, a completed snapshot), the table's new floor. ``left_out`` counts the attributes that its first row lacks
+    because no maps led to what the contract excludes or masks in them."""
 
     rows: tuple[tuple[Any, ...], ...] = ()
     floor: str | None = None
+    left_out: int = 0
 
 
 class Identity:
@@ -196,10 +198,10 @@ def _day(source_time: dt.datetime) -> str:
 def columns_tagged(contract: Contract) -> list[tuple[str, str]]:
     """Name and Spark type of the columns of a decoded batch: a row's own, then those of a record without a row."""
     lake = [(name, type_.ddl()) for name, type_ in contract.lake_columns()]
-    return [*lake, ("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
+    return [*lake, ("_left_out", "int"), ("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
 
 
-ROW_TAGS = (None, None, None)
+ROW_TAGS = (None, None, None, None)
 """What follows a row's own values in the columns of ``columns_tagged``."""
 
 
@@ -208,10 +210,13 @@ def order_at(contract: Contract) -> int:
     return [name for name, _ in contract.lake_columns()].index("_order")
 
 
-def tagged(row: tuple[Any, ...], order: str, purged: str, kept: Callable[[], str]) -> tuple[Any, ...]:
+def tagged(
+    row: tuple[Any, ...], order: str, purged: str, kept: Callable[[], str], left_out: int = 0
+) -> tuple[Any, ...]:
     """A row with that order in the columns of ``columns_tagged``. Where it is older than ``purged``, a delete that came
-    after it may be forgotten; then it takes along what quarantine keeps of its record."""
-    return row + (ROW_TAGS if order >= purged else (None, None, kept()))
+    after it may be forgotten; then it takes along what quarantine keeps of its record. ``left_out`` is that of
+    ``Decoded``."""
+    return (*row, left_out or None, None, None, None if order >= purged else kept())
 
 
 def without_row(
@@ -219,4 +224,4 @@ def without_row(
 ) -> tuple[Any, ...]:
     """A record that gives no row, in the columns of ``columns_tagged``: the table's new floor that it sets, or why it
     cannot be decoded with what is kept of it. ``width`` is the number of the lake table's columns."""
-    return (*(None,) * width, floor, reason, raw)
+    return (*(None,) * width, None, floor, reason, raw)

@@ -90,7 +90,7 @@ class DynamoDecoder:
         if data is None:
             raise BadRecord("record: found no data, expected JSON")
         try:
-            return Decoded(self._rows(self._take_apart(_unicode(data)), sequence, position))
+            return self._decoded(self._take_apart(_unicode(data)), sequence, position)
         except BadRecord:
             raise
         except DEFECTS as error:
@@ -103,10 +103,10 @@ class DynamoDecoder:
         in microseconds since 1970; or where the table has changed while it was read, until that time at the latest:
         only from then on it is known to be so. Raises BadRecord."""
         try:
-            image = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
+            image, lost = self._left_out.of_image(self._take_item_apart(_unicode(line)).Item)
             order = _order(self._epoch, _place(exported_at_micros), _EXPORTED, "0" * _TIE_DIGITS)
             tail = ("r", order, moment(read_until_micros or exported_at_micros), position)
-            return Decoded((self._row(image, tail),))
+            return Decoded((self._row(image, lost, tail),), left_out=len(lost))
         except DEFECTS as error:
             raise _bad(error) from None
 
@@ -147,7 +147,7 @@ class DynamoDecoder:
         out, and with its masks; None where that cannot be told."""
         return self._left_out.of_text(text)
 
-    def _rows(self, record: Any, sequence: str | None, position: str) -> tuple[tuple[Any, ...], ...]:
+    def _decoded(self, record: Any, sequence: str | None, position: str) -> Decoded:
         if record.tableName != self._table:
             raise BadRecord(f"tableName: found {record.tableName!r}, expected {self._table!r}")
         op = _OPS.get(record.eventName)
@@ -163,13 +163,13 @@ class DynamoDecoder:
             raise BadRecord(f"{record.eventName} without OldImage: it would tell the partition")
         if op == "d":
             by = "ttl" if _is_time_to_live(record.userIdentity) else "client"
-            return (self._tombstone(self._columns.place(change), tail, by),)
+            return Decoded((self._tombstone(self._columns.place(change), tail, by),))
         image = change.NewImage
         try:
             if image is None:
                 raise BadRecord(f"{record.eventName} without NewImage")
-            image = self._left_out.of_image(image)
-            row = self._row(image, tail)
+            image, lost = self._left_out.of_image(image)
+            row = self._row(image, lost, tail)
         except DEFECTS as error:
             if op != "u":
                 raise
@@ -179,11 +179,11 @@ class DynamoDecoder:
             old = self._columns.place(change)
             if self._identity.moved(old, row):
                 # Nobody deleted the item; only its copy there goes.
-                return row, self._tombstone(old, tail, None)
-        return (row,)
+                return Decoded((row, self._tombstone(old, tail, None)), left_out=len(lost))
+        return Decoded((row,), left_out=len(lost))
 
-    def _row(self, image: _Image, tail: tuple[Any, ...]) -> tuple[Any, ...]:
-        values, rest, unfit_columns = self._columns.read(image)
+    def _row(self, image: _Image, lost: Sequence[str], tail: tuple[Any, ...]) -> tuple[Any, ...]:
+        values, rest, unfit_columns = self._columns.read(image, lost)
         if unfit_columns and self._refuses:
             raise BadRecord("; ".join(unfit_columns.values()))
         names = sorted(unfit_columns) if unfit_columns else None
@@ -332,15 +332,22 @@ class _Columns:
         self.width = len(columns)
         self.key = [columns[at] for at in identity.key_at]
         self.partition = [columns[at] for at in identity.partition_at]
+        self._columns = columns
         self._blank = [column.absent for column in columns]
         self._attributes = _Attributes(columns)
         self._drops = contract.unnamed == DROP
 
-    def read(self, image: _Image) -> tuple[list[Any], str | None, dict[str, str]]:
-        """The columns' values, ``_rest``, and why a column has no value, by its name. Raises BadRecord where that is
-        one of the key."""
+    def read(self, image: _Image, lost: Sequence[str] = ()) -> tuple[list[Any], str | None, dict[str, str]]:
+        """The columns' values, ``_rest``, and why a column has no value, by its name. ``lost`` are the attributes that
+        the image has lost to what the contract hides in them. Raises BadRecord where a column of the key has no
+        value."""
         reading = _Reading(self._blank.copy())
         self._attributes.read(image, reading)
+        for column in (each for each in self._columns if each.name in lost) if lost else ():
+            reading.unfit[column.column] = (
+                f"{column.column}: found {column.name} without a map on the way to what the contract excludes or masks "
+                "in it, expected maps"
+            )
         for column in self.partition:
             defect = partition_defect(reading.values[column.at])
             if defect is not None:
@@ -510,8 +517,8 @@ def decode_records(
                 yield row + ROW_TAGS
             yield without_row(decoder.width, reason=str(bad), raw=kept(data, sequence, position))
             continue
-        for row in decoded.rows:
-            yield tagged(row, row[decoder.order_at], purged, partial(kept, data, sequence, position))
+        for row, left_out in zip(decoded.rows, (decoded.left_out, 0), strict=False):
+            yield tagged(row, row[decoder.order_at], purged, partial(kept, data, sequence, position), left_out)
 
 
 def kept_decoder(
@@ -550,7 +557,7 @@ def decode_item(
         yield without_row(decoder.width, reason=str(bad), raw=kept())
         return
     for row in decoded.rows:
-        yield tagged(row, row[decoder.order_at], purged, kept)
+        yield tagged(row, row[decoder.order_at], purged, kept, decoded.left_out)
 
 
 def _text(name: str, content: str | bytes | None) -> dict[str, str | None]:

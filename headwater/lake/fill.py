@@ -96,7 +96,7 @@ def filled(rows: DataFrame, contract: Contract, form: Callable[[Contract], RestF
     with_new = rows.withColumn("_new", by_rest).where("_new IS NOT NULL")
 
     def column(name: str, type_: str) -> SparkColumn:
-        if name in ("_floor", "_reason", "_raw"):
+        if name in ("_left_out", "_floor", "_reason", "_raw"):
             return F.lit(None).cast(type_)
         if name in ("_rest", "_unfit"):
             return F.col(f"_new.{name[1:]}")

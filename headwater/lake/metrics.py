@@ -29,6 +29,9 @@ QUARANTINED = "QuarantinedRecords"
 """How many records could not be decoded and were put aside."""
 UNFIT = "UnfitValues"
 """How many values did not fit their columns and stand in ``_rest`` instead. It is sent only where there were any."""
+LEFT_OUT = "LeftOutAttributes"
+"""How many attributes of DynamoDB's items were not stored, because no maps led to what the contract excludes or masks
+in them. It is sent only where there were any."""
 
 DIFFERENCES = "Differences"
 """How many rows of a source and its table differ, as who compares them for ever has found."""
@@ -37,7 +40,10 @@ HINDRANCES = "ComparisonHindrances"
 COMPARISONS = "Comparisons"
 """How many comparisons for ever say that they run, once a minute each."""
 
-_UNITS = {CHANGES: "Count", QUARANTINED: "Count", UNFIT: "Count", FRESHNESS: "Seconds", COMMIT_SECONDS: "Seconds"}
+_UNITS = {
+    **dict.fromkeys((CHANGES, QUARANTINED, UNFIT, LEFT_OUT), "Count"),
+    **dict.fromkeys((FRESHNESS, COMMIT_SECONDS), "Seconds"),
+}
 _VALUES_PER_DATUM = 150  # PutMetricData's limit
 
 
@@ -57,9 +63,9 @@ class CloudWatchReport:
     when that time is over. A failed request never stops the writer: its counts go with the next request, its values
     are dropped.
 
-    These events count, others are ignored: ``commit`` (``changes``, ``unfit``, ``seconds``, ``completed_at`` and
-    ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time), ``quarantine``
-    (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
+    These events count, others are ignored: ``commit`` (``changes``, ``unfit``, ``left_out``, ``seconds``,
+    ``completed_at`` and ``oldest_source_at``, both in seconds since 1970, the latter None where no change has a time),
+    ``quarantine`` (``records``) and ``idle``, each with its ``table``. Several threads may report at the same time.
     """
 
     def __init__(
@@ -88,8 +94,9 @@ class CloudWatchReport:
                 pending.sums[QUARANTINED] += event["records"]
             elif kind == "commit":
                 pending.sums[CHANGES] += event["changes"]
-                if event.get("unfit"):
-                    pending.sums[UNFIT] += event["unfit"]
+                for counted, name in (("unfit", UNFIT), ("left_out", LEFT_OUT)):
+                    if event.get(counted):
+                        pending.sums[name] += event[counted]
                 pending.add(COMMIT_SECONDS, event["seconds"])
                 if event["oldest_source_at"] is not None:
                     pending.add(FRESHNESS, max(event["completed_at"] - event["oldest_source_at"], 0.0))

@@ -58,7 +58,7 @@ class UsualItems:
         self._spark = spark
         self._contract = contract
         self._careful: Any = (contract, epoch, table, mask_key, purged)
-        self._is_usual = not contract.masks and all(len(path) == 1 for path in contract.exclude)
+        self._is_usual = not contract.masks and not contract.hidden_inside
         self._decoder = java_class(spark, "io.headwater.dynamodb.DynamoDecoder")(plan(contract, epoch, purged, table))
         self._type = struct_type(spark, tagged_ddl(contract))
 

@@ -576,6 +576,7 @@ class TableWriter:
                 "oldest_source_at": oldest,
                 "changes": counts.rows,
                 "unfit": counts.unfit_values,
+                "left_out": counts.left_out,
                 "careful": counts.careful,
                 "cursor": commit.progress.cursor,
                 "partitions": registered,

@@ -18,6 +18,7 @@ Runbook = Literal[
     "ended",
     "freshness",
     "iterator-age",
+    "left-out",
     "lost-slot",
     "quarantine",
     "replication",

@@ -33,6 +33,8 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
         yield _of(deployed, contract, reported.CHANGES, "SampleCount")
         yield _of(deployed, contract, reported.FRESHNESS, "Maximum")
         yield _of(deployed, contract, reported.UNFIT, "Sum")
+        if contract.hidden_inside:
+            yield _of(deployed, contract, reported.LEFT_OUT, "Sum")
 
 
 def observe_catalog(deployed: Deployed) -> Part:
@@ -105,6 +107,17 @@ def observe(
                 "unfit",
             )
         )
+    if contract.hidden_inside:
+        lost = measurements.total(_of(deployed, contract, reported.LEFT_OUT, "Sum"), _RECENT_SECONDS)
+        if lost:
+            paths = ", ".join(dict.fromkeys(".".join(path) for path in contract.hidden_inside))
+            problems.append(
+                Problem(
+                    f"{lost:,.0f} attributes of the last minutes are not stored: no maps lead to {paths}",
+                    "find the items in the source; mend them, or exclude or mask the attribute as a whole",
+                    "left-out",
+                )
+            )
     if catalog is not None:
         problems += _uncatalogued(deployed, contract, uri, catalog)
     compared, found = watched.observe(s3, deployed.lake, table, measurements.now, deployed.commands)

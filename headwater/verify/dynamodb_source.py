@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from decimal import Context, Decimal
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from boto3.dynamodb.types import Binary
@@ -208,6 +208,9 @@ class DynamoDbTable:
     def row(self, item: Mapping[str, Any]) -> Row:
         """One item's forms, from its attributes as the client returns them."""
         values: Mapping[str, Any] = dynamodb_forms.deserialized(item)
+        # Where no maps lead to what is hidden, the lake has nothing of the attribute.
+        unknown = {path[0] for path in self.contract.hidden_inside if isinstance(_at(values, path), _NoMap)}
+        values = {name: value for name, value in values.items() if name not in unknown}
         for path in self.contract.exclude:
             values = _without(values, path)
         for mask in self.contract.masks:
@@ -252,6 +255,13 @@ def _told(error: BotoCoreError | ClientError) -> str:
 _ABSENT = object()
 
 
+class _NoMap(NamedTuple):
+    """What is on the way to a name and is no map. No column's type takes it."""
+
+    name: str
+    value: Any
+
+
 def _without(values: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, Any]:
     """The map without what lies at the path."""
     name, *inner = path
@@ -262,13 +272,14 @@ def _without(values: Mapping[str, Any], path: tuple[str, ...]) -> Mapping[str, A
 
 
 def _at(values: Mapping[str, Any], path: tuple[str, ...]) -> Any:
-    """The value at a path into maps: ``_ABSENT`` where there is none, None where it or a map around it is NULL."""
+    """The value at a path into maps: ``_ABSENT`` where there is none, None where it or a map around it is NULL, a
+    ``_NoMap`` where something else is around it."""
     value: Any = values
     for name in path:
         if value is None or value is _ABSENT:
             return value
         if not isinstance(value, Mapping):
-            return (f"no map around {name}", value)  # a tuple: no column's type takes it
+            return _NoMap(name, value)
         value = value.get(name, _ABSENT)
     return value
 

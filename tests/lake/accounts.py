@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import datetime as dt
+import gzip
+import io
 import itertools
 import json
 import threading
@@ -13,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 from pyspark.sql import SparkSession
 
 from headwater.contract.reading import parse_contract
@@ -213,6 +216,18 @@ class Accounts:
         rows: list[dict[str, Any]] = pa.Table.from_batches(batches).to_pylist() if batches else []
         (partition,) = self.contract.partition_by
         return sorted(rows, key=lambda row: (row["id"], row[partition] or ""))
+
+    def contents(self) -> list[bytes]:
+        """The objects of the lake, also those beside the table; Parquet as its rows' text."""
+        found = []
+        prefix = self.lake.removeprefix(f"s3://{BUCKET}/") + "/"
+        for page in self.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix):
+            for entry in page.get("Contents", ()):
+                body = self.s3.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read()
+                found.append(gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body)
+                if entry["Key"].endswith(".parquet"):
+                    found.append(repr(pq.read_table(io.BytesIO(body)).to_pylist()).encode())
+        return found
 
     def alive(self) -> list[tuple[str, str, str]]:
         """Id, month and name of the rows that are not tombstones."""

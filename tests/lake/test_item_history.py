@@ -35,22 +35,28 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from headwater.commands.backfill import load
-from headwater.contract.model import History, lake_tables
-from headwater.lake import backfill_requests
+from headwater.contract.masks import KEY_FIELD
+from headwater.contract.model import HMAC, Column, Contract, History, Mask, lake_tables
+from headwater.contract.types import parse_type
+from headwater.lake import backfill_requests, replay_requests
 from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import Job
 from headwater.lake.lease import Leases
+from headwater.lake.left_out import LeftOut
 from headwater.lake.quarantine import Quarantine
+from headwater.lake.replay_requests import Choice
 from headwater.lake.requests import DONE, REFUSED, RUNNING, Requests, Status
 from headwater.lake.scanned_export import export_table
 from headwater.local.aws import AwsApi
 from headwater.local.processes import wait_until
 from headwater.paths import ROOT
-from headwater.verify import read_lake
+from headwater.verify import compare, read_lake
+from headwater.verify.dynamodb_source import DynamoDbTable
+from headwater.verify.forms import Row
 from tests.history_analyst import DATABASE, Analyst
 from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import ARN as TABLE_ARN
-from tests.lake.accounts import SOURCE, Accounts, change, item
+from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item
 
 RAW = "$json$data_infer_schema$_temporary$"
 INSTANTS = 1000
@@ -136,8 +142,8 @@ class Source:
             registered = self.random.choice(["2024-01-31", "2024-02-01"])
         self.put(id_, registered, f"name {len(self.log)}")
 
-    def put(self, id_: str, registered: str = "2024-01-31", name: str = "Ann") -> None:
-        before, self.items[id_] = self.items.get(id_), item(id_, registered, name)
+    def put(self, id_: str, registered: str = "2024-01-31", name: str = "Ann", **more: Any) -> None:
+        before, self.items[id_] = self.items.get(id_), item(id_, registered, name) | more
         self._log("c" if before is None else "u", id_, before, self.items[id_])
 
     def delete(self, id_: str, *, by_ttl: bool = False) -> None:
@@ -208,6 +214,7 @@ class Lake:
         self._spark = spark
         self._folder = folder
         self._files = itertools.count()
+        self.options: list[str] = []
         (folder / "records").mkdir()
 
     def stream(self, records: Sequence[tuple[str, str]]) -> None:
@@ -250,7 +257,7 @@ class Lake:
         by_table = {"stream-arn": ARN, "source-table": SOURCE, "checkpoint": "none"}
         argv = [f"--{name}={','.join(f'{table}={value}' for table in names)}" for name, value in by_table.items()]
         argv += [f"--lake={self.accounts.lake}", "--database=lake", "--contract=none", "--once", f"--source={self.way}"]
-        argv += ["--tombstone-days=1"]
+        argv += ["--tombstone-days=1", *self.options]
         options = script["arguments"](argv)
         options.checkpoint = {table: str(self._folder / "checkpoints" / table) for table in names}
         leases = Leases(self.accounts.s3, f"{self.accounts.lake}/_leases", "test", 3600.0, threading.Event())
@@ -652,6 +659,89 @@ class Scanned:
         yield {"Items": [self._source.items[first]]}
         self._happens()
         yield {"Items": [image for id_, image in sorted(self._source.items.items()) if id_ != first]}
+
+
+class Given(DynamoDbTable):
+    """A source's items, for a comparison."""
+
+    def __init__(self, contract: Contract, items: Sequence[Item]) -> None:
+        super().__init__(contract, None, SOURCE, MASK_KEY)
+        self._items = items
+
+    def rows(self) -> Iterator[Row]:
+        return map(self.row, self._items)
+
+
+@pytest.mark.parametrize("way", ["glue", "api"])
+def test_an_attribute_without_maps_to_what_is_hidden_is_nowhere(
+    kept: Callable[..., Lake], streaming_since: int, aws_api: AwsApi, way: str
+) -> None:
+    lake = kept(way)
+    secret, key = f"mask-{uuid.uuid4().hex[:8]}", json.dumps({KEY_FIELD: MASK_KEY.decode()})
+    aws_api.client("secretsmanager").create_secret(Name=secret, SecretString=key)
+    lake.options = [f"--mask-secret={secret}"]
+    nick = Column("nick", parse_type("string"), "S", ("users", "nick"))
+    lake.contract = replace(
+        lake.contract,
+        columns=(*lake.contract.columns, nick),
+        exclude=(("users", "ssn"),),
+        masks=(Mask(("users", "old", "ssn"), HMAC), Mask(("users", "pin"), None)),
+    )
+    lake.tables = lake_tables([lake.contract])
+    person = {"M": {"nick": {"S": "Bob"}, "ssn": {"S": "swordfish"}}}
+    hiding: list[Any] = [
+        {"L": [person]},
+        {"L": [{"L": [person]}]},
+        {"S": '{"ssn":"swordfish"}'},
+        {"SS": ["swordfish"]},
+        {"M": {"nick": {"S": "Bob"}, "old": {"L": [person]}}},
+    ]
+    shown_too: dict[str, Any] = {"note": {"S": "in clear"}}
+    source = Source(Random(11), streaming_since + HOUR)
+    for number, users in enumerate(hiding):
+        source.put(f"k{number}", **shown_too, users=users)
+        source.now += SECOND
+    source.put("k1", registered="2024-02-01", **shown_too, users=person)
+    source.put("map", **shown_too, users=person)
+    source.delete("k2")
+    source.put("map", **shown_too, users={"L": [person]})
+    bad = json.loads(source.records[0][1])
+    bad["dynamodb"] |= {"Keys": {"id": {"N": "1"}}, "OldImage": bad["dynamodb"]["NewImage"], "users": person}
+    bad["dynamodb"]["NewImage"] = bad["dynamodb"]["NewImage"] | {"id": {"N": "1"}}
+    other = {"Records": [json.loads(source.records[0][1])]}
+    lake.stream([*source.take(), ("bad", json.dumps(bad)), ("other", json.dumps(other))])
+    lake.run()
+    source.now += HOUR
+    clean = LeftOut(lake.contract, hmac_later=True).of_item
+    s3, uri = lake.accounts.s3, lake.accounts.lake
+    scanned = export_table(Scanned(source, lambda: None), s3, SOURCE, f"{uri}/exports", clean=clean)
+    lake.backfill(scanned)
+    asides = [Quarantine(s3, f"{uri}/_quarantine", table.table) for table in lake.tables]
+    for aside, requests in zip(asides, lake.requests(), strict=True):
+        names = tuple(each.name for each in aside.listed())
+        replay_requests.ask(requests, Choice(names))
+    lake.run()
+    contents = lake.accounts.contents()
+    assert not [content[:1000] for content in contents if b"swordfish" in content]
+    assert len([content for content in contents if b"in clear" in content]) > len(lake.tables) * 3
+    for table, aside in zip(lake.tables, asides, strict=True):
+        kept_records = [entry.record for each in aside.listed() for entry in aside.read(each.name) or []]
+        assert '"users": {"LEFT_OUT": true}' in repr(kept_records)
+        counted = [event for event in lake.accounts.events if event["event"] == "commit"]
+        # Of the stream five, and one more later; of the Scan all four that it found.
+        assert sum(event["left_out"] for event in counted if event["table"] == table.table) == 6 + 4
+    rows = [row for row in lake.accounts.stored() if not row["_deleted"]]
+    assert {row["id"]: (row["nick"], row["_unfit"]) for row in rows} == {
+        "k0": (None, ["nick"]),
+        "k1": ("Bob", None),
+        "k3": (None, ["nick"]),
+        "k4": (None, ["nick"]),
+        "map": (None, ["nick"]),
+    }
+    compared = compare(
+        Given(lake.contract, list(source.items.values())), read_lake(f"{uri}/accounts", lake.accounts.storage)
+    )
+    assert (compared.missing, compared.extra, compared.different, compared.unfit) == (0, 0, 0, 4), compared.examples
 
 
 def test_what_happens_while_a_table_is_scanned_counts_from_when_it_happened(

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import gzip
-import io
 import runpy
 import time
 import uuid
@@ -12,7 +10,6 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
@@ -27,7 +24,7 @@ from headwater.lake.requests import DONE, Requests, Status
 from headwater.local.aws import AwsApi
 from headwater.paths import ROOT
 from tests.lake.accounts import MASK_KEY, SOURCE, Accounts, change, item
-from tests.lake.pipeline import BUCKET, Pipeline, account, event
+from tests.lake.pipeline import Pipeline, account, event
 
 START = 1_769_860_800_000_000
 BIG = "123456789012.50"
@@ -228,7 +225,7 @@ def test_what_is_masked_is_nowhere_in_the_lake_and_masked_once(
     accounts.load(accounts.export(exported_at, [streamed, unfit, item("c", name="swordfish")]))
     aside = Aside(accounts.s3, accounts.lake)
     assert len(aside.names()) == 2
-    in_quarantine = contents(accounts)
+    in_quarantine = accounts.contents()
     accounts.contract = replace(accounts.contract, on_unfit=KEEP)
     aside.ask()
     drain(key_value(accounts).requested.commit_next)
@@ -236,19 +233,6 @@ def test_what_is_masked_is_nowhere_in_the_lake_and_masked_once(
     assert accounts.alive() == [(id_, "2024-01", mask) for id_ in "abc"]
     rests = [row["_rest"] for row in accounts.stored()]
     assert [rest is not None and f'"pin":{{"S":"{mask}"}}' in rest for rest in rests] == [True, True, False]
-    for stored in (in_quarantine, contents(accounts)):
+    for stored in (in_quarantine, accounts.contents()):
         assert any(mask.encode() in content for content in stored)
         assert not any(b"swordfish" in content for content in stored)
-
-
-def contents(accounts: Accounts) -> list[bytes]:
-    """The objects of the lake, Parquet as its rows' text."""
-    found = []
-    prefix = accounts.lake.removeprefix(f"s3://{BUCKET}/") + "/"
-    for page in accounts.s3.get_paginator("list_objects_v2").paginate(Bucket=BUCKET, Prefix=prefix):
-        for entry in page.get("Contents", ()):
-            body = accounts.s3.get_object(Bucket=BUCKET, Key=entry["Key"])["Body"].read()
-            found.append(gzip.decompress(body) if body.startswith(b"\x1f\x8b") else body)
-            if entry["Key"].endswith(".parquet"):
-                found.append(repr(pq.read_table(io.BytesIO(body)).to_pylist()).encode())
-    return found

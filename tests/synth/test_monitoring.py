@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import aws_cdk as cdk
@@ -109,6 +110,18 @@ def test_the_writers_and_who_compares_emit_every_metric_that_an_alarm_reads(ever
     of_comparison = 2 if every_stack.environment.monitoring.comparison_minutes is None else 3
     assert len(read) == 4 * len(lake_tables(every_stack.contracts)) + of_comparison * len(every_stack.contracts)
     assert read <= emitted
+
+
+def test_attributes_that_are_left_out_ring_where_a_contract_hides_inside(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], every: "Synthesized"
+) -> None:
+    hiding = [replace(each, exclude=(("users", "ssn"),)) if each.table == "accounts" else each for each in contracts]
+    stack = application.build(new_app(), read_environment("prod", CONFIG), hiding, assets).monitoring
+    found = Template.from_stack(stack).find_resources("AWS::CloudWatch::Alarm").values()
+    (alarm,) = [each["Properties"] for each in found if "left-out" in each["Properties"]["AlarmName"]]
+    assert alarm["AlarmName"] == "headwater-prod-left-out-accounts"
+    assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == (metrics.LEFT_OUT, "Sum", 0)
+    assert not [name for name in alarms(every) if name.startswith("left-out-")]
 
 
 def test_rows_that_differ_and_a_comparison_that_stands_still_ring_and_silence_changes_nothing(

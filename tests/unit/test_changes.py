@@ -149,17 +149,17 @@ def test_one_number_has_one_text_with_all_its_digits(number: str, text: str) -> 
 def test_a_batch_has_a_rows_columns_and_those_of_a_record_without_a_row() -> None:
     columns = columns_tagged(CONTRACT)
     lake = [name for name, _ in CONTRACT.lake_columns()]
-    assert [name for name, _ in columns] == [*lake, "_floor", "_reason", "_raw"]
+    assert [name for name, _ in columns] == [*lake, "_left_out", "_floor", "_reason", "_raw"]
     assert columns[:4] == [("month", "string"), ("note", "string"), ("first", "int"), ("second", "string")]
     assert columns[-3:] == [("_floor", "string"), ("_reason", "string"), ("_raw", "string")]
-    assert len((*ROW, *ROW_TAGS)) == len(ROW) + 3
-    assert ROW_TAGS == (None, None, None)
+    assert len((*ROW, *ROW_TAGS)) == len(ROW) + 4
+    assert ROW_TAGS == (None, None, None, None)
 
 
 def test_a_record_without_a_row_has_its_floor_its_reason_and_what_is_kept_of_it() -> None:
-    assert without_row(2) == (None, None, None, None, None)
-    assert without_row(2, "floor", "reason", "raw") == (None, None, "floor", "reason", "raw")
-    assert without_row(1, reason="reason", raw="raw") == (None, None, "reason", "raw")
+    assert without_row(2) == (None,) * 6
+    assert without_row(2, "floor", "reason", "raw") == (None, None, None, "floor", "reason", "raw")
+    assert without_row(1, reason="reason", raw="raw") == (None, None, None, "reason", "raw")
 
 
 def test_a_bad_record_tells_why_and_what_it_still_does_to_other_rows() -> None:
@@ -168,7 +168,7 @@ def test_a_bad_record_tells_why_and_what_it_still_does_to_other_rows() -> None:
     buried = (("row",),)
     ends = BadRecord("reason", "floor", buried)
     assert (str(ends), ends.floor, ends.buried) == ("reason", "floor", buried)
-    assert Decoded() == ((), None)
+    assert Decoded() == ((), None, 0)
 
 
 @pytest.mark.parametrize(

@@ -96,6 +96,16 @@ def test_unfit_values_are_sent_where_there_are_any(cloudwatch: CloudWatch, repor
     assert cloudwatch.sent("orders")["UnfitValues"] == 5.0
 
 
+def test_attributes_left_out_are_sent_where_there_are_any(cloudwatch: CloudWatch, report: CloudWatchReport) -> None:
+    report({**commit(), "left_out": 0})
+    report.flush()
+    assert "LeftOutAttributes" not in cloudwatch.sent("orders")
+    report({**commit(), "left_out": 2})
+    report({**commit(), "left_out": 3})
+    report.flush()
+    assert cloudwatch.sent("orders")["LeftOutAttributes"] == 5.0
+
+
 def test_metrics_name_database_and_table(cloudwatch: CloudWatch, report: CloudWatchReport) -> None:
     report(commit())
     report.flush()

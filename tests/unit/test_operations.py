@@ -6,6 +6,7 @@ import datetime as dt
 import itertools
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -476,6 +477,19 @@ def test_a_table_that_waits_for_its_sources_rows_says_by_which_command_they_come
     assert waiting["no_data", "orders"] == [advice["orders"]]
     assert waiting["no_data", "customers_changes"] == waiting["no_data", "customers"] == [advice["customers"]]
     assert waiting["no_data", "accounts"] == waiting["initial", "orders"] == []
+
+
+def test_a_table_says_which_way_has_lost_attributes(s3: Any) -> None:
+    environment, contracts = read_environment("dev", CONFIG), read_contracts(CONTRACTS)
+    (accounts,) = [replace(each, exclude=(("users", "ssn"),)) for each in contracts if each.table == "accounts"]
+    lake = f"s3://{BUCKET}/operations-{next(_folders)}"
+    outputs = [{"OutputKey": name, "OutputValue": f"{lake}/{name}"} for name in ("LakeUri", "LandingUri")]
+    others = Answers(describe_stacks={"Stacks": [{"Outputs": outputs}]})
+    asked = Deployed(environment, [accounts], lambda service: s3 if service == "s3" else others)
+    (metric,) = [each for each in tables.metrics(asked) if each.name == "LeftOutAttributes"]
+    values = {metric: {NOW - 60: 3.0, NOW - 600: 2.0}}
+    part = tables.observe(asked, Measurements(NOW, values), accounts, Part(writers.STEP), None)
+    assert told(part) == [("left-out", "3 attributes of the last minutes are not stored: no maps lead to users.ssn")]
 
 
 def test_a_table_is_well_that_nobody_compares(s3: Any) -> None:

@@ -40,6 +40,7 @@ public final class HeldRows {
     private final int sourceTime;
     private final int deleted;
     private final int unfit;
+    private final int leftOut;
     private final int floor;
     private final int reason;
     private final int raw;
@@ -64,6 +65,7 @@ public final class HeldRows {
         sourceTime = type.fieldIndex("_source_ts");
         deleted = type.fieldIndex("_deleted");
         unfit = type.fieldIndex("_unfit");
+        leftOut = type.fieldIndex("_left_out");
         floor = type.fieldIndex("_floor");
         reason = type.fieldIndex("_reason");
         raw = type.fieldIndex("_raw");
@@ -231,6 +233,7 @@ public final class HeldRows {
         UTF8String lowest = latest.lowest;
         int unfitRows = 0;
         int unfitValues = 0;
+        int attributesLeftOut = 0;
         for (InternalRow row : carefulRows) {
             living += isLiving(row) ? 1 : 0;
             deletes += isDelete(row) ? 1 : 0;
@@ -240,6 +243,7 @@ public final class HeldRows {
                 unfitRows++;
                 unfitValues += row.getArray(unfit).numElements();
             }
+            attributesLeftOut += row.isNullAt(leftOut) ? 0 : row.getInt(leftOut);
         }
         int late = 0;
         int lateUntold = 0;
@@ -266,6 +270,7 @@ public final class HeldRows {
         counts.put("bad", bad);
         counts.put("unfit_rows", unfitRows);
         counts.put("unfit_values", unfitValues);
+        counts.put("left_out", attributesLeftOut);
         counts.put("floor", highest);
         counts.put("oldest", moment(oldest));
         counts.put("late", late);
