@@ -125,7 +125,7 @@ class ChangeLog:
         self._versions[key] = 0 if op == "d" else self._changes
         lsn, micros = 10**9 + 1_000 * self._changes, 1_767_225_600_000_000 + self._changes
         source = (
-            f'{{"version":"3.3.2.Final","connector":"postgresql","name":"headwater","ts_ms":{micros // 1000},'
+            f'{{"version":"3.6.1.Final","connector":"postgresql","name":"headwater","ts_ms":{micros // 1000},'
             f'"snapshot":"false","db":"orders","sequence":"[\\"{lsn - 500}\\",\\"{lsn}\\"]","ts_us":{micros},'
             f'"ts_ns":{micros * 1000},"schema":"shop","table":"{self._table}","txId":{self._changes},"lsn":{lsn},'
             '"xmin":null}'

@@ -165,13 +165,13 @@ BEGIN
         replica_identity = excluded.replica_identity;
 END
 $$""",
-        *_hidden_columns(contracts),
+        *hidden_column_statements(contracts),
         # Everything is set by now: what is still wrong, nobody here could mend.
         *refusals(contracts, CDC_ROLE),
     ]
 
 
-def _hidden_columns(contracts: Iterable[Contract]) -> list[str]:
+def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
     """The statements that record the numbers of the columns that contracts exclude or mask."""
     pairs = [
         (contract.source.table, path[0])

@@ -462,7 +462,7 @@ def column_converter(column: Column, snapshot: bool) -> Converter:
     """A converter for a whole source column as it stands in Debezium's envelope (paths into JSON excepted).
 
     ``snapshot``: for rows that Debezium read by a query. Those rows, and all arrays, come through the JDBC driver,
-    which loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.3.2). There,
+    which loses the era and shifts dates before 1582-10-15 to the Julian calendar (seen with Debezium 3.6.1). There,
     dates that may have been shifted are refused; in streamed changes dates are right.
     """
     source = SourceType.parse(column.source_type or "")

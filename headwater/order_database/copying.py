@@ -282,8 +282,8 @@ def _reading(table: str) -> Iterator[None]:
         yield
     except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
-            f"{table}: reading it failed: {server_message(error)}. The user needs SELECT on it, and no policy may hide "
-            "rows from the user."
+            f"{table}: reading it failed: {server_message(error)}. The user needs SELECT on it, USAGE on "
+            "the schema capture, and no policy that hides rows from the user."
         ) from None
     except psycopg.errors.LockNotAvailable:
         raise UserError(

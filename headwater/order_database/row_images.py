@@ -34,8 +34,9 @@ WITH RECURSIVE below AS (
     FROM below JOIN pg_type ON pg_type.oid = type
     WHERE typtype = 'd'
 )
-SELECT name, format_type(type, modifier), coalesce(element.typtype, known.typtype)
+SELECT below.name, format_type(type, modifier), coalesce(element.typtype, known.typtype), hidden.name
 FROM below
+LEFT JOIN capture.hidden_columns_of(to_regclass(%s)) AS hidden ON hidden.number = attnum
 JOIN pg_type AS known ON known.oid = type
 LEFT JOIN pg_type AS element ON known.typcategory = 'A' AND element.oid = known.typelem
 WHERE known.typtype <> 'd'
@@ -47,7 +48,7 @@ _AS_THEY_ARE = frozenset(
 _AS_TEXT = frozenset({"numeric", "json", "jsonb", "xml", "inet", "cidr", "macaddr", "macaddr8", "citext", "ltree"})
 _FAR = 9223372036854775807
 _MILLI_DIGITS = 3
-# The forms of Debezium 3.3.2 with the options of ``source_connector``. An infinity lies beyond all that a lake's type
+# The forms of Debezium 3.6.1 with the options of ``source_connector``. An infinity lies beyond all that a lake's type
 # can hold, however Debezium counts it.
 _IMAGES = {
     "date": "CASE WHEN isfinite({0}) THEN {0} - DATE '1970-01-01' WHEN {0} > '1970-01-01' THEN 2147483647"
@@ -76,6 +77,8 @@ class _Column:
     type: str
     kind: str
     """PostgreSQL's ``typtype`` of it, or of an array's elements."""
+    hidden_as: str | None
+    """The name under which the contract excludes or masks it; it may have another one by now."""
 
 
 @dataclass(frozen=True)
@@ -100,19 +103,29 @@ def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
     masks by ``hmac`` is in clear. Raises UserError where there is no such table, or the contract names a column of an
     unknown type."""
     table = contract.source.table
-    columns = [_Column(*row) for row in connection.execute(_COLUMNS, (table,)).fetchall()]
+    try:
+        columns = [_Column(*row) for row in connection.execute(_COLUMNS, (table, table)).fetchall()]
+    except psycopg.errors.UndefinedFunction:
+        raise UserError(
+            f"{connection.info.dbname}: found one that an earlier release has prepared: deploy, or run headwater "
+            "db capture"
+        ) from None
     if not columns:
         raise UserError(f"{table}: found no such table in {connection.info.dbname}, expected the contract's source")
     named = {column.path[0] for column in contract.columns}
     # The source connector compares names of columns without regard to capitals.
     excluded = {name.lower() for (name,) in contract.exclude}
     nulled = {name.lower() for mask in contract.masks if mask.how != HMAC for name in mask.path}
+    hashed = {name.lower() for mask in contract.masks if mask.how == HMAC for name in mask.path}
     selected: list[sql.Composable] = []
     left_out: list[str] = []
     for column in columns:
-        if column.name.lower() in excluded or (contract.unnamed == DROP and column.name not in named):
+        names = {column.name.lower(), (column.hidden_as or column.name).lower()}
+        if names & excluded or (contract.unnamed == DROP and column.name not in named):
             continue
-        image = "NULL" if column.name.lower() in nulled else _image(column)
+        # Who masks the rows by hmac knows a column by the contract's name alone.
+        is_null = names & nulled or (names & hashed and column.name.lower() not in hashed)
+        image = "NULL" if is_null else _image(column)
         if image is None:
             if column.name in named:
                 raise UserError(

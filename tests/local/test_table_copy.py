@@ -24,6 +24,7 @@ import pytest
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT, source_connector
+from headwater.definitions.order_database import capture_statements, hidden_column_statements
 from headwater.errors import UserError
 from headwater.local.aws import CREDENTIALS, REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
@@ -164,7 +165,7 @@ class Database:
     def connect(self) -> psycopg.Connection:
         return self._server.connect("shop")
 
-    def read(self, readers: int = 3) -> tuple[Moment, list[dict[str, Any]]]:
+    def read(self, readers: int = 3, mask_key: bytes | None = None) -> tuple[Moment, list[dict[str, Any]]]:
         """What is known of the rows, and the rows in the order of their files."""
         files: dict[str, list[dict[str, Any]]] = {}
 
@@ -180,7 +181,7 @@ class Database:
             self.on_connect(next(self._connections))
             return self.connect()
 
-        moment = copy_table(connect, self.contract, store, readers, say=self.said.append)
+        moment = copy_table(connect, self.contract, store, readers, mask_key, self.said.append)
         return moment, [row for name in sorted(files) for row in files[name]]
 
 
@@ -193,6 +194,8 @@ def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Databa
             admin.execute("CREATE DATABASE shop")
         with server.connect("shop") as owner:
             owner.execute(VISITS)
+            for statement in capture_statements():
+                owner.execute(statement.encode())
             owner.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
         yield Database(server)
 
@@ -296,6 +299,21 @@ def test_names_and_settings_of_any_kind_change_nothing(database: Database, monke
     _, (row,) = database.read()
     assert row.pop('Odd "%s" {0}')
     assert row == {"id": 1, "place": "Café", "image": "an image"}
+    # A column that was renamed since it was recorded as a hidden one stays hidden.
+    hides = CONTRACT + "exclude: [email]\nmask: {token: hmac}\n"
+    database.contract = parse_contract(hides, "visits.yaml")
+    with database.connect() as owner:
+        owner.execute("ALTER TABLE shop.visits ADD token text DEFAULT 'hush'")
+        for statement in hidden_column_statements([database.contract]):
+            owner.execute(statement.encode())
+        owner.execute('ALTER TABLE shop.visits RENAME "EMail" TO mail')
+        owner.execute("ALTER TABLE shop.visits RENAME token TO secret")
+    _, (row,) = database.read(mask_key=b"k" * 32)
+    assert (row["secret"], row.get("mail")) == (None, None)
+    with database.connect() as owner:
+        owner.execute("DROP FUNCTION capture.hidden_columns_of")
+    with pytest.raises(UserError, match="an earlier release has prepared: deploy, or run headwater db capture"):
+        database.read(mask_key=b"k" * 32)
 
 
 def test_whether_a_key_is_unique_is_told_by_the_sources_indexes(database: Database) -> None:
@@ -315,7 +333,7 @@ def test_what_is_not_captured_or_cannot_be_read_whole_is_refused(database: Datab
     with database.connect() as owner:
         reader = database.connect
         owner.execute("CREATE ROLE clerk LOGIN PASSWORD 'clerk'")
-        owner.execute("GRANT USAGE ON SCHEMA shop TO clerk")
+        owner.execute("GRANT USAGE ON SCHEMA shop, capture TO clerk")
         owner.execute("GRANT SELECT ON shop.visits, shop.high TO clerk")
         database.connect = lambda: database._server.connect("shop", "clerk", "clerk")  # type: ignore[method-assign]
         with pytest.raises(UserError, match=r"shop\.visits: reading it failed: permission denied for table low"):

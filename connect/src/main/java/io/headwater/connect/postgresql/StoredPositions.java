@@ -16,7 +16,7 @@ import org.apache.kafka.connect.storage.OffsetStorageReader;
  * Stored positions of an epoch of Debezium's PostgreSQL connector, each moved back to the end of the last transaction
  * that was sent whole.
  *
- * <p>A stored position is that of a row. Debezium 3.3.2 asks the server for all of the row's transaction again, searches
+ * <p>A stored position is that of a row. Debezium 3.6.1 asks the server for all of the row's transaction again, searches
  * it for the row's LSN, and goes on at the next LSN. Rows that share the LSN and were not sent yet are lost: rows of a
  * COPY, and the insert that stands for half of an update of a primary key (dbz#1554). It searches only where the
  * position has {@code lsn_proc}. Without that, it asks the server for what was committed after {@code lsn}, and sends
