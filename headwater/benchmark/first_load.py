@@ -19,6 +19,7 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.demo.memory import MemoryWatch
+from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
 from headwater.local.aws import CREDENTIALS
 from headwater.local.pipeline import DATABASE, LAKE, Pipeline
@@ -163,7 +164,7 @@ def _backfill(pipeline: Pipeline, folder: Path) -> float:
             if line.startswith("Requested"):
                 read_at = time.monotonic()
     if running.returncode:
-        raise RuntimeError(f"headwater backfill ended with {running.returncode}")
+        raise UserError(f"headwater backfill ended with {running.returncode}")
     return read_at
 
 

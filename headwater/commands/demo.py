@@ -13,7 +13,6 @@ from headwater.demo import deployed_run
 from headwater.demo.run import DemoPlan, run
 from headwater.local_aws import authority
 from headwater.packaging import artifacts, local_aws
-from headwater.paths import BUILD
 
 
 def demo(
@@ -35,11 +34,9 @@ def demo(
     if deployed:
         authority.build()
         local_aws.build(announce)
-    output = BUILD / "demo"
     plan = DemoPlan(data, scale, seconds, rate)
-    tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None, output)
+    tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
     Console().print(comparison_table(tables))
-    say(f"Report: {output / 'report.html'}")
     if not all(table.equal for table in tables):
         say("The lake differs from its sources.")
         sys.exit(1)

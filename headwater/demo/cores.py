@@ -23,11 +23,13 @@ class Cores:
 @contextmanager
 def taken_beside(pid: int) -> Iterator[Cores]:
     """Measure, until it ends, what is taken by all that is not this process or below it. Its programs that end
-    meanwhile count as others'."""
+    meanwhile count as others'. Of a process that ends meanwhile nothing is measured."""
     cores = Cores(psutil.cpu_count() or 1)
     started, before = time.monotonic(), _of_all() - _of_one(pid)
     yield cores
-    cores.others = (_of_all() - _of_one(pid) - before) / (time.monotonic() - started)
+    # Whoever waits for the process says better why it has ended.
+    with suppress(psutil.NoSuchProcess):
+        cores.others = (_of_all() - _of_one(pid) - before) / (time.monotonic() - started)
 
 
 def _of_all() -> float:

@@ -58,7 +58,7 @@ def run(
     keep: Callable[[Mapping[str, str]], None] | None = None,
     output: Path = BUILD / "demo",
 ) -> list[TableComparison]:
-    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``.
+    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``, if that can be done.
 
     ``keep`` is called after the report, while everything still runs, with the addresses of what is deployed; it is
     destroyed when that returns. Raises ``UserError`` where a part is missing, a deployment fails or the lake does not
@@ -104,14 +104,12 @@ def run(
                 _drain(deployment, contracts, instants)
             with phases.measure("verify"), announce("Comparing the lake with both sources"):
                 compared = {table.name: table for table in deployment.verify(contracts)}
-        with phases.measure("report"), announce("Writing the report"):
-            own = of_database(contracts, POSTGRESQL)
+        own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
+        with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
             topics = {contract.table: topic(contract) for contract in own}
             changes = passed_s3(deployment.objects(), deployment.landing, topics, instants, workload_began)
             # Where Glue's own source reads a stream, no commit tells how far.
-            items = changed_rows(
-                deployment.lake, of_database(contracts, DYNAMODB), instants.seen.__getitem__, workload_began
-            )
+            items = changed_rows(deployment.lake, key_value, instants.seen.__getitem__, workload_began)
             on_their_way = [(change.source, change.readable) for of_table in changes.values() for change in of_table]
             worst = max(
                 (readable - at for at, readable in [*on_their_way, *items] if update.disturbs(at, readable)),
@@ -127,16 +125,15 @@ def run(
                 ),
                 report.PipelineRun(
                     "key_value",
-                    [compared[each.table] for each in of_database(contracts, DYNAMODB)],
+                    [compared[each.table] for each in key_value],
                     report.Freshness.of([readable - at for at, readable in items if not update.disturbs(at, readable)]),
                     items_summary,
                 ),
             )
-            runs = [each for each in both if each.tables]
             report.build(
                 output,
                 report.DemoRun(
-                    pipelines=runs,
+                    pipelines=[each for each in both if each.tables],
                     seconds=phases.seconds,
                     lake_orders=_orders(deployment),
                     memory_bytes=memory.peak,
@@ -149,7 +146,7 @@ def run(
             keep(deployment.addresses())
         with announce("Destroying the stacks by cdk destroy"):
             deployment.destroy()
-    return [table for pipeline in runs for table in pipeline.tables]
+    return [compared[each.table] for each in [*own, *key_value]]
 
 
 @contextmanager

@@ -5,7 +5,8 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
@@ -16,6 +17,7 @@ import pyarrow as pa
 import sqlglot
 
 from headwater import pages
+from headwater.console import one_line
 from headwater.definitions.dashboard import PIE_CUSTOMERS
 from headwater.definitions.named_queries import revenue_sql
 from headwater.demo.cores import Cores
@@ -177,6 +179,18 @@ class DemoRun:
         """The freshness of all pipelines' changes together."""
         fresh = [pipeline.freshness for pipeline in self.pipelines if pipeline.freshness is not None]
         return Freshness.of([second for freshness in fresh for second in freshness.seconds])
+
+
+@contextmanager
+def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
+    """Say where the report is that the block writes into a folder. An error ends the block alone, and a line says what
+    it was: the comparison of the tables is not told yet."""
+    try:
+        yield
+    except Exception as error:  # whatever it is, what was measured must be told
+        say(f"There is no report in {folder}: {type(error).__name__}: {one_line(str(error))}")
+    else:
+        say(f"Report: {folder / 'report.html'}")
 
 
 def build(folder: Path, run: DemoRun) -> None:

@@ -77,7 +77,7 @@ def run(
     keep: Callable[[Mapping[str, str]], None] | None = None,
     output: Path = BUILD / "demo",
 ) -> list[TableComparison]:
-    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``.
+    """Run the demonstration and write ``report.html`` and ``report.json`` into ``output``, if that can be done.
 
     ``keep`` is called after the report, while everything still runs, with the addresses of the parts; the parts stop
     when it returns. Raises ``UserError`` where a part is missing, dies or does not drain.
@@ -128,7 +128,7 @@ def run(
                 drain()
         with phases.measure("verify"), announce("Comparing the lake with both sources"):
             compared, compared_items = relational.verify(), key_value.verify()
-        with phases.measure("report"), announce("Writing the report"):
+        with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
             changes = passed_s3(
                 s3, relational.landing, relational.topics, instants, workload_began, relational.commits()
             )
@@ -139,11 +139,10 @@ def run(
                 pipeline_run("relational", compared, changes, orders_summary, workload_began),
                 pipeline_run("key_value", compared_items, items, items_summary, workload_began),
             )
-            runs = [each for each in both if each.tables]
             report.build(
                 output,
                 report.DemoRun(
-                    pipelines=runs,
+                    pipelines=[each for each in both if each.tables],
                     seconds=phases.seconds,
                     lake_orders=_orders(relational),
                     memory_bytes=memory.peak,
@@ -153,7 +152,7 @@ def run(
             )
         if keep is not None:
             keep({**relational.addresses(), **key_value.addresses()})
-    return [table for pipeline in runs for table in pipeline.tables]
+    return [*compared, *compared_items]
 
 
 def pipeline_run(

@@ -143,7 +143,7 @@ def _cdk_diff(before: Mapping[str, Any], after: Mapping[str, Any]) -> str:
             text=True,
         )
     if run.returncode != 0:
-        raise RuntimeError(f"cdk diff ended with {run.returncode}: {run.stdout}{run.stderr}")
+        raise UserError(f"cdk diff ended with {run.returncode}: {run.stdout}{run.stderr}")
     # With --ci everything goes to standard output, as CDK does by itself where CI is set.
     lines = [line for line in run.stdout.splitlines() if line != "Stack stack" and "Number of stacks" not in line]
     return "\n".join(lines).strip("\n")

@@ -1,6 +1,5 @@
 """Child processes that are ready when ``start`` returns and never outlive the process that started them."""
 
-import os
 import signal
 import socket
 import subprocess
@@ -17,6 +16,7 @@ from typing import Self
 import psutil
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from headwater import process_groups
 from headwater.errors import UserError
 from headwater.log_files import tail
 
@@ -205,14 +205,7 @@ class Process:
             child, guard = self._child, self._guard
             if child is None or guard is None or guard.stdin is None:
                 return
-            # Descendants outside the group, such as PostgreSQL's backends, would end by themselves, but later.
-            descendants = _descendants(child.pid)
-            _signal_group(child.pid, signal.SIGKILL)
-            for descendant in descendants:
-                with suppress(psutil.NoSuchProcess):
-                    descendant.kill()
-            child.wait()
-            psutil.wait_procs(descendants, timeout=5)
+            process_groups.kill(child)
             with suppress(BrokenPipeError):
                 guard.stdin.write(b"done\n")
                 guard.stdin.close()
@@ -335,15 +328,3 @@ def wait_until(what: str, condition: Callable[[], bool], timeout: float = 30, po
 
 def _how(code: int) -> str:
     return f"with exit status {code}" if code >= 0 else f"by {signal.Signals(-code).name}"
-
-
-def _descendants(pid: int) -> list[psutil.Process]:
-    try:
-        return psutil.Process(pid).children(recursive=True)
-    except psutil.NoSuchProcess:
-        return []
-
-
-def _signal_group(group: int, number: signal.Signals) -> None:
-    with suppress(ProcessLookupError):
-        os.killpg(group, number)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
 import sys
 import threading
 import time
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
+from headwater import process_groups
 from headwater.errors import UserError
 from headwater.local import spark
 from headwater.local.processes import Process
@@ -197,9 +197,9 @@ class Jobs:
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         pip += ["--only-binary", ":all:", *wheels.tags(wheels.X86_64), "--target", str(folder)]
         pip += [*arguments["--python-modules-installer-option"].split(), *files]
-        done = subprocess.run(pip, capture_output=True, text=True, timeout=_INSTALL_SECONDS, check=False)
-        if done.returncode:
-            raise UserError(f"pip refused the job's modules: {done.stderr}")
+        log = folder.with_name("pip.log")
+        if process_groups.run("pip", pip, log, _INSTALL_SECONDS):
+            raise UserError(f"pip refused the job's modules: {tail(log)}")
 
     def _stop(self, run: _Run) -> None:
         with self._lock:

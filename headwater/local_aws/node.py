@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import os
 import stat
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
+from headwater import process_groups
 from headwater.errors import UserError
 from headwater.local import java, spark
 from headwater.local.processes import Process, Program, free_ports, listens
@@ -87,23 +87,16 @@ class Node(ExitStack):
 
     def bootstrap(self, name: str, script: str, arguments: Sequence[str]) -> None:
         """Run a script of S3, as EMR does on each node before its applications. Raises UserError with the end of its
-        output where it fails."""
+        output where it fails, and where it takes too long."""
         log = self.folder / "bootstrap.log"
         path = self._fetch(script)
         if self._surroundings.idle:
             return
-        with log.open("ab") as out:
-            done = subprocess.run(
-                ["bash", str(path), *map(self.localized, arguments)],
-                env=self._environment(),
-                cwd=self.folder,
-                stdout=out,
-                stderr=subprocess.STDOUT,
-                timeout=_BOOTSTRAP_SECONDS,
-                check=False,
-            )
-        if done.returncode:
-            raise UserError(f"the bootstrap action {name} failed with {done.returncode}: {tail(log, 5)}")
+        command = ["bash", str(path), *map(self.localized, arguments)]
+        what = f"the bootstrap action {name}"
+        status = process_groups.run(what, command, log, _BOOTSTRAP_SECONDS, self._environment(), self.folder)
+        if status:
+            raise UserError(f"{what} failed with {status}: {tail(log, 5)}")
 
     def __enter__(self) -> Node:
         """Start Spark on it."""

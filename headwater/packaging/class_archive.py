@@ -13,9 +13,9 @@ import sys
 import tempfile
 from pathlib import Path
 
-from headwater.console import Announce, say
+from headwater import process_groups
+from headwater.console import Announce, one_line, say
 from headwater.errors import UserError
-from headwater.log_files import tail
 from headwater.packaging import jars, jdk, stamps
 from headwater.paths import BUILD
 
@@ -44,22 +44,25 @@ def flags(build: Path = BUILD) -> list[str]:
 
 
 def make(announce: Announce, build: Path = BUILD) -> None:
-    """Make the archive, unless it is there and neither Java nor a jar has changed. Where Java makes none, the programs
-    do without."""
-    stamp = build / "stamps" / "class-archive"
+    """Make the archive, unless Java and the jars are the same as when it was made, or tried in vain. If it cannot be
+    made, a line says why, and the programs do without."""
+    stamp, failed = (build / "stamps" / name for name in ("class-archive", "class-archive-failed"))
     inputs = _inputs(build)
     archive = _archive(build)
-    if stamps.is_current(stamp, inputs) and archive.exists():
+    if (stamps.is_current(stamp, inputs) and archive.exists()) or stamps.is_current(failed, inputs):
         return
-    archive.parent.mkdir(parents=True, exist_ok=True)
-    log = build / "logs" / "class-archive.log"
-    with announce("Archiving the classes of Spark's programs, which start the quicker for it"):
-        archive.unlink(missing_ok=True)
-        _use(archive, log, build)
-    if archive.exists():
-        stamps.write(stamp, inputs)
-    else:
-        say(f"There is no archive: Spark's programs start slower. The end of {log}:\n{tail(log)}")
+    try:
+        with announce("Archiving the classes of Spark's programs, which start the quicker for it"):
+            archive.parent.mkdir(parents=True, exist_ok=True)
+            archive.unlink(missing_ok=True)
+            _use(archive, build / "logs" / "class-archive.log", build)
+    except (OSError, UserError) as error:
+        say(
+            f"There is no archive of these classes, so Spark's programs start slower: {one_line(str(error))}. It is "
+            f"tried again when Java or a jar has changed, or without {failed}"
+        )
+        stamp = failed
+    stamps.write(stamp, inputs)
 
 
 def _archive(build: Path) -> Path:
@@ -75,11 +78,15 @@ def _inputs(build: Path) -> str:
 
 
 def _use(archive: Path, log: Path, build: Path) -> None:
-    """Run what uses the classes, in a Java that archives them when it ends."""
-    log.parent.mkdir(parents=True, exist_ok=True)
+    """Run what uses the classes, in a Java that archives them when it ends. Raises UserError if there is no archive
+    then, which is whole if there is one."""
     hudi = next(path for path in jars.class_path("spark", build) if path.name.startswith("hudi-"))
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder, log.open("wb") as out:
-        options = f"-XX:ArchiveClassesAtExit={archive} -XX:+UseSerialGC -Xlog:cds=error -Djava.io.tmpdir={folder}"
+    log.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
+        made = Path(folder) / archive.name
+        options = f"-XX:ArchiveClassesAtExit={made} -XX:+UseSerialGC -Xlog:cds=error -Djava.io.tmpdir={folder}"
+        # For a run this short one compiler is enough, and Hudi's JOL attaches to its own JVM in vain, for seconds.
+        options += " -XX:TieredStopAtLevel=1 -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true"
         settings = {
             "spark.driver.extraClassPath": os.pathsep.join(map(str, class_path(build))),
             "spark.driver.extraJavaOptions": options,
@@ -101,6 +108,7 @@ def _use(archive: Path, log: Path, build: Path) -> None:
         environment.pop("SPARK_CONF_DIR", None)
         submit = str(spark_home() / "bin" / "spark-submit")
         command = [submit, "--master", "local[2]", *arguments, str(_USES), folder]
-        subprocess.run(
-            command, env=environment, stdin=subprocess.DEVNULL, stdout=out, stderr=out, timeout=_SECONDS, check=False
-        )
+        status = process_groups.run("the program that uses the classes", command, log, _SECONDS, environment)
+        if status or not made.exists():
+            raise UserError(f"the program that uses the classes ended with {status}. Its log is {log}")
+        made.replace(archive)

@@ -11,6 +11,8 @@ from typing import Any
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
+# Hudi writes with no other.
+_SERIALIZER = "org.apache.spark.serializer.KryoSerializer"
 _OPTIONS = {
     "hoodie.table.name": "used",
     "hoodie.datasource.write.table.type": "MERGE_ON_READ",
@@ -28,7 +30,8 @@ _OPTIONS = {
 
 def main(folder: Path) -> None:
     """Write a small table below a folder, and read it; look into a store that does not answer."""
-    with SparkSession.builder.appName("used classes").getOrCreate() as spark:
+    builder = SparkSession.builder.appName("used classes").config("spark.serializer", _SERIALIZER)
+    with builder.getOrCreate() as spark:
         records = spark.sparkContext.parallelize(range(100), 2)
         rows = records.mapPartitions(lambda part: ((str(number), number, "a") for number in part))
         frame = spark.createDataFrame(rows, "_key string, _order long, part string").persist()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,3 +108,10 @@ def test_the_cores_of_others_are_all_that_are_taken_but_a_programs_own(monkeypat
         pass
     # 15 seconds of all, of which 5 are the program's, in 10.
     assert cores.others == pytest.approx(1.0)
+
+
+def test_a_program_that_ends_meanwhile_ends_no_measurement() -> None:
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    with taken_beside(child.pid) as cores:
+        child.communicate(b"\n")
+    assert cores.others == 0.0

@@ -342,3 +342,14 @@ def shown(page: str) -> str:
 def readable(page: str) -> str:
     """The page's words, as a reader meets them."""
     return " ".join(re.sub(r"<style>.*?</style>|<[^>]*>", " ", shown(page), flags=re.DOTALL).split())
+
+
+def test_a_report_that_cannot_be_written_costs_a_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    said: list[str] = []
+    for folder in (tmp_path / "file", tmp_path / "folder"):
+        with report.reported(folder, said.append):
+            report.build(folder, DemoRun([RELATIONAL], {}, ORDERS))
+    failed, written = said
+    assert failed.startswith(f"There is no report in {tmp_path / 'file'}: FileExistsError: ")
+    assert written == f"Report: {tmp_path / 'folder' / 'report.html'}"
