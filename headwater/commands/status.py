@@ -4,7 +4,7 @@ import datetime as dt
 import json
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -19,12 +19,12 @@ from headwater.commands import environments, sources
 from headwater.commands.environments import printable
 from headwater.operations.database import through_data_api
 from headwater.operations.observation import observe
-from headwater.operations.state import UNASKED, WELL, WRONG, Part, Problem, State
+from headwater.operations.state import UNASKED, UNWRITTEN, WELL, WRONG, Part, Problem, State
 from headwater.paths import CONTRACTS
 
-STATUSES = {WELL: 0, WRONG: 1, UNASKED: 3}
+STATUSES = {WELL: 0, WRONG: 1, UNASKED: 3, UNWRITTEN: 4}
 """The command's status by the environment's state; 2 is that of a wrong argument."""
-_COLOURS = {WELL: "green", WRONG: "bold red", UNASKED: "yellow"}
+_COLOURS = {WELL: "green", WRONG: "bold red", UNASKED: "yellow", UNWRITTEN: "yellow"}
 _LISTED = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
@@ -46,8 +46,9 @@ def status(
     """Show how an environment is, part by part from the sources to the lake's tables, and what to do where something
     is wrong. Nothing is changed by it.
 
-    The status is 0 where all is well, 1 where something is wrong or an alarm rings, and 3 where nothing was found
-    wrong, but a part could not be asked.
+    The status is 0 if all is well, 1 if something is wrong or an alarm rings, 3 if nothing was found wrong, but a part
+    could not be asked, and 4 if nothing was found wrong, but a table has no commit yet and its source has rows, or may
+    have.
     """
     deployed = environments.deployed(environment, contracts)
     with ExitStack() as opened:
@@ -80,10 +81,15 @@ def _show(state: State) -> None:
     for part in (*state.parts, *state.tables):
         if part.unasked:
             console.print(f"{escape(part.name)} could not be asked: {escape(printable(part.unasked))}")
+    _list(console, "Nothing written yet", "which is well only while a source is empty", _grouped(state.unwritten))
     problems = [(part.name, problem) for part in state.parts for problem in part.problems]
-    problems += _of_tables(state)
+    problems += _grouped([(table.name, problem) for table in state.tables for problem in table.problems])
+    _list(console, "What to do", "the first part first, since others may follow from it", problems)
+
+
+def _list(console: Console, title: str, remark: str, problems: Sequence[tuple[str, Problem]]) -> None:
     if problems:
-        console.print("\n[bold]What to do[/], the first part first, since others may follow from it:")
+        console.print(f"\n[bold]{title}[/], {remark}:")
     for number, (name, problem) in enumerate(problems, 1):
         for line in (
             f"{number}. [bold]{escape(name)}[/]: {escape(printable(problem.found))}",
@@ -93,13 +99,12 @@ def _show(state: State) -> None:
             console.print(line, soft_wrap=True)
 
 
-def _of_tables(state: State) -> list[tuple[str, Problem]]:
-    """The tables' problems, one for each page of the runbooks and what it advises, which is that of its first table."""
+def _grouped(problems: Sequence[tuple[str, Problem]]) -> list[tuple[str, Problem]]:
+    """Tables' problems, one for each page of the runbooks and what it advises, which is that of its first table."""
     by_advice: dict[tuple[str, str], list[tuple[str, Problem]]] = {}
-    for table in state.tables:
-        for problem in table.problems:
-            advice = re.sub(rf"\b{re.escape(table.name)}\b", "", problem.next)
-            by_advice.setdefault((problem.runbook, advice), []).append((table.name, problem))
+    for table, problem in problems:
+        advice = re.sub(rf"\b{re.escape(table)}\b", "", problem.next)
+        by_advice.setdefault((problem.runbook, advice), []).append((table, problem))
     found = []
     for (name, problem), *others in by_advice.values():
         also = list(dict.fromkeys(other for other, _ in others if other != name))
@@ -115,8 +120,12 @@ def _verdict(state: State) -> str:
     told = [f"{found} problem{'s' * (found != 1)}"] if found else []
     if state.alarms:
         told.append(f"{len(state.alarms)} alarm{'s' * (len(state.alarms) != 1)} ring{'s' * (len(state.alarms) == 1)}")
-    words = {WELL: "all is well", WRONG: ", ".join(told), UNASKED: "nothing found wrong, but not all could be asked"}
-    return f"[{_COLOURS[state.verdict]}]{words[state.verdict]}[/]"
+    told = told or ([] if state.verdict == WELL else ["nothing found wrong"])
+    if state.verdict == UNASKED:
+        told.append("but not all could be asked")
+    if state.unwritten:
+        told.append(f"{UNWRITTEN} into {len(state.unwritten)} table{'s' * (len(state.unwritten) != 1)}")
+    return f"[{_COLOURS[state.verdict]}]{', '.join(told) or 'all is well'}[/]"
 
 
 def _parts(state: State) -> Table:
@@ -137,7 +146,7 @@ def _tables(state: State) -> Table:
         grid.add_row(
             escape(table.name),
             _coloured(table),
-            "never" if committed is None else _ago(state.at - committed),
+            _never(table, state.at) if committed is None else _ago(state.at - committed),
             _count(facts.get("waiting_records")),
             "" if facts.get("freshness_seconds") is None else f"{facts['freshness_seconds']:,.1f} s",
             _count(facts.get("quarantine_objects")),
@@ -146,6 +155,14 @@ def _tables(state: State) -> Table:
             _differ(facts),
         )
     return grid
+
+
+def _never(table: Part, now: float) -> str:
+    """How long a table has had no commit."""
+    since = table.facts.get("expected_since")
+    if table.facts.get("source_is_empty"):
+        return "no rows yet"
+    return "never" if since is None else f"never in {_ago(now - since)}"
 
 
 def _compared(facts: Mapping[str, Any], now: float) -> str:

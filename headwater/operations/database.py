@@ -9,7 +9,9 @@ from typing import Any
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
 from headwater.definitions.order_database import CDC_ROLE, published_tables
+from headwater.definitions.published_view import quoted
 from headwater.deployment.environment import Aurora
+from headwater.errors import UserError
 from headwater.lake.command_lines import CommandLines
 from headwater.operations.deployed import Deployed
 from headwater.operations.state import Part, Problem
@@ -17,6 +19,7 @@ from headwater.operations.state import Part, Problem
 NAME = "PostgreSQL"
 DATABASE = "northwind"
 """What a deployment's own database is called."""
+_OWN = "it is your own: --database-url asks it, from where it can be reached"
 _MIB = 1 << 20
 # The connector sends one every ten seconds.
 _HEARTBEAT_SECONDS = 60.0
@@ -63,10 +66,26 @@ def through_data_api(deployed: Deployed) -> Query | None:
     return query
 
 
+def is_empty(query: Query | None, contract: Contract) -> bool:
+    """Whether a contract's source table has no row. Raises what the query raises, and UserError if there is no way to
+    the database, or row security hides rows from the role that asks."""
+    if query is None:
+        raise UserError(_OWN)
+    table = ".".join(map(quoted, contract.source.table.split(".", 1)))
+    name = table.replace("'", "''")
+    answer = query(
+        f"SELECT CASE WHEN EXISTS (SELECT FROM {table}) THEN 'rows' "
+        f"WHEN row_security_active('{name}') THEN 'hidden' ELSE 'none' END"
+    )
+    if answer == "hidden":
+        raise UserError(f"row security may hide rows of {contract.source.table} from the role that asks")
+    return answer == "none"
+
+
 def observe(deployed: Deployed, query: Query | None) -> Part:
     """Ask the database, where there is a way to. Raises what the query raises."""
     if query is None:
-        return Part(NAME, "not asked", unasked="it is your own: --database-url asks it, from where it can be reached")
+        return Part(NAME, "not asked", unasked=_OWN)
     return judge(
         json.loads(query(_QUERY)),
         deployed.relational,

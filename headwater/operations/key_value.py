@@ -72,6 +72,14 @@ def observe(deployed: Deployed, measurements: Measurements, contract: Contract) 
     return Part(part_name(contract), says, facts, problems, measurements.unasked)
 
 
+def is_empty(deployed: Deployed, contract: Contract) -> bool:
+    """Whether the DynamoDB table of a lake table, or of a history, has no item. Raises what boto3 raises."""
+    name = deployed.key_value_names[contract.main_table].table
+    # The number that DescribeTable gives may be six hours old.
+    found = deployed.client("dynamodb").scan(TableName=name, Limit=1, Select="COUNT", ConsistentRead=True)
+    return not found["Count"] and "LastEvaluatedKey" not in found
+
+
 def ages(deployed: Deployed, contract: Contract) -> Mapping[float, float]:
     """How old what the job read from a table's stream was at most, in seconds by the epoch seconds at which each minute
     of the last hour began. Raises what boto3 raises, and UserError."""

@@ -69,7 +69,7 @@ def observe(deployed: Deployed, query: database.Query | None) -> State:
             ask(
                 table.table,
                 "writer",
-                partial(_table, deployed, measurements, table, writer_of[contract.table], catalog),
+                partial(_table, deployed, measurements, table, writer_of[contract.table], catalog, query),
             )
             for contract in deployed.contracts
             for table in lake_tables([contract])
@@ -96,11 +96,12 @@ def _table(
     contract: Contract,
     writer: _Asked,
     catalog: _Asked,
+    query: database.Query | None,
 ) -> Part:
     (written_by,), (catalogued,) = writer.result(), catalog.result()
     # Where it could not be asked, that is told once.
     found = catalogued.facts if catalogued.state == WELL else None
-    return tables.observe(deployed, measurements, contract, written_by, found)
+    return tables.observe(deployed, measurements, contract, written_by, found, query)
 
 
 def _ask(name: str, runbook: Runbook, question: Callable[[], Part | Sequence[Part]]) -> list[Part]:

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-WELL, WRONG, UNASKED = "well", "wrong", "not asked"
-"""The states of a part; the last one is of a part that could not be asked."""
+WELL, WRONG, UNASKED, UNWRITTEN = "well", "wrong", "not asked", "nothing written yet"
+"""The states of a part: UNASKED if it could not be asked, UNWRITTEN if it is a table without a commit."""
 
 
 Runbook = Literal[
@@ -42,18 +42,22 @@ class Problem:
 @dataclass(frozen=True)
 class Part:
     """A part of an environment. ``says`` is a line for people, ``facts`` the same for programs, with the units in the
-    names; ``unasked`` is why it could not be asked, and "" where it could."""
+    names; ``unasked`` is why it could not be asked, and "" where it could. ``unwritten`` is None, unless it is a table
+    without a commit whose source has rows, or may have."""
 
     name: str
     says: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
     problems: Sequence[Problem] = ()
     unasked: str = ""
+    unwritten: Problem | None = None
 
     @property
     def state(self) -> str:
         """How it is."""
-        return WRONG if self.problems else UNASKED if self.unasked else WELL
+        if self.problems:
+            return WRONG
+        return UNWRITTEN if self.unwritten else UNASKED if self.unasked else WELL
 
 
 @dataclass(frozen=True)
@@ -92,7 +96,12 @@ class State:
         if self.problems or self.alarms:
             return WRONG
         unasked = self.alarms_unasked or any(part.unasked for part in (*self.parts, *self.tables))
-        return UNASKED if unasked else WELL
+        return UNASKED if unasked else UNWRITTEN if self.unwritten else WELL
+
+    @property
+    def unwritten(self) -> list[tuple[str, Problem]]:
+        """The tables into which nothing has been written yet, although their sources have rows, or may have."""
+        return [(table.name, table.unwritten) for table in self.tables if table.unwritten]
 
     def document(self) -> dict[str, Any]:
         """The same as JSON."""

@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from headwater.console import one_line
 from headwater.contract.model import POSTGRESQL, Contract, catalog_names, change_history
 from headwater.definitions import connectors
 from headwater.definitions.published_view import published_view_name
 from headwater.lake import metrics as reported
 from headwater.lake.landing import Landing, LandingGap, Waiting
 from headwater.lake.quarantine import Quarantine
-from headwater.operations import watched
+from headwater.operations import database, key_value, watched
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric
-from headwater.operations.state import Part, Problem
+from headwater.operations.state import UNWRITTEN, Part, Problem
 from headwater.operations.timeline import LastCommit, last_commit
 from headwater.operations.writers import RUNS_SINCE
 
 CATALOG = "Glue catalog"
+Catalog = Mapping[str, Mapping[str, Any]]
+"""What the catalog says of its tables and views, by name: ``location``, and ``created_at`` in epoch seconds."""
 QUARANTINE = "_quarantine"
 # As long as the alarm writer-TABLE waits: a first load or a large batch takes its time.
 _SILENT_SECONDS = 600.0
@@ -38,11 +42,13 @@ def metrics(deployed: Deployed) -> Iterable[Metric]:
 
 
 def observe_catalog(deployed: Deployed) -> Part:
-    """The Glue catalog; its facts are the locations of its tables by name, with "" for views. Raises what boto3
-    raises."""
+    """The Glue catalog; its facts are by table, with the location "" for views. Raises what boto3 raises."""
     pages = deployed.client("glue").get_paginator("get_tables").paginate(DatabaseName=deployed.glue_database)
     found = {
-        table["Name"]: table.get("StorageDescriptor", {}).get("Location", "")
+        table["Name"]: {
+            "location": table.get("StorageDescriptor", {}).get("Location", ""),
+            "created_at": table["CreateTime"].timestamp() if "CreateTime" in table else None,
+        }
         for page in pages
         for table in page["TableList"]
     }
@@ -50,10 +56,15 @@ def observe_catalog(deployed: Deployed) -> Part:
 
 
 def observe(
-    deployed: Deployed, measurements: Measurements, contract: Contract, writer: Part, catalog: Mapping[str, str] | None
+    deployed: Deployed,
+    measurements: Measurements,
+    contract: Contract,
+    writer: Part,
+    catalog: Catalog | None,
+    query: database.Query | None = None,
 ) -> Part:
-    """A table of the lake, which ``writer`` writes: a step, or a job. ``catalog`` is None where it could not be asked.
-    Raises what boto3 raises."""
+    """A table of the lake, which ``writer`` writes: a step, or a job. ``catalog`` is None where it could not be asked,
+    ``query`` where there is no way to PostgreSQL. Raises what boto3 raises."""
     table, environment = contract.table, deployed.environment
     s3, uri = deployed.client("s3"), f"{deployed.lake}/{contract.table}"
     committed = last_commit(s3, uri)
@@ -68,6 +79,17 @@ def observe(
     limits = environment.monitoring
     silent = None if reports is None else measurements.now - reports
     began = writer.facts.get(RUNS_SINCE)
+    created = (catalog or {}).get(table, {}).get("created_at")
+    expected = began if created is None else created
+    empty, unwritten = None, None
+    if committed is None:
+        landed = waiting.records if waiting else 0
+        empty, why = (False, f"{landed:,} landed records wait") if landed else _source(deployed, contract, query)
+        if not empty:
+            when = (
+                "" if expected is None else f" since {dt.datetime.fromtimestamp(expected, dt.UTC):%Y-%m-%d %H:%M} UTC"
+            )
+            unwritten = Problem(f"{UNWRITTEN}{when}: {why}", _first_rows(deployed, contract), "writer")
     signs = [began, reports, committed.completed.timestamp() if committed else None]
     quiet = measurements.now - max(sign for sign in signs if sign is not None) if began is not None else 0.0
     # Where its step or job does not run, or does not run yet, that is told.
@@ -125,6 +147,8 @@ def observe(
     facts: dict[str, Any] = {
         "last_commit": committed.instant if committed else None,
         "last_commit_at": committed.completed.timestamp() if committed else None,
+        "expected_since": expected,
+        "source_is_empty": empty,
         "epoch": committed.progress.epoch if committed else None,
         "position": committed.progress.cursor if committed else None,
         "waiting_objects": waiting.objects if waiting else None,
@@ -136,7 +160,29 @@ def observe(
         "unfit_values_of_an_hour": unfit,
         **compared,
     }
-    return Part(table, "", facts, problems, measurements.unasked)
+    return Part(table, "", facts, problems, measurements.unasked, unwritten)
+
+
+def _source(deployed: Deployed, contract: Contract, query: database.Query | None) -> tuple[bool | None, str]:
+    """Whether a table's source is empty, None if that is not known, and what to say of it."""
+    try:
+        if contract.source.database == POSTGRESQL:
+            empty = database.is_empty(query, contract)
+        else:
+            empty = key_value.is_empty(deployed, contract)
+    except Exception as error:  # whatever it is, the table itself has been asked
+        return None, f"its source, {contract.source.table}, could not be asked for a row: {one_line(str(error))}"
+    return empty, f"its source, {contract.source.table}, has {'no ' if empty else ''}rows"
+
+
+def _first_rows(deployed: Deployed, contract: Contract) -> str:
+    """What to do if a table gets no first rows."""
+    name, table = deployed.environment.name, contract.main_table
+    if contract.source.database == POSTGRESQL:
+        return f"wait while all rows are read: headwater logs source {name} says how far it is"
+    return (
+        f"items that were there before their changes went to the stream come by headwater resync {table} --env {name}"
+    )
 
 
 def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | None) -> list[Problem]:
@@ -148,7 +194,7 @@ def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | Non
     return [Problem(found, deployed.commands.backfill(contract.main_table), "writer")]
 
 
-def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Mapping[str, str]) -> list[Problem]:
+def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Catalog) -> list[Problem]:
     """What query engines do not find of a table."""
     # A history's views stand beside its table's.
     history = change_history(contract)
@@ -156,8 +202,8 @@ def _uncatalogued(deployed: Deployed, contract: Contract, uri: str, catalog: Map
     missing = [name for name in names if name not in catalog and (history is None or name != history.table)]
     if missing:
         found = f"the catalog lacks {', '.join(missing)}: who queries it finds nothing"
-    elif catalog.get(contract.table, uri).rstrip("/") != uri:
-        found = f"the catalog has {contract.table} at {catalog[contract.table]}, and it is written to {uri}"
+    elif (location := catalog[contract.table]["location"] if contract.table in catalog else uri).rstrip("/") != uri:
+        found = f"the catalog has {contract.table} at {location}, and it is written to {uri}"
     else:
         return []
     name = deployed.environment.name

@@ -12,19 +12,23 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 
 import psycopg
 import pytest
+from psycopg import sql
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
+from headwater.commands import sources
 from headwater.contract.model import DEFAULT, HMAC, POSTGRESQL, Contract, Mask, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.operations import database as operations_database
 from headwater.order_database import absence, administration
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
@@ -1372,3 +1376,35 @@ def test_a_drop_is_refused_while_another_database_needs_the_roles(northwind_db: 
         northwind_db.execute("SELECT pg_drop_replication_slot('headwater')")
     assert content.rows["orders"] == 6
     assert content.slot is not None
+
+
+def test_the_reader_sees_whether_a_source_has_rows(connect: Connect) -> None:
+    owner = connect()
+    reader = connect(order_database.READER_ROLE)
+    found: dict[str, bool | str] = {}
+    for name in (
+        "northwind.filled",
+        "northwind.empty",
+        'northwind.Hid\'s "rows"',
+        "northwind.parted",
+        "northwind.gone",
+    ):
+        schema, _, table = name.partition(".")
+        source = sql.Identifier(schema, table)
+        if table == "parted":
+            owner.execute(sql.SQL("CREATE TABLE {} (id integer) PARTITION BY LIST (id)").format(source))
+            owner.execute("CREATE TABLE northwind.part PARTITION OF northwind.parted DEFAULT")
+        elif table != "gone":
+            owner.execute(sql.SQL("CREATE TABLE {} (id integer)").format(source))
+        if table not in ("empty", "gone"):
+            owner.execute(sql.SQL("INSERT INTO {} VALUES (1)").format(source))
+        if table.startswith("Hid"):
+            owner.execute(sql.SQL("ALTER TABLE {} ENABLE ROW LEVEL SECURITY").format(source))
+        contract = replace(VISITS, source=replace(VISITS.source, table=name))
+        try:
+            found[table] = operations_database.is_empty(partial(sources.first_value, reader), contract)
+        except UserError as error:
+            found[table] = str(error)
+    said = [str(found.pop(table)) for table in ("gone", 'Hid\'s "rows"')]
+    assert ["does not exist" in said[0], "row security may hide rows" in said[1]] == [True, True]
+    assert found == {"filled": False, "empty": True, "parted": False}
