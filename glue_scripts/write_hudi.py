@@ -1,8 +1,9 @@
 """Glue job: write DynamoDB tables' changes from their Kinesis streams into Hudi tables.
 
 One job writes any number of tables, each with a streaming query, a lease and a checkpoint of its own. On Glue the
-streams are read by Glue's own source in Structured Streaming, elsewhere (``--source api``) through the Kinesis API;
-both hand the same columns to the same functions of ``headwater.lake``. What operators ask for is done in between: table
+streams are read by Glue's own source in Structured Streaming, which commits each micro-batch by Spark and keeps the
+position in a checkpoint. Elsewhere (``--source api``) they are read through the Kinesis API: the driver commits small
+batches, and the commit keeps the position. What operators ask for is done in between: table
 exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``), columns filled
 from ``_rest`` (``headwater fill``), keys forgotten (``headwater forget``). So is the tables' upkeep. A table that fails
 rests and begins anew, while the others go on.
