@@ -41,6 +41,17 @@ from tests.history_analyst import Analyst
 MIB = 1 << 20
 ENDS = ("last_in_data_collection", "incremental")
 CONTRACTS = Path(__file__).parent / "capture"
+# docs/reference/contracts.md has the list.
+IN_NO_EVENT = (
+    "pg_lsn", "xid", "xid8", "cid", "tid", "pg_snapshot", "txid_snapshot", "jsonpath", "tsquery", "refcursor",
+    "aclitem", "regclass", "regtype", "line", "lseg", "box", "path", "polygon", "circle", "int4multirange",
+    "tstzmultirange", "shop.pair", "shop.spread", "shop.pairs", "pg_lsn[]", "box[]", "int4multirange[]", "shop.pair[]",
+    "shop.positive[]", "shop.texts[]", "interval[]", "money[]", "name[]", "xml[]", "varbit(5)[]", "point[]",
+)  # fmt: skip
+ARRIVE = (
+    "interval", "money", "name", '"char"', "xml", "varbit(5)", "point", "inet", "tsvector", "oid", "int4range",
+    "int4range[]", "uuid[]", "bit(3)[]", "inet[]", "shop.mood", "shop.mood[]", "shop.positive", "shop.texts",
+)  # fmt: skip
 TABLES = '''
 CREATE SCHEMA shop;
 CREATE TABLE shop.visits (id integer, visited_on date, place text, PRIMARY KEY (id, visited_on))
@@ -56,7 +67,17 @@ INSERT INTO shop.people VALUES (1, 'a', 'one', {hush});
 CREATE TABLE shop.badges (id integer PRIMARY KEY, code text NOT NULL UNIQUE, note text DEFAULT 'none');
 CREATE TABLE shop.prices (id integer PRIMARY KEY, net integer, gross integer GENERATED ALWAYS AS (net * 2) STORED);
 INSERT INTO shop.prices VALUES (1, 10), (2, 20);
-'''.replace("{hush}", ", ".join(["'hush'"] * 9))
+CREATE TYPE shop.mood AS ENUM ('sad');
+CREATE TYPE shop.pair AS (a integer, b text);
+CREATE TYPE shop.spread AS RANGE (subtype = float8);
+CREATE DOMAIN shop.pairs AS shop.pair;
+CREATE DOMAIN shop.positive AS integer;
+CREATE DOMAIN shop.texts AS text[];
+CREATE TABLE shop.kinds (id integer PRIMARY KEY, {kinds});
+INSERT INTO shop.kinds VALUES (1);
+'''.replace("{kinds}", ", ".join(f"k{n} {kind}" for n, kind in enumerate((*IN_NO_EVENT, *ARRIVE)))).replace(
+    "{hush}", ", ".join(["'hush'"] * 9)
+)
 
 
 class Capture:
@@ -193,6 +214,15 @@ def test_messages_in_the_log_do_not_stop_capture(capture: Capture) -> None:
     with capture.pipeline.postgres.connect(DATABASE) as owner:
         owner.execute("INSERT INTO shop.documents VALUES (1, 'after the messages', '')")
     assert capture.await_landed("documents", before + 1)[-1]["after"]["id"] == 1
+
+
+def test_columns_of_some_types_are_in_no_event(capture: Capture, owner: psycopg.Connection) -> None:
+    owner.execute("INSERT INTO shop.kinds VALUES (2)")
+    events = capture.await_landed("kinds", 2)
+    assert [event["op"] for event in events] == ["r", "c"]
+    kinds = dict(enumerate((*IN_NO_EVENT, *ARRIVE)))
+    for event in events:
+        assert [kind for n, kind in kinds.items() if f"k{n}" not in event["after"]] == list(IN_NO_EVENT)
 
 
 def test_changes_of_partitions_arrive_as_changes_of_their_table(capture: Capture, owner: psycopg.Connection) -> None:
