@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from headwater.definitions.connectors import SLOT
@@ -14,7 +15,8 @@ COST = (
 DROP_STATEMENT = f"SELECT pg_drop_replication_slot('{SLOT}')"
 """An administrator runs it, or a role with the attribute REPLICATION, in the slot's database."""
 _FIND = f"""
-SELECT database, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::bigint
+SELECT database, coalesce(pg_wal_lsn_diff(
+    CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END, restart_lsn), 0)::bigint
 FROM pg_replication_slots WHERE slot_name = '{SLOT}' AND NOT active"""
 _MIB = 1 << 20
 
@@ -24,17 +26,36 @@ def parameter(environment: str) -> str:
     return f"/headwater/{environment}/slot-left"
 
 
-def unread_slot(query: Callable[[str], Sequence[Sequence[Any]]]) -> str:
-    """What to say of the server's slot if nobody reads it, in one line; empty if it is read, or not there.
+@dataclass(frozen=True)
+class UnreadSlot:
+    """The server's slot while nobody reads it."""
+
+    database: str
+    """The database of the slot."""
+    held_bytes: int
+    """How much of the server's log it holds back."""
+
+    @property
+    def found(self) -> str:
+        """What a command has found."""
+        return (
+            f"the replication slot {SLOT} of the database {self.database}, which nobody reads, and which holds back "
+            f"{self.held_bytes / _MIB:,.1f} MiB of the server's log"
+        )
+
+    @property
+    def action(self) -> str:
+        """What to do, and why."""
+        return (
+            "start the connector that is to go on from it, or, if there is none, drop it there: "
+            f"{DROP_STATEMENT}. {COST}"
+        )
+
+
+def unread_slot(query: Callable[[str], Sequence[Sequence[Any]]]) -> UnreadSlot | None:
+    """The server's slot if nobody reads it; None if somebody does, or there is none.
 
     ``query`` runs a statement in any database of the server. Raises what it raises.
     """
     rows = query(_FIND)
-    if not rows:
-        return ""
-    database, held = rows[0]
-    return (
-        f"Nobody reads the replication slot {SLOT} of the database {database}, which holds back {held / _MIB:,.1f} MiB "
-        f"of the server's log. {COST} Start its connector, or, if no pipeline of yours goes on from it, drop it there: "
-        f"{DROP_STATEMENT}"
-    )
+    return UnreadSlot(str(rows[0][0]), int(rows[0][1])) if rows else None
