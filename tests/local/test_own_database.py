@@ -262,10 +262,9 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
         reader.run(capture)
         # One that a lost machine left, or that another pipeline has: whoever sees it says so.
         owner.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
-        for found in (reader.run(replicate, status=2), reader.run(capture), reader.run(live)):
-            told = " ".join(found.replace("│", " ").split())
-            assert "of the database rental, which nobody reads" in told
-            assert "SELECT pg_drop_replication_slot('headwater')" in told
+        for found in (reader.run(replicate, status=2), reader.run(capture), reader.run(f"{live} --json")):
+            assert "of the database rental, which nobody reads" in found
+            assert "SELECT pg_drop_replication_slot('headwater')" in found
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (1,)
         reader.run(release)
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
