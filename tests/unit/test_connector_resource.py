@@ -526,6 +526,7 @@ def test_a_connector_drops_its_slot_before_it_is_deleted_for_good(world: World) 
     # The update ends before the new task has dropped the slot, and a line may be of another one.
     world.logs.released.append("others")
     assert world.step(event) == {"IsComplete": False}
+    assert world.writes() == ["update_connector"]
     world.logs.released.append("headwater")
     world.until_done(event)
     assert world.writes() == ["update_connector", "delete_connector"]
