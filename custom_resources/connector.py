@@ -4,6 +4,10 @@ Offsets hang on the connector's name. A changed configuration, capacity, plugin 
 place. Any other change needs another connector of the same name, which can be created only once the first is gone and,
 for the source, once the replication slot is free. ``AWS::KafkaConnect::Connector`` would create the second before it
 deletes the first.
+
+Before a source connector is deleted for good, it drops the slot itself, if the property ``Release`` says so: nobody
+else has a way into a database that the deployment did not make. Where the slot stays, a parameter of Systems Manager
+says why, which ``headwater destroy`` reads.
 """
 
 from __future__ import annotations
@@ -12,7 +16,7 @@ import hashlib
 import json
 import time
 from collections.abc import Mapping, Set
-from typing import Any
+from typing import Any, NamedTuple
 
 import boto3
 from botocore.exceptions import ClientError
@@ -40,28 +44,49 @@ _UNDER_WAY = ("CREATING", "UPDATING", "DELETING", "RESTARTING", "PAUSING", "RESU
 # CloudFormation hands every value on as text: these properties are numbers and booleans for MSK Connect.
 _NUMBERS = ("mcuCount", "workerCount", "revision")
 _BOOLEANS = ("enabled",)
+# What makes a source connector drop its slot and read no more, and how its log line ends then.
+# connect/src/main/java/io/headwater/connect/postgresql/SlotRelease.java.
+RELEASE = "headwater.release.slot"
+RELEASED = "The replication slot {} is released"
+_RELEASED_PATTERN = '"is released"'
+# Seconds from the request's beginning. MSK Connect takes minutes for an update and for the deletion that follows.
+_RELEASE_WAIT = 20 * 60
 # The line of the exception, below the line that says ERROR, has the reason.
 _LOG_PATTERN = "?ERROR ?Exception"
 _LOG_LINES = 3
 # Characters that are kept of either end of a long line: Debezium's exceptions say what failed first, then print their
 # whole state, and say why last.
 _LOG_LINE_ENDS = 200
+# Characters. A parameter of Systems Manager takes 4 KB.
+_LONGEST_RECORD = 1000
 
 
 def is_complete(event: Event, context: object) -> Outcome:
     """Take the next step of a request."""
     slot = event["ResourceProperties"].get("Slot")
     database = Database(boto3.client("rds-data"), slot) if slot else None
-    return step(event, boto3.client("kafkaconnect"), boto3.client("logs"), database, time.time())
+    clients = Clients(boto3.client("kafkaconnect"), boto3.client("logs"), boto3.client("ssm"))
+    return step(event, clients, database, time.time())
 
 
-def step(event: Event, connect: Any, logs: Any, database: Database | None, now: float) -> Outcome:
+class Clients(NamedTuple):
+    """boto3's clients."""
+
+    connect: Any
+    """For kafkaconnect."""
+    logs: Any
+    """For logs."""
+    parameters: Any
+    """For ssm."""
+
+
+def step(event: Event, clients: Clients, database: Database | None, now: float) -> Outcome:
     """Do the next thing that is missing.
 
-    ``connect`` and ``logs`` are boto3's clients for kafkaconnect and logs; ``database`` has the slot that the connector
-    uses, None for a sink; ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
+    ``database`` has the slot that the connector uses, None for a sink and for a database that the deployment did not
+    make; ``now`` is in epoch seconds. Raises ResourceFailed with the connector's own reason.
     """
-    request = _Request(event, connect, logs, database, now)
+    request = _Request(event, clients, database, now)
     take = request.remove if event["RequestType"] == "Delete" else request.bring_about
     return lifecycle.attempt(event, now, "AWS", take, _passes)
 
@@ -95,10 +120,9 @@ def _passes(error: ClientError) -> bool:
 class _Request:
     """One step of a CloudFormation request."""
 
-    def __init__(self, event: Event, connect: Any, logs: Any, database: Database | None, now: float) -> None:
+    def __init__(self, event: Event, clients: Clients, database: Database | None, now: float) -> None:
         self._event = event
-        self._connect = connect
-        self._logs = logs
+        self._connect, self._logs, self._parameters = clients
         self._database = database
         self._now = now
         self._name = event["PhysicalResourceId"]
@@ -134,8 +158,7 @@ class _Request:
             change = {part: changed[part] for part in parts if part in changed}
             if change:
                 if not any(update["connectorOperationType"] == operation for update in updates):
-                    arn, version = connector["connectorArn"], connector["currentVersion"]
-                    self._connect.update_connector(connectorArn=arn, currentVersion=version, **change)
+                    self._change(connector, **change)
                 return self._wait(f"the connector to take its {', '.join(change)}")
         return lifecycle.done(ConnectorArn=connector["connectorArn"])
 
@@ -149,7 +172,68 @@ class _Request:
             return lifecycle.done()
         if connector["connectorState"] in _UNDER_WAY:
             return self._wait(f"the connector, which is {connector['connectorState']}")
-        return self._delete(connector)
+        return self._release(connector) or self._delete(connector)
+
+    def _release(self, connector: Mapping[str, Any]) -> Outcome | None:
+        """Take the next step until the connector has dropped its slot; None once it has, or where it does not. A slot
+        that stays does not hold up the deletion."""
+        release = self._properties.get("Release")
+        if release is None:
+            return None
+        outcome: Outcome | str | None = "the environment keeps its data, so that a deploy goes on where this one ended"
+        if release["Drop"] == "true":
+            outcome = self._drop_slot(connector, RELEASED.format(release["Slot"]))
+        if isinstance(outcome, str):
+            self._leave(release, outcome)
+            return None
+        return outcome
+
+    def _drop_slot(self, connector: Mapping[str, Any], line: str) -> Outcome | str | None:
+        """Take the next step until the connector has logged ``line``; None once it has, or a text that says why it does
+        not."""
+        state, configuration = connector["connectorState"], connector["connectorConfiguration"]
+        updates = self._updates(connector)
+        # An earlier request, which failed later, may have come so far. Without its slot dropped no such connector runs.
+        earlier = not updates and state == "RUNNING" and RELEASE in configuration
+        if earlier or self._lines(connector, _RELEASED_PATTERN, line):
+            return None
+        if not updates:
+            try:
+                self._change(connector, connectorConfiguration={**configuration, RELEASE: "true"})
+            except ClientError as error:
+                if _passes(error):
+                    raise
+                # MSK Connect takes no such update of a connector that is paused.
+                return f"the connector, which was {state}, took no update: {error}"
+            return self._wait("the connector to drop its replication slot")
+        if updates[0]["connectorOperationState"] in _UPDATE_FAILED:
+            return f"the connector could not drop it: {self._error(updates[0])}"
+        if state == "FAILED":
+            return f"the connector could not drop it: {self._reason(connector)}"
+        if self._now - lifecycle.began(self._event) > _RELEASE_WAIT:
+            return f"the connector did not say within {_RELEASE_WAIT // 60} minutes that it has dropped it"
+        return self._wait("the connector to say that it has dropped its replication slot")
+
+    def _leave(self, release: Mapping[str, str], why: str) -> None:
+        """Record that the slot stays."""
+        print(f"The replication slot {release['Slot']} stays, and holds the server's log: {why}")
+        self._parameters.put_parameter(
+            Name=release["Parameter"], Value=why[:_LONGEST_RECORD], Type="String", Overwrite=True
+        )
+
+    def _forget_left(self) -> None:
+        """Remove what a deletion recorded: the slot is read again."""
+        if "Release" not in self._properties:
+            return
+        try:
+            self._parameters.delete_parameter(Name=self._properties["Release"]["Parameter"])
+        except ClientError as error:
+            if lifecycle.code(error) != "ParameterNotFound":
+                raise
+
+    def _change(self, connector: Mapping[str, Any], **change: Any) -> None:
+        arn, version = connector["connectorArn"], connector["currentVersion"]
+        self._connect.update_connector(connectorArn=arn, currentVersion=version, **change)
 
     def _updatable(self) -> Set[str]:
         """What UpdateConnector takes in the boto3 that Lambda's Python brings along. One that is older than AWS's
@@ -187,6 +271,7 @@ class _Request:
             MAKE_TAG: make(definition),
             REQUEST_TAG: self._event["RequestId"],
         }
+        self._forget_left()
         try:
             self._connect.create_connector(**definition, tags=tags)
         except ClientError as error:
@@ -217,15 +302,33 @@ class _Request:
 
     def _reason(self, connector: Mapping[str, Any]) -> str:
         """Why the connector failed: MSK Connect's words, and the last errors of its log, which say more."""
-        group = connector["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]["logGroup"]
-        since = int(lifecycle.began(self._event) * 1000)
-        events = self._logs.filter_log_events(logGroupName=group, startTime=since, filterPattern=_LOG_PATTERN)["events"]
-        lines = [line for line in (event["message"].strip() for event in events) if not line.startswith("at ")]
+        lines = [line for line in self._lines(connector, _LOG_PATTERN) if not line.startswith("at ")]
         shown = [_ends(line) for line in lines[-_LOG_LINES:]]
-        return "\n".join([f"{_described(connector.get('stateDescription'))}. Its log is {group}", *shown])
+        return "\n".join([f"{_described(connector.get('stateDescription'))}. Its log is {_log(connector)}", *shown])
+
+    def _lines(self, connector: Mapping[str, Any], pattern: str, text: str = "") -> list[str]:
+        """The lines with a text that the connector has logged since the request began, by a pattern of CloudWatch's.
+        CloudWatch may answer with empty pages before one that has lines."""
+        query: dict[str, Any] = {
+            "logGroupName": _log(connector),
+            "startTime": int(lifecycle.began(self._event) * 1000),
+            "filterPattern": pattern,
+        }
+        lines: list[str] = []
+        while True:
+            page = self._logs.filter_log_events(**query)
+            lines += [event["message"].strip() for event in page["events"] if text in event["message"]]
+            if "nextToken" not in page:
+                return lines
+            query["nextToken"] = page["nextToken"]
 
     def _wait(self, what: str) -> Outcome:
         return lifecycle.wait(self._event, self._now, what)
+
+
+def _log(connector: Mapping[str, Any]) -> str:
+    """The log group of a connector."""
+    return str(connector["logDelivery"]["workerLogDelivery"]["cloudWatchLogs"]["logGroup"])
 
 
 def _ends(line: str) -> str:

@@ -16,7 +16,7 @@ from aws_cdk import aws_s3_assets as s3_assets
 from constructs import Construct
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.definitions import connectors
+from headwater.definitions import connectors, left_slot
 from headwater.definitions.connectors import CaptureSettings
 from headwater.deployment.environment import Environment
 from stacks.assets import Assets
@@ -62,7 +62,8 @@ class _Definition:
     """What makes one connector differ from another.
 
     ``part`` begins the ids of its resources. A worker has ``units`` of 1 vCPU and 4 GiB. ``slot`` holds the properties
-    of the replication slot that a source reads, where the custom resource may look at it.
+    of the replication slot that a source reads, where the custom resource may look at it; ``release`` those by which
+    the connector drops the slot itself, or leaves it, where the resource may not.
     """
 
     part: str
@@ -74,6 +75,7 @@ class _Definition:
     units: int
     workers: int
     slot: Mapping[str, str] | None = None
+    release: Mapping[str, str] | None = None
 
 
 class ConnectStack(HeadwaterStack):
@@ -131,6 +133,7 @@ class ConnectStack(HeadwaterStack):
                 units=environment.connect.source_units,
                 workers=1,
                 slot=database.slot_properties,
+                release=self._release(database.released_slot),
             )
         )
         source.node.add_dependency(*database.publish(self, contracts, assets))
@@ -245,11 +248,27 @@ class ConnectStack(HeadwaterStack):
                     },
                 },
                 **({"Slot": definition.slot} if definition.slot is not None else {}),
+                **({"Release": definition.release} if definition.release is not None else {}),
             },
         )
         # Rights and rules are resources of their own, which the connector needs before it starts.
         connector.node.add_dependency(role, security_group)
         return connector
+
+    def _release(self, slot: str | None) -> dict[str, str] | None:
+        """The properties by which the source connector drops a slot when it is deleted with the environment's data, and
+        the custom resource records why a slot stays."""
+        if slot is None:
+            return None
+        parameter = left_slot.parameter(self.environment_settings.name)
+        arn = self.format_arn(service="ssm", resource="parameter", resource_name=parameter.removeprefix("/"))
+        iam.Grant.add_to_principal(
+            grantee=self._provider.role,
+            actions=["ssm:DeleteParameter", "ssm:PutParameter"],
+            resource_arns=[arn],
+        )
+        drop = "true" if self.environment_settings.deletes_data else "false"
+        return {"Slot": slot, "Parameter": parameter, "Drop": drop}
 
     def _grant_keep_connectors(self, names: Sequence[str]) -> None:
         """Let the custom resource create, change and delete the connectors. Creating one takes further rights, which

@@ -15,6 +15,7 @@ from aws_cdk import aws_iam as iam
 from constructs import IDependable
 
 from headwater.contract.model import Contract
+from headwater.definitions.connectors import SLOT
 from headwater.deployment.environment import ExistingDatabase, Monitored
 from stacks.assets import Assets
 from stacks.base import HeadwaterStack
@@ -34,6 +35,7 @@ class ExistingSource(RelationalSource):
         return cls(
             address=Address(settings.host, str(settings.port), settings.name, settings.secret),
             stacks=[peering] if peering is not None else [],
+            released_slot=SLOT,
             log_metrics=_log_metrics(settings.monitored) if settings.monitored is not None else None,
             settings=settings,
         )

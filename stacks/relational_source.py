@@ -41,13 +41,16 @@ class RelationalSource(ABC):
     """A database, and what there is around it.
 
     ``stacks`` have to stand before a connector starts. ``slot_properties`` are those by which the source connector's
-    custom resource waits for the replication slot, None where it may not ask. ``log_metrics`` is None where the server
-    sends none, and ``role_rotation``, which gives the connector's role new passwords, where nothing of ours does.
+    custom resource waits for the replication slot, None where it may not ask. ``released_slot`` is the slot that the
+    source connector drops itself before it is deleted with the environment's data, None where ``publish`` sees to that.
+    ``log_metrics`` is None where the server sends none, and ``role_rotation``, which gives the connector's role new
+    passwords, where nothing of ours does.
     """
 
     address: Address
     stacks: Sequence[cdk.Stack]
     slot_properties: Mapping[str, str] | None = None
+    released_slot: str | None = None
     log_metrics: LogMetrics | None = None
     role_rotation: lambda_.Function | None = None
 

@@ -27,6 +27,7 @@ from headwater.contract.reading import read_contract, read_contracts, read_versi
 from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.dynamodb_table import key_attributes
 from headwater.definitions.kinesis_checks import ExpectedStream
+from headwater.definitions.left_slot import unread_slot
 from headwater.definitions.order_database import CDC_ROLE, READER_ROLE
 from headwater.definitions.source_checks import NOTE, PROBLEMS, WARNING, Finding
 from headwater.deployment.environment import Environment, ExistingTables
@@ -279,8 +280,15 @@ def _read(folder: Path) -> tuple[list[Contract], list[str]]:
 
 
 def _in_postgresql(contracts: Sequence[Contract], connection: psycopg.Connection) -> list[Finding]:
+    def query(sql: str) -> list[tuple[Any, ...]]:
+        return connection.execute(sql.encode()).fetchall()
+
     try:
-        return source_checks.findings(contracts, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall())
+        unread = unread_slot(query)
+        found = source_checks.findings(contracts, CDC_ROLE, query)
+        if unread is not None:
+            found.append(Finding("", "server", WARNING, unread.found, "one that a connector reads", unread.action))
+        return found
     except psycopg.Error as error:
         raise UserError(f"PostgreSQL's catalog cannot be read: {str(error).strip()}") from None
 

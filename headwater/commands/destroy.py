@@ -1,43 +1,106 @@
 """``headwater destroy``: no stack is left of an environment, and of the local AWS nothing once it has no stack."""
 
-from typing import Annotated
+import shlex
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Annotated, Any
 
+import boto3
 import typer
-from botocore.exceptions import BotoCoreError
+from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.commands.deploy import AT_ONCE, BOOTSTRAP, cdk
 from headwater.console import announce, say
+from headwater.definitions.connectors import SLOT
+from headwater.definitions.left_slot import COST, DROP_STATEMENT, parameter
+from headwater.deployment.environment import Environment, ExistingDatabase
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.local_aws.daemon import Running
 from headwater.paths import CONFIG, SYNTHESIZED
 
+SLOT_LEFT = 4
+"""The status if the stacks are gone and a replication slot is left in an existing database."""
+
 
 def destroy(
     name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
 ) -> None:
-    """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack."""
-    if not read_environment(name, CONFIG).is_local:
-        cdk(name, ["destroy", "--all"])
-        return
-    running = Running.find()
-    if running is None:
-        say("There is no local AWS: it was ended before, or never started")
-        return
+    """Delete the stacks of an environment by cdk destroy. The local AWS ends with its last stack.
+
+    Beside an existing database the source connector drops its replication slot if the environment's data goes with its
+    stacks. The status is 4 if the slot stays, because the environment keeps its data or the slot could not be dropped:
+    the last lines then say why, what the slot costs, and how to drop it.
+    """
+    environment = read_environment(name, CONFIG)
+    with _left_slot_told_last(environment) as left:
+        if not environment.is_local:
+            _delete(environment, ["--all"], left)
+            return
+        running = Running.find()
+        if running is None:
+            say("There is no local AWS: it was ended before, or never started")
+            return
+        try:
+            _stacks(running)
+        except BotoCoreError:
+            say("The local AWS does not answer: it ends, with all that it has stored")
+            running.stop()
+            left.append("may be left: the local AWS did not answer")
+            return
+        _delete(environment, [*_synthesized(name), "--all", *AT_ONCE, "--force"], left, running)
+        others = _stacks(running)
+        if others:
+            say(f"The local AWS runs on for {', '.join(others)}")
+            return
+        with announce("Ending the local AWS"):
+            running.stop()
+
+
+@contextmanager
+def _left_slot_told_last(environment: Environment) -> Iterator[list[str]]:
+    """Say last why a replication slot is left in an existing database, if the block's list says so, also where the
+    block raises. Raises typer.Exit then."""
+    left: list[str] = []
+    database = environment.database
     try:
-        _stacks(running)
-    except BotoCoreError:
-        say("The local AWS does not answer: it ends, with all that it has stored")
-        running.stop()
-        return
-    cdk(name, ["destroy", *_synthesized(name), "--all", *AT_ONCE, "--force"], running)
-    left = _stacks(running)
-    if left:
-        say(f"The local AWS runs on for {', '.join(left)}")
-        return
-    with announce("Ending the local AWS"):
-        running.stop()
+        yield left
+    finally:
+        if left and isinstance(database, ExistingDatabase):
+            at = ["--host", database.host, "--port", str(database.port), "--database", database.name]
+            say(f"The replication slot {SLOT} of {database.name} on {database.host}:{database.port} {left[0]}.")
+            say(COST)
+            say("If no deploy is to go on from it, drop it there, as the server's administrator:")
+            say(f"  {DROP_STATEMENT}")
+            say("Or drop it with all else that `headwater db capture` has made:")
+            say(f"  {shlex.join(['.venv/bin/headwater', 'db', 'release', *at, '--user', 'postgres'])}")
+    if left and isinstance(database, ExistingDatabase):
+        raise typer.Exit(SLOT_LEFT)
+
+
+def _delete(environment: Environment, options: Sequence[str], left: list[str], running: Running | None = None) -> None:
+    """Delete the stacks, and add to ``left`` what the source connector's custom resource has recorded of a slot that
+    stays. Raises as ``cdk`` does."""
+    client = running.client if running else partial(boto3.client, region_name=environment.region)
+    try:
+        cdk(environment.name, ["destroy", *options], running)
+    finally:
+        if isinstance(environment.database, ExistingDatabase):
+            left += _record(client("ssm"), parameter(environment.name))
+
+
+def _record(parameters: Any, name: str) -> list[str]:
+    """Take the record away that a parameter of Systems Manager may hold."""
+    try:
+        why = str(parameters.get_parameter(Name=name)["Parameter"]["Value"])
+        parameters.delete_parameter(Name=name)
+    except (BotoCoreError, ClientError) as error:
+        if isinstance(error, ClientError) and error.response["Error"]["Code"] == "ParameterNotFound":
+            return []
+        return [f"may be left: {error}, so that nobody read in the parameter {name} whether it is"]
+    return [f"stays: {why}"]
 
 
 def _stacks(running: Running) -> list[str]:

@@ -32,8 +32,8 @@ def replicate(
     The database is prepared by `headwater db capture`, whose role reads it; HEADWATER_CDC_PASSWORD or a prompt gives
     the password. Command and connector use TLS where the server offers it, and trust the server as libpq's variables
     say, such as PGSSLMODE and PGSSLROOTCERT. Everything is as it is deployed: Debezium, Kafka, the S3 sink and the
-    Spark writer. The lake ends with the next run, and the replication slot with this one. The status is 1 where the
-    lake differs.
+    Spark writer. The lake ends with the next run, and the replication slot with this one, however it ends. The status
+    is 1 where the lake differs.
     """
     described = of_database(read_contracts(contracts), POSTGRESQL)
     if not described:

@@ -30,8 +30,8 @@ def replicate(
     the connector's. ``compared`` is called with the comparison of lake and source, the addresses of the parts, and what
     raises ProcessError where one has ended; the parts stop when it returns. Raises UserError where a part is missing,
     dies or does not drain."""
-    source = OwnDatabase(host, port, name, password)
     folder = RUN / "replicate"
+    source = OwnDatabase(host, port, name, password, folder)
     with (
         claimed_empty(folder, "headwater replicate"),
         OwnPipeline(folder, contracts, contract_folder, source) as pipeline,

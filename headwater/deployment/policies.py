@@ -146,11 +146,13 @@ class Judgement:
 
 
 def needed_by(deployment: Deployment, principals: Iterable[Principal]) -> list[Principal]:
-    """The principals of a deployment: without what only one with a database of its own needs, where it has none. What
+    """The principals of a deployment: without what only one with the other kind of database needs. What
     was recorded for one table is needed for each that is deployed, and what was for the job of all tables for each job
     that there is."""
-    if not any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
-        principals = [principal.without_aurora() for principal in principals if not principal.only_with_aurora]
+    if any(True for _ in deployment.resources("AWS::RDS::DBCluster")):
+        principals = [principal.with_database("aurora") for principal in principals]
+    else:
+        principals = [principal.with_database("existing") for principal in principals if not principal.only_with_aurora]
     jobs = {job: {table for table, _ in _streams(job)} for job in deployment.resources("AWS::Glue::Job")}
     of_postgresql = _lake_tables(deployment).difference(*jobs.values())
     topics = {

@@ -52,13 +52,15 @@ class Right:
 class Principal:
     """A role and the rights that it needs. ``role`` is the role's place; ``recorded`` are the rights that a local run
     asked for, ``declared`` those that only parts of AWS ask for, with the reason of each. ``of_aurora`` are those of
-    them that only a deployment with a database of its own needs; ``only_with_aurora``, where the whole role is."""
+    them that only a deployment with a database of its own needs, ``of_existing`` those that only one beside an existing
+    database needs; ``only_with_aurora``, where the whole role is of the first kind."""
 
     name: str
     role: str
     recorded: frozenset[Right]
     declared: Mapping[Right, str]
     of_aurora: frozenset[Right] = frozenset()
+    of_existing: frozenset[Right] = frozenset()
     only_with_aurora: bool = False
 
     @property
@@ -66,16 +68,17 @@ class Principal:
         """Recorded and declared rights, in order."""
         return sorted(self.recorded | set(self.declared))
 
-    def without_aurora(self) -> Principal:
-        """The principal where the database is an existing one."""
-        kept = {right: reason for right, reason in self.declared.items() if right not in self.of_aurora}
-        return replace(self, recorded=self.recorded - self.of_aurora, declared=kept)
+    def with_database(self, kind: Literal["aurora", "existing"]) -> Principal:
+        """The principal of a deployment whose database is of a kind."""
+        others = self.of_existing if kind == "aurora" else self.of_aurora
+        kept = {right: reason for right, reason in self.declared.items() if right not in others}
+        return replace(self, recorded=self.recorded - others, declared=kept)
 
 
 class _Declared(msgspec.Struct, forbid_unknown_fields=True):
     right: str
     reason: str
-    only_with: Literal["aurora"] | None = None
+    only_with: Literal["aurora", "existing"] | None = None
 
 
 class _File(msgspec.Struct, forbid_unknown_fields=True):
@@ -92,9 +95,12 @@ def read_principals(folder: Path = RIGHTS) -> list[Principal]:
         file = convert(read_yaml(path), _File, str(path))
         recorded = frozenset(Right.parse(text) for text in file.recorded)
         declared = {Right.parse(entry.right): entry.reason for entry in file.declared}
-        of_aurora = frozenset(Right.parse(entry.right) for entry in file.declared if entry.only_with)
-        name = path.stem.replace("_", " ")
+        of_aurora, of_existing = (
+            frozenset(Right.parse(entry.right) for entry in file.declared if entry.only_with == kind)
+            for kind in ("aurora", "existing")
+        )
+        name, whole = path.stem.replace("_", " "), file.only_with is not None
         principals.append(
-            Principal(name, file.role, recorded, declared, of_aurora, only_with_aurora=file.only_with is not None)
+            Principal(name, file.role, recorded, declared, of_aurora, of_existing, only_with_aurora=whole)
         )
     return principals

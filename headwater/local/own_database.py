@@ -12,15 +12,16 @@ from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.definitions import source_checks
 from headwater.definitions.connectors import SLOT
+from headwater.definitions.left_slot import COST, DROP_STATEMENT, unread_slot
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.errors import UserError
 from headwater.local.libpq_trust import connector_host, connector_options
 from headwater.local.pipeline import DatabaseServer, Pipeline
-from headwater.local.processes import Part, ProcessError, wait_until
+from headwater.local.processes import Part
+from headwater.local.slot_watcher import SlotWatcher
 from headwater.order_database.trust_advice import trust_advice
 
 _CONNECT_SECONDS = 10
-_SLOT_SECONDS = 30
 
 
 class OwnDatabase:
@@ -28,14 +29,26 @@ class OwnDatabase:
     libpq's variables say whether TLS is used, and who is trusted.
 
     While it is a source it has the replication slot, which keeps the server's log for a lake that ends with this
-    machine's pipeline: the slot goes when the source is left.
+    machine's pipeline: a process that outlives this one drops the slot, however this one ends. ``folder`` takes that
+    process's log, and what it claims is beside it.
     """
 
-    def __init__(self, host: str, port: int, name: str, password: str) -> None:
+    def __init__(self, host: str, port: int, name: str, password: str, folder: Path) -> None:
         self.host = host
         self.port = port
         self.name = name
         self.password = password
+        self._login: dict[str, str | int] = {
+            "host": host,
+            "port": port,
+            "dbname": name,
+            "user": CDC_ROLE,
+            "password": password,
+            "connect_timeout": _CONNECT_SECONDS,
+            "application_name": "headwater",
+        }
+        claimed = folder.with_name(f"{folder.name}-slot-of-{host}-{port}".replace("/", "-"))
+        self._watcher = SlotWatcher(self._login, SLOT, claimed, folder / "slot.log")
 
     def server(self) -> DatabaseServer:
         """The server as the source connector has to reach and trust it, so that it does as ``connect`` does. Raises
@@ -45,16 +58,7 @@ class OwnDatabase:
     def connect(self) -> psycopg.Connection:
         """Connect as the source connector's role. Raises UserError where that is not possible."""
         try:
-            return psycopg.connect(
-                host=self.host,
-                port=self.port,
-                dbname=self.name,
-                user=CDC_ROLE,
-                password=self.password,
-                autocommit=True,
-                connect_timeout=_CONNECT_SECONDS,
-                application_name="headwater",
-            )
+            return psycopg.connect(**self._login, autocommit=True)  # type: ignore[arg-type]
         except psycopg.OperationalError as error:
             message = str(error).strip()
             raise UserError(
@@ -64,39 +68,34 @@ class OwnDatabase:
 
     def __enter__(self) -> Self:
         with self.connect() as connection:
-            slot = connection.execute(
-                "SELECT database, active FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)
-            ).fetchone()
-        if slot is not None:
-            reads = "that a connector reads" if slot[1] else "that nobody reads now"
-            raise UserError(
-                f"{self.name}: found a replication slot {SLOT} of the database {slot[0]} {reads}, expected none. Where "
-                "no pipeline of yours has it, headwater db release takes it away: what it keeps is lost to whoever has."
-            )
+            self._watcher.start()
+            try:
+                self._refuse_slot(connection)
+            except BaseException:
+                self._watcher.end()
+                raise
+        self._watcher.take()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        try:
-            self._drop_slot()
-        except (UserError, ProcessError, psycopg.Error) as error:
-            problem = (
-                f"{self.name}: the replication slot {SLOT} stays, and keeps the server's log: {str(error).strip()}. "
-                "Run headwater db release."
-            )
+        stays = self._watcher.end()
+        if stays:
+            problem = f"{self.name}: the replication slot {SLOT} stays: {stays}. {COST} Drop it there: {DROP_STATEMENT}"
             if kind is None:
-                raise UserError(problem) from None
+                raise UserError(problem)
             say(problem)
 
-    def _drop_slot(self) -> None:
-        with self.connect() as connection:
-            dropped = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-            active = "SELECT coalesce(bool_or(active), false) FROM pg_replication_slots WHERE slot_name = %s"
-
-            def free() -> bool:
-                return connection.execute(active, (SLOT,)).fetchone() == (False,)
-
-            wait_until("the replication slot to be free", free, _SLOT_SECONDS)
-            connection.execute(dropped, (SLOT,))
+    def _refuse_slot(self, connection: psycopg.Connection) -> None:
+        """Raise UserError where the server has the slot already."""
+        unread = unread_slot(lambda query: connection.execute(query.encode()).fetchall())
+        if unread is not None:
+            raise UserError(f"{self.name}: found {unread.found}, expected none: {unread.action}")
+        read = connection.execute("SELECT database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
+        if read is not None:
+            raise UserError(
+                f"{self.name}: found a replication slot {SLOT} of the database {read[0]} that a connector reads, "
+                "expected none: a server has one, and what reads it would lose changes"
+            )
 
 
 class OwnPipeline(Pipeline):

@@ -22,6 +22,7 @@ import pytest
 import requests
 from typer.testing import CliRunner, Result
 
+from custom_resources.connector import RELEASE, RELEASED
 from headwater.cli import compose
 from headwater.contract.model import Contract, History, change_history
 from headwater.contract.reading import parse_contract, read_contracts
@@ -34,7 +35,7 @@ from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.local import postgresql_server
 from headwater.local.aws import CREDENTIALS, REGION
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
-from headwater.local.processes import ProcessError, wait_until
+from headwater.local.processes import ProcessError, occurrences, wait_until
 from headwater.order_database.administration import read_again
 from tests.history_analyst import Analyst
 
@@ -883,6 +884,39 @@ def test_a_lost_slot_stops_capture_and_a_raised_epoch_reads_all_rows_again(
     finally:
         capture.pipeline.settings = replace(capture.pipeline.settings, epoch=epoch)
         epochs.put(epoch)
+        epochs.await_running()
+
+
+def test_a_connector_drops_its_slot_before_it_is_deleted_and_reads_on_only_in_another_epoch(
+    capture: Capture, owner: psycopg.Connection
+) -> None:
+    pipeline, epochs = capture.pipeline, Epochs(capture)
+    owner.execute("DELETE FROM shop.documents")
+    owner.execute("INSERT INTO shop.documents VALUES (1, 'seen', '')")
+    capture.await_all_landed()
+    before = len(capture.landed("documents"))
+    epoch = pipeline.settings.epoch
+    try:
+        name, config = connectors.source_connector(pipeline.contracts, pipeline.settings)
+        pipeline.connect.put(name, {**config, RELEASE: "true"})
+        released = RELEASED.format(connectors.SLOT).encode()
+        wait_until("the slot to be released", lambda: occurrences(pipeline.connect.log, released) == 1, 60)
+        assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
+        epochs.await_running()
+        # However often such a connector starts, it makes no slot.
+        pipeline.connect.restart(name)
+        wait_until("it to start again", lambda: occurrences(pipeline.connect.log, released) == 2, 60)
+        owner.execute("UPDATE shop.documents SET title = 'unseen' WHERE id = 1")
+        assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
+        epochs.put(epoch)
+        epochs.await_refusal(f"{connectors.LOST_SLOT}: the replication slot headwater is gone")
+        assert len(capture.landed("documents")) == before
+        epochs.put(epoch + 1)
+        epochs.await_running()
+        capture.await_alive("documents", {1: "unseen"})
+    finally:
+        pipeline.settings = replace(pipeline.settings, epoch=epoch + 1)
+        epochs.put(epoch + 1)
         epochs.await_running()
 
 

@@ -18,6 +18,7 @@ from typing import Any, Self
 import pytest
 
 from custom_resources import connector, database_bootstrap
+from custom_resources.connector import Clients
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
@@ -176,7 +177,8 @@ class Deployment:
 
     def deploy(self, event: Event, between: str | None = None) -> None:
         """Fulfil a request; the SQL ``between`` runs while there is no connector."""
-        client, logs = Modelled("kafkaconnect", self.msk), Modelled("logs", self.msk)
+        client = Modelled("kafkaconnect", self.msk)
+        clients = Clients(client, Modelled("logs", self.msk), None)
         api = Database(data_api(lambda: self.pipeline.postgres.connect(DATABASE)), DATABASE_PROPERTIES)
         source = event["PhysicalResourceId"] == SOURCE
 
@@ -185,7 +187,7 @@ class Deployment:
             if between is not None and "delete_connector" in client.calls:
                 self.run(between)
                 between = None
-            outcome = connector.step(event, client, logs, api if source else None, time.time())
+            outcome = connector.step(event, clients, api if source else None, time.time())
             return bool(outcome["IsComplete"])
 
         wait_until(f"{event['RequestType']} {event['PhysicalResourceId']}", done, timeout=180, poll=0.5)

@@ -174,7 +174,7 @@ def test_the_connector_of_ones_own_database_reaches_the_servers_that_libpq_reach
         MISNAMED: ("localhost", pipeline.front.port),
     }
     password = pipeline.passwords[CDC_ROLE]
-    databases = {name: OwnDatabase(host, port, DATABASE, password) for name, (host, port) in servers.items()}
+    databases = {name: OwnDatabase(host, port, DATABASE, password, tmp_path) for name, (host, port) in servers.items()}
     assert {name for name, database in databases.items() if libpq_connects(database)} == reached
     assert {name for name, database in databases.items() if connector_connects(pipeline, database)} == reached
 

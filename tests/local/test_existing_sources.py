@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from headwater.commands.destroy import SLOT_LEFT
 from headwater.contract.reading import read_contract
 from headwater.local.dynamodb_local import create_table
 from headwater.local.postgresql_server import PostgresqlServer
@@ -159,9 +160,31 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
     assert not re.findall("AWS::(DynamoDB|Kinesis)::", templates(checkout))
     # Its owner's to delete.
     dynamodb.delete_table(TableName=TABLE)
-    succeeded(headwater("destroy", "local"))
-    with server.connect("rental") as owner:
-        assert owner.execute("SELECT slot_name, active FROM pg_replication_slots").fetchall() == [("headwater", False)]
-    succeeded(headwater("db", "release", *at))
+    assert "replication slot" not in succeeded(headwater("destroy", "local"))
     with server.connect("rental") as owner:
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
+    succeeded(headwater("db", "release", *at))
+
+
+def test_a_slot_that_cannot_be_dropped_is_told_last(
+    server: PostgresqlServer, front: TlsFront, checkout: Checkout
+) -> None:
+    at = ("--host", server.host, "--port", str(server.port), "--database", "rental", "--user", server.superuser)
+    passwords = {"HEADWATER_DB_PASSWORD": server.password, "HEADWATER_CDC_PASSWORD": PASSWORD}
+    assert checkout.run_headwater(
+        "contract", "infer", *at, "--schema", "public", "--contracts", "contracts", **passwords
+    ).returncode
+    succeeded(checkout.run_headwater("db", "capture", *at, "--contracts", "contracts", **passwords))
+    succeeded(checkout.deploy())
+    # The server is out of reach.
+    front.stop()
+    done = checkout.run_headwater("destroy", "local")
+    assert done.returncode == SLOT_LEFT, done.stdout + done.stderr
+    told = done.stdout[done.stdout.rindex("The replication slot headwater of rental on") :].splitlines()
+    assert "stays: the connector " in told[0]
+    assert told[-1].startswith("  .venv/bin/headwater db release --host 127.0.0.1")
+    assert Running.find(checkout.account) is None
+    with server.connect("rental") as owner:
+        assert owner.execute("SELECT slot_name, active FROM pg_replication_slots").fetchall() == [("headwater", False)]
+        # As the output says.
+        owner.execute(next(line for line in told if "pg_drop_replication_slot" in line).encode())

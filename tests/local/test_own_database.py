@@ -9,10 +9,12 @@ import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import psycopg
 import pytest
 
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.paths import ROOT, RUN
 
@@ -168,6 +170,41 @@ def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_
         assert catalog(owner) == untouched
 
 
+@pytest.mark.drill
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGHUP])
+def test_a_killed_run_leaves_neither_its_slot_nor_a_process(
+    server: PostgresqlServer, tmp_path: Path, number: signal.Signals
+) -> None:
+    reader = Reader(server, tmp_path / "contracts")
+    place, infer, _, _, capture, _, replicate, _, _ = commands()
+    reader.run(place)
+    reader.run(infer, status=1)
+    reader.run(capture)
+    with server.connect("rental") as owner, reader.start(replicate) as process:
+        slots = "SELECT active FROM pg_replication_slots"
+        wait_until("the slot to be read", lambda: owner.execute(slots).fetchall() == [(True,)], 120)
+        parts = psutil.Process(process.pid).children(recursive=True)
+        assert len(parts) > 5
+        process.send_signal(number)
+        ended(process, 60)
+        wait_until("the slot to be dropped", lambda: owner.execute(slots).fetchall() == [], 60)
+        wait_until("no process to be left", lambda: not [part for part in parts if is_alive(part)], 60)
+        # The next run is not in the way of anything.
+        with reader.start(replicate) as again:
+            wait_until("the slot to be read again", lambda: owner.execute(slots).fetchall() == [(True,)], 120)
+            again.send_signal(signal.SIGINT)
+            ended(again, 60)
+        assert again.returncode == 130
+        assert owner.execute(slots).fetchall() == []
+
+
+def is_alive(part: psutil.Process) -> bool:
+    try:
+        return part.is_running() and part.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def await_answer(reader: Reader, command: str, query: str, expected: str) -> None:
     """Ask until the lake has it."""
     asked = re.sub(r'"SELECT .*"', lambda _: f'"{query}', command)
@@ -197,7 +234,7 @@ def catalog(owner: psycopg.Connection) -> list[tuple[object, ...]]:
 def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, tmp_path: Path) -> None:
     contracts = tmp_path / "contracts"
     reader = Reader(server, contracts)
-    place, infer, _, _, capture, _, replicate, _, release = commands()
+    place, infer, _, _, capture, live, replicate, _, release = commands()
     reader.run(place)
     assert "found no contract" in reader.run(replicate, status=2)
     reader.run(infer, status=1)
@@ -223,10 +260,12 @@ def test_what_cannot_be_taken_or_released_is_refused(server: PostgresqlServer, t
         owner.execute("ALTER PUBLICATION headwater DROP TABLE staff")
         assert "staff: found a table outside the publication" in reader.run(replicate, status=2)
         reader.run(capture)
-        # One that a killed run left, or that another pipeline has.
+        # One that a lost machine left, or that another pipeline has: whoever sees it says so.
         owner.execute("SELECT pg_create_logical_replication_slot('headwater', 'pgoutput')")
-        found = reader.run(replicate, status=2)
-        assert "of the database rental that nobody reads now" in found
+        for found in (reader.run(replicate, status=2), reader.run(capture), reader.run(f"{live} --json")):
+            assert "of the database rental, which nobody reads" in found
+            assert "SELECT pg_drop_replication_slot('headwater')" in found
+        assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (1,)
         reader.run(release)
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
         owner.execute("CREATE DATABASE elsewhere")

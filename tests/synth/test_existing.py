@@ -12,8 +12,10 @@ from typer.testing import CliRunner
 
 from headwater.cli import compose
 from headwater.contract.model import Contract
+from headwater.definitions.connectors import SLOT
+from headwater.definitions.left_slot import parameter
 from headwater.deployment import cost, policies, rights
-from headwater.deployment.environment import Environment, ExistingTable, Monitored
+from headwater.deployment.environment import Data, Environment, ExistingTable, Monitored
 from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.reachability import Network, declarations, findings
 from headwater.errors import UserError
@@ -108,6 +110,18 @@ def test_nothing_of_the_deployment_asks_the_database_for_its_slot_or_its_publica
     source = existing.only("Custom::HeadwaterConnector", of="Source")
     assert "Slot" not in source
     assert "rds-data" not in json.dumps([existing.template(part) for part in existing.parts()])
+
+
+def test_the_source_connector_drops_the_slot_where_the_data_goes(
+    existing: Synthesized, settings: Environment, build: Build
+) -> None:
+    keeps = Data(retain=False, delete_with_stacks_of=None)
+    for synthesized, drops in (
+        (existing, "true"),
+        (build(msgspec.structs.replace(with_existing(settings), data=keeps)), "false"),
+    ):
+        source = synthesized.only("Custom::HeadwaterConnector", of="Source")
+        assert source["Release"] == {"Slot": SLOT, "Parameter": parameter("dev"), "Drop": drops}
 
 
 # How it is reached

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from types import SimpleNamespace
@@ -11,9 +12,10 @@ from typing import Any
 import pytest
 
 from custom_resources import connector, lifecycle
-from custom_resources.connector import MAKE_TAG, OWNER_TAG, REQUEST_TAG
+from custom_resources.connector import MAKE_TAG, OWNER_TAG, RELEASE, RELEASED, REQUEST_TAG, Clients
 from custom_resources.data_api import Database
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
+from headwater.paths import ROOT
 from tests.data_api import CLUSTER, OWNER_SECRET
 from tests.modelled import Modelled, refusal
 
@@ -21,6 +23,7 @@ NAME = "headwater-postgres"
 OWNER = "headwater-dev-connect"
 BEGAN = 1_000_000.0
 LOG_GROUP = "/headwater/dev/connect/headwater-postgres"
+SLOT_LEFT = "/headwater/dev/slot-left"
 # As CloudFormation hands it on: all values are texts.
 DEFINITION: dict[str, Any] = {
     "connectorName": NAME,
@@ -53,6 +56,7 @@ class MskConnect:
         self.deleted = 0
         self.fails_to: str | None = None
         self.refuses: Exception | None = None
+        self.refuses_update: Exception | None = None
         self.now = BEGAN
 
     def list_connectors(self, connectorNamePrefix: str, nextToken: str = "0") -> dict[str, Any]:  # noqa: N803
@@ -88,6 +92,8 @@ class MskConnect:
         return {"connectorArn": arn, "connectorState": "CREATING"}
 
     def update_connector(self, connectorArn: str, currentVersion: str, **change: Any) -> dict[str, Any]:  # noqa: N803
+        if self.refuses_update is not None:
+            raise self.refuses_update
         described = self._get(connectorArn)
         # A request changes either the configuration or the workers' settings.
         assert len(change) == 1 or "connectorConfiguration" not in change
@@ -158,17 +164,43 @@ def _without_change(operation: dict[str, Any]) -> dict[str, Any]:
 
 
 class Logs:
-    """CloudWatch Logs with one connector's log."""
+    """CloudWatch Logs with one connector's log, whose last lines say what slot it has ``released``."""
+
+    def __init__(self) -> None:
+        self.released: list[str] = []
 
     def filter_log_events(self, **request: Any) -> dict[str, Any]:
         assert request["logGroupName"] == LOG_GROUP
         assert request["startTime"] == BEGAN * 1000
-        assert request["filterPattern"] == "?ERROR ?Exception"
-        lines = [
-            *(f"[Worker-1] ERROR number {number}" for number in range(5)),
-            "\tat SomeException.thrown(Some.java:1)",
-        ]
+        if request["filterPattern"] == '"is released"':
+            if "nextToken" not in request:
+                # As CloudWatch does, which has not found a line yet.
+                return {"events": [], "nextToken": "1"}
+            lines = [f"[Worker-1] WARN {RELEASED.format(slot)}, and the connector" for slot in self.released]
+        else:
+            assert request["filterPattern"] == "?ERROR ?Exception"
+            lines = [
+                *(f"[Worker-1] ERROR number {number}" for number in range(5)),
+                "\tat SomeException.thrown(Some.java:1)",
+            ]
         return {"events": [{"message": line + "\n", "timestamp": 1} for line in lines]}
+
+
+class Parameters:
+    """Systems Manager's parameters."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, str] = {}
+
+    def put_parameter(self, **request: Any) -> dict[str, Any]:
+        assert request["Overwrite"]
+        self.values[request["Name"]] = request["Value"]
+        return {"Version": 1}
+
+    def delete_parameter(self, Name: str) -> dict[str, Any]:  # noqa: N803
+        if self.values.pop(Name, None) is None:
+            raise refusal("ParameterNotFound")
+        return {}
 
 
 class Slot:
@@ -188,6 +220,8 @@ class World:
     def __init__(self) -> None:
         self.msk = MskConnect()
         self.slot = Slot()
+        self.logs = Logs()
+        self.parameters = Parameters()
         self.client = Modelled("kafkaconnect", self.msk)
         self._number = 0
 
@@ -206,11 +240,23 @@ class World:
             "Data": {"Began": str(BEGAN)},
         }
 
+    def release(self, kind: str = "Delete", drop: str = "true") -> Event:
+        """A request for a source connector beside an existing database."""
+        event = self.request(kind, source=False)
+        event["ResourceProperties"]["Release"] = {"Slot": "headwater", "Parameter": SLOT_LEFT, "Drop": drop}
+        return event
+
+    @property
+    def left(self) -> str | None:
+        """What is recorded of a slot that stays."""
+        return self.parameters.values.get(SLOT_LEFT)
+
     def step(self, event: Event, seconds: float = 30) -> Outcome:
         self.msk.now = BEGAN + seconds
         slot = event["ResourceProperties"].get("Slot")
         database = Database(Modelled("rds-data", self.slot), slot) if slot else None
-        return connector.step(event, self.client, Modelled("logs", Logs()), database, BEGAN + seconds)
+        clients = Clients(self.client, Modelled("logs", self.logs), Modelled("ssm", self.parameters))
+        return connector.step(event, clients, database, BEGAN + seconds)
 
     def until_done(self, event: Event) -> Outcome:
         """Take steps until the request is done, with time for MSK Connect between them."""
@@ -469,6 +515,115 @@ def test_deleting_waits_for_what_is_under_way(world: World) -> None:
     world.msk.settle()
     world.until_done(event)
     assert world.msk.connectors == {}
+
+
+def test_a_connector_drops_its_slot_before_it_is_deleted_for_good(world: World) -> None:
+    world.create()
+    event = world.release()
+    world.step(event)
+    world.msk.settle()
+    assert world.only["connectorConfiguration"] == {**DEFINITION["connectorConfiguration"], RELEASE: "true"}
+    # The update ends before the new task has dropped the slot, and a line may be of another one.
+    world.logs.released.append("others")
+    assert world.step(event) == {"IsComplete": False}
+    assert world.writes() == ["update_connector"]
+    world.logs.released.append("headwater")
+    world.until_done(event)
+    assert world.writes() == ["update_connector", "delete_connector"]
+    assert world.left is None
+
+
+def test_a_replaced_connector_leaves_its_slot(world: World) -> None:
+    world.until_done(world.release("Create"))
+    world.client.calls.clear()
+    event = world.release("Update")
+    event["ResourceProperties"]["Connector"] = changed("serviceExecutionRoleArn", "arn:other")
+    world.until_done(event)
+    assert world.writes() == ["delete_connector", "create_connector"]
+    assert RELEASE not in world.only["connectorConfiguration"]
+    assert world.left is None
+
+
+def test_the_slot_stays_where_the_data_does_until_it_is_read_again(world: World) -> None:
+    world.create()
+    world.until_done(world.release(drop="false"))
+    assert world.writes() == ["delete_connector"]
+    assert world.left is not None
+    assert world.left.startswith("the environment keeps its data")
+    world.until_done(world.release("Create"))
+    assert world.left is None
+
+
+def refuse_update(world: World) -> None:
+    world.msk.refuses_update = refusal("BadRequestException", "it is PAUSED", "UpdateConnector")
+
+
+def fail_update(world: World) -> None:
+    world.msk.fails_to = "update"
+
+
+@pytest.mark.parametrize(
+    ("arrange", "why"),
+    [
+        (refuse_update, "the connector, which was RUNNING, took no update: .*it is PAUSED"),
+        (fail_update, "the connector could not drop it: InvalidInput.Config: no such option"),
+    ],
+)
+def test_a_slot_that_stays_is_recorded_and_holds_up_nothing(
+    world: World, arrange: Callable[[World], None], why: str
+) -> None:
+    world.create()
+    arrange(world)
+    world.until_done(world.release())
+    assert world.msk.connectors == {}
+    assert re.fullmatch(why, world.left or "")
+
+
+def test_a_connector_that_fails_to_drop_its_slot_says_why(world: World) -> None:
+    world.create()
+    event = world.release()
+    world.step(event)
+    world.msk.settle()
+    world.only.update(
+        {"connectorState": "FAILED", "stateDescription": {"code": "UnknownError", "message": "no answer"}}
+    )
+    world.until_done(event)
+    assert (world.left or "").startswith("the connector could not drop it: UnknownError: no answer. Its log is")
+
+
+def test_a_connector_that_says_nothing_is_deleted_all_the_same(world: World) -> None:
+    world.create()
+    event = world.release()
+    world.step(event)
+    world.msk.settle()
+    assert world.step(event, 20 * 60) == {"IsComplete": False}
+    assert world.writes() == ["update_connector"]
+    world.step(event, 20 * 60 + 1)
+    assert world.writes() == ["update_connector", "delete_connector"]
+    assert world.left == "the connector did not say within 20 minutes that it has dropped it"
+
+
+def test_a_deletion_that_is_tried_again_knows_that_the_slot_is_gone(world: World) -> None:
+    world.create()
+    world.only["connectorConfiguration"][RELEASE] = "true"
+    world.until_done(world.release())
+    assert world.writes() == ["delete_connector"]
+    assert world.left is None
+
+
+def test_a_connector_that_was_to_go_and_stays_reads_again(world: World) -> None:
+    world.create()
+    world.only["connectorConfiguration"][RELEASE] = "true"
+    world.until_done(world.release("Update"))
+    assert world.writes() == ["update_connector"]
+    assert world.only["connectorConfiguration"] == DEFINITION["connectorConfiguration"]
+
+
+def test_the_connector_logs_the_words_that_are_waited_for() -> None:
+    java = ROOT / "connect/src/main/java/io/headwater/connect/postgresql/SlotRelease.java"
+    text = java.read_text()
+    assert f'"{RELEASED}, ' in text
+    assert f'CONFIG = "{RELEASE}";' in text
 
 
 def test_deleting_what_is_not_there_succeeds(world: World) -> None:

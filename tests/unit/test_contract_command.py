@@ -72,6 +72,7 @@ class Asked:
         patch.setattr(sources, "dynamodb_client", lambda endpoint, region: region)
         patch.setattr(sources, "kinesis_client", lambda region: region)
         patch.setattr(source_checks, "findings", lambda *asked: [])
+        patch.setattr(contract, "unread_slot", lambda query: None)
         patch.setattr(dynamodb_checks, "findings", self._tables)
         patch.setattr(kinesis_checks, "findings", self._streams)
 

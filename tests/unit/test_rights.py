@@ -150,13 +150,18 @@ def test_rights_are_written_as_they_are_read_and_the_rest_of_the_file_stays(tmp_
     assert read_principals(tmp_path)[0].recorded == frozenset()
 
 
-def test_what_only_aurora_needs_is_told_apart(tmp_path: Path) -> None:
-    declared = "declared: [{right: s3:B y, reason: because}, {right: rds:C z, reason: call, only_with: aurora}]\n"
+def test_what_only_one_kind_of_database_needs_is_told_apart(tmp_path: Path) -> None:
+    of_kinds = ", ".join(
+        f"{{right: {right}, reason: call, only_with: {kind}}}"
+        for right, kind in (("rds:C z", "aurora"), ("ssm:D z", "existing"))
+    )
+    declared = f"declared: [{{right: s3:B y, reason: because}}, {of_kinds}]\n"
     (tmp_path / "both.yaml").write_text(f"role: a\nrecorded: []\n{declared}")
     (tmp_path / "one.yaml").write_text("only_with: aurora\nrole: a\nrecorded: []\ndeclared: []\n")
     both, one = read_principals(tmp_path)
-    assert both.rights == [Right("rds:C", "z"), Right("s3:B", "y")]
-    assert both.without_aurora().rights == [Right("s3:B", "y")]
+    assert both.rights == [Right("rds:C", "z"), Right("s3:B", "y"), Right("ssm:D", "z")]
+    assert both.with_database("aurora").rights == [Right("rds:C", "z"), Right("s3:B", "y")]
+    assert both.with_database("existing").rights == [Right("s3:B", "y"), Right("ssm:D", "z")]
     assert (both.only_with_aurora, one.only_with_aurora) == (False, True)
 
 

@@ -6,14 +6,25 @@ import java.util.List;
 import java.util.Map;
 import org.apache.kafka.connect.connector.Task;
 
-/** Debezium's connector, which goes on at the start of a transaction after it was stopped within one. */
+/**
+ * Debezium's connector, which goes on at the start of a transaction after it was stopped within one, and can drop its
+ * slot before it is deleted.
+ */
 @SuppressWarnings("unchecked") // PostgresConnector overrides a generic method without its type parameter
 public final class HeadwaterPostgresConnector extends PostgresConnector {
     static final String CONNECTOR_CLASS = "connector.class";
 
+    private boolean releasesSlot;
+
+    @Override
+    public void start(Map<String, String> config) {
+        releasesSlot = SlotRelease.isAsked(config);
+        super.start(config);
+    }
+
     @Override
     public Class<? extends Task> taskClass() {
-        return HeadwaterPostgresTask.class;
+        return releasesSlot ? SlotRelease.class : HeadwaterPostgresTask.class;
     }
 
     @Override

@@ -115,6 +115,17 @@ final class SourceDatabase {
         }
     }
 
+    /** Drops the slot of this database, if there is one, once no task reads it. */
+    void release() {
+        try (PostgresConnection connection = new PostgresConnection(config.getJdbcConfig(), "Headwater")) {
+            if (free(connection.connection()).exists()) {
+                drop(connection);
+            }
+        } catch (SQLException e) {
+            throw new RetriableException("The source's database does not answer.", e);
+        }
+    }
+
     /** Raises ConnectException where the slot cannot give all changes after {@code position} by now. */
     void refuseLost(Map<String, Object> position) {
         if (!StoredPositions.isOfLog(position)) {
