@@ -10,6 +10,7 @@ import pytest
 from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
+from tests.postgresql_versions import MAJORS, binaries
 
 # Importing aws_cdk starts the first `node` on the PATH: the one of the virtual environment, whatever the machine has.
 # An old one takes minutes for what that one does in seconds.
@@ -28,6 +29,13 @@ def session_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
     with PostgresqlServer(session_folder / "postgres") as server:
+        yield server
+
+
+@pytest.fixture(scope="session", params=MAJORS, ids=lambda major: f"PostgreSQL {major}")
+def versioned_postgres(request: pytest.FixtureRequest, session_folder: Path) -> Iterator[PostgresqlServer]:
+    """The oldest and the newest PostgreSQL in turn: see ``tests/postgresql_versions.py``."""
+    with PostgresqlServer(session_folder / f"postgres-{request.param}", binaries=binaries(request.param)) as server:
         yield server
 
 

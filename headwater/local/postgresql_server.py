@@ -1,4 +1,4 @@
-"""A PostgreSQL server on this machine, from the binaries that the pgserver package carries."""
+"""A PostgreSQL server on this machine, from the binaries that the pgserver package carries, or from others."""
 
 import importlib.util
 import os
@@ -37,7 +37,8 @@ SETTINGS = {
 
 class PostgresqlServer(Part):
     """One PostgreSQL server on a free port of 127.0.0.1; its data, password and log are in ``folder``. ``settings`` are
-    added to ``SETTINGS``, or take their place.
+    added to ``SETTINGS``, or take their place. ``binaries`` is the folder of another version's programs, `initdb` and
+    `postgres`.
 
     A second ``start``, also by another process over the same folder, finds the same data, port and password.
     """
@@ -46,10 +47,13 @@ class PostgresqlServer(Part):
     host = "127.0.0.1"
     superuser = "postgres"
 
-    def __init__(self, folder: Path, settings: Mapping[str, str] = MappingProxyType({})) -> None:
+    def __init__(
+        self, folder: Path, settings: Mapping[str, str] = MappingProxyType({}), binaries: Path | None = None
+    ) -> None:
         super().__init__(folder)
         self.data = self.folder / "data"
         self._settings = dict(settings)
+        self._binaries = binaries
         self.port = 0
 
     @property
@@ -76,7 +80,7 @@ class PostgresqlServer(Part):
         )
 
     def _prepare(self) -> Process:
-        binaries = _binaries()
+        binaries = self._binaries or _binaries()
         account = _account()
         if not (self.data / "PG_VERSION").exists():
             self._create(binaries, account)

