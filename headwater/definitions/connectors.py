@@ -25,6 +25,9 @@ LOST_SLOT = "Changes of the source are lost"
 """How the connector's error begins where the slot cannot give all changes since the last one that was read."""
 UNREAD_TABLE = "A table was not read to its end"
 """How the connector's log begins to tell of a table that was added, or to be read again, and could not be."""
+GONE_TABLE = "A captured table is gone"
+"""How the connector's log begins to tell, every minute, of a table that was dropped, renamed or unpublished; its name
+follows a colon."""
 
 _MIB = 1 << 20
 # The largest record, as Debezium's JSON. The source connector refuses a larger one, naming its row, and goes on.
