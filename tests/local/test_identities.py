@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -13,8 +14,14 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
+from headwater.commands import sources
+from headwater.contract.reading import read_contracts
 from headwater.definitions.order_database import capture_statements
+from headwater.deployment.environment_rules import read_environment
 from headwater.local.postgresql_server import PostgresqlServer
+from headwater.operations import database
+from headwater.operations.deployed import Deployed
+from headwater.paths import CONFIG
 
 PASSWORD = "of the tests"
 _numbers = count(1)
@@ -264,7 +271,8 @@ def test_an_applications_statement_locks_nothing_more(clinic: Clinic) -> None:
         clinic.application.execute("CREATE TABLE app.unrelated (id integer)")
         held = clinic.owner.execute(
             "SELECT DISTINCT relation::regclass::text FROM pg_locks WHERE pid = %s AND mode <> 'AccessShareLock'"
-            " AND relation IN (SELECT oid FROM pg_class WHERE relnamespace = 'app'::regnamespace AND relkind IN ('r', 'p'))",
+            " AND relation IN ("
+            "SELECT oid FROM pg_class WHERE relnamespace = 'app'::regnamespace AND relkind IN ('r', 'p'))",
             (clinic.application.info.backend_pid,),
         ).fetchall()
         # Which the statement itself has locked.
@@ -344,6 +352,31 @@ def test_a_filter_of_another_publication_keeps_the_identity(clinic: Clinic) -> N
         clinic.changes("visits")
     finally:
         clinic.owner.execute("DROP PUBLICATION others")
+
+
+def test_status_names_tables_that_are_gone_and_wrong_identities(clinic: Clinic) -> None:
+    for table in ("dropped", "moved", "renamed", "visits"):
+        clinic.does(f"CREATE TABLE app.{table} (id integer PRIMARY KEY, a text) PARTITION BY LIST (id)")
+        clinic.does(f"CREATE TABLE app.{table}_1 PARTITION OF app.{table} FOR VALUES IN (1)")
+    clinic.infer()
+    clinic.run("db", "capture")
+    deployed = Deployed(read_environment("dev", CONFIG), read_contracts(clinic.folder), lambda _: None)
+
+    def found() -> list[tuple[str, str]]:
+        told = database.observe(deployed, partial(sources.first_value, clinic.owner)).problems
+        return [(problem.runbook, problem.found) for problem in told if problem.runbook != "lost-slot"]
+
+    assert found() == []
+    clinic.does("DROP TABLE app.dropped; ALTER TABLE app.renamed RENAME TO other; CREATE SCHEMA elsewhere")
+    clinic.does("ALTER TABLE app.moved SET SCHEMA elsewhere")
+    clinic.owner.execute("ALTER EVENT TRIGGER headwater_new_partitions DISABLE")
+    clinic.does("ALTER TABLE app.visits_1 REPLICA IDENTITY NOTHING")
+    gone, misidentified = found()
+    others = "no contract names app.other, elsewhere.moved, which the publication has"
+    assert gone == ("gone-table", f"dropped or renamed: app.dropped, app.moved, app.renamed; {others}")
+    assert misidentified[0] == "quarantine"
+    assert misidentified[1].startswith("1 tables or partitions lack the replica identity of their contract")
+    assert misidentified[1].endswith(": app.visits_1")
 
 
 def test_a_log_without_a_limit_is_reported_with_its_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -241,9 +241,7 @@ NOW = 1_800_000_000.0
 BEGAN = dt.datetime.fromtimestamp(NOW - 3600, dt.UTC)
 
 
-def connector_parts(
-    state: str, tasks: tuple[float, float] | None, *log: str, database: Part = Part("PostgreSQL")
-) -> list[Part]:
+def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str, unasked: str = "") -> list[Part]:
     listed = [
         {"connectorName": name, "connectorState": is_in, "connectorArn": f"arn:{name}"}
         for name, is_in in ((SOURCE, state), (SINK, "RUNNING"))
@@ -256,7 +254,7 @@ def connector_parts(
             values[Metric.of("AWS/KafkaConnect", metric, statistic, ConnectorName=name)] = {NOW - 60: value}
     events = [{"timestamp": 1000 * number, "message": line} for number, line in enumerate(log, 1)]
     asked = deployed(list_connectors={"connectors": listed}, filter_log_events={"events": events})
-    return connectors.observe(asked, Measurements(NOW, values), database)
+    return connectors.observe(asked, Measurements(NOW, values), Part("PostgreSQL", unasked=unasked))
 
 
 @pytest.mark.parametrize(
@@ -290,7 +288,7 @@ def test_a_connector_is_as_its_state_and_its_tasks_say(
 def test_a_source_that_cannot_be_asked_is_told_of_by_its_connector() -> None:
     line = "[Worker-0a1] [2026-11-28 18:00:00,000] ERROR A captured table is gone: {}: it was dropped (io.headwater)"
     names = ["northwind.products", "northwind.customers", "northwind.products"]
-    source, _ = connector_parts("RUNNING", (1.0, 0.0), *map(line.format, names), database=Part("", unasked="alone"))
+    source, _ = connector_parts("RUNNING", (1.0, 0.0), *map(line.format, names), unasked="it is your own")
     (problem,) = source.problems
     assert (problem.runbook, problem.found.partition(": ")[2]) == (
         "gone-table",
