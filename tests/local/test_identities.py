@@ -262,11 +262,13 @@ def test_an_applications_statement_locks_nothing_more(clinic: Clinic) -> None:
     clinic.does("CREATE TABLE app.before PARTITION OF app.visits FOR VALUES IN (1)")
     clinic.infer()
     clinic.run("db", "capture")
-    # One that the trigger would set right.
+    # One that the trigger would set right, and that another session reads.
     clinic.owner.execute("ALTER EVENT TRIGGER headwater_new_partitions DISABLE")
     clinic.owner.execute("ALTER TABLE app.before REPLICA IDENTITY NOTHING")
     clinic.owner.execute("ALTER EVENT TRIGGER headwater_new_partitions ENABLE")
-    with clinic.application.transaction():
+    clinic.does("SET lock_timeout = '100ms'")
+    with clinic.server.connect(clinic.name) as reader, reader.transaction(), clinic.application.transaction():
+        reader.execute("SELECT FROM app.before")
         clinic.application.execute("CREATE TABLE app.now PARTITION OF app.visits FOR VALUES IN (2)")
         clinic.application.execute("CREATE TABLE app.unrelated (id integer)")
         held = clinic.owner.execute(
@@ -281,7 +283,7 @@ def test_an_applications_statement_locks_nothing_more(clinic: Clinic) -> None:
         clinic.owner.execute("SET lock_timeout = '100ms'")
         for statement in capture_statements():
             clinic.owner.execute(statement.encode())
-    assert clinic.identities()["now"] == "f"
+    assert (clinic.identities()["now"], clinic.heard) == ("f", [])
 
 
 @pytest.mark.parametrize("key", ["PRIMARY KEY (id)", "UNIQUE (id)"])
