@@ -19,14 +19,24 @@ CREATE TABLE IF NOT EXISTS capture.signal (
 -- The published tables under the names that the contracts and Debezium know them by, as of the last deploy.
 CREATE TABLE IF NOT EXISTS capture.published (
     relation oid PRIMARY KEY,
-    name text NOT NULL
+    name text NOT NULL,
+    -- A table that came to a publication which was read already: its rows are not in the lake until a signal asks for them.
+    awaits_rows boolean NOT NULL DEFAULT false,
+    -- What PostgreSQL is to log of their rows before a change: FULL or DEFAULT.
+    replica_identity text NOT NULL DEFAULT 'FULL'
 );
 
--- A table that came to a publication which was read already: its rows are not in the lake until a signal asks for them.
-ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS awaits_rows boolean NOT NULL DEFAULT false;
-
--- What PostgreSQL is to log of their rows before a change: FULL or DEFAULT.
-ALTER TABLE capture.published ADD COLUMN IF NOT EXISTS replica_identity text NOT NULL DEFAULT 'FULL';
+-- The columns that an earlier release's table lacks. ALTER TABLE alone would wait for every transaction that has altered
+-- or created a table, because an event trigger reads this one.
+DO $$
+BEGIN
+    IF (SELECT count(*) FROM pg_attribute WHERE attrelid = 'capture.published'::regclass AND attnum > 0) < 4 THEN
+        ALTER TABLE capture.published
+            ADD COLUMN IF NOT EXISTS awaits_rows boolean NOT NULL DEFAULT false,
+            ADD COLUMN IF NOT EXISTS replica_identity text NOT NULL DEFAULT 'FULL';
+    END IF;
+END
+$$;
 
 -- The columns that contracts exclude or mask. A column keeps its number when it is renamed, and stays hidden.
 CREATE TABLE IF NOT EXISTS capture.hidden_columns (

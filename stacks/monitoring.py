@@ -20,6 +20,7 @@ from constructs import Construct
 
 from headwater.contract.model import Contract, lake_tables
 from headwater.definitions.connectors import (
+    GONE_TABLE,
     LOST_SLOT,
     UNREAD_TABLE,
     CaptureSettings,
@@ -304,6 +305,7 @@ class MonitoringStack(HeadwaterStack):
         for alarm, id_, said, is_urgent in (
             ("lost-slot", "LostSlot", LOST_SLOT, True),
             ("unread-table", "UnreadTable", UNREAD_TABLE, False),
+            ("gone-table", "GoneTable", GONE_TABLE, True),
         ):
             found = logs.MetricFilter(
                 self,
@@ -318,7 +320,7 @@ class MonitoringStack(HeadwaterStack):
                 f"Source connector: {said}",
                 {alarm: found.metric(statistic="Sum", period=cdk.Duration.minutes(5))},
                 f"{said}; the connector's log says of what and why",
-                # The connector says it once.
+                # The connector says it once, or as long as it is so.
                 _Limit(0, of_periods=1, missing=cloudwatch.TreatMissingData.IGNORE),
                 runbook=alarm,
                 urgent=is_urgent,

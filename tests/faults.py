@@ -233,6 +233,22 @@ def publish(deployment: Deployment) -> None:
     sql(deployment, "ALTER PUBLICATION headwater ADD TABLE northwind.products")
 
 
+def rename_a_table(deployment: Deployment) -> None:
+    """Past the guard of the order database, which a database of another owner does not have."""
+    sql(
+        deployment,
+        "ALTER EVENT TRIGGER headwater_rename DISABLE",
+        "ALTER TABLE northwind.products RENAME TO wares",
+        "ALTER EVENT TRIGGER headwater_rename ENABLE",
+    )
+
+
+def give_its_name_back(deployment: Deployment) -> None:
+    """By the steps of the page."""
+    sql(deployment, "ALTER TABLE northwind.wares RENAME TO products")
+    read_again(deployment)
+
+
 def refuse_connections(deployment: Deployment) -> None:
     with deployment.connect("postgres") as elsewhere:
         elsewhere.execute("ALTER DATABASE northwind ALLOW_CONNECTIONS false")
@@ -566,6 +582,14 @@ FAULTS = {
     ),
     "transaction": Fault(leave_a_transaction_open, "PostgreSQL", "slot-lag", "is kept from", end_that_transaction),
     "publication": Fault(unpublish, "PostgreSQL", "connector", "northwind.products", publish),
+    "gone-table": Fault(
+        rename_a_table,
+        "PostgreSQL",
+        "gone-table",
+        "northwind.products",
+        give_its_name_back,
+        alarms={"gone-table": "gone-table"},
+    ),
     "connections": Fault(
         refuse_connections, "PostgreSQL", "connector", "not currently accepting connections", take_connections
     ),

@@ -13,6 +13,7 @@ from psycopg import sql
 from headwater.commands.postgresql import PASSWORD_VARIABLE, asked_password, connected, database_password
 from headwater.console import say
 from headwater.contract.reading import read_contracts
+from headwater.definitions import source_checks
 from headwater.definitions.left_slot import unread_slot
 from headwater.definitions.order_database import CDC_ROLE, OUTBOX, ROLES, published_tables
 from headwater.errors import UserError
@@ -77,9 +78,13 @@ def capture(
     with connect(host, port, user, name) as connection:
         administration.prepare(connection, cdc_password(new=True), described)
         unread = unread_slot(lambda query: connection.execute(query.encode()).fetchall())
+        found = source_checks.findings(described, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall())
+    for finding in found:
+        if finding.level == source_checks.WARNING:
+            say(f"warning: {finding}")
     say(f"{name} is ready to be captured; published: {', '.join(published_tables(described))}")
     if unread is not None:
-        say(f"Warning: found {unread.found}: {unread.action}")
+        say(f"warning: found {unread.found}: {unread.action}")
 
 
 @app.command()

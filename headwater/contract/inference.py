@@ -88,6 +88,8 @@ class _Draft:
 
 # Of partitions the table that they are of has the changes. A column's type is that below its domains, and a text of an
 # extension counts as text. The key is the primary key, or else the unique index of the fewest columns, all NOT NULL.
+# The replica identity is the one that the contract has to want, or index where that is in the way. From PostgreSQL 18
+# on, UPDATE and DELETE fail where FULL has a generated column, which publications leave out.
 _TABLES = """WITH RECURSIVE
     tables AS (
         SELECT pg_class.oid, relname, nullif(reltuples, -1)::bigint AS live, relkind, relpersistence
@@ -131,6 +133,16 @@ SELECT
     ) ELSE live END,
     relpersistence = 'p',
     obj_description(tables.oid, 'pg_class'),
+    CASE
+        WHEN EXISTS (
+            SELECT FROM pg_class AS part WHERE part.relreplident = 'i'
+            AND part.oid IN (SELECT tables.oid UNION SELECT relid FROM pg_partition_tree(tables.oid))
+        ) THEN 'index'
+        WHEN current_setting('server_version_num')::int >= 180000 AND EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid = tables.oid AND attgenerated <> '' AND NOT attisdropped
+        ) THEN 'default'
+        ELSE 'full'
+    END,
     keys.columns,
     keys.indisprimary,
     ARRAY(
@@ -161,20 +173,26 @@ def _of_table(
     rows: int | None,
     logged: bool,
     comment: str | None,
+    identity: str,
     key: list[str] | None,
     primary: bool | None,
     columns: list[list[str]],
 ) -> Inferred:
     source = f"{schema}.{table}"
     types = {name: type_ for name, type_, generated, _ in columns if not generated}
-    wrong = _refusal(schema, table, logged=logged, key=key, types=types)
+    wrong = _refusal(schema, table, logged=logged, identity=identity, key=key, primary=primary, types=types)
     if wrong:
         return Inferred(source, refused=wrong)
     name = _lake_name(table)
     draft = _Draft(["# yaml-language-server: $schema=../schemas/contract.schema.json"])
     draft.says("table", _scalar(name))
     _describe(draft, comment, f"One row a row of {source}.")
-    draft.says("source", f"{{database: postgresql, table: {_scalar(source)}}}")
+    by_default = identity == "default"
+    draft.says(
+        "source",
+        f"{{database: postgresql, table: {_scalar(source)}{', replica_identity: default' if by_default else ''}}}",
+        "from PostgreSQL 18 on, FULL would have UPDATE and DELETE fail beside generated columns" if by_default else "",
+    )
     keys = [_scalar(_lake_name(column)) for column in key or []]
     draft.says("key", f"[{', '.join(keys)}]", "" if primary else "a unique index, as there is no primary key")
     _place(draft, rows)
@@ -195,7 +213,16 @@ def _of_table(
     return draft.inferred(source, name)
 
 
-def _refusal(schema: str, table: str, *, logged: bool, key: list[str] | None, types: Mapping[str, str]) -> str:
+def _refusal(
+    schema: str,
+    table: str,
+    *,
+    logged: bool,
+    identity: str,
+    key: list[str] | None,
+    primary: bool | None,
+    types: Mapping[str, str],
+) -> str:
     """Why a table cannot be captured; "" where it can."""
     if not (_SOURCE_NAME.fullmatch(schema) and _SOURCE_NAME.fullmatch(table)):
         return "its name, or its schema's, has capitals or other characters, and contracts cannot name it"
@@ -203,6 +230,16 @@ def _refusal(schema: str, table: str, *, logged: bool, key: list[str] | None, ty
         return "it is unlogged or temporary, so that its changes are not in the server's log"
     if not key:
         return "it has neither a primary key nor a unique index of columns that are NOT NULL"
+    if identity == "index":
+        return (
+            "it, or a partition of it, has REPLICA IDENTITY USING INDEX: deletes would arrive without their key; as "
+            "its owner, ALTER TABLE … REPLICA IDENTITY FULL or DEFAULT, unless another reader needs the index"
+        )
+    if identity == "default" and not primary:
+        return (
+            "it has generated columns and no primary key: from PostgreSQL 18 on, its UPDATE and DELETE would fail; "
+            "give it a primary key, or make these columns plain ones that a trigger fills"
+        )
     for column in key:
         if not _key_type(types.get(column, ""))[0] or "." in column or not NAME.match(_lake_name(column)):
             told = types.get(column, "generated")

@@ -38,7 +38,7 @@ TABLES = (
     "order_details",
 )
 
-_CAPTURE_SCRIPTS = ("5_capture.sql", "6_capture_role.sql")
+_CAPTURE_SCRIPTS = ("5_capture.sql", "6_capture_role.sql", "7_capture_identities.sql")
 
 # Changes of a partition are published as changes of the table that a contract names.
 _OPTIONS = "publish = 'insert, update, delete, truncate', publish_via_partition_root = true"
@@ -89,8 +89,8 @@ def content_statements() -> list[str]:
 
 
 def capture_statements() -> list[str]:
-    """Those of them that capture needs in any database: the schema ``capture`` and the connector's role. The guards,
-    which let the owner's statements fail, are the order database's alone."""
+    """Those of them that capture needs in any database: the schema ``capture``, the connector's role, and what keeps
+    replica identities. What lets the owner's statements fail is the order database's alone."""
     return _of_scripts(SQL_FOLDER / name for name in _CAPTURE_SCRIPTS)
 
 

@@ -55,11 +55,13 @@ class Finding:
 def findings(contracts: Iterable[Contract], role: str, query: Query) -> list[Finding]:
     """What is to be said of the source tables of the PostgreSQL contracts, problems first. ``role`` is the
     connector's. Of a server that is too old nothing else is said."""
-    ((version,),) = query("SELECT current_setting('server_version_num')")
+    ((version, measures),) = query(
+        "SELECT current_setting('server_version_num'), has_function_privilege('pg_ls_waldir()', 'EXECUTE')"
+    )
     major = int(str(version)) // 10_000
     if major < _LEAST_VERSION:
         return [Finding("", "server", UNFIT, f"PostgreSQL {major}", f"{_LEAST_VERSION} or later", _UPGRADE)]
-    return [Finding(*map(str, row)) for row in query(findings_query(contracts, role))]
+    return [Finding(*map(str, row)) for row in query(findings_query(contracts, role, measures=bool(measures)))]
 
 
 def refusals(contracts: Iterable[Contract], role: str, levels: Sequence[str] = PROBLEMS) -> list[str]:
@@ -99,8 +101,9 @@ END
 $check$"""
 
 
-def findings_query(contracts: Iterable[Contract], role: str) -> str:
-    """The query, which needs no right but to connect. Its columns are the fields of ``Finding``.
+def findings_query(contracts: Iterable[Contract], role: str, *, measures: bool = False) -> str:
+    """The query, which needs no right but to connect, and for ``measures``, by which it says how large the server's log
+    is, those of ``pg_monitor``. Its columns are the fields of ``Finding``.
 
     A column whose type is a domain is compared by the type below it, and a type of an extension that is a text (citext)
     counts as text, because Debezium takes them so.
@@ -129,6 +132,7 @@ def findings_query(contracts: Iterable[Contract], role: str) -> str:
         .replace("{heartbeat}", _literal(HEARTBEAT_TABLE))
         .replace("{signal}", _literal(SIGNAL_TABLE))
         .replace("{slot}", _literal(SLOT))
+        .replace("{log_bytes}", "(SELECT sum(size) FROM pg_ls_waldir())" if measures else "NULL::numeric")
     )
 
 
@@ -188,9 +192,36 @@ _QUERY = """WITH RECURSIVE
         SELECT '', capture, to_regclass(capture)::oid, 'FULL' FROM (VALUES ({heartbeat}), ({signal})) AS own (capture)
         WHERE to_regclass(capture) IS NOT NULL
     ),
+    -- Those and their partitions, by the catalog alone: pg_partition_tree would lock all of them.
+    tree (contract, name, identity, root, relation) AS (
+        SELECT contract, name, identity, id, id FROM captured
+        UNION ALL
+        SELECT contract, name, identity, root, inhrelid
+        FROM tree JOIN pg_inherits ON inhparent = relation JOIN pg_class ON pg_class.oid = inhrelid AND relispartition
+    ),
     attribute AS (
         SELECT contract, name, key, partition_by, columns, exclude, unnamed, masked, by_hmac, identity, pg_attribute.*
         FROM source JOIN pg_attribute ON attrelid = source.oid AND attnum > 0 AND NOT attisdropped
+    ),
+    -- The columns of primary keys that REPLICA IDENTITY DEFAULT can go by.
+    key_column AS (
+        SELECT attribute.* FROM attribute
+        JOIN pg_index ON indrelid = attrelid AND indisprimary AND indisvalid AND indimmediate
+        CROSS JOIN generate_series(0, indnkeyatts - 1) AS place
+        WHERE attnum = indkey[place]
+    ),
+    server (checks_generated, identifies) AS (
+        SELECT current_setting('server_version_num')::int >= 180000,
+            EXISTS (
+                SELECT FROM pg_event_trigger
+                WHERE evtname = 'headwater_new_partitions' AND evtenabled IN ('O', 'A')
+            )
+            -- Before capture, whoever asks is taken for who will prepare it.
+            OR to_regnamespace('capture') IS NULL AND EXISTS (
+                SELECT FROM pg_roles
+                WHERE rolname = current_user AND rolsuper
+                OR rolname = 'rds_superuser' AND pg_has_role(pg_roles.oid, 'USAGE')
+            )
     ),
     named (contract, name, column_name, expected, needed) AS (
         SELECT contract, name, column_name, expected, column_name = ANY (key || partition_by)
@@ -235,6 +266,21 @@ _QUERY = """WITH RECURSIVE
         AND NOT EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = {slot})
 
         UNION ALL
+        SELECT '', 'server', 'warning',
+            'max_slot_wal_keep_size = -1 (' || coalesce('the log has ' || pg_size_pretty({log_bytes}) || ', ', '')
+                || 'slots hold back ' || pg_size_pretty(coalesce((
+                    SELECT max(pg_wal_lsn_diff(
+                        CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_lsn() END,
+                        restart_lsn
+                    )) FROM pg_replication_slots
+                ), 0)) || ' of it, max_wal_size = ' || current_setting('max_wal_size') || ')',
+            'a limit: while nobody reads a replication slot, the log grows until the disk is full and the server stops',
+            'ALTER SYSTEM SET max_slot_wal_keep_size = ''…GB'', then SELECT pg_reload_conf() (on RDS in the parameter '
+                'group): less than the disk has free, which PostgreSQL does not say, and as much as is written while '
+                'capture may stand still'
+        WHERE current_setting('max_slot_wal_keep_size') = '-1'
+
+        UNION ALL
         SELECT '', 'server', 'unfit',
             'a replication slot ' || slot_name || ' of ' || coalesce('the database ' || database, 'another server'),
             'none of this name but this database''s',
@@ -273,14 +319,79 @@ _QUERY = """WITH RECURSIVE
         UNION ALL
         SELECT contract, name, 'unfit',
             'a primary key without ' || string_agg(attname, ', ' ORDER BY attnum),
-            'the columns of the contract''s key and partition in it, as source.replica_identity is default',
+            'one that has the columns of the contract''s key and partition and is not DEFERRABLE, as '
+                'source.replica_identity is default',
             'take them into the primary key, or remove replica_identity from the contract'
         FROM attribute
-        WHERE identity = 'DEFAULT' AND attname = ANY (key || partition_by) AND NOT EXISTS (
-            SELECT FROM pg_index CROSS JOIN generate_series(0, indnkeyatts - 1) AS place
-            WHERE indrelid = attrelid AND indisprimary AND attnum = indkey[place]
-        )
+        WHERE identity = 'DEFAULT' AND attname = ANY (key || partition_by)
+        AND attrelid NOT IN (SELECT attrelid FROM key_column WHERE attnum = attribute.attnum)
         GROUP BY contract, name
+
+        UNION ALL
+        SELECT contract, name, CASE WHEN checks_generated THEN 'unfit' ELSE 'note' END,
+            'REPLICA IDENTITY FULL of a table with generated columns ('
+                || string_agg(attname, ', ' ORDER BY attnum) || ')',
+            'another identity: from PostgreSQL 18 on, the application''s UPDATE and DELETE would fail',
+            CASE WHEN checks_generated THEN '' ELSE 'before an upgrade to 18, ' END || CASE
+                WHEN (
+                    SELECT array_agg(attname::text) @> (attribute.key || attribute.partition_by)
+                        AND bool_and(attgenerated = '')
+                    FROM key_column WHERE attrelid = attribute.attrelid
+                )
+                THEN 'write replica_identity: default under source in the contract, for which its primary key serves'
+                ELSE 'write replica_identity: default under source in the contract, once a primary key without '
+                    'generated columns has all columns of the contract''s key and partition; or make these columns '
+                    'plain ones that a trigger fills'
+            END
+        FROM attribute CROSS JOIN server
+        WHERE identity = 'FULL' AND attgenerated <> ''
+        GROUP BY contract, name, attrelid, key, partition_by, checks_generated
+
+        UNION ALL
+        SELECT contract, name, 'unfit', 'a generated column (' || attname || ') in the primary key',
+            'none there: from PostgreSQL 18 on, the application''s UPDATE and DELETE would fail',
+            'take it out of the primary key, or remove the contract'
+        FROM key_column CROSS JOIN server
+        WHERE identity = 'DEFAULT' AND attgenerated <> '' AND checks_generated
+
+        UNION ALL
+        SELECT contract, name, 'unfit',
+            'a partitioned table without a primary key, and no event trigger headwater_new_partitions',
+            'either: each partition that is created later would refuse UPDATE and DELETE',
+            'give it a primary key, or run headwater db capture as a superuser (on RDS and Aurora as a member of '
+                'rds_superuser), who may create that trigger; else each new partition would need ALTER TABLE … REPLICA '
+                'IDENTITY FULL'
+        FROM source CROSS JOIN server
+        WHERE relkind = 'p' AND NOT identifies AND source.oid NOT IN (SELECT attrelid FROM key_column)
+
+        UNION ALL
+        SELECT contract, name, 'warning', 'a partitioned table, and no event trigger headwater_new_partitions',
+            'one: a partition that is created later keeps REPLICA IDENTITY DEFAULT, and its changes that need the row '
+                'before are quarantined',
+            'ALTER TABLE … REPLICA IDENTITY FULL with each new partition; or run headwater db capture as a superuser '
+                '(on RDS and Aurora as a member of rds_superuser), who may create that trigger'
+        FROM source CROSS JOIN server
+        WHERE relkind = 'p' AND identity = 'FULL' AND NOT identifies
+        AND source.oid IN (SELECT attrelid FROM key_column)
+
+        UNION ALL
+        SELECT '', 'server', 'warning', 'no event trigger headwater_new_partitions',
+            'one: a generated column that is added to a captured table would have its UPDATE and DELETE fail',
+            'ALTER TABLE … REPLICA IDENTITY DEFAULT before such a column is added; or run headwater db capture as a '
+                'superuser (on RDS and Aurora as a member of rds_superuser), who may create that trigger'
+        FROM server
+        WHERE checks_generated AND NOT identifies AND EXISTS (SELECT FROM source WHERE identity = 'FULL')
+
+        UNION ALL
+        SELECT contract, relation::regclass::text, 'unfit',
+            'REPLICA IDENTITY USING INDEX ' || coalesce(quote_ident(pg_index.relname), '(dropped)'),
+            'FULL or DEFAULT: deletes would arrive without their key, and updates without their former partition',
+            'ALTER TABLE ' || relation::regclass || ' REPLICA IDENTITY ' || identity
+                || ' as its owner, unless another reader needs the index'
+        FROM tree JOIN pg_class ON pg_class.oid = relation AND relreplident = 'i'
+        LEFT JOIN (
+            SELECT indrelid, relname FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid WHERE indisreplident
+        ) AS pg_index ON indrelid = relation
 
         UNION ALL
         SELECT contract, name, 'unfit',
@@ -373,13 +484,16 @@ _QUERY = """WITH RECURSIVE
         UNION ALL
         SELECT contract, relation::regclass::text, 'unprepared',
             'REPLICA IDENTITY ' || CASE relreplident
-                WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE 'USING INDEX' END,
+                WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' ELSE 'NOTHING' END,
             identity || ', also of each partition',
             'run headwater db create or capture, or deploy as its owner, or ALTER TABLE … REPLICA IDENTITY ' || identity
-        FROM captured
-        CROSS JOIN LATERAL (SELECT id UNION SELECT relid::oid FROM pg_partition_tree(id)) AS tree (relation)
+        FROM tree CROSS JOIN server
         JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p')
-            AND relreplident <> lower(left(identity, 1))
+            AND relreplident NOT IN ('i', lower(left(identity, 1)))
+        -- With FULL, changes of such a table would fail.
+        WHERE NOT (checks_generated AND identity = 'FULL' AND EXISTS (
+            SELECT FROM pg_attribute WHERE attrelid = relation AND attgenerated <> ''
+        ))
 
         UNION ALL
         SELECT '', {publication}, 'unprepared', 'no such publication', 'one of the contracts'' tables',
@@ -417,11 +531,18 @@ _QUERY = """WITH RECURSIVE
         WHERE prqual IS NOT NULL OR prattrs IS NOT NULL
 
         UNION ALL
-        SELECT contract, name, 'unfit', 'a column list in the publication ' || other.pubname,
-            'none beside REPLICA IDENTITY FULL: updates and deletes would fail', 'take the list out of that publication'
-        FROM captured JOIN pg_publication_rel ON prrelid = id AND prattrs IS NOT NULL
+        SELECT contract, relation::regclass::text, 'unfit',
+            CASE WHEN prattrs IS NULL THEN 'a row filter' ELSE 'a column list' END || ' in the publication '
+                || other.pubname,
+            'none beside a change to REPLICA IDENTITY ' || identity || ': updates and deletes would fail',
+            'take it out of that publication'
+        FROM tree JOIN pg_class ON pg_class.oid = relation
+        JOIN pg_publication_rel ON prrelid = relation
         JOIN pg_publication AS other ON other.oid = prpubid AND (pubupdate OR pubdelete)
-        WHERE identity = 'FULL' AND pubname <> {publication}
+        WHERE pubname <> {publication} AND CASE identity
+            WHEN 'FULL' THEN prattrs IS NOT NULL
+            ELSE relreplident <> 'd' AND (prattrs IS NOT NULL OR prqual IS NOT NULL)
+        END
 
         UNION ALL
         SELECT '', prrelid::regclass::text, 'warning', 'a table in the publication ' || pubname,

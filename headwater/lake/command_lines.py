@@ -32,6 +32,10 @@ class CommandLines:
         """Prepares an existing database."""
         return f"headwater db capture {self.existing} --user OWNER --contracts contracts"
 
+    def check(self) -> str:
+        """Compares the contracts with their sources."""
+        return f"headwater contract check {self.environment} --live{self._at('')}"
+
     def _at(self, user: str) -> str:
         if self.existing:
             return ""

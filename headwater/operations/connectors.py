@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -9,15 +10,17 @@ from typing import Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from headwater.definitions import connectors
-from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
+from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNREAD_TABLE
+from headwater.operations.database import then_read_again
 from headwater.operations.deployed import Deployed
 from headwater.operations.measurements import Measurements, Metric, of_last_hour
-from headwater.operations.part_logs import last_error
+from headwater.operations.part_logs import Wanted, last_error, lines
 from headwater.operations.state import Part, Problem, Runbook
 
 SOURCE, SINK = "source connector", "sink"
 # What the source connector says, and the page for it.
 _PAGES: Mapping[str, Runbook] = {LOST_SLOT: "lost-slot", UNREAD_TABLE: "unread-table"}
+_GONE = re.compile(rf"{GONE_TABLE}: (\w+\.\w+)")
 _UNREADABLE = "its log cannot be read"
 _CONNECTOR: Runbook = "connector"
 _RECENTLY_SECONDS, _LONG_AGO_SECONDS = 120.0, 86_400.0
@@ -40,8 +43,11 @@ def observe(deployed: Deployed, measurements: Measurements, database: Part) -> l
     for page in pages.paginate(connectorNamePrefix=deployed.prefix):
         listed |= {each["connectorName"]: each for each in page["connectors"]}
     source, sink = deployed.connector_names
+    reader = _connector(deployed, measurements, SOURCE, source, listed.get(source), suspect=bool(database.problems))
+    if database.unasked:
+        reader = _with_gone_tables(deployed, reader)
     parts = [
-        _connector(deployed, measurements, SOURCE, source, listed.get(source), suspect=bool(database.problems)),
+        reader,
         _with_lag(deployed, measurements, _connector(deployed, measurements, SINK, sink, listed.get(sink))),
     ]
     return [replace(part, unasked=measurements.unasked) for part in parts]
@@ -98,6 +104,24 @@ def _last_error(deployed: Deployed, log: str, seconds: float) -> str:
         return last_error(deployed, log, seconds, list(_PAGES))
     except (BotoCoreError, ClientError) as error:
         return f"{_UNREADABLE}: {error}"
+
+
+def _with_gone_tables(deployed: Deployed, source: Part) -> Part:
+    """The source connector, with the captured tables that it misses, which its database could not be asked for."""
+    try:
+        said = list(lines(deployed, "source", Wanted(deployed.now() - _RECENTLY_SECONDS, text=GONE_TABLE)))
+    except (BotoCoreError, ClientError):
+        return source
+    gone = sorted({found[1] for line in said if (found := _GONE.search(line.text))})
+    if not gone:
+        return source
+    problem = Problem(
+        f"dropped, renamed or unpublished in the source: {', '.join(gone)}",
+        "give it its name back, or publish it or its successor, as the page says"
+        + then_read_again(gone, deployed.relational, deployed.commands),
+        "gone-table",
+    )
+    return replace(source, problems=[*source.problems, problem])
 
 
 def _with_lag(deployed: Deployed, measurements: Measurements, sink: Part) -> Part:

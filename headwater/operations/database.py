@@ -6,10 +6,11 @@ import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from headwater.contract.model import Contract
+from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SLOT
 from headwater.definitions.order_database import CDC_ROLE, published_tables
 from headwater.definitions.published_view import quoted
+from headwater.definitions.source_checks import replica_identity, text_array
 from headwater.deployment.environment import Aurora
 from headwater.errors import UserError
 from headwater.lake.command_lines import CommandLines
@@ -23,8 +24,19 @@ _OWN = "it is your own: --database-url asks it, from where it can be reached"
 _MIB = 1 << 20
 # The connector sends one every ten seconds.
 _HEARTBEAT_SECONDS = 60.0
-# Who may read the source may ask all of it.
+_LISTED = 5
+# Who may read the source may ask all of it. It locks no table.
 _QUERY = f"""
+WITH RECURSIVE
+listed (name, identity) AS (SELECT * FROM unnest({{tables}}, {{identities}})),
+present (name, identity, relation) AS (
+  SELECT name, identity, c.oid FROM listed JOIN pg_class AS c ON relkind IN ('r', 'p')
+  JOIN pg_namespace AS n ON n.oid = relnamespace AND nspname || '.' || relname = name),
+tree (identity, relation) AS (
+  SELECT identity, relation FROM present
+  UNION ALL
+  SELECT identity, inhrelid FROM tree JOIN pg_inherits ON inhparent = relation
+  JOIN pg_class AS c ON c.oid = inhrelid AND relispartition)
 SELECT json_build_object(
   'slot', (
     SELECT json_build_object(
@@ -40,6 +52,10 @@ SELECT json_build_object(
     FROM pg_replication_slots WHERE slot_name <> '{SLOT}' AND restart_lsn IS NOT NULL ORDER BY restart_lsn LIMIT 1),
   'published', (
     SELECT json_agg(schemaname || '.' || tablename) FROM pg_publication_tables WHERE pubname = '{PUBLICATION}'),
+  'present', (SELECT json_agg(name) FROM present),
+  'misidentified', (
+    SELECT json_agg(relation::regclass::text ORDER BY relation::regclass::text)
+    FROM tree JOIN pg_class AS c ON c.oid = relation AND relreplident <> lower(left(identity, 1))::"char"),
   'sessions', (SELECT count(*) FROM pg_stat_activity WHERE usename = '{CDC_ROLE}'),
   'heartbeat_seconds', (SELECT extract(epoch FROM clock_timestamp() - beat_at) FROM {HEARTBEAT_TABLE} WHERE id = 1)
 )::text
@@ -87,11 +103,18 @@ def observe(deployed: Deployed, query: Query | None) -> Part:
     if query is None:
         return Part(NAME, "not asked", unasked=_OWN)
     return judge(
-        json.loads(query(_QUERY)),
+        json.loads(query(_query(deployed.relational))),
         deployed.relational,
         deployed.environment.monitoring.slot_lag_mib * _MIB,
         deployed.commands,
     )
+
+
+def _query(contracts: Sequence[Contract]) -> str:
+    identities = dict.fromkeys(published_tables(contracts), "FULL") | {
+        contract.source.table: replica_identity(contract) for contract in of_database(contracts, POSTGRESQL)
+    }
+    return _QUERY.format(tables=text_array(identities), identities=text_array(identities.values()))
 
 
 def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int, commands: CommandLines) -> Part:
@@ -100,10 +123,18 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
     environment = commands.environment
     problems = []
     slot, other = facts["slot"], facts["other_slot"]
-    missing = sorted(set(published_tables(contracts)) - set(facts["published"] or ()))
+    expected, published = set(published_tables(contracts)), set(facts["published"] or ())
+    gone = sorted(expected - set(facts["present"] or ()))
+    missing = sorted(expected - published - set(gone))
+    if gone:
+        others = ", ".join(sorted(published - expected))
+        renamed = f"; no contract names {others}, which the publication has" if others else ""
+        advice = "give it its name back, or publish its successor, as the page says" + then_read_again(
+            gone, contracts, commands
+        )
+        problems.append(Problem(f"dropped or renamed: {', '.join(gone)}{renamed}", advice, "gone-table"))
     if missing:
-        lost = [contract.table for contract in contracts if contract.source.table in missing]
-        again = f", then {commands.resync(*lost)}" if lost else ""
+        again = then_read_again(missing, contracts, commands)
         advice = (
             f"where a contract is new, make deploy ENV={environment}; else add what somebody took away "
             f"(ALTER PUBLICATION){again}"
@@ -114,6 +145,17 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
                 f"ENV={environment}, or restart the source connector where no contract is new"
             )
         problems.append(Problem(f"the publication lacks {', '.join(missing)}", advice, "connector"))
+    misidentified = facts["misidentified"] or []
+    if misidentified:
+        listed = ", ".join(misidentified[:_LISTED]) + (" …" if len(misidentified) > _LISTED else "")
+        problems.append(
+            Problem(
+                f"{len(misidentified)} tables or partitions lack the replica identity of their contract, so that "
+                f"changes may be quarantined, or fail in the source: {listed}",
+                f"{commands.check()} says what each needs",
+                "quarantine",
+            )
+        )
     if slot is None:
         problems.append(
             Problem(
@@ -185,6 +227,13 @@ def judge(facts: dict[str, Any], contracts: Sequence[Contract], most_bytes: int,
         read += " yet, while all rows are"
     says = f"slot is {read}, {_mib(unread)} behind; log kept {_mib(held)}, {limit}"
     return Part(NAME, says, facts, problems)
+
+
+def then_read_again(tables: Sequence[str], contracts: Sequence[Contract], commands: CommandLines) -> str:
+    """The command that has the rows of these source tables read again, to stand behind other advice; "" where no
+    contract names them."""
+    lost = [contract.table for contract in contracts if contract.source.table in tables]
+    return f", then {commands.resync(*lost)}" if lost else ""
 
 
 def _mib(size: float) -> str:

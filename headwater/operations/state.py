@@ -17,6 +17,7 @@ Runbook = Literal[
     "differs",
     "ended",
     "freshness",
+    "gone-table",
     "iterator-age",
     "left-out",
     "lost-slot",

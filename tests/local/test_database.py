@@ -912,21 +912,6 @@ def test_a_table_that_left_the_publication_on_purpose_can_be_replaced_and_publis
     northwind_db.execute("DROP TABLE northwind.visits")
 
 
-def test_who_may_not_alter_a_partition_gets_a_warning_and_adds_it(northwind_db: psycopg.Connection) -> None:
-    northwind_db.execute(VISITS_BY_ID)
-    administration.create(northwind_db, PASSWORDS, [VISITS])
-    northwind_db.execute(
-        f"ALTER FUNCTION capture.identify_new_partitions() OWNER TO {order_database.CDC_ROLE};"
-        f"GRANT SELECT ON capture.published TO {order_database.CDC_ROLE}".encode()
-    )
-    warnings: list[str] = []
-    northwind_db.add_notice_handler(lambda notice: warnings.append(notice.message_primary or ""))
-    northwind_db.execute("CREATE TABLE northwind.visits_1 PARTITION OF northwind.visits FOR VALUES IN (1)")
-    assert [warning.partition(":")[0] for warning in warnings] == [
-        "The published table or partition northwind.visits_1 lacks REPLICA IDENTITY FULL"
-    ]
-
-
 def test_a_contract_that_names_a_generated_column_is_refused(northwind_db: psycopg.Connection) -> None:
     northwind_db.execute(
         "CREATE TABLE northwind.visits (id integer PRIMARY KEY,"
@@ -1108,7 +1093,7 @@ SPOILED = {
         "unprepared",
         "no DELETE and no INSERT and no SELECT for headwater_cdc",
     ),
-    "usage": ("REVOKE USAGE ON SCHEMA capture FROM headwater_cdc", "capture", "unprepared", "no USAGE"),
+    "usage": ("REVOKE USAGE ON SCHEMA northwind FROM headwater_cdc", "northwind", "unprepared", "no USAGE"),
     "role": ("ALTER ROLE headwater_cdc NOREPLICATION", "headwater_cdc", "unprepared", "a role that may not replicate"),
     "unnamed": ("ALTER TABLE northwind.visits ADD secret text", "northwind.visits.secret", "note", "a column of type"),
     "unnamed table": ("CREATE TABLE northwind.calls ()", "northwind.calls", "note", "a table without a contract"),

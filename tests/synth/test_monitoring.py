@@ -13,7 +13,7 @@ from aws_cdk.assertions import Template
 
 from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
-from headwater.definitions.connectors import LOST_SLOT, UNREAD_TABLE
+from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNREAD_TABLE
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
@@ -158,7 +158,12 @@ def test_where_somebody_has_to_compare_silence_rings_when_it_has_lasted(
 
 
 @pytest.mark.parametrize(
-    ("name", "id_", "said"), [("lost-slot", "LostSlot", LOST_SLOT), ("unread-table", "UnreadTable", UNREAD_TABLE)]
+    ("name", "id_", "said"),
+    [
+        ("gone-table", "GoneTable", GONE_TABLE),
+        ("lost-slot", "LostSlot", LOST_SLOT),
+        ("unread-table", "UnreadTable", UNREAD_TABLE),
+    ],
 )
 def test_the_log_of_the_source_is_searched_for_what_an_alarm_tells_of(
     every: "Synthesized", name: str, id_: str, said: str

@@ -77,7 +77,9 @@ def test_a_table_without_items_has_its_key() -> None:
 
 
 def test_what_cannot_be_changed_later_is_marked() -> None:
-    (made,) = from_postgresql("public", lambda query: [("on", 1, True, None, ["id"], True, columns(("id", "integer")))])
+    (made,) = from_postgresql(
+        "public", lambda query: [("on", 1, True, None, "full", ["id"], True, columns(("id", "integer")))]
+    )
     for text in (made.text, from_dynamodb(TABLE, None, ITEMS).text):
         assert "partition_by: []  # guessed: no partitions; it cannot be changed later" in text
         assert re.search("^buckets: .*# guessed: .*it cannot be changed later$", text, re.MULTILINE)
@@ -90,7 +92,7 @@ def columns(*given: tuple[str, str]) -> list[list[str]]:
 def test_types_of_postgresql_have_lake_types_or_are_left_to_rest() -> None:
     rows = [
         (
-            "things", 10_000_000, True, "What\nis said.", ["id", "made"], True,
+            "things", 10_000_000, True, "What\nis said.", "full", ["id", "made"], True,
             columns(
                 ("id", "uuid"), ("made", "timestamp with time zone"), ("price", "numeric(10,2)"), ("free", "numeric"),
                 ("wide", "numeric(50,2)"), ("small", "numeric(3,5)"), ("list", "integer[]"),
@@ -124,11 +126,17 @@ def test_types_of_postgresql_have_lake_types_or_are_left_to_rest() -> None:
 @pytest.mark.parametrize(
     ("row", "why"),
     [
-        (("Things", 1, True, None, ["id"], True, columns(("id", "integer"))), "capitals"),
-        (("things", 1, False, None, ["id"], True, columns(("id", "integer"))), "unlogged or temporary"),
-        (("things", 1, True, None, None, None, columns(("id", "integer"))), "neither a primary key nor a unique index"),
-        (("things", 1, True, None, ["id"], True, columns(("id", "double precision"))), r"id \(double precision\)"),
-        (("things", 1, True, None, ["id"], True, columns(("id", "boolean"))), r"id \(boolean\)"),
+        (("Things", 1, True, None, "full", ["id"], True, columns(("id", "integer"))), "capitals"),
+        (("things", 1, False, None, "full", ["id"], True, columns(("id", "integer"))), "unlogged or temporary"),
+        (
+            ("things", 1, True, None, "full", None, None, columns(("id", "integer"))),
+            "neither a primary key nor a unique index",
+        ),
+        (
+            ("things", 1, True, None, "full", ["id"], True, columns(("id", "double precision"))),
+            r"id \(double precision\)",
+        ),
+        (("things", 1, True, None, "full", ["id"], True, columns(("id", "boolean"))), r"id \(boolean\)"),
     ],
 )
 def test_a_table_that_no_contract_can_name_is_told_why(row: tuple[Any, ...], why: str) -> None:
@@ -145,7 +153,9 @@ def test_a_schema_without_tables_is_refused() -> None:
 
 def test_a_keys_column_has_its_name_and_others_give_way() -> None:
     given = columns(("userId", "text"), ("user_id", "integer"))
-    (made,) = from_postgresql("public", lambda query: [("on", None, True, "rings\x07twice", ["user_id"], True, given)])
+    (made,) = from_postgresql(
+        "public", lambda query: [("on", None, True, "rings\x07twice", "full", ["user_id"], True, given)]
+    )
     contract = made.contract
     assert (contract.table, contract.description) == ("on", "rings twice")
     assert [(column.name, column.type.kind) for column in contract.columns] == [("user_id", "int")]

@@ -51,7 +51,15 @@ AS_OWNER = "--host HOST --user headwater_owner"
 _folders = itertools.count()
 
 
-ANSWER = {"slot": SLOT, "other_slot": None, "published": TABLES, "sessions": 1, "heartbeat_seconds": 5.0}
+ANSWER = {
+    "slot": SLOT,
+    "other_slot": None,
+    "published": TABLES,
+    "present": TABLES,
+    "misidentified": None,
+    "sessions": 1,
+    "heartbeat_seconds": 5.0,
+}
 
 
 def judged(slot: dict[str, Any] | None = None, **facts: Any) -> Part:
@@ -91,6 +99,14 @@ def test_a_database_that_is_read_is_well_and_says_how_far() -> None:
         ({}, {"published": [*TABLES[:-2], "capture.signal"]}, "connector", "lacks capture.heartbeat"),
         ({}, {"published": None}, "connector", "lacks capture.heartbeat, capture.signal, northwind.customers"),
         ({}, {"other_slot": {"name": "theirs", "held_bytes": 11 * MIB}}, "slot-lag", "the slot theirs"),
+        ({}, {"present": TABLES[1:], "published": TABLES[1:]}, "gone-table", f"dropped or renamed: {TABLES[0]}"),
+        (
+            {},
+            {"present": TABLES[1:], "published": [*TABLES[1:], "northwind.other"]},
+            "gone-table",
+            f"dropped or renamed: {TABLES[0]}; no contract names northwind.other, which the publication has",
+        ),
+        ({}, {"misidentified": ["northwind.a", "northwind.b"]}, "quarantine", "their contract, so that changes may"),
     ],
 )
 def test_what_is_wrong_with_the_database_has_its_page(
@@ -226,7 +242,7 @@ NOW = 1_800_000_000.0
 BEGAN = dt.datetime.fromtimestamp(NOW - 3600, dt.UTC)
 
 
-def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str) -> list[Part]:
+def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str, unasked: str = "") -> list[Part]:
     listed = [
         {"connectorName": name, "connectorState": is_in, "connectorArn": f"arn:{name}"}
         for name, is_in in ((SOURCE, state), (SINK, "RUNNING"))
@@ -239,7 +255,7 @@ def connector_parts(state: str, tasks: tuple[float, float] | None, *log: str) ->
             values[Metric.of("AWS/KafkaConnect", metric, statistic, ConnectorName=name)] = {NOW - 60: value}
     events = [{"timestamp": 1000 * number, "message": line} for number, line in enumerate(log, 1)]
     asked = deployed(list_connectors={"connectors": listed}, filter_log_events={"events": events})
-    return connectors.observe(asked, Measurements(NOW, values), Part("PostgreSQL"))
+    return connectors.observe(asked, Measurements(NOW, values), Part("PostgreSQL", unasked=unasked))
 
 
 @pytest.mark.parametrize(
@@ -268,6 +284,19 @@ def test_a_connector_is_as_its_state_and_its_tasks_say(
     assert [(page, text if found is None else found[1] in text) for page, text in told(source)] == (
         [] if found is None else [(found[0], True)]
     )
+
+
+def test_a_source_that_cannot_be_asked_is_told_of_by_its_connector() -> None:
+    line = "[Worker-0a1] [2026-11-28 18:00:00,000] ERROR A captured table is gone: {}: it was dropped (io.headwater)"
+    names = ["northwind.products", "northwind.customers", "northwind.products"]
+    source, _ = connector_parts("RUNNING", (1.0, 0.0), *map(line.format, names), unasked="it is your own")
+    (problem,) = source.problems
+    assert (problem.runbook, problem.found.partition(": ")[2]) == (
+        "gone-table",
+        "northwind.customers, northwind.products",
+    )
+    assert f"headwater resync customers products --env dev {AS_OWNER}" in problem.next
+    assert connector_parts("RUNNING", (1.0, 0.0), line.format("northwind.products"))[0].state == WELL
 
 
 def test_a_connector_that_is_paused_is_resumed() -> None:
@@ -363,6 +392,8 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
             [f"headwater resync orders --env dev {AS_OWNER}"],
         ),
         (judged(published=[table for table in TABLES if table != "capture.heartbeat"]), []),
+        (judged(published=TABLES[1:], present=TABLES[1:]), [f"headwater resync customers --env dev {AS_OWNER}"]),
+        (judged(misidentified=["northwind.a"]), ["headwater contract check dev --live --host HOST"]),
         (judged({"wal_status": "lost"}), ["headwater epoch dev postgresql"]),
         (kafka.observe(asked), ["headwater logs brokers dev"]),
         (connector_parts("FAILED", (0.0, 1.0))[0], ["headwater logs source dev"]),

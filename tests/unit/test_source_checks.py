@@ -12,7 +12,7 @@ def found(version: str) -> tuple[list[source_checks.Finding], list[str]]:
 
     def query(text: str) -> list[Sequence[object]]:
         asked.append(text)
-        return [[version]] if "server_version_num" in text else []
+        return [[version, False]] if text.startswith("SELECT current_setting('server_version_num')") else []
 
     return source_checks.findings([], "headwater_cdc", query), asked
 

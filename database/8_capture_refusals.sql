@@ -1,36 +1,4 @@
--- What keeps capture whole when tables change: event triggers, which belong to superusers, and on RDS and Aurora to the
--- owner too.
-
--- Gives a partition that is created or attached later its replica identity, and a table that loses it, in the transaction
--- that does it. It fails nobody's statement: whoever may not alter the table gets a warning.
-CREATE OR REPLACE FUNCTION capture.identify_new_partitions() RETURNS event_trigger
-LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-BEGIN
-    IF current_setting('headwater.identifying', true) = 'yes' THEN
-        RETURN;
-    END IF;
-    PERFORM capture.identify_partitions(array_agg(prrelid::regclass), array_agg(coalesce(replica_identity, 'FULL')))
-    FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
-    LEFT JOIN capture.published ON relation = prrelid
-    WHERE p.pubname = 'headwater'
-    HAVING count(*) > 0;
-EXCEPTION WHEN OTHERS THEN
-    RAISE WARNING 'A published table or a partition may lack its replica identity: %', SQLERRM;
-END
-$$;
-
--- Event triggers belong to superusers, and on RDS and Aurora to the owner too. Without it, deploy after adding a
--- partition, or give it the replica identity of its table.
-DO $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_event_trigger WHERE evtname = 'headwater_new_partitions') THEN
-        CREATE EVENT TRIGGER headwater_new_partitions ON ddl_command_end WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE')
-        EXECUTE FUNCTION capture.identify_new_partitions();
-    END IF;
-EXCEPTION WHEN insufficient_privilege THEN
-    RAISE WARNING 'New partitions of published tables need their replica identity by hand: %', SQLERRM;
-END
-$$;
+-- What the order database refuses: event triggers that fail statements of its owner. No database of another owner gets them.
 
 -- A table that is dropped leaves its publication, and its successor of the same name does not enter it. One that is
 -- renamed stays in it under a name that Debezium leaves out. Either way changes are lost with nothing to tell of it, so
@@ -84,6 +52,3 @@ EXCEPTION WHEN insufficient_privilege THEN
     RAISE WARNING 'A published table can be dropped or renamed, which ends its capture: %', SQLERRM;
 END
 $$;
-
--- That of earlier releases.
-DROP FUNCTION IF EXISTS capture.identify_partitions(regclass[]);
