@@ -139,10 +139,11 @@ $$;
 
 -- The next three change one table or partition each, and wait for its lock for 100 ms at most: while ALTER TABLE waits,
 -- every later query of the table waits behind it. Each is to run in a transaction of its own, so that no lock is held
--- while another one is awaited. Where the lock is not to be had, they fail (SQLSTATE 55P03) and say who holds it.
+-- while another one is awaited. Where the lock is not to be had, they fail (SQLSTATE 55P03) and say who holds it. They
+-- leave the search path alone: event triggers of the database's owner run in them.
 
 CREATE OR REPLACE FUNCTION capture.identify(id oid, identity text) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 BEGIN
     -- The ALTER TABLE below fires the event trigger.
     PERFORM set_config('headwater.identifying', 'yes', true);
@@ -157,7 +158,7 @@ $$;
 
 -- Publishes a table whole, and lets the connector read it.
 CREATE OR REPLACE FUNCTION capture.publish(id oid) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 DECLARE
     -- False where the publication leaves out columns or rows, null where it lacks the table.
     is_whole boolean := (
@@ -193,7 +194,7 @@ $$;
 
 -- Takes a table out of the publication, and the connector's rights on it away.
 CREATE OR REPLACE FUNCTION capture.withdraw(id oid) RETURNS text
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp SET lock_timeout = '100ms' AS $$
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 BEGIN
     IF EXISTS (
         SELECT FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid

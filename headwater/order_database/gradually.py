@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import psycopg
-from psycopg.errors import DeadlockDetected, LockNotAvailable, UndefinedTable
+from psycopg.errors import DeadlockDetected, InsufficientPrivilege, LockNotAvailable, UndefinedTable
 
 from headwater.errors import UserError
 from headwater.order_database.queries import server_message, single_value
@@ -22,6 +22,7 @@ _PAUSE_SECONDS = 1.0
 Tell = Callable[[str], None]
 """Takes a line for whoever waits."""
 
+_EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
 # Tables that other transactions have locked. Not every statement says itself which one it has met.
 _LOCKED = """SELECT relation::regclass::text,
     string_agg(DISTINCT format('pid %s (%s): %s', pid, usename, left(query, 200)), ', ')
@@ -61,7 +62,7 @@ class Gradual:
         try:
             yield
         finally:
-            if not self._conn.broken:
+            if not self._conn.closed:
                 self._conn.execute("SELECT set_config('lock_timeout', %s, false)", (before,))
 
     def run(self, statements: Sequence[str]) -> None:
@@ -69,48 +70,60 @@ class Gradual:
         repeat it until it has no answer. Raises UserError that names what remains and who holds it, and psycopg.Error
         where the server refuses a statement."""
         for statement in statements:
-            self._until_done(statement, [])
+            self._until_done(statement)
 
     def attempt(self, query: str) -> list[str]:
         """Run what such a query answers with, and return what the server refuses of it, one line each. Raises UserError
         as ``run`` does."""
-        refused: list[str] = []
-        self._until_done(query, refused, collect=True)
-        return refused
+        refused: dict[str, str] = {}
+        self._until_done(query, refused)
+        return [f"{place}: {reason}" for place, reason in refused.items()]
 
-    def _until_done(self, statement: str, refused: list[str], *, collect: bool = False) -> None:
-        moved, done = time.monotonic(), None
+    def _until_done(self, statement: str, refused: dict[str, str] | None = None) -> None:
+        moved = time.monotonic()
+        done: set[str] = set()
         while True:
             held: dict[str, str] = {}
-            rows: list[tuple[str, str]] = []
-            try:
-                cursor = self._conn.execute(statement.encode())
-                rows = cursor.fetchall() if cursor.description else []
-            except psycopg.Error as error:
-                if not _passes(error):
-                    raise
-                held = dict(self._conn.execute(_LOCKED).fetchall()) or {"the catalog": server_message(error)}
-            # What comes again though it was done, nothing here can change: the checks that follow say so.
-            if not held and (not rows or rows == done):
+            tried: set[str] = set()
+            # What is done may make way for more. What comes again though it was done, nothing here can change: the
+            # checks that follow say so.
+            while todo := [(place, step) for place, step in self._answer(statement, held) if step not in tried]:
+                for place, step in todo:
+                    tried.add(step)
+                    if self._succeeds(place, step, held, refused) and step not in done:
+                        moved = time.monotonic()
+                        done.add(step)
+            if not held:
                 return
-            refused.clear()
-            for place, step in rows:
-                try:
-                    self._conn.execute(step.encode())
-                    moved = time.monotonic()
-                except UndefinedTable:
-                    # Dropped meanwhile, as old partitions are: the next answer does not have it.
-                    continue
-                except psycopg.Error as error:
-                    if _passes(error):
-                        held[place] = server_message(error)
-                        continue
-                    if not collect:
-                        raise
-                    refused.append(f"{place}: {server_message(error)}")
-            done = None if held else rows
-            if held:
-                self._wait(held, moved)
+            self._wait(held, moved)
+
+    def _answer(self, statement: str, held: dict[str, str]) -> list[tuple[str, str]]:
+        try:
+            cursor = self._conn.execute(statement.encode())
+            return cursor.fetchall() if cursor.description else []
+        except psycopg.Error as error:
+            if not _passes(error):
+                raise
+            held |= dict(self._conn.execute(_LOCKED).fetchall()) or {"the catalog": server_message(error)}
+            return []
+
+    def _succeeds(self, place: str, step: str, held: dict[str, str], refused: dict[str, str] | None) -> bool:
+        try:
+            self._conn.execute(step.encode())
+            return True
+        except psycopg.Error as error:
+            if isinstance(error, UndefinedTable) and not single_value(self._conn, _EXISTS, (place,)):
+                # Dropped meanwhile, as old partitions are: the next answer does not have it.
+                pass
+            elif _passes(error):
+                held[place] = server_message(error)
+            elif refused is not None:
+                refused[place] = server_message(error)
+            elif isinstance(error, InsufficientPrivilege):
+                raise
+            else:
+                raise UserError(f"{place}: the server refuses {step}: {server_message(error)}") from None
+            return False
 
     def _wait(self, held: dict[str, str], moved: float) -> None:
         # Most locks are gone at the second try.
