@@ -142,12 +142,15 @@ $$;
 -- while another one is awaited. Where the lock is not to be had, they fail (SQLSTATE 55P03) and say who holds it. They
 -- leave the search path alone: event triggers of the database's owner run in them.
 
-CREATE OR REPLACE FUNCTION capture.identify(id oid, identity text) RETURNS text
+-- With ``notes_former`` the identity that the table has had is kept.
+CREATE OR REPLACE FUNCTION capture.identify(id oid, identity text, notes_former boolean) RETURNS text
 LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 BEGIN
     -- The ALTER TABLE below fires the event trigger.
     PERFORM set_config('headwater.identifying', 'yes', true);
-    INSERT INTO capture.former_identity VALUES (id, capture.identity_of(id)) ON CONFLICT DO NOTHING;
+    IF notes_former THEN
+        INSERT INTO capture.former_identity VALUES (id, capture.identity_of(id)) ON CONFLICT DO NOTHING;
+    END IF;
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', id::regclass, identity);
     PERFORM set_config('headwater.identifying', '', true);
     RETURN identity;
@@ -244,7 +247,7 @@ published (id, is_whole) AS (
     SELECT prrelid, prqual IS NULL AND prattrs IS NULL FROM pg_publication_rel
     JOIN pg_publication AS p ON p.oid = prpubid WHERE pubname = 'headwater'
 )
-SELECT id::regclass::text, format('SELECT capture.identify(%L::regclass, %L)', id::regclass, identity) FROM misidentified
+SELECT id::regclass::text, format('SELECT capture.identify(%L::regclass, %L, true)', id::regclass, identity) FROM misidentified
 UNION ALL
 SELECT id::regclass::text, format('SELECT capture.publish(%L::regclass)', id::regclass) FROM listed
 WHERE id NOT IN (SELECT root FROM misidentified) AND NOT (

@@ -38,7 +38,7 @@ WHERE rolname = %s AND datname <> %s LIMIT 1"""
 _DROP_PUBLICATION = f"DROP PUBLICATION IF EXISTS {PUBLICATION}"
 _CAPTURED = "SELECT to_regclass('capture.published') IS NOT NULL"
 _WITHDRAW_ALL = "SELECT place, statement FROM capture.changes(ARRAY[]::regclass[], ARRAY[]::text[])"
-_GIVE_BACK = """SELECT place, format('SELECT capture.identify(%L::regclass, %L)', place, clause)
+_GIVE_BACK = """SELECT place, format('SELECT capture.identify(%L::regclass, %L, false)', place, clause)
 FROM capture.identities_to_give_back()"""
 _TO_GIVE_BACK = """SELECT format('ALTER TABLE %s REPLICA IDENTITY %s', place, clause)
 FROM capture.identities_to_give_back() ORDER BY place"""
