@@ -130,17 +130,18 @@ def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
 def _until_done(database: Database, statement: str) -> None:
     """Run a statement. Where it answers with names and statements, run those too, and repeat it until it has no answer.
     The locks that others hold are waited for in another step, when all else is done."""
-    held = []
+    held: list[ClientError] = []
     tried: set[str] = set()
     # What comes again though it was done, nothing here can change: the checks that follow say so.
-    while todo := [step for _, step in database.execute(statement) if step not in tried]:
-        for step in todo:
+    while todo := [(place, step) for place, step in database.execute(statement) if step not in tried]:
+        for place, step in todo:
             tried.add(step)
             try:
                 database.execute(step)
             except ClientError as error:
                 if not met_another(error):
                     raise
+                print(f"{place} remains: {error}")
                 held.append(error)
     if held:
         raise held[0]

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import json
+import re
 import subprocess
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -282,6 +283,38 @@ def test_a_transaction_that_nobody_ended_holds_it_up_but_does_not_fail_it(server
     assert take(client, content(), ALL_CONTRACTS) == {"IsComplete": False}
     left.rollback_transaction(**cluster, transactionId=transaction)
     assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+
+
+def test_a_query_of_one_table_holds_up_this_table_alone(
+    server: Server, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(database_bootstrap, "_PAUSE_SECONDS", 0.0)
+    client = data_api(server.owner)
+    assert take(client, content(), ALL_CONTRACTS)["IsComplete"]
+    tables = set(order_database.published_tables(ALL_CONTRACTS))
+    with server.owner() as reader, server.owner() as application:
+        application.execute("SET lock_timeout = '200ms'")
+        reader.execute("BEGIN; SELECT count(*) FROM northwind.customers")
+        assert take(client, publication(), ALL_CONTRACTS) == {"IsComplete": False}
+        assert published(server) == tables - {"northwind.customers"}
+        assert re.search(
+            rf"northwind\.customers remains: .* pid {reader.info.backend_pid} \(.*customers", capsys.readouterr().out
+        )
+        reader.execute("COMMIT")
+        assert take(client, publication(), ALL_CONTRACTS)["IsComplete"]
+        assert published(server) == tables
+        # A trigger of the outbox waits for whoever writes, and others write meanwhile.
+        reader.execute("BEGIN; DELETE FROM northwind.suppliers")
+        ran: list[str] = []
+
+        def before(sql: str) -> None:
+            application.execute("DELETE FROM northwind.orders")
+            application.execute("DELETE FROM northwind.suppliers")
+            ran.append(sql)
+
+        assert take(data_api(server.owner, before), content("Update"), ALL_CONTRACTS) == {"IsComplete": False}
+        reader.execute("COMMIT")
+        assert take(client, content("Update"), ALL_CONTRACTS)["IsComplete"]
 
 
 def test_roles_log_in_with_the_passwords_of_their_secrets(server: Server) -> None:
