@@ -130,10 +130,13 @@ FROM (
             left(regexp_replace(query, '\s+', ' ', 'g'), 200)) END
     FROM pg_locks AS held
     LEFT JOIN pg_stat_activity USING (pid)
-    LEFT JOIN pg_prepared_xacts ON held.pid IS NULL AND transaction::text = split_part(virtualtransaction, '/', 2)
-    WHERE locktype = 'relation' AND relation = id AND granted AND held.pid IS DISTINCT FROM pg_backend_pid()
+    -- A prepared transaction has no process. It holds a lock on its own number too.
+    LEFT JOIN pg_locks AS own ON held.pid IS NULL AND own.pid IS NULL AND own.locktype = 'transactionid'
+        AND own.virtualtransaction = held.virtualtransaction
+    LEFT JOIN pg_prepared_xacts ON transaction = own.transactionid
+    WHERE held.locktype = 'relation' AND held.relation = id AND held.granted AND held.pid IS DISTINCT FROM pg_backend_pid()
     AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
-    AND (rows_too OR mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
+    AND (rows_too OR held.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
 ) AS known (holder)
 $$;
 

@@ -134,9 +134,9 @@ class Gradual:
         if time.monotonic() - moved > self._patience:
             remaining = "\n".join(f"- {place}: {holder}" for place, holder in sorted(held.items()))
             raise UserError(
-                f"{self._conn.info.dbname}: nothing moved for {self._patience:g} seconds, and of {len(held)} tables "
-                f"another transaction holds the lock, expected none for a moment:\n{remaining}\n"
-                "Everything else that could be done is done. Wait for these transactions, or end them "
-                "(SELECT pg_terminate_backend(PID)), and run the same command again: it goes on from here."
+                f"{self._conn.info.dbname}: nothing moved for {self._patience:g} seconds. Found locks of other "
+                f"transactions on what is left to change, expected none for a moment:\n{remaining}\n"
+                "Wait for these transactions, or end them (SELECT pg_terminate_backend(PID), ROLLBACK PREPARED), and run "
+                "the same command again: it goes on from here."
             )
         time.sleep(_PAUSE_SECONDS)

@@ -326,6 +326,18 @@ def test_a_query_of_a_table_waits_briefly_while_its_lock_is_wanted(clinic: Clini
     assert failed == []
 
 
+def test_a_prepared_transaction_is_named(clinic: Clinic) -> None:
+    clinic.make({"keyed": KINDS["keyed"]})
+    with closing(clinic.application()) as application:
+        for statement in ("BEGIN", "SELECT count(*) FROM keyed", "PREPARE TRANSACTION 'forgotten'"):
+            application.execute(statement.encode())
+        with pytest.raises(
+            UserError, match=rf"public\.keyed: the prepared transaction 'forgotten' of {APPLICATION} since"
+        ):
+            clinic.command("capture", "--patience", "0")
+        application.execute("ROLLBACK PREPARED 'forgotten'")
+
+
 def test_tables_are_locked_one_at_a_time(clinic: Clinic) -> None:
     kinds = kinds_of(clinic)
     clinic.make(kinds)
