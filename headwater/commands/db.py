@@ -54,7 +54,7 @@ def create(
 
     Each statement waits for a table's lock for 100 ms at most, and is tried again later, so that no query of an
     application waits for it longer.
-        The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
+    The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
     command asks for those that are not set. Roles that exist get the new passwords.
     """
     described = read_contracts(contracts)

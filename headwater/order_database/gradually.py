@@ -136,7 +136,7 @@ class Gradual:
             raise UserError(
                 f"{self._conn.info.dbname}: nothing moved for {self._patience:g} seconds. Found locks of other "
                 f"transactions on what is left to change, expected none for a moment:\n{remaining}\n"
-                "Wait for these transactions, or end them (SELECT pg_terminate_backend(PID), ROLLBACK PREPARED), and run "
-                "the same command again: it goes on from here."
+                "Wait for these transactions, or end them (SELECT pg_terminate_backend(PID), ROLLBACK PREPARED), and "
+                "run the same command again: it goes on from here."
             )
         time.sleep(_PAUSE_SECONDS)
