@@ -69,35 +69,6 @@ WITH asked AS (
 SELECT capture.read_again(array_agg(name ORDER BY name)) FROM asked HAVING count(*) > 0
 $$;
 
--- The replica identity (FULL or DEFAULT) of published tables and their partitions. A partition does not take it over
--- from its table, and PostgreSQL writes the row before a change by the identity of the partition that holds it.
-CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[], identities text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    partition regclass;
-    identity text;
-BEGIN
-    -- Each ALTER TABLE below fires the event trigger.
-    PERFORM set_config('headwater.identifying', 'yes', true);
-    FOR partition, identity IN
-        SELECT c.oid, p.identity
-        FROM unnest(published, identities) AS p (root, identity)
-        -- Of a table without partitions, pg_partition_tree has no row.
-        CROSS JOIN LATERAL (SELECT p.root UNION SELECT relid FROM pg_partition_tree(p.root)) AS tree (relid)
-        JOIN pg_class AS c
-            ON c.oid = tree.relid AND c.relreplident <> lower(left(p.identity, 1)) AND c.relkind IN ('r', 'p')
-        ORDER BY c.oid
-    LOOP
-        BEGIN
-            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', partition, identity);
-        EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'The published table or partition % lacks REPLICA IDENTITY %: %', partition, identity, SQLERRM;
-        END;
-    END LOOP;
-    PERFORM set_config('headwater.identifying', '', true);
-END
-$$;
-
 -- The replica identity that a table or partition had before it was captured, as ALTER TABLE has it.
 CREATE TABLE IF NOT EXISTS capture.former_identity (
     relation oid PRIMARY KEY,

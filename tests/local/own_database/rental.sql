@@ -24,7 +24,7 @@ CREATE TABLE film_actor (
     actor_id integer REFERENCES actor, film_id integer REFERENCES film ON DELETE CASCADE, PRIMARY KEY (actor_id, film_id)
 );
 CREATE TABLE country (code text NOT NULL UNIQUE, name text NOT NULL, area numeric);
-ALTER TABLE country REPLICA IDENTITY USING INDEX country_code_key;
+ALTER TABLE country REPLICA IDENTITY NOTHING;
 CREATE TABLE staff (staff_id uuid PRIMARY KEY DEFAULT gen_random_uuid(), email text, picture bytea, active boolean DEFAULT true);
 CREATE TABLE rental (
     rental_id bigserial PRIMARY KEY, film_id integer NOT NULL REFERENCES film ON DELETE CASCADE,
