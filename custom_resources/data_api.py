@@ -86,8 +86,18 @@ def in_the_way(error: ClientError) -> bool:
     """Whether a statement failed for a reason that passes: another session, or the service itself."""
     if lifecycle.passing(error) or lifecycle.code(error) in _PASSING:
         return True
-    state = re.search(r"SQLState: (\w{5})", str(error))
-    return state is not None and state.group(1) in _IN_THE_WAY
+    return _sqlstate(error) in _IN_THE_WAY
+
+
+def met_another(error: ClientError) -> bool:
+    """Whether a statement failed because of another transaction: it did not get a lock within its ``lock_timeout``, its
+    table was dropped meanwhile, or both changed the same entry of the catalog."""
+    return _sqlstate(error) in ("40P01", "42P01", "55P03") or "tuple concurrently" in str(error)
+
+
+def _sqlstate(error: ClientError) -> str:
+    found = re.search(r"SQLState: (\w{5})", str(error))
+    return found.group(1) if found else ""
 
 
 def _value(field: Mapping[str, Any]) -> Any:

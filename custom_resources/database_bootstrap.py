@@ -22,9 +22,10 @@ from urllib.parse import urlsplit
 
 import boto3
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from custom_resources import lifecycle
-from custom_resources.data_api import Database, in_the_way
+from custom_resources.data_api import Database, in_the_way, met_another
 from custom_resources.lifecycle import Event, Outcome, ResourceFailed
 
 # As many as PostgreSQL's own clients take.
@@ -32,6 +33,15 @@ _SCRAM_ROUNDS = 4096
 _SCRAM_SALT_BYTES = 16
 # Orders per call that repairs the outbox: this takes some seconds, and a call may take 45.
 _REPAIR_ORDERS = 5000
+_BRIEFLY = """DO $briefly$
+BEGIN
+    PERFORM set_config('lock_timeout', '100ms', true);
+    EXECUTE $statement${}$statement$;
+END
+$briefly$"""
+# Tries of a statement in one step, and the seconds between them, in which the queries go on that it made wait.
+_TRIES = 10
+_PAUSE_SECONDS = 1.0
 _SLOT_STATE = "SELECT active FROM pg_replication_slots WHERE slot_name = :slot"
 
 Read = Callable[[str], dict[str, Any]]
@@ -48,7 +58,7 @@ def is_complete(event: Event, context: object) -> Outcome:
 
 
 def content_step(event: Event, database: Database, statements: Read, secret: Read, now: float) -> Outcome:
-    """Create the database's content, all of it in this step; wait for another step where something was in the way.
+    """Create the database's content, statement by statement; wait for another step where something was in the way.
 
     ``now`` is in epoch seconds. Raises ResourceFailed with the server's words.
     """
@@ -95,9 +105,9 @@ def _fill(properties: Mapping[str, Any], database: Database, statements: Read, s
             f"The server has wal_level = {level}, expected logical: set rds.logical_replication = 1 in the "
             "cluster's parameter group and restart its instances"
         )
+    for statement in document["statements"]:
+        _briefly(database, statement)
     with database.transaction() as transaction:
-        for statement in document["statements"]:
-            database.execute(statement, transaction=transaction)
         for role, arn in sorted(properties["RoleSecrets"].items()):
             set_password(database, role, usable_password(secret(arn), role), transaction)
     _repair(database, document["span"], document["repair"])
@@ -105,17 +115,53 @@ def _fill(properties: Mapping[str, Any], database: Database, statements: Read, s
 
 
 def _publish(database: Database, document: Mapping[str, Any]) -> Outcome:
-    with database.transaction() as transaction:
-        for table in document["tables"]:
-            ((existing,),) = database.execute("SELECT to_regclass(:name)::text", {"name": table}, transaction)
-            if existing is None:
-                raise ResourceFailed(
-                    f"A contract names the source table {table}, which does not exist: correct `source.table` in the "
-                    "contract, or create the table first"
-                )
-        for statement in document["statements"]:
-            database.execute(statement, transaction=transaction)
+    for table in document["tables"]:
+        ((existing,),) = database.execute("SELECT to_regclass(:name)::text", {"name": table})
+        if existing is None:
+            raise ResourceFailed(
+                f"A contract names the source table {table}, which does not exist: correct `source.table` in the "
+                "contract, or create the table first"
+            )
+    for statement in document["statements"]:
+        _until_done(database, statement)
     return lifecycle.done()
+
+
+def _until_done(database: Database, statement: str) -> None:
+    """Run a statement. Where it answers with names and statements, run those too, and repeat it until it has no answer.
+    The locks that others hold are waited for in another step, when all else is done."""
+    held: list[ClientError] = []
+    tried: set[str] = set()
+    # What comes again though it was done, nothing here can change: the checks that follow say so.
+    while todo := [(place, step) for place, step in database.execute(statement) if step not in tried]:
+        for place, step in todo:
+            tried.add(step)
+            try:
+                database.execute(step)
+            except ClientError as error:
+                if not met_another(error):
+                    raise
+                print(f"{place} remains: {error}")
+                held.append(error)
+    if held:
+        raise held[0]
+
+
+def _briefly(database: Database, statement: str) -> None:
+    """Run a statement that waits for a lock for 100 ms at most, and try again for some seconds.
+
+    An ALTER TABLE that waits makes every later query of its table wait too. A transaction of several calls would hold
+    the lock between them, and for three minutes when this function dies: so it is one call.
+    """
+    for _ in range(_TRIES):
+        try:
+            database.execute(_BRIEFLY.format(statement))
+            return
+        except ClientError as error:
+            if not met_another(error):
+                raise
+            time.sleep(_PAUSE_SECONDS)
+    database.execute(_BRIEFLY.format(statement))
 
 
 def _drop(event: Event, database: Database, now: float) -> Outcome:

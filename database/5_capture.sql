@@ -83,31 +83,191 @@ WITH asked AS (
 SELECT capture.read_again(array_agg(name ORDER BY name)) FROM asked HAVING count(*) > 0
 $$;
 
--- The replica identity (FULL or DEFAULT) of published tables and their partitions. A partition does not take it over
--- from its table, and PostgreSQL writes the row before a change by the identity of the partition that holds it.
-CREATE OR REPLACE FUNCTION capture.identify_partitions(published regclass[], identities text[]) RETURNS void
-LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
-DECLARE
-    partition regclass;
-    identity text;
+-- The replica identity that a table or partition had before it was captured, as ALTER TABLE has it.
+CREATE TABLE IF NOT EXISTS capture.former_identity (
+    relation oid PRIMARY KEY,
+    clause text NOT NULL
+);
+
+-- The replica identity that a table or partition has, as ALTER TABLE has it.
+CREATE OR REPLACE FUNCTION capture.identity_of(id oid) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT CASE relreplident WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE coalesce(
+    'USING INDEX ' || (
+        SELECT quote_ident(i.relname) FROM pg_index JOIN pg_class AS i ON i.oid = indexrelid
+        WHERE indrelid = id AND indisreplident
+    ),
+    'NOTHING') END
+FROM pg_class WHERE oid = id
+$$;
+
+-- Who holds a lock on a table: the sessions and prepared transactions, with their queries. Those that read and write
+-- rows count where ``rows_too`` says so.
+CREATE OR REPLACE FUNCTION capture.holders(id oid, rows_too boolean) RETURNS text
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT coalesce(string_agg(holder, ', and '), 'a query that has just ended')
+FROM (
+    SELECT DISTINCT CASE WHEN held.pid IS NULL
+        THEN format('the prepared transaction %L of %s since %s', gid, owner, date_trunc('second', prepared))
+        ELSE format('pid %s (%s): %s', held.pid,
+            concat_ws(', ', concat_ws(' in ', usename, nullif(application_name, '')),
+                coalesce(state, backend_type) || ' since ' || date_trunc('second', coalesce(xact_start, backend_start))),
+            left(regexp_replace(query, '\s+', ' ', 'g'), 200)) END
+    FROM pg_locks AS held
+    LEFT JOIN pg_stat_activity USING (pid)
+    -- A prepared transaction has no process. It holds a lock on its own number too.
+    LEFT JOIN pg_locks AS own ON held.pid IS NULL AND own.pid IS NULL AND own.locktype = 'transactionid'
+        AND own.virtualtransaction = held.virtualtransaction
+    LEFT JOIN pg_prepared_xacts ON transaction = own.transactionid
+    WHERE held.locktype = 'relation' AND held.relation = id AND held.granted AND held.pid IS DISTINCT FROM pg_backend_pid()
+    AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+    AND (rows_too OR held.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
+) AS known (holder)
+$$;
+
+-- The next three change one table or partition each, and wait for its lock for 100 ms at most: while ALTER TABLE waits,
+-- every later query of the table waits behind it. Each is to run in a transaction of its own, so that no lock is held
+-- while another one is awaited. Where the lock is not to be had, they fail (SQLSTATE 55P03) and say who holds it. They
+-- leave the search path alone: event triggers of the database's owner run in them.
+
+-- With ``notes_former`` the identity that the table has had is kept.
+CREATE OR REPLACE FUNCTION capture.identify(id oid, identity text, notes_former boolean) RETURNS text
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
 BEGIN
-    -- Each ALTER TABLE below fires the event trigger.
+    -- The ALTER TABLE below fires the event trigger.
     PERFORM set_config('headwater.identifying', 'yes', true);
-    FOR partition, identity IN
-        SELECT c.oid, p.identity
-        FROM unnest(published, identities) AS p (root, identity)
-        -- Of a table without partitions, pg_partition_tree has no row.
-        CROSS JOIN LATERAL (SELECT p.root UNION SELECT relid FROM pg_partition_tree(p.root)) AS tree (relid)
-        JOIN pg_class AS c
-            ON c.oid = tree.relid AND c.relreplident <> lower(left(p.identity, 1)) AND c.relkind IN ('r', 'p')
-        ORDER BY c.oid
-    LOOP
-        BEGIN
-            EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', partition, identity);
-        EXCEPTION WHEN OTHERS THEN
-            RAISE WARNING 'The published table or partition % lacks REPLICA IDENTITY %: %', partition, identity, SQLERRM;
-        END;
-    END LOOP;
+    IF notes_former THEN
+        INSERT INTO capture.former_identity VALUES (id, capture.identity_of(id)) ON CONFLICT DO NOTHING;
+    END IF;
+    EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', id::regclass, identity);
     PERFORM set_config('headwater.identifying', '', true);
+    RETURN identity;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION '%', capture.holders(id, true) USING ERRCODE = 'lock_not_available';
 END
+$$;
+
+-- Publishes a table whole, and lets the connector read it.
+CREATE OR REPLACE FUNCTION capture.publish(id oid) RETURNS text
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+DECLARE
+    -- False where the publication leaves out columns or rows, null where it lacks the table.
+    is_whole boolean := (
+        SELECT prqual IS NULL AND prattrs IS NULL FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
+        WHERE pubname = 'headwater' AND prrelid = id
+    );
+    is_read boolean := EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'headwater');
+BEGIN
+    IF NOT is_whole THEN
+        EXECUTE format('ALTER PUBLICATION headwater DROP TABLE %s', id::regclass);
+    END IF;
+    IF is_whole IS NOT TRUE THEN
+        EXECUTE format('ALTER PUBLICATION headwater ADD TABLE %s', id::regclass);
+    END IF;
+    IF is_whole IS NULL THEN
+        -- That of the others was noted when it was changed. Partitions that come later are not noted.
+        INSERT INTO capture.former_identity
+        SELECT relation, capture.identity_of(relation) FROM capture.with_partitions(id) AS relation ON CONFLICT DO NOTHING;
+    END IF;
+    EXECUTE format('GRANT SELECT ON %s TO headwater_cdc', id::regclass);
+    -- By these names the event trigger sees that one is renamed.
+    INSERT INTO capture.published AS known (relation, name, awaits_rows, replica_identity)
+    SELECT id, format('%I.%I', nspname, relname), is_read AND is_whole IS NULL, capture.identity_of(id)
+    FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = relnamespace WHERE c.oid = id
+    ON CONFLICT (relation) DO UPDATE
+    SET name = excluded.name, awaits_rows = known.awaits_rows OR excluded.awaits_rows,
+        replica_identity = excluded.replica_identity;
+    RETURN id::regclass::text;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION '%', capture.holders(id, false) USING ERRCODE = 'lock_not_available';
+END
+$$;
+
+-- Takes a table out of the publication, and the connector's rights on it away.
+CREATE OR REPLACE FUNCTION capture.withdraw(id oid) RETURNS text
+LANGUAGE plpgsql SET lock_timeout = '100ms' AS $$
+BEGIN
+    IF EXISTS (
+        SELECT FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
+        WHERE pubname = 'headwater' AND prrelid = id
+    ) THEN
+        EXECUTE format('ALTER PUBLICATION headwater DROP TABLE %s', id::regclass);
+    END IF;
+    IF EXISTS (SELECT FROM pg_class WHERE oid = id) THEN
+        EXECUTE format('REVOKE ALL ON %s FROM headwater_cdc', id::regclass);
+    END IF;
+    DELETE FROM capture.published WHERE relation = id;
+    RETURN id::regclass::text;
+EXCEPTION WHEN lock_not_available THEN
+    RAISE EXCEPTION '%', capture.holders(id, false) USING ERRCODE = 'lock_not_available';
+END
+$$;
+
+-- A table and all that is attached to it. pg_partition_tree would lock them.
+CREATE OR REPLACE FUNCTION capture.with_partitions(id oid) RETURNS SETOF oid
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+WITH RECURSIVE tree (relation) AS (
+    SELECT id
+    UNION ALL
+    SELECT inhrelid FROM tree JOIN pg_inherits ON inhparent = relation AND NOT inhdetachpending
+    JOIN pg_class AS c ON c.oid = inhrelid AND relispartition
+)
+SELECT relation FROM tree JOIN pg_class AS c ON c.oid = relation AND relkind IN ('r', 'p')
+$$;
+
+-- What has still to be changed so that these tables, and no others, are captured with these replica identities (FULL or
+-- DEFAULT): tables and partitions, each with a statement. It takes no lock. A table comes once all of it has its identity:
+-- without one PostgreSQL refuses the UPDATE and DELETE of a published table.
+CREATE OR REPLACE FUNCTION capture.changes(wanted regclass[], identities text[])
+RETURNS TABLE (place text, statement text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+WITH listed (id, identity) AS (SELECT * FROM unnest(wanted::oid[], identities)),
+misidentified AS (
+    SELECT listed.id AS root, c.oid AS id, identity
+    FROM listed CROSS JOIN LATERAL capture.with_partitions(listed.id) AS relation
+    JOIN pg_class AS c ON c.oid = relation AND relreplident <> lower(left(identity, 1))::"char"
+),
+granted (id, privilege) AS (
+    SELECT c.oid, privilege_type FROM pg_class AS c CROSS JOIN LATERAL aclexplode(relacl)
+    JOIN pg_roles AS r ON r.oid = grantee AND rolname = 'headwater_cdc'
+),
+published (id, is_whole) AS (
+    SELECT prrelid, prqual IS NULL AND prattrs IS NULL FROM pg_publication_rel
+    JOIN pg_publication AS p ON p.oid = prpubid WHERE pubname = 'headwater'
+)
+SELECT id::regclass::text, format('SELECT capture.identify(%L::regclass, %L, true)', id::regclass, identity) FROM misidentified
+UNION ALL
+SELECT id::regclass::text, format('SELECT capture.publish(%L::regclass)', id::regclass) FROM listed
+WHERE id NOT IN (SELECT root FROM misidentified) AND NOT (
+    EXISTS (SELECT FROM published WHERE published.id = listed.id AND is_whole)
+    AND EXISTS (SELECT FROM granted WHERE granted.id = listed.id AND privilege = 'SELECT')
+    AND EXISTS (
+        SELECT FROM capture.published AS known JOIN pg_class AS c ON c.oid = relation
+        JOIN pg_namespace AS n ON n.oid = relnamespace
+        WHERE relation = listed.id AND name = format('%I.%I', nspname, relname) AND replica_identity = identity
+    )
+)
+UNION ALL
+SELECT id::regclass::text, format('SELECT capture.withdraw(%L::regclass)', id::regclass)
+FROM (
+    SELECT id FROM published
+    UNION SELECT id FROM granted
+    UNION SELECT relation FROM capture.published
+) AS captured
+WHERE id NOT IN (SELECT id FROM listed)
+AND id NOT IN (SELECT oid FROM pg_class WHERE relnamespace = 'capture'::regnamespace)
+$$;
+
+-- The tables and partitions that have another replica identity than before they were captured, each with the statement
+-- that gives it back. A partition that came later had PostgreSQL's default.
+CREATE OR REPLACE FUNCTION capture.identities_to_give_back() RETURNS TABLE (id oid, place text, clause text)
+LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT c.oid, c.oid::regclass::text, coalesce(own.clause, 'DEFAULT')
+FROM (
+    SELECT DISTINCT below FROM capture.former_identity
+    CROSS JOIN LATERAL capture.with_partitions(former_identity.relation) AS below
+) AS tree
+JOIN pg_class AS c ON c.oid = below AND relreplident IN ('f', 'd') AND relnamespace <> 'capture'::regnamespace
+LEFT JOIN capture.former_identity AS own ON own.relation = c.oid
+WHERE capture.identity_of(c.oid) <> coalesce(own.clause, 'DEFAULT')
 $$;

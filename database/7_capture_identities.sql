@@ -113,4 +113,4 @@ END
 $$;
 
 -- That of earlier releases.
-DROP FUNCTION IF EXISTS capture.identify_partitions(regclass[]);
+DROP FUNCTION IF EXISTS capture.identify_partitions(regclass[]), capture.identify_partitions(regclass[], text[]);

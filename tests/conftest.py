@@ -35,7 +35,9 @@ def postgres(session_folder: Path) -> Iterator[PostgresqlServer]:
 @pytest.fixture(scope="session", params=MAJORS, ids=lambda major: f"PostgreSQL {major}")
 def versioned_postgres(request: pytest.FixtureRequest, session_folder: Path) -> Iterator[PostgresqlServer]:
     """The oldest and the newest PostgreSQL in turn: see ``tests/postgresql_versions.py``."""
-    with PostgresqlServer(session_folder / f"postgres-{request.param}", binaries=binaries(request.param)) as server:
+    with PostgresqlServer(
+        session_folder / f"postgres-{request.param}", {"max_prepared_transactions": "2"}, binaries(request.param)
+    ) as server:
         yield server
 
 

@@ -18,6 +18,7 @@ from headwater.definitions.left_slot import unread_slot
 from headwater.definitions.order_database import CDC_ROLE, OUTBOX, ROLES, published_tables
 from headwater.errors import UserError
 from headwater.order_database import administration
+from headwater.order_database.gradually import PATIENCE_SECONDS
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
@@ -32,6 +33,13 @@ User = Annotated[
     str, typer.Option(help=f"The administrator to connect as; {PASSWORD_VARIABLE} or a prompt gives the password.")
 ]
 Name = Annotated[str, typer.Option("--database", help="The database's name.")]
+Patience = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        help="How many seconds to go on trying while other transactions' locks on the tables let nothing move.",
+    ),
+]
 
 
 @app.command()
@@ -41,9 +49,12 @@ def create(
     user: User = "postgres",
     name: Name = "northwind",
     contracts: Annotated[Path, typer.Option(help="Folder of the contracts; their tables are published.")] = CONTRACTS,
+    patience: Patience = PATIENCE_SECONDS,
 ) -> None:
     """Create the database with tables, outbox, roles and publication, or bring them up to date.
 
+    Each statement waits for a table's lock for 100 ms at most, and is tried again later, so that no query of an
+    application waits for it longer.
     The roles' passwords come from HEADWATER_CDC_PASSWORD, HEADWATER_APP_PASSWORD and HEADWATER_READER_PASSWORD; the
     command asks for those that are not set. Roles that exist get the new passwords.
     """
@@ -55,7 +66,7 @@ def create(
         if maintenance.execute("SELECT FROM pg_database WHERE datname = %s", (name,)).fetchone() is None:
             maintenance.execute(sql.SQL("CREATE DATABASE {}").format(sql.Identifier(name)))
     with _connect(host, port, user, password, name) as connection:
-        administration.create(connection, passwords, described)
+        administration.create(connection, passwords, described, patience, say)
     say(f"{name} is up to date; published: {', '.join(published_tables(described))}")
 
 
@@ -66,17 +77,20 @@ def capture(
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
+    patience: Patience = PATIENCE_SECONDS,
 ) -> None:
     """Prepare a database of your own for capture, or bring that up to date: a schema `capture` with a heartbeat and
     signals, a publication, and the source connector's role, whose password comes from HEADWATER_CDC_PASSWORD or a
     prompt.
 
     Of your tables nothing changes but the replica identity, which contracts want to be FULL. `headwater contract check
-    --live` says before what is missing.
+    --live` says before what is missing. Tables and partitions are changed one at a time. The command waits for a lock
+    for 100 ms at most and tries again later, so that no query of your application waits for it longer. If a lock is not
+    to be had, the command names the table and the query that holds it, and a second run goes on.
     """
     described = read_contracts(contracts)
     with connect(host, port, user, name) as connection:
-        administration.prepare(connection, cdc_password(new=True), described)
+        administration.prepare(connection, cdc_password(new=True), described, patience, say)
         unread = unread_slot(lambda query: connection.execute(query.encode()).fetchall())
         found = source_checks.findings(described, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall())
     for finding in found:
@@ -93,15 +107,28 @@ def release(
     host: Host = "localhost",
     port: Port = 5432,
     user: User = "postgres",
+    restore_identities: Annotated[
+        bool,
+        typer.Option(
+            "--restore-identities", help="Give tables and partitions back the replica identity that they had before."
+        ),
+    ] = False,
+    patience: Patience = PATIENCE_SECONDS,
 ) -> None:
-    """Take away what `capture` made of a database of your own, and the replication slot. Your tables stay."""
+    """Take away what `capture` made of a database of your own, and the replication slot. Your tables stay.
+
+    Tables are changed one at a time, as `capture` does it. Without --restore-identities, the command prints the
+    statements that give tables and partitions back the replica identity that they had.
+    """
     with connect(host, port, user, name) as connection:
-        undone = administration.release(connection)
+        left = administration.release(connection, restore_identities, patience, say)
     say(f"{name} is captured no more")
-    if undone:
-        say("Its tables still log rows whole. These statements give them the replica identity that they had:")
-        for statement in undone:
+    if left.identities:
+        say("Tables have another replica identity than before. These statements give it back to them:")
+        for statement in left.identities:
             say(f"  {statement};")
+    for reason in left.refused:
+        say(f"The server refused this: {reason}")
 
 
 @app.command()
@@ -163,7 +190,7 @@ def drop(
             raise UserError("Dropping deletes all rows, and there is no terminal to ask on: confirm with --yes.")
         typer.confirm(f"Delete all rows of {name} on {host}:{port}?", abort=True)
     with connect(host, port, user, name) as connection:
-        administration.drop(connection)
+        administration.drop(connection, tell=say)
     say(f"Dropped the content of {name}")
 
 

@@ -12,7 +12,7 @@ import sqlparse
 from sqlparse import lexer, tokens
 
 from headwater.contract.model import POSTGRESQL, Contract, of_database
-from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE, SLOT
+from headwater.definitions.connectors import HEARTBEAT_TABLE, PUBLICATION, SIGNAL_TABLE
 from headwater.definitions.source_checks import UNFIT, refusals, replica_identity, text_array
 from headwater.paths import ROOT
 
@@ -99,80 +99,49 @@ def _of_scripts(scripts: Iterable[Path]) -> list[str]:
 
 
 def publication_statements(contracts: Iterable[Contract]) -> list[str]:
-    """The statements that publish the contracts' tables and let the connector's role read them."""
+    """The statements that publish the contracts' tables and let the connector's role read them.
+
+    Each is to run in a transaction of its own. A query among them answers with what is still to be done: rows of a
+    table's name and a statement for it. Whoever runs them repeats such a query until it has no answer.
+    """
     contracts = list(contracts)
     tables = published_tables(contracts)
-    # Contracts allow only lower-case letters, digits and _ in these names, so they need no quotes.
-    listed = ", ".join(tables)
     identities = dict.fromkeys(tables, "FULL") | {
         contract.source.table: replica_identity(contract) for contract in of_database(contracts, POSTGRESQL)
     }
     published, wanted = f"{text_array(identities)}::regclass[]", text_array(identities.values())
     schemas = ", ".join(sorted({table.partition(".")[0] for table in tables}))
-    captured = [table for table in tables if table not in (HEARTBEAT_TABLE, SIGNAL_TABLE)]
     return [
         *refusals(contracts, CDC_ROLE, [UNFIT]),
-        # By what stands there the event trigger sets right a table that loses its identity.
-        "UPDATE capture.published SET replica_identity = identity"
-        f" FROM unnest({published}, {wanted}) AS wanted (id, identity) WHERE relation = id",
-        # With FULL each event carries the whole row before the change: where the primary key does not say it, the
-        # writer needs it to bury a row in the partition that it leaves.
-        *(f"ALTER TABLE {table} REPLICA IDENTITY {identity}" for table, identity in identities.items()),
-        # PostgreSQL writes the row before a change by the identity of the partition that holds it.
-        f"SELECT capture.identify_partitions({published}, {wanted})",
-        # Tables of which no contract is left.
+        f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
+        # Without a table it locks none.
         f"""DO $$
 DECLARE
-    other regclass;
+    other regnamespace;
 BEGIN
+    IF NOT EXISTS (SELECT FROM pg_publication WHERE pubname = '{PUBLICATION}') THEN
+        CREATE PUBLICATION {PUBLICATION} WITH ({_OPTIONS});
+    ELSE
+        ALTER PUBLICATION {PUBLICATION} SET ({_OPTIONS});
+    END IF;
     FOR other IN
-        SELECT DISTINCT c.oid FROM pg_class AS c CROSS JOIN LATERAL aclexplode(relacl)
-        WHERE grantee = '{CDC_ROLE}'::regrole AND c.oid <> ALL ({published})
+        SELECT pnnspid FROM pg_publication_namespace JOIN pg_publication AS p ON p.oid = pnpubid
+        WHERE pubname = '{PUBLICATION}'
     LOOP
-        EXECUTE format('REVOKE ALL ON %s FROM {CDC_ROLE}', other);
+        EXECUTE format('ALTER PUBLICATION {PUBLICATION} DROP TABLES IN SCHEMA %s', other);
     END LOOP;
 END
 $$""",
-        f"GRANT USAGE ON SCHEMA {schemas} TO {CDC_ROLE}",
-        *(f"GRANT SELECT ON {table} TO {CDC_ROLE}" for table in captured),
-        f"""DO $$
-DECLARE
-    before oid[] := ARRAY(
-        SELECT prrelid FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
-        WHERE pubname = '{PUBLICATION}'
-    );
-    is_read boolean := EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = '{SLOT}');
-BEGIN
-    IF EXISTS (SELECT FROM pg_publication WHERE pubname = '{PUBLICATION}') THEN
-        ALTER PUBLICATION {PUBLICATION} SET TABLE {listed};
-        ALTER PUBLICATION {PUBLICATION} SET ({_OPTIONS});
-    ELSE
-        CREATE PUBLICATION {PUBLICATION} FOR TABLE {listed} WITH ({_OPTIONS});
-    END IF;
-    DELETE FROM capture.published WHERE relation NOT IN (
-        SELECT prrelid FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
-        WHERE pubname = '{PUBLICATION}'
-    );
-    -- By these names the event trigger sees that one is renamed.
-    INSERT INTO capture.published AS known (relation, name, awaits_rows, replica_identity)
-    SELECT c.oid, format('%I.%I', nspname, relname), is_read AND c.oid <> ALL (before),
-        CASE relreplident WHEN 'd' THEN 'DEFAULT' ELSE 'FULL' END
-    FROM pg_publication JOIN pg_publication_rel ON prpubid = pg_publication.oid
-    JOIN pg_class AS c ON c.oid = prrelid JOIN pg_namespace AS n ON n.oid = relnamespace
-    WHERE pubname = '{PUBLICATION}'
-    ON CONFLICT (relation) DO UPDATE
-    SET name = excluded.name, awaits_rows = known.awaits_rows OR excluded.awaits_rows,
-        replica_identity = excluded.replica_identity;
-END
-$$""",
         *hidden_column_statements(contracts),
+        f"SELECT place, statement FROM capture.changes({published}, {wanted})",
         # Everything is set by now: what is still wrong, nobody here could mend.
         *refusals(contracts, CDC_ROLE),
     ]
 
 
 def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
-    """The statements that record the numbers of the columns that contracts exclude or mask."""
+    """The statements that record the numbers of the columns that contracts exclude or mask. A column is hidden by its
+    number at any moment between them."""
     pairs = [
         (contract.source.table, path[0])
         for contract in of_database(contracts, POSTGRESQL)
@@ -180,14 +149,14 @@ def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
     ]
     hidden = f"""SELECT id::oid, name FROM unnest({text_array(table for table, _ in pairs)}::regclass[],
     {text_array(name for _, name in pairs)}) AS listed (id, name)"""
+    unlisted = f"NOT EXISTS (SELECT FROM ({hidden}) AS hidden WHERE id = relation AND hidden.name = known.name)"
     return [
-        f"""DELETE FROM capture.hidden_columns AS known
-WHERE NOT EXISTS (SELECT FROM ({hidden}) AS hidden WHERE id = relation AND hidden.name = known.name)""",
-        f"""INSERT INTO capture.hidden_columns (relation, number, name)
-SELECT id, attnum, name FROM ({hidden}) AS hidden
+        f"""INSERT INTO capture.hidden_columns AS known (relation, number, name)
+SELECT DISTINCT ON (id, attnum) id, attnum, name FROM ({hidden}) AS hidden
 JOIN pg_attribute ON attrelid = id AND attnum > 0 AND NOT attisdropped
     AND (attname = name OR lower(attname) = lower(name))
-ON CONFLICT DO NOTHING""",
+ON CONFLICT (relation, number) DO UPDATE SET name = excluded.name WHERE {unlisted}""",
+        f"DELETE FROM capture.hidden_columns AS known WHERE {unlisted}",
     ]
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import psycopg
 from psycopg import sql
 
-from headwater.contract.model import POSTGRESQL, Contract, of_database
+from headwater.contract.model import Contract
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.definitions.order_database import (
     CDC_ROLE,
@@ -22,65 +23,72 @@ from headwater.definitions.order_database import (
     published_tables,
     repair_statement,
 )
-from headwater.definitions.source_checks import text_array
+from headwater.definitions.source_checks import UNFIT, refusals
 from headwater.errors import UserError
+from headwater.order_database.gradually import PATIENCE_SECONDS, Gradual, Tell, silent
 from headwater.order_database.queries import require_created, row_count, server_message, single_value
 
 # Debezium puts a condition among others, and its driver takes ? for a parameter.
 NOT_IN_A_CONDITION = (";", "--", "/*", "?")
-_LOCK_SECONDS = 5
 # Another database whose objects the connector's role has rights on.
 _CAPTURED_ELSEWHERE = """SELECT datname FROM pg_shdepend
 JOIN pg_roles ON refclassid = 'pg_authid'::regclass AND refobjid = pg_roles.oid
 JOIN pg_database ON dbid = pg_database.oid
 WHERE rolname = %s AND datname <> %s LIMIT 1"""
-_FORMER_IDENTITY = "CREATE TABLE IF NOT EXISTS capture.former_identity (relation oid PRIMARY KEY, clause text NOT NULL)"
-# The replica identities of tables and their partitions, as ALTER TABLE has them.
-_IDENTITIES = """SELECT DISTINCT c.oid, CASE relreplident
-    WHEN 'd' THEN 'DEFAULT' WHEN 'f' THEN 'FULL' WHEN 'n' THEN 'NOTHING' ELSE coalesce('USING INDEX ' || (
-        SELECT quote_ident(i.relname) FROM pg_index JOIN pg_class AS i ON i.oid = indexrelid
-        WHERE indrelid = c.oid AND indisreplident
-    ), 'NOTHING') END
-FROM unnest({tables}) AS listed (name)
-CROSS JOIN LATERAL (SELECT to_regclass(name) UNION SELECT relid FROM pg_partition_tree(to_regclass(name))) AS tree (id)
-JOIN pg_class AS c ON c.oid = id"""
-_OTHER_THAN_BEFORE = """SELECT format('ALTER TABLE %s REPLICA IDENTITY %s', relation::regclass, clause)
-FROM capture.former_identity JOIN pg_class ON oid = relation
-WHERE relreplident = 'f' AND clause <> 'FULL' ORDER BY relation::regclass::text"""
+_DROP_PUBLICATION = f"DROP PUBLICATION IF EXISTS {PUBLICATION}"
+_CAPTURED = "SELECT to_regclass('capture.published') IS NOT NULL"
+_WITHDRAW_ALL = "SELECT place, statement FROM capture.changes(ARRAY[]::regclass[], ARRAY[]::text[])"
+_GIVE_BACK = """SELECT place, format('SELECT capture.identify(%L::regclass, %L, false)', place, clause)
+FROM capture.identities_to_give_back()"""
+_TO_GIVE_BACK = """SELECT format('ALTER TABLE %s REPLICA IDENTITY %s', place, clause)
+FROM capture.identities_to_give_back() ORDER BY place"""
 _LEAST_ORDER, _GREATEST_ORDER = -(1 << 31), (1 << 31) - 1
 
 
-def create(conn: psycopg.Connection, passwords: Mapping[str, str], contracts: Iterable[Contract]) -> None:
-    """Create schema, outbox, capture tables, roles and publication, or bring them up to date, in one transaction.
+def create(
+    conn: psycopg.Connection,
+    passwords: Mapping[str, str],
+    contracts: Iterable[Contract],
+    patience: float = PATIENCE_SECONDS,
+    tell: Tell = silent,
+) -> None:
+    """Create schema, outbox, capture tables, roles and publication, or bring them up to date, as ``Gradual`` does, over
+    an autocommit connection.
 
-    ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. Raises UserError where a
-    password is missing, a contract names a table that does not exist, a generated column, or a table that cannot be
-    captured as the contract says, the server's ``wal_level`` is not ``logical``, or the connected role lacks a right.
+    ``passwords`` holds a password for each of ``ROLES``; a role that exists gets the new one. ``patience`` and ``tell``
+    are those of ``Gradual``. Raises UserError where a password is missing, a contract names a table that does not
+    exist, a generated column, or a table that cannot be captured as the contract says, the server's ``wal_level`` is
+    not ``logical``, the connected role lacks a right, or others' locks stay in the way.
     """
     repair = repair_statement(_LEAST_ORDER, _GREATEST_ORDER)
-    _bring(conn, content_statements(), {role: passwords.get(role, "") for role in ROLES}, contracts, [repair])
+    gradual = Gradual(conn, patience, tell)
+    _bring(conn, gradual, content_statements(), {role: passwords.get(role, "") for role in ROLES}, contracts, [repair])
 
 
-def prepare(conn: psycopg.Connection, password: str, contracts: Iterable[Contract]) -> None:
-    """Have the contracts' tables of a database captured that has content of its own, in one transaction: the schema
-    ``capture``, the publication and the connector's role, which gets the password. The tables get the replica identity
-    that their contracts want; the one they had is kept for ``release``. Raises UserError as ``create`` does, where it
-    is no such database, and where a table is locked for longer than some seconds."""
+def prepare(
+    conn: psycopg.Connection,
+    password: str,
+    contracts: Iterable[Contract],
+    patience: float = PATIENCE_SECONDS,
+    tell: Tell = silent,
+) -> None:
+    """Have the contracts' tables of a database captured that has content of its own: the schema ``capture``, the
+    publication and the connector's role, which gets the password. The tables get the replica identity that their
+    contracts want; the one they had is kept for ``release``. ``patience`` and ``tell`` are those of ``Gradual``.
+
+    Wherever it ends, the application goes on, and a second run finishes. Raises UserError as ``create`` does, and where
+    it is no such database."""
     contracts = list(contracts)
     _require_own(conn)
     refuse_another(conn, conn.info.dbname)
-    tables = [contract.source.table for contract in of_database(contracts, POSTGRESQL)]
-    noted = (
-        f"INSERT INTO capture.former_identity {_IDENTITIES.format(tables=text_array(tables))} ON CONFLICT DO NOTHING"
-    )
-    before = [f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'", *capture_statements(), _FORMER_IDENTITY, noted]
-    try:
-        _bring(conn, before, {CDC_ROLE: password}, contracts)
-    except psycopg.errors.LockNotAvailable as error:
-        raise UserError(
-            f"{conn.info.dbname}: {server_message(error)}: a table was in use for {_LOCK_SECONDS} seconds; nothing was "
-            "changed. Try again when no query or transaction of long is open."
-        ) from None
+    # In one transaction, which locks no table but those of ``capture``: a source that does not fit leaves no trace.
+    first = _together([*capture_statements(), *refusals(contracts, CDC_ROLE, [UNFIT])])
+    _bring(conn, Gradual(conn, patience, tell), [first], {CDC_ROLE: password}, contracts)
+
+
+def _together(statements: Iterable[str]) -> str:
+    """Statements as one text, which the server runs in one transaction however the client ends."""
+    return ";\n".join(statements)
 
 
 def refuse_another(conn: psycopg.Connection, database: str) -> None:
@@ -105,6 +113,7 @@ def _require_own(conn: psycopg.Connection) -> None:
 
 def _bring(
     conn: psycopg.Connection,
+    gradual: Gradual,
     statements: Sequence[str],
     passwords: Mapping[str, str],
     contracts: Iterable[Contract],
@@ -123,25 +132,22 @@ def _bring(
         )
     contracts = list(contracts)
     try:
-        with conn.transaction():
-            for statement in statements:
-                conn.execute(statement.encode())
+        with gradual.briefly_locking():
+            gradual.run(statements)
             for table in published_tables(contracts):
                 if single_value(conn, "SELECT to_regclass(%s)", (table,)) is None:
                     raise UserError(
                         f"A contract names the source table {table}, which the database does not have: correct "
                         "`source.table` in the contract, or create the table first."
                     )
-            for statement in publication_statements(contracts):
-                conn.execute(statement.encode())
+            gradual.run(publication_statements(contracts))
             for role, password in passwords.items():
                 # Hashed here, so that the password appears in no log of the server.
                 secret = conn.pgconn.encrypt_password(password.encode(), role.encode(), b"scram-sha-256")
                 conn.execute(
                     sql.SQL("ALTER ROLE {} PASSWORD {}").format(sql.Identifier(role), sql.Literal(secret.decode()))
                 )
-            for statement in afterwards:
-                conn.execute(statement.encode())
+            gradual.run(afterwards)
     except psycopg.errors.FeatureNotSupported as error:
         raise UserError(server_message(error)) from None
     except psycopg.errors.InsufficientPrivilege as error:
@@ -227,50 +233,93 @@ def rows_where(conn: psycopg.Connection, table: str, where: str) -> int:
     return int(counted[0]) if counted is not None else 0
 
 
-def drop(conn: psycopg.Connection) -> None:
+def drop(conn: psycopg.Connection, patience: float = PATIENCE_SECONDS, tell: Tell = silent) -> None:
     """Drop all that ``create`` made, with its rows, and the connector's slot; the empty database stays.
 
-    Raises UserError while a connector uses the slot, and where another database of the server still needs a role.
+    ``patience`` and ``tell`` are those of ``Gradual``. Raises UserError while a connector uses the slot, where another
+    database of the server still needs a role, and where others' locks stay in the way.
     """
-    _drop(conn, SCHEMAS, ROLES)
+    _refuse_slot_in_use(conn)
+    gradual = Gradual(conn, patience, tell)
+    with _refusals_explained("nothing was dropped here"), gradual.briefly_locking():
+        _drop(conn, gradual, SCHEMAS, ROLES)
 
 
-def release(conn: psycopg.Connection) -> list[str]:
-    """Undo ``prepare``, drop the connector's slot, and return the statements that would give tables and partitions the
-    replica identity that they had before. Raises UserError as ``drop`` does, and where it is no such database."""
+@dataclass(frozen=True)
+class Released:
+    """What ``release`` leaves at the tables."""
+
+    identities: list[str]
+    """The statements that would give tables and partitions the replica identity that they had."""
+    refused: list[str]
+    """Of those that were tried, what the server refused, with its reason."""
+
+
+def release(
+    conn: psycopg.Connection,
+    restore_identities: bool = False,
+    patience: float = PATIENCE_SECONDS,
+    tell: Tell = silent,
+) -> Released:
+    """Undo ``prepare``, table by table, and drop the connector's slot.
+
+    ``restore_identities`` gives tables and partitions back the replica identity that they had. ``patience`` and
+    ``tell`` are those of ``Gradual``.
+
+    Wherever it ends, the application goes on, and a second run finishes. Raises UserError as ``drop`` does, where it is
+    no such database, and where another database is captured."""
     _require_own(conn)
-    undone = []
-    if single_value(conn, "SELECT to_regclass('capture.former_identity') IS NOT NULL"):
-        undone = [str(statement) for (statement,) in conn.execute(_OTHER_THAN_BEFORE)]
-    _drop(conn, ["capture"], [CDC_ROLE])
-    return undone
+    _refuse_slot_in_use(conn)
+    refuse_another(conn, conn.info.dbname)
+    gradual = Gradual(conn, patience, tell)
+    left = Released([], [])
+    with _refusals_explained("run the same command again"), gradual.briefly_locking():
+        # It locks no table. It comes first, because PostgreSQL refuses the UPDATE and DELETE of a published table that
+        # has no identity.
+        gradual.run([_DROP_PUBLICATION])
+        if single_value(conn, _CAPTURED):
+            # Those of an earlier release lack what follows.
+            gradual.run([_together(capture_statements()), _WITHDRAW_ALL])
+            refused = gradual.attempt(_GIVE_BACK) if restore_identities else []
+            left = Released([str(statement) for (statement,) in conn.execute(_TO_GIVE_BACK)], refused)
+        _drop(conn, gradual, ["capture"], [CDC_ROLE])
+    return left
 
 
-def _drop(conn: psycopg.Connection, schemas: Sequence[str], roles: Sequence[str]) -> None:
+def _slot(conn: psycopg.Connection) -> bool | None:
+    """Whether the slot of this database is in use; None where it has none."""
     slot = conn.execute("SELECT active, database FROM pg_replication_slots WHERE slot_name = %s", (SLOT,)).fetchone()
-    ours = slot is not None and slot[1] == conn.info.dbname
-    if slot is not None and ours and slot[0]:
+    return bool(slot[0]) if slot is not None and slot[1] == conn.info.dbname else None
+
+
+def _refuse_slot_in_use(conn: psycopg.Connection) -> None:
+    if _slot(conn):
         raise UserError(f"The replication slot {SLOT} is in use: stop the source connector first, then drop again.")
+
+
+def _drop(conn: psycopg.Connection, gradual: Gradual, schemas: Sequence[str], roles: Sequence[str]) -> None:
+    """Drop publication, schemas, roles and slot in one transaction."""
+    statements = [_DROP_PUBLICATION, *(f"DROP SCHEMA IF EXISTS {schema} CASCADE" for schema in schemas)]
+    for role in roles:
+        if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
+            # Who has made a role, and is no superuser, does not have its privileges.
+            statements += [f"GRANT {role} TO CURRENT_USER", f"DROP OWNED BY {role}", f"DROP ROLE {role}"]
+    if _slot(conn) is not None:
+        # No rollback brings it back: it goes when all else has.
+        statements.append(f"SELECT pg_drop_replication_slot('{SLOT}')")
+    gradual.run([_together(statements)])
+
+
+@contextmanager
+def _refusals_explained(rest: str) -> Iterator[None]:
+    """Raise what the server refuses as UserError, which ends with ``rest``."""
     try:
-        with conn.transaction():
-            conn.execute(sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(PUBLICATION)))
-            for schema in schemas:
-                conn.execute(sql.SQL("DROP SCHEMA IF EXISTS {} CASCADE").format(sql.Identifier(schema)))
-            for role in roles:
-                if single_value(conn, "SELECT EXISTS (SELECT FROM pg_roles WHERE rolname = %s)", (role,)):
-                    # Who has made a role, and is no superuser, does not have its privileges.
-                    conn.execute(sql.SQL("GRANT {} TO CURRENT_USER").format(sql.Identifier(role)))
-                    conn.execute(sql.SQL("DROP OWNED BY {}").format(sql.Identifier(role)))
-                    conn.execute(sql.SQL("DROP ROLE {}").format(sql.Identifier(role)))
-            # No rollback brings it back: it goes when all else has.
-            if ours:
-                conn.execute("SELECT pg_drop_replication_slot(%s)", (SLOT,))
+        yield
     except psycopg.errors.DependentObjectsStillExist as error:
         raise UserError(
-            f"{server_message(error)} ({error.diag.message_detail}): drop the other database's content first; nothing "
-            "was dropped here."
+            f"{server_message(error)} ({error.diag.message_detail}): drop the other database's content first; {rest}."
         ) from None
     except psycopg.errors.InsufficientPrivilege as error:
         raise UserError(
-            f"{server_message(error)}: drop as the administrator that made the roles; nothing was dropped here."
+            f"{server_message(error)}: connect as the administrator that made the roles (--user); {rest}."
         ) from None

@@ -37,6 +37,7 @@ from headwater.local.aws import CREDENTIALS, REGION
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import ProcessError, occurrences, wait_until
 from headwater.order_database.administration import read_again
+from headwater.order_database.gradually import Gradual
 from tests.history_analyst import Analyst
 
 MIB = 1 << 20
@@ -669,8 +670,7 @@ def test_a_table_that_is_added_arrives_with_its_rows_while_the_others_go_on(
     owner.execute("INSERT INTO shop.notes SELECT n, 'early' FROM generate_series(1, 3000) AS n")
     before = len(capture.landed("documents"))
     contracts = [*pipeline.contracts, notes]
-    for statement in publication_statements(contracts):
-        owner.execute(statement.encode())
+    Gradual(owner).run(publication_statements(contracts))
     owner.execute("UPDATE shop.notes SET title = 'between' WHERE id = 1")
     # A task with the old configuration must not take what waits for the new one.
     name, config = connectors.source_connector(pipeline.contracts, pipeline.settings)
@@ -689,8 +689,7 @@ def test_a_table_that_is_added_arrives_with_its_rows_while_the_others_go_on(
     assert 100 in [event["after"]["id"] for event in capture.await_landed("documents", before + 1)[before:]]
     assert awaiting(owner) == []
     # Deployed again, it waits for nothing.
-    for statement in publication_statements(contracts):
-        owner.execute(statement.encode())
+    Gradual(owner).run(publication_statements(contracts))
     assert awaiting(owner) == []
 
 

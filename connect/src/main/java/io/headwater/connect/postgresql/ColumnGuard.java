@@ -296,7 +296,8 @@ final class ColumnGuard {
                         + "hides columns: its values are left out", UNCONFIRMED, table, column);
                 return Treatment.REMOVE;
             }
-            return Treatment.KEEP;
+            // A column that the database has recorded, and this configuration does not know yet.
+            return former.isEmpty() ? Treatment.KEEP : Treatment.REMOVE;
         }
 
         private Struct event(Struct event) {

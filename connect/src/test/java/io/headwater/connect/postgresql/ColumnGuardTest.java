@@ -127,6 +127,9 @@ class ColumnGuardTest {
         Struct event = (Struct) guard(hides, renamed).apply(record(null, null, row("hunter2"))).value();
         assertThat(names(event.getStruct("after"))).containsExactly("id", "pin");
         assertThat(event.getStruct("after").get("pin")).isNull();
+        Map<String, String> older = Map.of("headwater.exclude.columns", "{\"shop.people\": [\"other\"]}");
+        event = (Struct) guard(older, renamed).apply(record(null, null, row("hunter2"))).value();
+        assertThat(names(event.getStruct("after"))).containsExactly("id");
     }
 
     @Test
