@@ -22,6 +22,7 @@ from headwater.contract.model import Contract, lake_tables
 from headwater.definitions.connectors import (
     GONE_TABLE,
     LOST_SLOT,
+    UNCONFIRMED_COLUMN,
     UNREAD_TABLE,
     CaptureSettings,
     sink_group,
@@ -302,11 +303,14 @@ class MonitoringStack(HeadwaterStack):
             _Limit(0),
             runbook="connector",
         )
-        for alarm, id_, said, is_urgent in (
+        said_by_connector = [
             ("lost-slot", "LostSlot", LOST_SLOT, True),
             ("unread-table", "UnreadTable", UNREAD_TABLE, False),
             ("gone-table", "GoneTable", GONE_TABLE, True),
-        ):
+        ]
+        if any(contract.hides_columns for contract in watched.contracts):
+            said_by_connector.append(("unconfirmed-column", "UnconfirmedColumn", UNCONFIRMED_COLUMN, True))
+        for alarm, id_, said, is_urgent in said_by_connector:
             found = logs.MetricFilter(
                 self,
                 id_,

@@ -143,6 +143,11 @@ class Contract:
         return any(mask.how == HMAC for mask in self.masks)
 
     @property
+    def hides_columns(self) -> bool:
+        """Whether PostgreSQL's source connector removes or masks columns of the table."""
+        return self.source.database == POSTGRESQL and bool(self.exclude or self.masks or self.unnamed == DROP)
+
+    @property
     def hidden_inside(self) -> list[tuple[str, ...]]:
         """The paths that ``exclude`` and ``masks`` name inside attributes of DynamoDB. They lead through maps alone."""
         return [path for path in (*self.exclude, *(mask.path for mask in self.masks)) if len(path) > 1]

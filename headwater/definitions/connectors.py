@@ -29,8 +29,7 @@ UNCONFIRMED_COLUMN = "A column is not confirmed"
 """How the connector's log line begins that names a column which it removes, because PostgreSQL's catalogue has none of
 that name and the table's contract hides columns."""
 GONE_TABLE = "A captured table is gone"
-"""How the connector's log begins to tell, every minute, of a table that was dropped, renamed or unpublished; its name
-follows a colon."""
+"""How the connector's log line begins, every 30 s, that names a table which was dropped, renamed or unpublished."""
 
 _MIB = 1 << 20
 # A pattern that no column matches.

@@ -13,7 +13,7 @@ from aws_cdk.assertions import Template
 
 from headwater.contract.model import POSTGRESQL, Contract, lake_tables, of_database
 from headwater.definitions import connectors
-from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNREAD_TABLE
+from headwater.definitions.connectors import GONE_TABLE, LOST_SLOT, UNCONFIRMED_COLUMN, UNREAD_TABLE
 from headwater.deployment.environment_rules import read_environment
 from headwater.lake import metrics
 from headwater.lake.metrics import CloudWatchReport
@@ -122,6 +122,23 @@ def test_attributes_that_are_left_out_ring_where_a_contract_hides_inside(
     assert alarm["AlarmName"] == "headwater-prod-left-out-accounts"
     assert (alarm["MetricName"], alarm["Statistic"], alarm["Threshold"]) == (metrics.LEFT_OUT, "Sum", 0)
     assert not [name for name in alarms(every) if name.startswith("left-out-")]
+
+
+def test_unconfirmed_columns_ring_where_a_contract_hides_some(
+    contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App], every: "Synthesized"
+) -> None:
+    hiding = [replace(each, exclude=(("password",),)) if each.table == "products" else each for each in contracts]
+    stack = application.build(new_app(), read_environment("prod", CONFIG), hiding, assets).monitoring
+    template = Template.from_stack(stack)
+    found = template.find_resources("AWS::CloudWatch::Alarm").values()
+    (alarm,) = [each["Properties"] for each in found if "unconfirmed" in each["Properties"]["AlarmName"]]
+    filters = template.find_resources("AWS::Logs::MetricFilter").values()
+    (counted,) = [
+        each["Properties"] for each in filters if each["Properties"]["FilterPattern"] == f'"{UNCONFIRMED_COLUMN}"'
+    ]
+    assert alarm["MetricName"] == counted["MetricTransformations"][0]["MetricName"]
+    assert alarm["AlarmDescription"].endswith("docs/runbooks/unconfirmed-column.md")
+    assert not [name for name in alarms(every) if name.startswith("unconfirmed-")]
 
 
 def test_rows_that_differ_and_a_comparison_that_stands_still_ring_and_silence_changes_nothing(

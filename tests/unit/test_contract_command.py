@@ -153,7 +153,7 @@ def test_a_new_table_gets_a_contract_and_the_others_keep_their_edits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     columns = [["id", "integer", "", ""]]
-    rows = [(name, 1, True, None, ["id"], True, columns) for name in ("film", "staff")]
+    rows = [(name, 1, True, None, "d", ["id"], True, columns) for name in ("film", "staff")]
     answers = SimpleNamespace(execute=lambda _: SimpleNamespace(fetchall=lambda: rows))
     monkeypatch.setattr(sources, "connect", lambda *_: nullcontext(answers))
     infer = ("infer", "--schema", "public", "--contracts", str(tmp_path))

@@ -78,5 +78,5 @@ def test_the_lock_of_this_project_fits_its_pom_and_names_every_set() -> None:
     locked = {jar.path: jar.sha256 for jar in jars.read_lock()}
     assert locked["pom.xml"] == jars.sha256(jars.POM)
     assert {str(Path(path).parent) for path in locked} == {
-        *(*jars.SETS.values(), *jars.PEERS.values(), *jars.SERVERS.values(), ".")
+        *(*jars.SETS.values(), *jars.PEERS.values(), *jars.SERVERS.values(), *jars.FORMER.values(), ".")
     }
