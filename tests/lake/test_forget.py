@@ -34,7 +34,7 @@ from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
 from tests.lake.test_replay import drain, key_value, step_options, step_work
 from tests.lake.test_retention import HASTY
-from tests.lake.traces import Trace, traces
+from tests.stores import Trace, traces
 
 PERSON, OTHER, NEIGHBOUR = 771177117, 2, 3
 NAMES = ["Zebedee", "Zachariah"]
