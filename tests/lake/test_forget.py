@@ -134,13 +134,7 @@ class Lake:
 
     def kinds(self) -> set[str]:
         """Of what kinds the objects are in which something of the person is."""
-        kinds = set()
-        for trace in self.found():
-            name = trace.key.removeprefix(f"{self.pipeline.prefix}/")
-            kind = name.split("/")[1] if name.startswith("lake/") else name.split("/")[0]
-            ending = "log" if ".log." in name else name.rpartition(".")[2]
-            kinds.add(f"{kind} {ending}{'' if trace.is_current else ' of before'}")
-        return kinds
+        return {trace.store(f"{self.pipeline.prefix}/") for trace in self.found()}
 
     def copies(self, part: str) -> dict[str, Any]:
         """Objects with something of the person in whose keys that part is: their bodies and metadata."""
