@@ -3,6 +3,8 @@ now, and nothing of what they were."""
 
 from __future__ import annotations
 
+import uuid
+
 import pytest
 from pyspark.sql import SparkSession
 
@@ -10,8 +12,11 @@ from headwater.lake import expire_requests
 from headwater.lake.quarantine import Quarantine
 from headwater.lake.requests import DONE, REFUSED, Status
 from headwater.local.aws import AwsApi
-from tests.lake.pipeline import account, event
+from tests.lake.accounts import Accounts, change, item
+from tests.lake.pipeline import BUCKET, account, event
 from tests.lake.test_forget import OTHER, Lake, person
+from tests.lake.test_replay import START, drain, key_value
+from tests.stores import traces
 
 LIVING = 771177117
 MARKERS = ["Zebedee", "Zachariah", "zebedee@example.com"]
@@ -75,3 +80,19 @@ def test_a_step_that_fails_refuses_the_request_and_the_table_goes_on(
     lake.land(event("c", 30, after=account(3)))
     assert [answer.state for answer in expire(lake)] == [DONE, DONE]
     assert (3, "Ann") in lake.alive()
+
+
+def test_a_glue_job_deletes_the_past_of_its_table(spark: SparkSession, endpoint: str, aws_api: AwsApi) -> None:
+    accounts = Accounts(spark, aws_api, prefix := f"e-{uuid.uuid4().hex[:8]}")
+    zebedee, ann = item("a", name="Zebedee"), item("a", name="Ann")
+    accounts.stream(change(START, None, zebedee), since=START)
+    accounts.stream(change(START + 1, zebedee, ann))
+    s3 = aws_api.client("s3")
+    assert traces(s3, BUCKET, f"{prefix}/", ["Zebedee"]) != []
+    id_ = expire_requests.ask(accounts.requests)
+    drain(key_value(accounts).requested.commit_next)
+    status = accounts.requests.status(id_)
+    assert status is not None
+    assert (status.state, status.told["landing_objects"]) == (DONE, 0)
+    assert traces(s3, BUCKET, f"{prefix}/", ["Zebedee"]) == []
+    assert [row["name"] for row in accounts.stored()] == ["Ann"]

@@ -44,9 +44,10 @@ columns:
   - {name: born, type: date, source_type: date}
   - {name: iban, type: string, source_type: text}
 """
-CLOSED = f"{CONTRACT}exclude: [password]\nmask: {{iban: null}}\n"
+CLOSED = f"{CONTRACT}exclude: [password, Straße]\nmask: {{iban: null}}\n"
+"""With a name, too, that the table does not have, as of a column that was stored under another one."""
 PASSWORD, IBAN = "leaked-password-771177", "leaked-iban-271828"
-"""The one stands in ``_rest``, the other in a column of its own."""
+"""The one stands in ``_rest``, the other in a column."""
 MARKERS = [PASSWORD, IBAN]
 EVERYWHERE = {
     "landing gz",

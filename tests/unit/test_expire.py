@@ -46,5 +46,5 @@ def test_nothing_is_asked_for_without_a_yes_or_a_contract(s3: Any) -> None:
     assert "Delete the past of customers and customers_changes for good? [y/N]" in refused.output
     assert refused.exit_code == 1
     assert Requests(s3, lake, "customers").listed() == []
-    with pytest.raises(UserError, match="TABLE: found 'people', expected one of .*customers"):
+    with pytest.raises(UserError, match=r"TABLE: found 'people', expected one of .*customers"):
         expire("people", lake=lake, yes=True)
