@@ -15,6 +15,8 @@ from headwater.lake import job
 from headwater.lake.copy_backfill import CopyBackfill
 from headwater.lake.copy_requests import COPY
 from headwater.lake.debezium_decoder import kept_decoder, rest_form
+from headwater.lake.expire import Expire
+from headwater.lake.expire_requests import EXPIRE
 from headwater.lake.fill import Fill
 from headwater.lake.fill_requests import FILL
 from headwater.lake.forget import Forget
@@ -67,26 +69,30 @@ def main(argv: list[str]) -> int:
 def table_work(running: Job, contract: Contract, options: argparse.Namespace) -> CommitNext:
     """What commits a table's changes, does between them what operators ask for (copies of its source are loaded,
     ``headwater backfill``, quarantined records replayed, ``headwater quarantine``, columns filled from ``_rest``,
-    ``headwater fill``, and keys forgotten, ``headwater forget``), and keeps the table up."""
+    ``headwater fill``, keys forgotten, ``headwater forget``, and the past deleted, ``headwater expire``), and keeps the
+    table up."""
     writer = running.writer(contract)
     topic = f"{options.topic_prefix}.{contract.source.table}"
     landing = Landing(running.services.s3, options.landing, topic)
     landed = LandedChanges(writer, landing)
     requests = Requests(running.services.s3, options.lake, contract.table)
-    kinds: dict[str, MakeWork] = {
-        COPY: CopyBackfill(writer).work,
-        REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
-        FILL: Fill(writer, rest_form).work,
-        # A topic is cleared once, by the writer of the table itself.
-        FORGET: Forget(writer, None if contract.is_history else landing).work,
-    }
-    requested = RequestedWork(writer, requests, kinds, options.idle_seconds_max, removed={FORGET})
 
     def expire(before: dt.datetime) -> int:
         of_topic = [other.table for other in running.contracts if other.source == contract.source and other != contract]
         others = [running.writers.get(table) for table in of_topic]
         # How far one has read that has not begun is not known.
         return 0 if None in others else landed.expire(before, [other.progress.cursor for other in others if other])
+
+    # A topic is cleared once, by the writer of the table itself.
+    cleared = None if contract.is_history else landing
+    kinds: dict[str, MakeWork] = {
+        COPY: CopyBackfill(writer).work,
+        REPLAY: Replay(writer, partial(kept_decoder, contract)).work,
+        FILL: Fill(writer, rest_form).work,
+        FORGET: Forget(writer, cleared).work,
+        EXPIRE: Expire(writer, cleared, expire).work,
+    }
+    requested = RequestedWork(writer, requests, kinds, options.idle_seconds_max, removed={FORGET})
 
     days = options.landing_days
     chores = [] if days is None else [expiry("landing objects", dt.timedelta(days=days), expire)]

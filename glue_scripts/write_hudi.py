@@ -31,6 +31,8 @@ from headwater.lake import job
 from headwater.lake.backfill import Backfill
 from headwater.lake.backfill_requests import BACKFILL
 from headwater.lake.dynamodb_decoder import kept_decoder, rest_form
+from headwater.lake.expire import Expire
+from headwater.lake.expire_requests import EXPIRE
 from headwater.lake.fill import Fill
 from headwater.lake.fill_requests import FILL
 from headwater.lake.forget import Forget
@@ -139,6 +141,7 @@ def _table_work(running: Job, contract: Contract, options: argparse.Namespace) -
         REPLAY: Replay(writer, partial(kept_decoder, contract, source_table, writer.settings.mask_key)).work,
         FILL: Fill(writer, rest_form).work,
         FORGET: Forget(writer).work,
+        EXPIRE: Expire(writer).work,
     }
     return TableWork(
         contract.table,

@@ -17,6 +17,7 @@ VERBS = (
     "quarantine",
     "fill",
     "forget",
+    "expire",
     "resync",
     "db",
     "bench",

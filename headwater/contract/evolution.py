@@ -24,6 +24,7 @@ SAME, WIDER, NARROWER, OTHER = "same", "wider", "narrower", "other"
 TYPE_RULE = "Only a decimal's digits before the point may become more or fewer."
 _FROM_SOURCE = "change the rows in the source (PostgreSQL: UPDATE … SET c = c), or take the table anew"
 _AGAIN = "have the table's rows read again: headwater resync"
+_CLEAR = f"{_AGAIN}; docs/how-to/leaked-values.md clears what is stored elsewhere"
 _READ_IN_CATALOG = "readers of the catalog see it; the writer is started anew"
 _UNMASKED = "rows that were written before keep their masks"
 _LAYOUT = ("key", "partition_by", "buckets")
@@ -342,7 +343,7 @@ def _mask_changes(old: Contract, new: Contract, stored: str) -> Iterator[Change]
         meaning = stored if path in after else _UNMASKED
         if new.source.database == POSTGRESQL:
             meaning += "; what meets the writer in clear while its contract masks it becomes null"
-        yield Change(new.table, "mask", FILL, change, meaning, _AGAIN)
+        yield Change(new.table, "mask", FILL, change, meaning, _CLEAR if path in after else _AGAIN)
 
 
 def _history_changes(old: Contract, new: Contract) -> Iterator[Change]:
@@ -380,7 +381,7 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     )
     fewer, more = _paths(old, new), _paths(new, old)
     if more:
-        yield Change(new.table, "exclude", FILL, f"{', '.join(more)} added", stored, _FROM_SOURCE)
+        yield Change(new.table, "exclude", FILL, f"{', '.join(more)} added", stored, _CLEAR)
     if fewer:
         meaning = "rows that are written from now on have it in _rest or in its column"
         yield Change(new.table, "exclude", SAFE, f"{', '.join(fewer)} removed", meaning)
@@ -388,7 +389,7 @@ def _setting_changes(old: Contract, new: Contract) -> Iterator[Change]:
     if old.unnamed != new.unnamed:
         change = f"{old.unnamed} becomes {new.unnamed}"
         if new.unnamed == DROP:
-            yield Change(new.table, "unnamed", FILL, change, stored, _FROM_SOURCE)
+            yield Change(new.table, "unnamed", FILL, change, stored, _CLEAR)
         else:
             yield Change(new.table, "unnamed", SAFE, change, "rows that are written from now on have it in _rest")
     if old.on_unfit != new.on_unfit:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import datetime as dt
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _BYTES_PER_PART = 64 * 1024 * 1024
 """Of landing objects, compressed: the stream waits for one part."""
-_AHEAD = dt.timedelta(days=1)
+AHEAD = dt.timedelta(days=1)
 """By how much the clock of S3 may be ahead."""
 
 
@@ -96,27 +96,15 @@ class _Counts:
     versions_deleted: int = 0
 
 
-class KeyToForget:
-    """A key, which is forgotten step by step. ``values`` are those of its columns."""
+class Clearing:
+    """Clears the stores of a table step by step. A step that fails refuses the request, and the table goes on.
+    ``steps`` run one between two commits."""
 
-    def __init__(self, writer: TableWriter, landing: Landing | None, values: Mapping[str, Any], order: str) -> None:
+    def __init__(self, writer: TableWriter, landing: Landing | None, steps: Sequence[Callable[[], None]]) -> None:
         self._writer = writer
         self._landing = landing
-        self._values = values
-        self._order = order
-        self._key = row_key(record_key(list(values.values())))
-        self._hash = ""
-        self._counts = _Counts()
-        self._parts = 3
-        self._steps: list[Callable[[], None]] = [self._forget_row, self._clear_quarantine, self._delete_versions]
-
-    def status(self) -> Status:
-        """How far it is; ``records`` are the rows and records that were removed."""
-        counts = self._counts
-        records = counts.rows + counts.quarantine_records + counts.landing.records
-        state = RUNNING if self._steps else DONE
-        told = {"key": self._hash, **asdict(counts), "landing": counts.landing._asdict()}
-        return Status("", state, self._parts, self._parts - len(self._steps), records, told=told)
+        self._parts = len(steps)
+        self._steps = list(steps)
 
     def commit_next(self) -> None:
         """Do the next step. Raises UserError."""
@@ -130,16 +118,67 @@ class KeyToForget:
                 raise
             # The table goes on, and what is done stays done.
             traceback.print_exc()
-            state = "Nothing is forgotten"
-            if self._writer.erased.covers(self._key, self._order):
-                state = "The row stays away, but not all of its past is gone"
             raise UserError(
-                f"{type(error).__name__}: {error}. {state}: mend what is wrong, such as a right that the writer lacks, "
-                "and ask again."
+                f"{type(error).__name__}: {error}. {self._left_by_error()}: mend what is wrong, such as a right that "
+                "the writer lacks, and ask again."
             ) from None
 
+    def _left_by_error(self) -> str:
+        """What a step that fails leaves behind."""
+        return "Not all is deleted"
+
+    def _status(self, records: int, **told: Any) -> Status:
+        state = RUNNING if self._steps else DONE
+        return Status("", state, self._parts, self._parts - len(self._steps), records, told=told)
+
+    def _delete_replaced(self) -> int:
+        """Delete the replaced files, once all log files are compacted, and return their number."""
+        replaced = ReplacedFiles(self._writer.services.s3, self._writer.table)
+        deleted = replaced.delete(dt.datetime.now(dt.UTC) + AHEAD)
+        left = replaced.log_files()
+        if left:
+            raise UserError(
+                f"{self._writer.contract.table}: found {left} log files after all were compacted, expected none. "
+                "They may hold former values: ask again."
+            )
+        return deleted
+
+    def _delete_versions(self) -> int:
+        """Delete what the buckets keep of what was replaced, rewritten or deleted, now or in the days before, and
+        return the number of versions."""
+        writer = self._writer
+        bucket, folder = split_uri(writer.table.uri)
+        aside, prefix = split_uri(writer.settings.quarantine)
+        folders = [(bucket, f"{folder}/"), (aside, key_below(prefix, f"{writer.contract.table}/"))]
+        if self._landing is not None:
+            folders.append(self._landing.folder)
+        return sum(delete_former(writer.services.s3, *where) for where in folders)
+
+
+class KeyToForget(Clearing):
+    """A key, which is forgotten step by step. ``values`` are those of its columns."""
+
+    def __init__(self, writer: TableWriter, landing: Landing | None, values: Mapping[str, Any], order: str) -> None:
+        super().__init__(writer, landing, [self._forget_row, self._clear_quarantine, self._clear_versions])
+        self._values = values
+        self._order = order
+        self._key = row_key(record_key(list(values.values())))
+        self._hash = ""
+        self._counts = _Counts()
+
+    def status(self) -> Status:
+        """How far it is; ``records`` are the rows and records that were removed."""
+        counts = self._counts
+        records = counts.rows + counts.quarantine_records + counts.landing.records
+        return self._status(records, **{"key": self._hash, **asdict(counts), "landing": counts.landing._asdict()})
+
+    def _left_by_error(self) -> str:
+        if self._writer.erased.covers(self._key, self._order):
+            return "The row stays away, but not all of its past is gone"
+        return "Nothing is forgotten"
+
     def _forget_row(self) -> None:
-        self._hash, rows = self._writer.erase(self._key, self._order, _is_row(self._values), self._delete_replaced)
+        self._hash, rows = self._writer.erase(self._key, self._order, _is_row(self._values), self._sweep)
         self._counts.rows += rows
         landing = self._landing
         if landing is not None:
@@ -147,15 +186,8 @@ class KeyToForget:
             self._steps[1:1] = [lambda part=part: self._clear_landing(part) for part in parts]  # type: ignore[misc]
             self._parts += len(parts)
 
-    def _delete_replaced(self) -> None:
-        replaced = ReplacedFiles(self._writer.services.s3, self._writer.table)
-        self._counts.files_deleted += replaced.delete(dt.datetime.now(dt.UTC) + _AHEAD)
-        left = replaced.log_files()
-        if left:
-            raise UserError(
-                f"{self._writer.contract.table}: found {left} log files after all were compacted, expected none. "
-                "The row is gone and stays away, but they may tell of it: ask again."
-            )
+    def _sweep(self) -> None:
+        self._counts.files_deleted += self._delete_replaced()
 
     def _clear_quarantine(self) -> None:
         """Leave of each object what is not of the key, or unlink it."""
@@ -180,16 +212,8 @@ class KeyToForget:
     def _clear_landing(self, part: list[tuple[str, str]]) -> None:
         self._counts.landing = self._counts.landing.and_those(erased_landing.clear(self._writer, part))
 
-    def _delete_versions(self) -> None:
-        """Delete what the buckets keep of what was replaced, rewritten or deleted, now or in the days before."""
-        writer = self._writer
-        bucket, folder = split_uri(writer.table.uri)
-        aside, prefix = split_uri(writer.settings.quarantine)
-        folders = [(bucket, f"{folder}/"), (aside, key_below(prefix, f"{writer.contract.table}/"))]
-        if self._landing is not None:
-            folders.append(self._landing.folder)
-        for where in folders:
-            self._counts.versions_deleted += delete_former(writer.services.s3, *where)
+    def _clear_versions(self) -> None:
+        self._counts.versions_deleted += self._delete_versions()
 
 
 def _is_row(values: Mapping[str, Any]) -> Column:

@@ -217,6 +217,13 @@ class TableWriter:
             is_past = (F.col("_order") <= order) | self._is_of_floor()
             return erased.hashed(key), self._erase(self._table.read().where(is_row & is_past), started, sweep)
 
+    def compact(self, sweep: Callable[[], None]) -> None:
+        """Compact all log files by a commit, then have ``sweep`` delete the files that are replaced, before anything
+        else is committed. Raises LeaseLost, and what Spark and ``sweep`` raise."""
+        with self._committing:
+            if self._has_rows:
+                self._erase(self._table.read().limit(0), time.time(), sweep)
+
     def _erase_again(self) -> None:
         """Remove what is in the table of keys that its last commit does not know to be forgotten: it was set back or
         restored, or a writer has ended between the two. A history that is begun keeps what its table has forgotten."""

@@ -34,7 +34,7 @@ from tests.lake.accounts import Accounts, change, item
 from tests.lake.pipeline import BUCKET, Landed, Leases, Pipeline, account, event, in_epoch
 from tests.lake.test_replay import drain, key_value, step_options, step_work
 from tests.lake.test_retention import HASTY
-from tests.lake.traces import Trace, traces
+from tests.stores import Trace, traces
 
 PERSON, OTHER, NEIGHBOUR = 771177117, 2, 3
 NAMES = ["Zebedee", "Zachariah"]
@@ -134,13 +134,7 @@ class Lake:
 
     def kinds(self) -> set[str]:
         """Of what kinds the objects are in which something of the person is."""
-        kinds = set()
-        for trace in self.found():
-            name = trace.key.removeprefix(f"{self.pipeline.prefix}/")
-            kind = name.split("/")[1] if name.startswith("lake/") else name.split("/")[0]
-            ending = "log" if ".log." in name else name.rpartition(".")[2]
-            kinds.add(f"{kind} {ending}{'' if trace.is_current else ' of before'}")
-        return kinds
+        return {trace.store(f"{self.pipeline.prefix}/") for trace in self.found()}
 
     def copies(self, part: str) -> dict[str, Any]:
         """Objects with something of the person in whose keys that part is: their bodies and metadata."""

@@ -26,7 +26,7 @@ from headwater.local.aws import CREDENTIALS
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.order_database import absence
 from headwater.order_database.row_images import SESSION, row_images
-from tests.lake.traces import Trace, traces
+from tests.stores import Trace, traces
 
 CONTRACTS = Path(__file__).parent / "types"
 TABLE = """

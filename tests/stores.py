@@ -1,5 +1,6 @@
-"""A search of all that S3 holds below a prefix, older versions included, which unpacks and decodes what it finds, by
-readers that share no code with Headwater: what it cannot read, it says."""
+"""A search of all that stores hold, which unpacks and decodes what it finds, by readers that share no code with
+Headwater: S3 with its older versions, and files on this machine, Kafka's segments among them. What it cannot read, it
+says."""
 
 from __future__ import annotations
 
@@ -10,18 +11,28 @@ import io
 import json
 import struct
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import pyarrow.parquet as pq
+from kafka.record.memory_records import MemoryRecords
 
 
 class Trace(NamedTuple):
-    """An object in one of its versions, and which of the markers it tells."""
+    """An object in one of its versions, or a file, and which of the markers it tells."""
 
     key: str
     version: str
     is_current: bool
     told: frozenset[str]
+
+    def store(self, prefix: str = "") -> str:
+        """Its store: the folder, below the lake the table's, behind a ``prefix`` of its key, with the kind of file."""
+        first, _, others = self.key.removeprefix(prefix).partition("/")
+        name = self.key.rpartition("/")[2]
+        ending = "log" if ".log." in name else name.rpartition(".")[2]
+        folder = others.partition("/")[0] if first == "lake" else first
+        return f"{folder} {ending}{'' if self.is_current else ' of before'}"
 
 
 def traces(s3: Any, bucket: str, prefix: str, markers: list[str]) -> list[Trace]:
@@ -40,6 +51,34 @@ def traces(s3: Any, bucket: str, prefix: str, markers: list[str]) -> list[Trace]
             if any(marker in mark["Key"] for marker in markers)
         ]
     return found
+
+
+def file_traces(folder: Path, markers: list[str]) -> list[Trace]:
+    """The files below a folder that tell some of the markers, by their paths from its parent."""
+    found = []
+    for path in sorted(each for each in folder.rglob("*") if each.is_file()):
+        try:
+            body = path.read_bytes()
+        except FileNotFoundError:
+            continue  # deleted meanwhile, by a part that runs
+        key = str(path.relative_to(folder.parent))
+        # Kafka calls what it is about to delete NAME.log.deleted.
+        is_segment = path.name.partition(".")[0].isdigit() and ".log" in path.name
+        texts = [key.encode(), *(_kafka_records(body) if is_segment else ()), *unpacked(key, body)]
+        told = frozenset(marker for marker in markers if any(_tells(text, marker) for text in texts))
+        if told:
+            found.append(Trace(key, "", True, told))
+    return found
+
+
+def _kafka_records(body: bytes) -> Iterator[bytes]:
+    """What a segment's records say, which may be compressed."""
+    records = MemoryRecords(body)
+    while (batch := records.next_batch()) is not None:
+        for record in batch:
+            for part in (record.key, record.value, *(content for _, content in record.headers)):
+                if part is not None:
+                    yield bytes(part)
 
 
 def _tells(content: bytes, marker: str) -> bool:

@@ -1,0 +1,59 @@
+"""``headwater expire``: delete at once what a table keeps for a time only."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from headwater.commands import lakes
+from headwater.commands.writer_requests import ENDPOINT, ENVIRONMENT, LAKE, REGION, s3_errors, watch
+from headwater.console import say
+from headwater.contract.model import Contract, lake_tables
+from headwater.contract.reading import read_contracts
+from headwater.errors import UserError
+from headwater.lake import expire_requests
+from headwater.lake.requests import Requests, Status
+from headwater.paths import CONTRACTS
+
+
+def expire(
+    table: Annotated[str, typer.Argument(metavar="TABLE", help="The lake table, as its contract is called.")],
+    environment: Annotated[str, ENVIRONMENT] = "",
+    lake: Annotated[str, LAKE] = "",
+    contracts: Annotated[Path, typer.Option(help="Folder of the contracts.")] = CONTRACTS,
+    endpoint: Annotated[str, ENDPOINT] = "",
+    region: Annotated[str, REGION] = "",
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """Have the running writers delete at once what a table keeps for a time only, and watch them.
+
+    Replaced files go, landing objects that are read, older versions in S3, and what its history knows of before. The
+    rows stay. It cannot be undone. Ctrl-C only ends the watching; run the same command again to go on.
+    """
+    contract = _contract(contracts, table)
+    place = lakes.of_option(environment, contracts, lake, endpoint, region)
+    tables = [each.table for each in lake_tables([contract])]
+    if not yes:
+        typer.confirm(f"Delete the past of {' and '.join(tables)} for good?", abort=True)
+    with s3_errors():
+        asked = {each: Requests(place.s3, place.uri, each) for each in tables}
+        ids = {each: expire_requests.ask(requests) for each, requests in asked.items()}
+        for each, requests in asked.items():
+            _tell(each, watch(requests, ids[each], "steps", "files and versions"))
+
+
+def _contract(contracts: Path, table: str) -> Contract:
+    described = {contract.table: contract for contract in read_contracts(contracts)}
+    if table not in described:
+        raise UserError(f"TABLE: found {table!r}, expected one of {', '.join(described)}")
+    return described[table]
+
+
+def _tell(table: str, status: Status | None) -> None:
+    deleted = {} if status is None else status.told
+    files, landed, left, versions = (
+        deleted.get(name, 0) for name in ("files", "landing_objects", "landing_left", "versions")
+    )
+    say(f"{table}: deleted {files:,} replaced files, {landed:,} landing objects and {versions:,} older versions")
+    if left:
+        say(f"{left:,} landing objects stay: the newest of each partition, and what a table has not read")
