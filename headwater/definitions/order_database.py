@@ -149,7 +149,7 @@ def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
     ]
     hidden = f"""SELECT id::oid, name FROM unnest({text_array(table for table, _ in pairs)}::regclass[],
     {text_array(name for _, name in pairs)}) AS listed (id, name)"""
-    unlisted = f"NOT EXISTS (SELECT FROM ({hidden}) AS hidden WHERE id = relation AND hidden.name = known.name)"
+    unlisted = f"NOT EXISTS (SELECT FROM ({hidden}) AS hidden WHERE id = known.relation AND hidden.name = known.name)"
     return [
         f"""INSERT INTO capture.hidden_columns AS known (relation, number, name)
 SELECT DISTINCT ON (id, attnum) id, attnum, name FROM ({hidden}) AS hidden

@@ -244,6 +244,31 @@ _QUERY = """WITH RECURSIVE
         END AS actual
         FROM typed JOIN pg_type ON pg_type.oid = type AND typtype <> 'd'
     ),
+    -- Columns that no contract hides, and the type below each domain.
+    sent (contract, name, attname, declared, modifier, type) AS (
+        SELECT contract, name, attname, atttypid, atttypmod, atttypid
+        FROM attribute WHERE attname <> ALL (exclude || masked) AND unnamed = 'keep' AND attgenerated = ''
+        UNION ALL
+        SELECT contract, name, attname, declared, modifier, typbasetype
+        FROM sent JOIN pg_type ON pg_type.oid = type AND typtype = 'd'
+    ),
+    -- Those whose types Debezium leaves out of its events.
+    unsent AS (
+        SELECT contract, name, attname, declared, modifier
+        FROM sent JOIN pg_type AS known ON known.oid = type AND known.typtype <> 'd'
+        LEFT JOIN pg_type AS element
+            ON known.typlen = -1 AND known.typcategory = 'A' AND element.oid = known.typelem
+        CROSS JOIN LATERAL (
+            SELECT coalesce(element.typtype, known.typtype), coalesce(element.typname, known.typname),
+                coalesce(element.typnamespace, known.typnamespace) = 'pg_catalog'::regnamespace
+        ) AS single (kind, type_name, is_builtin)
+        WHERE kind IN ('c', 'd', 'm') OR (kind = 'r' AND NOT is_builtin) OR (kind = 'b' AND is_builtin AND (
+            type_name LIKE 'reg%' OR type_name IN ('aclitem', 'box', 'cid', 'circle', 'jsonpath', 'line', 'lseg',
+                'path', 'pg_lsn', 'pg_snapshot', 'polygon', 'refcursor', 'tid', 'tsquery', 'txid_snapshot', 'xid',
+                'xid8')
+            OR (element.oid IS NOT NULL AND type_name IN ('interval', 'money', 'name', 'point', 'varbit', 'xml'))
+        ))
+    ),
     checked (contract, place, level, found, expected, action) AS (
         SELECT '', 'server', 'unfit', 'wal_level = ' || current_setting('wal_level'), 'logical',
             'set it (on Aurora rds.logical_replication = 1 in the cluster''s parameter group) and restart the server'
@@ -583,13 +608,30 @@ _QUERY = """WITH RECURSIVE
         AND NOT has_schema_privilege(role.oid, pg_namespace.oid, 'USAGE')
 
         UNION ALL
+        SELECT contract, name, 'unfit', 'columns that Debezium takes for one: ' || string_agg(
+            quote_ident(attname), ', ' ORDER BY attnum),
+            'names that differ in more than capitals and the quotes around them',
+            'rename all of them but one: the source connector stops at such a table'
+        FROM attribute
+        GROUP BY contract, name, lower(regexp_replace(attname, '^(["''`])(.*)\\1$', '\\2'))
+        HAVING count(*) > 1
+
+        UNION ALL
+        SELECT contract, name || '.' || attname, 'warning', 'a column of type ' || format_type(declared, modifier),
+            'a type that Debezium sends',
+            'its values are in no event and not in _rest: keep them in a column of another type too, or exclude it'
+        FROM unsent
+
+        UNION ALL
         SELECT contract, name || '.' || attname, 'note',
             CASE WHEN attgenerated = '' THEN 'a column' ELSE 'a generated column' END || ' of type '
                 || format_type(atttypid, atttypmod),
             'a column that the contract names',
             CASE WHEN attgenerated = '' THEN 'nothing, where _rest may keep its values; name it to give it a column'
                 ELSE 'nothing: PostgreSQL leaves it out of its changes' END
-        FROM attribute WHERE attname <> ALL (columns || exclude || masked) AND unnamed = 'keep'
+        FROM attribute
+        WHERE attname <> ALL (columns || exclude || masked) AND unnamed = 'keep'
+        AND (contract, attname) NOT IN (SELECT contract, attname FROM unsent)
 
         UNION ALL
         SELECT '', pg_class.oid::regclass::text, 'note', 'a table without a contract', 'a contract',

@@ -23,7 +23,7 @@ from typer.testing import CliRunner, Result
 
 from headwater.cli import compose
 from headwater.commands import sources
-from headwater.contract.model import DEFAULT, HMAC, POSTGRESQL, Contract, Mask, of_database
+from headwater.contract.model import DEFAULT, DROP, HMAC, POSTGRESQL, Contract, Mask, of_database
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import order_database, source_checks
 from headwater.errors import UserError
@@ -1200,6 +1200,25 @@ def test_the_check_finds_what_cannot_be_masked(visited_db: psycopg.Connection) -
     visited_db.execute("ALTER TABLE northwind.visits ALTER id SET NOT NULL")
     (in_key,) = _findings(visited_db, hidden)
     assert (in_key.level, in_key.found) == ("unfit", "a column of the primary key")
+
+
+def test_the_check_finds_columns_that_debezium_cannot_send(visited_db: psycopg.Connection) -> None:
+    visited_db.execute("CREATE TYPE northwind.pair AS (a integer, b text)")
+    visited_db.execute("CREATE DOMAIN northwind.places AS pg_lsn")
+    visited_db.execute(
+        "ALTER TABLE northwind.visits ADD at_lsn northwind.places, ADD couple northwind.pair, ADD spans int4multirange,"
+        " ADD pauses interval[], ADD path jsonpath, ADD kind regclass, ADD plain interval, ADD sizes int4range"
+    )
+    found = _findings(visited_db)
+    assert {each.place.rpartition(".")[2] for each in found if each.level == "warning"} == {
+        "at_lsn", "couple", "spans", "pauses", "path", "kind",
+    }  # fmt: skip
+    assert {each.place.rpartition(".")[2] for each in found if each.level == "note"} == {"plain", "sizes"}
+    assert _findings(visited_db, replace(VISITS_ABOUT, unnamed=DROP)) == []
+    visited_db.execute("""ALTER TABLE northwind.visits ADD "Plain" text""")
+    visited_db.execute('ALTER TABLE northwind.visits ADD """plain""" text')
+    (same,) = [each for each in _findings(visited_db) if each.level == "unfit"]
+    assert same.found == 'columns that Debezium takes for one: plain, "Plain", """plain"""'
 
 
 def test_a_partition_without_its_full_identity_is_found_and_fails_the_deployment(
