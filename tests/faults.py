@@ -581,7 +581,9 @@ FAULTS = {
         alarms={"slot-lag": "slot-lag", "wal": "slot-lag"},
     ),
     "transaction": Fault(leave_a_transaction_open, "PostgreSQL", "slot-lag", "is kept from", end_that_transaction),
-    "publication": Fault(unpublish, "PostgreSQL", "connector", "northwind.products", publish),
+    "publication": Fault(
+        unpublish, "PostgreSQL", "connector", "northwind.products", publish, alarms={"gone-table": "gone-table"}
+    ),
     "gone-table": Fault(
         rename_a_table,
         "PostgreSQL",

@@ -42,6 +42,7 @@ def destroy(
         running = Running.find()
         if running is None:
             say("There is no local AWS: it was ended before, or never started")
+            left.append("may be left: there is no local AWS to ask")
             return
         try:
             _stacks(running)

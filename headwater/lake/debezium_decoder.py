@@ -287,8 +287,8 @@ class PostgresDecoder:
             raise BadRecord(f"op: found {op!r}, expected c, r, u, d or t")
         if origin.without_old_key:
             raise BadRecord(
-                f"op {op}: the source has REPLICA IDENTITY USING INDEX, which does not log the old key: FULL expected, "
-                "then headwater resync"
+                f"op {op}: the source had REPLICA IDENTITY USING INDEX, which does not log the old key: set the one "
+                "that the contract wants, then headwater resync"
             )
         tail = (op, order_, _source_time(source), origin.position)
         before, after = event.get("before"), event.get("after")

@@ -55,7 +55,8 @@ SELECT json_build_object(
   'present', (SELECT json_agg(name) FROM present),
   'misidentified', (
     SELECT json_agg(relation::regclass::text ORDER BY relation::regclass::text)
-    FROM tree JOIN pg_class AS c ON c.oid = relation AND relreplident <> lower(left(identity, 1))::"char"),
+    FROM tree JOIN pg_class AS c ON c.oid = relation AND relkind IN ('r', 'p')
+    AND relreplident <> lower(left(identity, 1))::"char"),
   'sessions', (SELECT count(*) FROM pg_stat_activity WHERE usename = '{CDC_ROLE}'),
   'heartbeat_seconds', (SELECT extract(epoch FROM clock_timestamp() - beat_at) FROM {HEARTBEAT_TABLE} WHERE id = 1)
 )::text

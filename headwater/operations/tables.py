@@ -89,7 +89,7 @@ def observe(
             when = (
                 "" if expected is None else f" since {dt.datetime.fromtimestamp(expected, dt.UTC):%Y-%m-%d %H:%M} UTC"
             )
-            unwritten = Problem(f"{UNWRITTEN}{when}: {why}", _first_rows(deployed, contract), "writer")
+            unwritten = Problem(f"{UNWRITTEN}{when}: {why}", _first_rows(deployed, contract, landed), "writer")
     signs = [began, reports, committed.completed.timestamp() if committed else None]
     quiet = measurements.now - max(sign for sign in signs if sign is not None) if began is not None else 0.0
     # Where its step or job does not run, or does not run yet, that is told.
@@ -175,9 +175,13 @@ def _source(deployed: Deployed, contract: Contract, query: database.Query | None
     return empty, f"its source, {contract.source.table}, has {'no ' if empty else ''}rows"
 
 
-def _first_rows(deployed: Deployed, contract: Contract) -> str:
-    """What to do if a table gets no first rows."""
+def _first_rows(deployed: Deployed, contract: Contract, landed: int) -> str:
+    """What to do if a table gets no first rows, while so many landed records wait."""
     name, table = deployed.environment.name, contract.main_table
+    if landed:
+        return f"see the writer: headwater logs writer {name} --table {contract.table} --since 1d"
+    if contract.source.database == POSTGRESQL and _reads_no_rows(deployed):
+        return deployed.commands.backfill(table)
     if contract.source.database == POSTGRESQL:
         return f"wait while all rows are read: headwater logs source {name} says how far it is"
     return (
@@ -185,10 +189,13 @@ def _first_rows(deployed: Deployed, contract: Contract) -> str:
     )
 
 
+def _reads_no_rows(deployed: Deployed) -> bool:
+    return deployed.environment.connect.snapshot_mode == connectors.NO_DATA
+
+
 def _awaited(deployed: Deployed, contract: Contract, committed: LastCommit | None) -> list[Problem]:
     """That a table waits for the rows which its source has."""
-    reads_none = deployed.environment.connect.snapshot_mode == connectors.NO_DATA
-    if committed is not None or contract.source.database != POSTGRESQL or not reads_none:
+    if committed is not None or contract.source.database != POSTGRESQL or not _reads_no_rows(deployed):
         return []
     found = f"{contract.table} waits for the rows that its source has: connect.snapshot_mode is no_data"
     return [Problem(found, deployed.commands.backfill(contract.main_table), "writer")]

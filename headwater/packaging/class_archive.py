@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from headwater import process_groups
@@ -62,7 +63,8 @@ def make(announce: Announce, build: Path = BUILD) -> None:
             f"tried again when Java or a jar has changed, or without {failed}"
         )
         stamp = failed
-    stamps.write(stamp, inputs)
+    with suppress(OSError):  # without a stamp it is tried again
+        stamps.write(stamp, inputs)
 
 
 def _archive(build: Path) -> Path:

@@ -354,6 +354,21 @@ def test_a_table_with_a_generated_column_is_read_again(capture: Capture, owner: 
     assert capture.await_landed("prices", 5)[-1]["after"]["net"] == 11
 
 
+def test_a_table_that_left_the_publication_stops_no_other(capture: Capture, owner: psycopg.Connection) -> None:
+    known = len(capture.landed("documents"))
+    connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
+    log = connect.log.stat().st_size
+    owner.execute("ALTER PUBLICATION headwater DROP TABLE shop.prices")
+    try:
+        connect.restart(name)
+        connect.await_running(name)
+        owner.execute("INSERT INTO shop.documents VALUES (9100, 'goes on', '')")
+        assert capture.await_landed("documents", known + 1)[-1]["after"]["id"] == 9100
+        assert f"{connectors.GONE_TABLE}: shop.prices".encode() in connect.log.read_bytes()[log:]
+    finally:
+        owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.prices")
+
+
 def test_changes_of_rows_that_an_index_identifies_are_put_aside(capture: Capture, owner: psycopg.Connection) -> None:
     known = len(capture.rows("badges"))
 

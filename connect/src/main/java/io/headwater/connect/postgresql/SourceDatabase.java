@@ -31,18 +31,22 @@ final class SourceDatabase {
             LEFT JOIN pg_replication_slots
             ON slot_name = ? AND database = current_database() AND plugin = 'pgoutput'
             """;
-    /** The tables of a list outside a publication, each with whether it is there. Any role may read the catalogue. */
+    /**
+     * The tables of a list outside a publication, each with whether it is there and was never in the publication. Any
+     * role may read the catalogue.
+     */
     private static final String FIND_UNPUBLISHED =
             """
-            SELECT name, known.oid IS NOT NULL
+            SELECT listed.name,
+                known.oid IS NOT NULL AND NOT EXISTS (SELECT FROM capture.published AS former WHERE former.name = listed.name)
             FROM unnest(?) AS listed (name)
             LEFT JOIN (pg_class AS known JOIN pg_namespace ON pg_namespace.oid = relnamespace AND relkind IN ('r', 'p'))
-            ON nspname || '.' || relname = name
+            ON nspname || '.' || relname = listed.name
             WHERE NOT EXISTS (
                 SELECT FROM pg_publication LEFT JOIN pg_publication_rel ON prpubid = pg_publication.oid
                 WHERE pubname = ? AND (puballtables AND known.oid IS NOT NULL OR prrelid = known.oid)
             )
-            ORDER BY name
+            ORDER BY listed.name
             """;
     /** A table's columns, each with the names under which contracts hide it, and its replica identity. */
     private static final String FIND_COLUMNS =
@@ -91,8 +95,8 @@ final class SourceDatabase {
      * before where one was made anew.
      *
      * <p>Raises ConnectException where the slot cannot give all changes after {@code position}, a stored one or null,
-     * and where a table of the configuration is there, but outside the publication, which would not tell of its
-     * changes. Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}),
+     * and where a table of the configuration is there, but was never in the publication, which would not tell of its
+     * changes. (One that has left the publication is reported while the log is read, and stops no other table.) Before an epoch's log is read, drops a slot that is lost, or one of an epoch before ({@code isRaised}),
      * so that Debezium makes it again, with the snapshot if there is to be one.
      */
     void prepare(Map<String, Object> position, boolean isRaised) {
@@ -172,8 +176,8 @@ final class SourceDatabase {
         }
     }
 
-    /** The configuration's tables that are outside the publication, or only those of them that are there. */
-    private List<String> unpublished(Connection connection, boolean thereOnly) throws SQLException {
+    /** The configuration's tables that are outside the publication, or only those that are there and never were in it. */
+    private List<String> unpublished(Connection connection, boolean newOnly) throws SQLException {
         try (PreparedStatement query = connection.prepareStatement(FIND_UNPUBLISHED)) {
             query.setQueryTimeout(QUERY_SECONDS);
             query.setArray(1, connection.createArrayOf("text", tables()));
@@ -181,7 +185,7 @@ final class SourceDatabase {
             List<String> names = new ArrayList<>();
             try (ResultSet found = query.executeQuery()) {
                 while (found.next()) {
-                    if (!thereOnly || found.getBoolean(2)) {
+                    if (!newOnly || found.getBoolean(2)) {
                         names.add(found.getString(1));
                     }
                 }
