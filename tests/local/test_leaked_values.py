@@ -68,6 +68,7 @@ class Leak:
     def __init__(self, folder: Path) -> None:
         self._contracts = folder / "contracts"
         self._contracts.mkdir()
+        self._since = ""
         self._write(CONTRACT)
         self.pipeline = Pipeline(folder / "parts", read_contracts(self._contracts), self._contracts, sql=TABLE)
         self.pipeline.broker = Broker(folder / "parts" / "kafka", {**connectors.broker_config(), **QUICK_BROKER})
@@ -109,7 +110,8 @@ class Leak:
 
     def headwater(self, command: str, **more: str) -> subprocess.Popen[str]:
         """Begin a command of the page, whose --env and other options become this pipeline's."""
-        verb, *given = shlex.split(command)[1:]
+        own = re.sub(r" (ENV\b|--(env|host|user|lake) \S+)", "", command).replace("TABLE", "people")
+        verb, *arguments = shlex.split(own)[1:]
         server = self.pipeline.postgres
         lake = {"--lake": LAKE, "--endpoint": self.pipeline.aws.s3_endpoint, "--region": aws.REGION}
         database = {
@@ -119,9 +121,8 @@ class Leak:
             "--database": DATABASE,
         }
         options = {"--contracts": str(self._contracts), **more}
-        options |= {} if verb in ("expire", "quarantine") else database
+        options |= {} if verb in ("expire", "quarantine", "sql") else database
         options |= {} if verb == "resync" else lake
-        arguments = re.sub(r"(^| )(ENV|--(env|host|user) \S+)", "", " ".join(given)).replace("TABLE", "people").split()
         return subprocess.Popen(
             [
                 sys.executable,
@@ -161,15 +162,18 @@ class Leak:
         self.change("UPDATE shop.people SET note = 'second' WHERE id = 1")
         pipeline.drain()
 
-    def resync(self, command: str) -> None:
-        self.run(command)
-        wait_until("the rows to be read again", self._is_read_again, 120)
-        self.pipeline.drain()
+    def note_time(self, command: str) -> None:
+        shell = ["bash", "-c", f"{command} && echo $SINCE"]
+        self._since = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
 
-    def _is_read_again(self) -> bool:
-        (contract,) = self.pipeline.contracts
-        rows = [row for batch in self.pipeline.lake().table(contract) for row in batch.to_pylist()]
-        return not any(row["iban"] or row["_rest"] for row in rows)
+    def await_no_rows(self, command: str) -> None:
+        """Repeat a query of the page until it gives no rows."""
+        query = command.replace("$SINCE", self._since)
+        wait_until("all rows to be written anew", lambda: "0 rows" in self.run(query).splitlines(), 120, 1)
+
+    def drain(self, command: str) -> None:
+        """Wait for what ``headwater status`` tells where a pipeline is deployed: nothing is left to land or read."""
+        self.pipeline.drain()
 
     def update_topic(self, command: str) -> None:
         """Give the topic a short retention, or the former one, by Kafka's API in place of MSK's."""
@@ -244,7 +248,10 @@ def test_nothing_is_left_in_any_store_once_the_page_is_followed(leak: Leak) -> N
 
     steps: Mapping[str, Callable[[str], object]] = {
         "make deploy ENV=ENV": leak.deploy,
-        "headwater resync ": leak.resync,
+        "SINCE=$(date ": leak.note_time,
+        "headwater resync ": leak.run,
+        "headwater sql ": leak.await_no_rows,
+        "headwater status ": leak.drain,
         "headwater verify ": leak.run,
         "headwater quarantine drop ": leak.run,
         "headwater expire ": leak.run,
@@ -255,6 +262,8 @@ def test_nothing_is_left_in_any_store_once_the_page_is_followed(leak: Leak) -> N
         "SHORT=$(echo $BEFORE ": here,
         "aws s3 rm s3://RESULTS_BUCKET/": here,
         "headwater logs ": here,
+        "aws s3 sync s3://LOGS_BUCKET/": here,
+        "find emr-logs ": here,
         "aws kinesis ": here,
     }
     used = set()
