@@ -5,8 +5,8 @@ streams are read by Glue's own source in Structured Streaming, which commits eac
 position in a checkpoint. Elsewhere (``--source api``) they are read through the Kinesis API: the driver commits small
 batches, and the commit keeps the position. What operators ask for is done in between: table
 exports are loaded (``headwater backfill``), quarantined records replayed (``headwater quarantine``), columns filled
-from ``_rest`` (``headwater fill``), keys forgotten (``headwater forget``). So is the tables' upkeep. A table that fails
-rests and begins anew, while the others go on.
+from ``_rest`` (``headwater fill``), keys forgotten (``headwater forget``), the past deleted (``headwater expire``). So
+is the tables' upkeep. A table that fails rests and begins anew, while the others go on.
 """
 
 from __future__ import annotations

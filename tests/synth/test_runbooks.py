@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
-# Told by `headwater status` alone.
 # Pages of alarms that none of the project's own contracts needs.
 OF_OTHER_CONTRACTS = {"left-out.md", "unconfirmed-column.md"}
+# Told by `headwater status` alone.
 WITHOUT_ALARM = {"catalog.md"}
 # Whose causes stand in no log group, and why.
 WITHOUT_LOG = {
