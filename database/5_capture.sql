@@ -42,14 +42,34 @@ $$;
 CREATE TABLE IF NOT EXISTS capture.hidden_columns (
     relation oid,
     number smallint,
-    name text NOT NULL,
-    PRIMARY KEY (relation, number)
+    name text,
+    PRIMARY KEY (relation, number, name)
 );
 
--- Returns the hidden columns of a table, by their numbers, with the names that its contract has for them.
-CREATE OR REPLACE FUNCTION capture.hidden_columns_of(captured oid) RETURNS TABLE (number smallint, name text)
+-- Records the columns of a table that have one of these names now. A column keeps all names that contracts have had for
+-- it, so that it stays hidden when a deploy is rolled back.
+CREATE OR REPLACE FUNCTION capture.hide_columns(captured oid, names text[]) RETURNS void
+LANGUAGE sql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
+INSERT INTO capture.hidden_columns (relation, number, name)
+SELECT captured, attnum, name FROM unnest(names) AS hidden (name)
+JOIN pg_attribute ON attrelid = captured AND attnum > 0 AND NOT attisdropped
+    AND (attname = name OR lower(attname) = lower(name))
+ON CONFLICT DO NOTHING
+$$;
+
+-- Returns the hidden columns of a table, by their numbers, with the names that contracts have had for them.
+CREATE OR REPLACE FUNCTION capture.hidden_columns_of(captured oid) RETURNS TABLE (number smallint, names text[])
 LANGUAGE sql STABLE SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
-SELECT number, name FROM capture.hidden_columns WHERE relation = captured
+SELECT number, array_agg(name) FROM capture.hidden_columns WHERE relation = captured GROUP BY number
+$$;
+
+-- Returns the first letters of a query without its values, which may be secrets.
+CREATE OR REPLACE FUNCTION capture.without_values(query text) RETURNS text
+LANGUAGE sql IMMUTABLE SET search_path = pg_catalog, pg_temp AS $$
+SELECT left(regexp_replace(regexp_replace(regexp_replace(query,
+    $re$\$(\w*)\$.*?(\$\1\$|$)$re$, '?', 'g'),
+    $re$'([^'\\]|''|\\.)*('|$)$re$, '?', 'g'),
+    $re$(\m\d[\w.]*)|\s+$re$, ' ', 'g'), 200)
 $$;
 
 -- Has all rows of tables read again, beside their changes, and gives the signal's id. In it stands how far the log had
@@ -112,7 +132,7 @@ FROM (
         ELSE format('pid %s (%s): %s', held.pid,
             concat_ws(', ', concat_ws(' in ', usename, nullif(application_name, '')),
                 coalesce(state, backend_type) || ' since ' || date_trunc('second', coalesce(xact_start, backend_start))),
-            left(regexp_replace(query, '\s+', ' ', 'g'), 200)) END
+            capture.without_values(query)) END
     FROM pg_locks AS held
     LEFT JOIN pg_stat_activity USING (pid)
     -- A prepared transaction has no process. It holds a lock on its own number too.
@@ -123,6 +143,15 @@ FROM (
     AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database())
     AND (rows_too OR held.mode NOT IN ('AccessShareLock', 'RowShareLock', 'RowExclusiveLock'))
 ) AS known (holder)
+$$;
+
+-- Ends an autovacuum of a table, as PostgreSQL does for whoever waits for a second. Nobody who reads or writes rows waits
+-- behind this lock.
+CREATE OR REPLACE FUNCTION capture.end_autovacuum(id oid) RETURNS void
+LANGUAGE plpgsql SET lock_timeout = '3s' AS $$
+BEGIN
+    EXECUTE format('LOCK TABLE ONLY %s IN SHARE UPDATE EXCLUSIVE MODE', id::regclass);
+END
 $$;
 
 -- The next three change one table or partition each, and wait for its lock for 100 ms at most: while ALTER TABLE waits,
@@ -139,6 +168,7 @@ BEGIN
     IF notes_former THEN
         INSERT INTO capture.former_identity VALUES (id, capture.identity_of(id)) ON CONFLICT DO NOTHING;
     END IF;
+    PERFORM capture.end_autovacuum(id);
     EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', id::regclass, identity);
     PERFORM set_config('headwater.identifying', '', true);
     RETURN identity;
@@ -158,6 +188,9 @@ DECLARE
     );
     is_read boolean := EXISTS (SELECT FROM pg_replication_slots WHERE slot_name = 'headwater');
 BEGIN
+    IF is_whole IS NOT TRUE THEN
+        PERFORM capture.end_autovacuum(id);
+    END IF;
     IF NOT is_whole THEN
         EXECUTE format('ALTER PUBLICATION headwater DROP TABLE %s', id::regclass);
     END IF;
@@ -191,6 +224,7 @@ BEGIN
         SELECT FROM pg_publication_rel JOIN pg_publication AS p ON p.oid = prpubid
         WHERE pubname = 'headwater' AND prrelid = id
     ) THEN
+        PERFORM capture.end_autovacuum(id);
         EXECUTE format('ALTER PUBLICATION headwater DROP TABLE %s', id::regclass);
     END IF;
     IF EXISTS (SELECT FROM pg_class WHERE oid = id) THEN

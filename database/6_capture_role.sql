@@ -36,3 +36,7 @@ GRANT SELECT, INSERT, DELETE ON capture.signal TO headwater_cdc;
 REVOKE EXECUTE ON FUNCTION capture.read_awaited(text[]) FROM PUBLIC;
 
 GRANT EXECUTE ON FUNCTION capture.read_awaited(text[]) TO headwater_cdc;
+
+REVOKE EXECUTE ON FUNCTION capture.hide_columns(oid, text[]) FROM PUBLIC;
+
+GRANT EXECUTE ON FUNCTION capture.hide_columns(oid, text[]), capture.hidden_columns_of(oid) TO headwater_cdc;

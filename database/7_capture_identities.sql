@@ -2,9 +2,10 @@
 -- row before a change in the log. All of it runs in the application's own transactions: it takes no lock that the
 -- application's statement has not taken, and fails no statement.
 
--- The identity (FULL or DEFAULT) with which a table's UPDATE and DELETE pass: the wanted one, else the other one, else
--- null. DEFAULT needs a primary key that is checked at once. From PostgreSQL 18 on neither may have a generated column,
--- because the publication leaves those out.
+-- The identity (FULL or DEFAULT) with which a table's UPDATE and DELETE pass and its changes can be read: the wanted one,
+-- else the other one, else null. DEFAULT needs a primary key that is checked at once. From PostgreSQL 18 on neither may
+-- have a generated column, because the publication leaves those out. The source connector stops for good at a table with
+-- columns whose names differ only in capitals, or in quotes around them.
 CREATE OR REPLACE FUNCTION capture.possible_identity(relation oid, wanted text) RETURNS text
 LANGUAGE sql STABLE SET search_path = pg_catalog, pg_temp AS $$
 WITH refused AS (
@@ -19,10 +20,14 @@ FROM (
     WHERE indrelid = relation AND indisprimary AND indisvalid AND indimmediate
     AND NOT EXISTS (SELECT FROM refused WHERE attnum = ANY (indkey))
 ) AS possible (identity)
+WHERE NOT EXISTS (
+    SELECT FROM pg_attribute WHERE attrelid = relation AND attnum > 0 AND NOT attisdropped
+    GROUP BY lower(regexp_replace(attname, '^(["''`])(.*)\1$', '\2')) HAVING count(*) > 1
+)
 ORDER BY identity = wanted DESC LIMIT 1
 $$;
 
--- Takes a table out of the publication, but only one whose UPDATE and DELETE fail with every identity. It has the rights
+-- Takes a table out of the publication, but only one that has no such identity. It has the rights
 -- of the publication's owner, and anybody may call it.
 CREATE OR REPLACE FUNCTION capture.stop_publishing(relation regclass) RETURNS void
 LANGUAGE plpgsql SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS $$
@@ -73,8 +78,8 @@ BEGIN
         BEGIN
             IF identity IS NULL THEN
                 PERFORM capture.stop_publishing(relation);
-                RAISE WARNING 'The table % is captured no more: its generated column would have its UPDATE and DELETE '
-                    'fail, and it has no primary key without one.', relation;
+                RAISE WARNING 'The table % is captured no more: it has a generated column and no primary key without one, '
+                    'or columns whose names differ only in capitals.', relation;
             ELSE
                 EXECUTE format('ALTER TABLE %s REPLICA IDENTITY %s', relation, identity);
                 IF identity <> wanted THEN

@@ -140,8 +140,8 @@ $$""",
 
 
 def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
-    """The statements that record the numbers of the columns that contracts exclude or mask. A column is hidden by its
-    number at any moment between them."""
+    """The statements that record the numbers of the columns that contracts exclude or mask. A number goes when no
+    contract has any of its names."""
     pairs = [
         (contract.source.table, path[0])
         for contract in of_database(contracts, POSTGRESQL)
@@ -149,14 +149,16 @@ def hidden_column_statements(contracts: Iterable[Contract]) -> list[str]:
     ]
     hidden = f"""SELECT id::oid, name FROM unnest({text_array(table for table, _ in pairs)}::regclass[],
     {text_array(name for _, name in pairs)}) AS listed (id, name)"""
-    unlisted = f"NOT EXISTS (SELECT FROM ({hidden}) AS hidden WHERE id = known.relation AND hidden.name = known.name)"
     return [
-        f"""INSERT INTO capture.hidden_columns AS known (relation, number, name)
-SELECT DISTINCT ON (id, attnum) id, attnum, name FROM ({hidden}) AS hidden
-JOIN pg_attribute ON attrelid = id AND attnum > 0 AND NOT attisdropped
-    AND (attname = name OR lower(attname) = lower(name))
-ON CONFLICT (relation, number) DO UPDATE SET name = excluded.name WHERE {unlisted}""",
-        f"DELETE FROM capture.hidden_columns AS known WHERE {unlisted}",
+        f"""DO $hide$
+BEGIN
+    PERFORM capture.hide_columns(id, array_agg(name)) FROM ({hidden}) AS hidden GROUP BY id;
+END
+$hide$""",
+        f"""DELETE FROM capture.hidden_columns WHERE (relation, number) NOT IN (
+    SELECT relation, number FROM capture.hidden_columns AS known JOIN ({hidden}) AS hidden
+    ON id = relation AND hidden.name = known.name
+)""",
     ]
 
 

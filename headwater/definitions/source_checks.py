@@ -475,7 +475,15 @@ _QUERY = """WITH RECURSIVE
             'another one: the primary key is in the key of each record',
             'remove it from exclude in the contract, or from the primary key'
         FROM attribute JOIN pg_index ON indrelid = attrelid AND indisprimary AND attnum = ANY (indkey)
-        WHERE attname = ANY (exclude)
+        WHERE lower(attname) IN (SELECT lower(hidden) FROM unnest(exclude) AS listed (hidden))
+
+        UNION ALL
+        SELECT DISTINCT contract, name || '.' || attname, 'unfit', 'a hidden column in a unique index',
+            'a primary key: without one, Debezium takes a unique index as the key, which stands in its position',
+            'give the table a primary key, or take the column out of exclude and mask in the contract'
+        FROM attribute JOIN pg_index ON indrelid = attrelid AND indisunique AND attnum = ANY (indkey)
+        WHERE lower(attname) IN (SELECT lower(hidden) FROM unnest(exclude || masked) AS listed (hidden))
+        AND NOT EXISTS (SELECT FROM pg_index AS other WHERE other.indrelid = attrelid AND other.indisprimary)
 
         UNION ALL
         SELECT contract, name || '.' || hidden, 'warning', 'no such column', 'a column that the contract masks',

@@ -25,7 +25,7 @@ Tell = Callable[[str], None]
 _EXISTS = "SELECT to_regclass(%s) IS NOT NULL"
 # Tables that other transactions have locked. Not every statement says itself which one it has met.
 _LOCKED = """SELECT relation::regclass::text,
-    string_agg(DISTINCT format('pid %s (%s): %s', pid, usename, left(query, 200)), ', ')
+    string_agg(DISTINCT format('pid %s (%s)', pid, usename), ', ')
 FROM pg_locks JOIN pg_stat_activity USING (pid) JOIN pg_class ON pg_class.oid = relation AND relkind IN ('r', 'p')
 WHERE granted AND pid <> pg_backend_pid() AND relation >= 16384
 AND database = (SELECT oid FROM pg_database WHERE datname = current_database()) GROUP BY relation"""

@@ -34,7 +34,7 @@ WITH RECURSIVE below AS (
     FROM below JOIN pg_type ON pg_type.oid = type
     WHERE typtype = 'd'
 )
-SELECT below.name, format_type(type, modifier), coalesce(element.typtype, known.typtype), hidden.name
+SELECT below.name, format_type(type, modifier), coalesce(element.typtype, known.typtype), coalesce(names, '{}')
 FROM below
 LEFT JOIN capture.hidden_columns_of(to_regclass(%s)) AS hidden ON hidden.number = attnum
 JOIN pg_type AS known ON known.oid = type
@@ -77,8 +77,8 @@ class _Column:
     type: str
     kind: str
     """PostgreSQL's ``typtype`` of it, or of an array's elements."""
-    hidden_as: str | None
-    """The name under which the contract excludes or masks it; it may have another one by now."""
+    hidden_as: Sequence[str]
+    """The names under which contracts have excluded or masked it; it may have another one by now."""
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def row_images(connection: psycopg.Connection, contract: Contract) -> RowImages:
     selected: list[sql.Composable] = []
     left_out: list[str] = []
     for column in columns:
-        names = {column.name.lower(), (column.hidden_as or column.name).lower()}
+        names = {name.lower() for name in (column.name, *column.hidden_as)}
         if names & excluded or (contract.unnamed == DROP and column.name not in named):
             continue
         # Who masks the rows by hmac knows a column by the contract's name alone.

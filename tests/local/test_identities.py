@@ -242,7 +242,7 @@ def test_an_application_that_alters_captured_tables_goes_on(clinic: Clinic) -> N
             # Without a primary key no identity serves: the application goes on, and capture of the table ends.
             assert clinic.identities()["keyed"] == "d"
             assert clinic.published() == {"keyed", "short"}
-            assert [text.partition(", because")[0].partition(": its")[0] for text in clinic.heard] == [
+            assert [text.partition(", because")[0].partition(": it has")[0] for text in clinic.heard] == [
                 "The captured table app.keyed got REPLICA IDENTITY DEFAULT",
                 "The table app.unkeyed is captured no more",
                 "The table app.parts is captured no more",
@@ -255,6 +255,23 @@ def test_an_application_that_alters_captured_tables_goes_on(clinic: Clinic) -> N
         assert clinic.identities()["keyed"] == "f"
         assert clinic.run("db", "capture").exit_code == 0
         assert clinic.published() == {"keyed", "parts", "short", "unkeyed"}
+
+
+def test_columns_that_differ_in_capitals_end_the_capture_of_their_table(clinic: Clinic) -> None:
+    clinic.does("CREATE TABLE app.keyed (id integer PRIMARY KEY, a text)")
+    clinic.does("CREATE TABLE app.other (id integer PRIMARY KEY, a text)")
+    clinic.infer()
+    assert clinic.run("db", "capture").exit_code == 0
+    clinic.does('ALTER TABLE app.keyed ADD "A" text')
+    clinic.changes("keyed")
+    assert clinic.published() == {"other"}
+    assert "The table app.keyed is captured no more" in clinic.heard[0]
+    refused = clinic.run("db", "capture")
+    assert refused.exit_code != 0
+    assert 'columns that Debezium takes for one: a, "A"' in str(refused.exception)
+    clinic.does('ALTER TABLE app.keyed DROP "A"')
+    assert clinic.run("db", "capture").exit_code == 0
+    assert clinic.published() == {"keyed", "other"}
 
 
 def test_an_applications_statement_locks_nothing_more(clinic: Clinic) -> None:

@@ -310,6 +310,15 @@ def test_names_and_settings_of_any_kind_change_nothing(database: Database, monke
         owner.execute("ALTER TABLE shop.visits RENAME token TO secret")
     _, (row,) = database.read(mask_key=b"k" * 32)
     assert (row["secret"], row.get("mail")) == (None, None)
+    # Also when a corrected contract is deployed and rolled back.
+    for name in ("mail", "email"):
+        written = parse_contract(f"{CONTRACT}exclude: [{name}]\n", "visits.yaml")
+        with database.connect() as owner:
+            for statement in hidden_column_statements([written]):
+                owner.execute(statement.encode())
+    database.contract = written
+    assert "mail" not in database.read()[1][0]
+    database.contract = parse_contract(hides, "visits.yaml")
     with database.connect() as owner:
         owner.execute("DROP FUNCTION capture.hidden_columns_of")
     with pytest.raises(UserError, match="an earlier release has prepared: deploy, or run headwater db capture"):

@@ -15,7 +15,7 @@ import java.util.List;
 import java.util.Locale;
 import java.util.Map;
 import java.util.Set;
-import java.util.function.Function;
+import java.util.function.BiFunction;
 import javax.crypto.Mac;
 import javax.crypto.spec.SecretKeySpec;
 import org.apache.kafka.connect.data.Field;
@@ -78,15 +78,16 @@ final class ColumnGuard {
 
     private final String prefix;
     private final Map<String, Rules> rules = new HashMap<>();
-    private final Function<String, TableColumns> catalogue;
+    private final BiFunction<String, Set<String>, TableColumns> catalogue;
     private final Mac mac;
     private final Map<String, Plan> plans = new HashMap<>();
 
     /**
-     * {@code catalogue} says what PostgreSQL knows of a table, {@code schema.table}, at the time of the call. Raises
+     * {@code catalogue} says what PostgreSQL knows of a table, {@code schema.table}, at the time of the call, and records
+     * which of its columns have the names of hidden ones. Raises
      * ConnectException if a setting is not as above, or the key is shorter than 32 bytes.
      */
-    ColumnGuard(Map<String, String> config, Function<String, TableColumns> catalogue) {
+    ColumnGuard(Map<String, String> config, BiFunction<String, Set<String>, TableColumns> catalogue) {
         this.catalogue = catalogue;
         prefix = config.get(PREFIX_CONFIG) + ".";
         Map<String, List<String>> excluded = parse(config, EXCLUDED_CONFIG, new TypeReference<>() {});
@@ -178,7 +179,9 @@ final class ColumnGuard {
         Plan known = plans.get(topic);
         if (known == null || known.source != event) {
             String table = topic.startsWith(prefix) ? topic.substring(prefix.length()) : topic;
-            known = new Plan(table, event, rules.get(table), catalogue.apply(table));
+            Rules hides = rules.get(table);
+            TableColumns columns = catalogue.apply(table, hides == null ? Set.of() : hides.names());
+            known = new Plan(table, event, hides, columns);
             plans.put(topic, known);
         }
         return known;
@@ -197,13 +200,8 @@ final class ColumnGuard {
                 && event.getWithoutDefault(Envelope.FieldName.BEFORE) == null;
         return wasOther
                 || plan.columns.identity() == Identity.INDEX
-                || hasNull(record.key())
-                || oldKey != null && hasNull(oldKey.value());
-    }
-
-    private static boolean hasNull(Object key) {
-        return key instanceof Struct struct
-                && struct.schema().fields().stream().anyMatch(field -> struct.getWithoutDefault(field.name()) == null);
+                || plan.lacks(record.key())
+                || oldKey != null && plan.lacks(oldKey.value());
     }
 
     private String mask(Object value) {
@@ -220,6 +218,13 @@ final class ColumnGuard {
         private final Set<String> excluded = new HashSet<>();
         private final Map<String, Treatment> masked = new HashMap<>();
         private Set<String> included;
+
+        /** The names of the columns that are excluded or masked. */
+        private Set<String> names() {
+            Set<String> names = new HashSet<>(excluded);
+            names.addAll(masked.keySet());
+            return names;
+        }
 
         /** The treatment of a column that has or had these names, the present one first; null if no rule names it. */
         private Treatment of(List<String> names) {
@@ -298,6 +303,14 @@ final class ColumnGuard {
             }
             // A column that the database has recorded, and this configuration does not know yet.
             return former.isEmpty() ? Treatment.KEEP : Treatment.REMOVE;
+        }
+
+        /** Whether a key lacks a value that its table always has. */
+        private boolean lacks(Object key) {
+            return key instanceof Struct struct
+                    && struct.schema().fields().stream()
+                            .map(Field::name)
+                            .anyMatch(name -> columns.required().contains(name) && struct.getWithoutDefault(name) == null);
         }
 
         private Struct event(Struct event) {

@@ -38,7 +38,7 @@ final class SourceDatabase {
     private static final String FIND_UNPUBLISHED =
             """
             SELECT listed.name,
-                known.oid IS NOT NULL AND NOT EXISTS (SELECT FROM capture.published AS former WHERE former.name = listed.name)
+                known.oid IS NOT NULL AND NOT EXISTS (SELECT FROM capture.published AS former WHERE replace(former.name, '"', '') = listed.name)
             FROM unnest(?) AS listed (name)
             LEFT JOIN (pg_class AS known JOIN pg_namespace ON pg_namespace.oid = relnamespace AND relkind IN ('r', 'p'))
             ON nspname || '.' || relname = listed.name
@@ -47,6 +47,12 @@ final class SourceDatabase {
                 WHERE pubname = ? AND (puballtables AND known.oid IS NOT NULL OR prrelid = known.oid)
             )
             ORDER BY listed.name
+            """;
+    /** Records which columns of a table have the names of hidden ones now. */
+    private static final String HIDE_COLUMNS =
+            """
+            SELECT capture.hide_columns(pg_class.oid, ?) FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace
+            WHERE nspname || '.' || relname = ? AND relkind IN ('r', 'p')
             """;
     /** A table's columns, each with the names under which contracts hide it, and its replica identity. */
     private static final String FIND_COLUMNS =
@@ -60,7 +66,7 @@ final class SourceDatabase {
                 FROM known JOIN pg_inherits ON inhparent = id JOIN pg_class ON pg_class.oid = inhrelid
                 WHERE relispartition
             )
-            SELECT attname, hidden.name, (
+            SELECT attname, coalesce(names, '{}'), attnotnull, (
                 SELECT CASE WHEN bool_or(identity = 'i') THEN 'INDEX' WHEN bool_and(identity = 'f') THEN 'FULL' END
                 FROM known WHERE kind = 'r'
             )
@@ -195,29 +201,38 @@ final class SourceDatabase {
     }
 
     /**
-     * What the catalogue says of a table, {@code schema.table}, now. Raises RetriableException if the database does not
+     * What the catalogue says of a table, {@code schema.table}, now. Its columns with the names of {@code hidden} stay
+     * hidden from now on, whatever they are called later. Raises RetriableException if the database does not
      * answer, and ConnectException if it lacks what its deployment, or headwater db capture, makes.
      */
-    TableColumns columns(String table) {
+    TableColumns columns(String table, Set<String> hidden) {
         Map<String, Set<String>> hiddenAs = new HashMap<>();
+        Set<String> required = new HashSet<>();
         Identity identity = Identity.OTHER;
-        try (PreparedStatement query = watching().prepareStatement(FIND_COLUMNS)) {
+        try (PreparedStatement record = watching().prepareStatement(HIDE_COLUMNS);
+                PreparedStatement query = watching().prepareStatement(FIND_COLUMNS)) {
+            if (!hidden.isEmpty()) {
+                record.setQueryTimeout(QUERY_SECONDS);
+                record.setArray(1, watching().createArrayOf("text", hidden.toArray()));
+                record.setString(2, table);
+                record.execute();
+            }
             query.setQueryTimeout(QUERY_SECONDS);
             query.setString(1, table);
             try (ResultSet found = query.executeQuery()) {
                 while (found.next()) {
-                    Set<String> names = hiddenAs.computeIfAbsent(found.getString(1), name -> new HashSet<>());
-                    if (found.getString(2) != null) {
-                        names.add(found.getString(2));
+                    hiddenAs.put(found.getString(1), Set.of((String[]) found.getArray(2).getArray()));
+                    if (found.getBoolean(3)) {
+                        required.add(found.getString(1));
                     }
-                    identity = found.getString(3) == null ? Identity.OTHER : Identity.valueOf(found.getString(3));
+                    identity = found.getString(4) == null ? Identity.OTHER : Identity.valueOf(found.getString(4));
                 }
             }
         } catch (SQLException e) {
             close();
             throw failed(e);
         }
-        return new TableColumns(hiddenAs, identity);
+        return new TableColumns(hiddenAs, required, identity);
     }
 
     /** Logs, now and then, each table of the configuration that was dropped, renamed or taken out of the publication. */

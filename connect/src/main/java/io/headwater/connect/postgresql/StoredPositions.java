@@ -28,6 +28,8 @@ import org.apache.kafka.connect.storage.OffsetStorageReader;
  */
 final class StoredPositions implements OffsetStorageReader {
     private static final String SNAPSHOT_COMPLETED = "snapshot_completed";
+    /** The kind of snapshot in the positions of rows that are read beside the log. */
+    private static final String INCREMENTAL = "INCREMENTAL";
 
     private final OffsetStorageReader stored;
     private final Epoch epoch;
@@ -83,6 +85,7 @@ final class StoredPositions implements OffsetStorageReader {
     static boolean isOfLog(Map<String, Object> position) {
         return position != null
                 && (!position.containsKey(AbstractSourceInfo.SNAPSHOT_KEY)
+                        || INCREMENTAL.equals(position.get(AbstractSourceInfo.SNAPSHOT_KEY))
                         || Boolean.TRUE.equals(position.get(SNAPSHOT_COMPLETED)));
     }
 

@@ -8,9 +8,10 @@ import java.util.Set;
  *
  * @param hiddenAs the table's columns by their names, each with the names under which its contract hides it; a column that
  *     was renamed since has another one
+ * @param required the columns that are NOT NULL
  * @param identity what PostgreSQL logs of a row before a change, of the table and all its partitions
  */
-record TableColumns(Map<String, Set<String>> hiddenAs, Identity identity) {
+record TableColumns(Map<String, Set<String>> hiddenAs, Set<String> required, Identity identity) {
     /** REPLICA IDENTITY USING INDEX of the table or of a partition; FULL of all; any other. */
     enum Identity {
         INDEX,

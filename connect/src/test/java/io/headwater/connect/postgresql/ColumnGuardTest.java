@@ -32,7 +32,7 @@ class ColumnGuardTest {
             .field("pin", Schema.INT32_SCHEMA)
             .build();
     private static final TableColumns COLUMNS =
-            new TableColumns(Map.of("id", Set.of(), "Email", Set.of(), "pin", Set.of()), Identity.OTHER);
+            new TableColumns(Map.of("id", Set.of(), "Email", Set.of(), "pin", Set.of()), Set.of("id"), Identity.OTHER);
     private static final Schema EVENT = SchemaBuilder.struct()
             .name("event")
             .field("before", ROW)
@@ -82,7 +82,7 @@ class ColumnGuardTest {
     void recordsOfOtherTablesAreTheSame() {
         SourceRecord record = record(null, null, row("hunter2"));
         assertThat(guard("{\"shop.others\": {\"email\": \"hmac\"}}").apply(record)).isSameAs(record);
-        assertThat(new ColumnGuard(Map.of("topic.prefix", "t"), table -> COLUMNS).apply(record)).isSameAs(record);
+        assertThat(new ColumnGuard(Map.of("topic.prefix", "t"), (table, hidden) -> COLUMNS).apply(record)).isSameAs(record);
     }
 
     @Test
@@ -109,7 +109,7 @@ class ColumnGuardTest {
 
     @Test
     void aColumnThatTheCatalogueDoesNotConfirmIsRemovedIfItsTableHidesAny() {
-        TableColumns others = new TableColumns(Map.of("id", Set.of(), "Email", Set.of()), Identity.OTHER);
+        TableColumns others = new TableColumns(Map.of("id", Set.of(), "Email", Set.of()), Set.of("id"), Identity.OTHER);
         SourceRecord record = record(null, null, row("a"));
         Map<String, String> hides = Map.of("headwater.exclude.columns", "{\"shop.people\": [\"password\"]}");
         Struct event = (Struct) guard(hides, others).apply(record).value();
@@ -120,7 +120,7 @@ class ColumnGuardTest {
     @Test
     void aColumnThatWasRenamedStaysHidden() {
         TableColumns renamed =
-                new TableColumns(Map.of("id", Set.of(), "Email", Set.of("password"), "pin", Set.of("Code")), Identity.OTHER);
+                new TableColumns(Map.of("id", Set.of(), "Email", Set.of("password"), "pin", Set.of("Code")), Set.of("id"), Identity.OTHER);
         Map<String, String> hides = Map.of(
                 "headwater.exclude.columns", "{\"shop.people\": [\"Password\"]}",
                 "headwater.mask.columns", "{\"shop.people\": {\"code\": null}}");
@@ -135,7 +135,7 @@ class ColumnGuardTest {
     @Test
     void theCatalogueIsReadOnceForEachSchema() {
         List<String> read = new ArrayList<>();
-        ColumnGuard guard = new ColumnGuard(Map.of("topic.prefix", "t"), table -> {
+        ColumnGuard guard = new ColumnGuard(Map.of("topic.prefix", "t"), (table, hidden) -> {
             read.add(table);
             return COLUMNS;
         });
@@ -150,8 +150,8 @@ class ColumnGuardTest {
 
     @Test
     void changesWithoutAnOldKeyAreMarked() {
-        TableColumns byIndex = new TableColumns(COLUMNS.hiddenAs(), Identity.INDEX);
-        TableColumns whole = new TableColumns(COLUMNS.hiddenAs(), Identity.FULL);
+        TableColumns byIndex = new TableColumns(COLUMNS.hiddenAs(), Set.of("id"), Identity.INDEX);
+        TableColumns whole = new TableColumns(COLUMNS.hiddenAs(), Set.of("id"), Identity.FULL);
         SourceRecord update = record(row("a"), null, row("a"));
         assertThat(identity(guard(Map.of(), byIndex).apply(update))).isEqualTo("index");
         assertThat(identity(guard(Map.of(), COLUMNS).apply(update))).isNull();
@@ -161,6 +161,8 @@ class ColumnGuardTest {
         assertThat(identity(guard(Map.of(), COLUMNS).apply(record(new Struct(keys), null, row("a"))))).isEqualTo("index");
         assertThat(identity(guard(Map.of(), COLUMNS).apply(record(row("a"), null, row("a"), new Struct(keys)))))
                 .isEqualTo("index");
+        TableColumns nullable = new TableColumns(COLUMNS.hiddenAs(), Set.of(), Identity.OTHER);
+        assertThat(identity(guard(Map.of(), nullable).apply(record(new Struct(keys), null, row("a"))))).isNull();
     }
 
     @ParameterizedTest
@@ -202,7 +204,7 @@ class ColumnGuardTest {
     private static ColumnGuard guard(Map<String, String> settings, TableColumns catalogue) {
         Map<String, String> config = new HashMap<>(settings);
         config.put("topic.prefix", "t");
-        return new ColumnGuard(config, table -> catalogue);
+        return new ColumnGuard(config, (table, hidden) -> catalogue);
     }
 
     private static Struct row(String email) {

@@ -52,8 +52,10 @@ class HeadwaterPostgresConnectorTest {
                         StoredPositions.isOfLog(null),
                         StoredPositions.isOfLog(Map.of("lsn", 1L, "snapshot", "INITIAL", "snapshot_completed", false)),
                         StoredPositions.isOfLog(Map.of("lsn", 1L, "snapshot", "INITIAL", "snapshot_completed", true)),
+                        StoredPositions.isOfLog(
+                                Map.of("lsn", 1L, "snapshot", "INCREMENTAL", "snapshot_completed", false)),
                         StoredPositions.isOfLog(Map.of("lsn", 1L))))
-                .containsExactly(false, false, true, true);
+                .containsExactly(false, false, true, true, true);
     }
 
     @Test
