@@ -1,9 +1,14 @@
 package io.headwater.connect.postgresql;
 
 import io.debezium.connector.postgresql.PostgresConnector;
+import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.stream.Collectors;
+import org.apache.kafka.common.config.Config;
+import org.apache.kafka.common.config.ConfigValue;
 import org.apache.kafka.connect.connector.Task;
 
 /**
@@ -20,6 +25,18 @@ public final class HeadwaterPostgresConnector extends PostgresConnector {
     public void start(Map<String, String> config) {
         releasesSlot = SlotRelease.isAsked(config);
         super.start(config);
+    }
+
+    /**
+     * Debezium 3.6.1 returns no value for some of its options. Connect 3.7 fails at such an option instead of naming what
+     * is wrong with another one.
+     */
+    @Override
+    public Config validate(Map<String, String> config) {
+        List<ConfigValue> values = new ArrayList<>(super.validate(config).configValues());
+        Set<String> known = values.stream().map(ConfigValue::name).collect(Collectors.toSet());
+        config().names().stream().filter(name -> !known.contains(name)).map(ConfigValue::new).forEach(values::add);
+        return new Config(values);
     }
 
     @Override
