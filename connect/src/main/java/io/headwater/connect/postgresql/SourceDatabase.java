@@ -1,8 +1,10 @@
 package io.headwater.connect.postgresql;
 
+import io.debezium.config.Configuration;
 import io.debezium.connector.postgresql.PostgresConnectorConfig;
 import io.debezium.connector.postgresql.SourceInfo;
 import io.debezium.connector.postgresql.connection.PostgresConnection;
+import io.debezium.jdbc.JdbcConfiguration;
 import io.headwater.connect.postgresql.TableColumns.Identity;
 import java.sql.Connection;
 import java.sql.PreparedStatement;
@@ -82,6 +84,7 @@ final class SourceDatabase {
     private static final Duration POLL = Duration.ofMillis(200);
     private static final Duration REPORT_EVERY = Duration.ofSeconds(30);
     private static final int QUERY_SECONDS = 10;
+    private static final int SOCKET_SECONDS = 15;
     /** Begins a line of the log, which an alarm counts. */
     static final String GONE = "A captured table is gone";
 
@@ -255,7 +258,9 @@ final class SourceDatabase {
     /** The connection that is kept for the catalogue while the log is read. */
     private Connection watching() throws SQLException {
         if (watch == null) {
-            watch = new PostgresConnection(config.getJdbcConfig(), "Headwater");
+            // Records wait meanwhile: a server that is gone without a word must not hold them for as long as TCP tries.
+            Configuration bounded = config.getJdbcConfig().edit().with("socketTimeout", SOCKET_SECONDS).build();
+            watch = new PostgresConnection(JdbcConfiguration.adapt(bounded), "Headwater");
         }
         Connection connection = watch.connection();
         connection.setAutoCommit(true);
