@@ -234,13 +234,8 @@ def publish(deployment: Deployment) -> None:
 
 
 def rename_a_table(deployment: Deployment) -> None:
-    """Past the guard of the order database, which a database of another owner does not have."""
-    sql(
-        deployment,
-        "ALTER EVENT TRIGGER headwater_rename DISABLE",
-        "ALTER TABLE northwind.products RENAME TO wares",
-        "ALTER EVENT TRIGGER headwater_rename ENABLE",
-    )
+    """The owner may create no event trigger here, so nothing refuses it."""
+    sql(deployment, "ALTER TABLE northwind.products RENAME TO wares")
 
 
 def give_its_name_back(deployment: Deployment) -> None:
