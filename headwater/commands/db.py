@@ -3,6 +3,7 @@
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -91,8 +92,12 @@ def capture(
     described = read_contracts(contracts)
     with connect(host, port, user, name) as connection:
         administration.prepare(connection, cdc_password(new=True), described, patience, say)
-        unread = unread_slot(lambda query: connection.execute(query.encode()).fetchall())
-        found = source_checks.findings(described, CDC_ROLE, lambda query: connection.execute(query.encode()).fetchall())
+
+        def query(statement: str) -> Sequence[Sequence[object]]:
+            return connection.execute(statement.encode()).fetchall()
+
+        unread = unread_slot(query)
+        found = source_checks.findings(described, CDC_ROLE, query)
     for finding in found:
         if finding.level == source_checks.WARNING:
             say(f"warning: {finding}")

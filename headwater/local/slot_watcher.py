@@ -108,9 +108,7 @@ def drop(connection: Mapping[str, str | int], slot: str, seconds: float) -> str:
     while True:
         try:
             with psycopg.connect(**connection, autocommit=True) as database:  # type: ignore[arg-type]
-                row = database.execute(
-                    "SELECT active FROM pg_replication_slots WHERE slot_name = %s", (slot,)
-                ).fetchone()
+                row = database.execute(_FIND, (slot,)).fetchone()
                 if row is None:
                     return ""
                 if not row[0]:

@@ -84,8 +84,8 @@ final class ColumnGuard {
 
     /**
      * {@code catalogue} says what PostgreSQL knows of a table, {@code schema.table}, at the time of the call, and records
-     * which of its columns have the names of hidden ones. Raises
-     * ConnectException if a setting is not as above, or the key is shorter than 32 bytes.
+     * which of its columns have the names of hidden ones. Raises ConnectException if a setting is not as above, or the
+     * key is shorter than 32 bytes.
      */
     ColumnGuard(Map<String, String> config, BiFunction<String, Set<String>, TableColumns> catalogue) {
         this.catalogue = catalogue;
@@ -231,11 +231,8 @@ final class ColumnGuard {
             if (names.stream().anyMatch(excluded::contains)) {
                 return Treatment.REMOVE;
             }
-            List<Treatment> found = names.stream().filter(masked::containsKey).map(masked::get).toList();
-            if (!found.isEmpty()) {
-                return found.get(0);
-            }
-            return included != null && !included.contains(names.get(0)) ? Treatment.REMOVE : null;
+            Treatment unnamed = included != null && !included.contains(names.get(0)) ? Treatment.REMOVE : null;
+            return names.stream().filter(masked::containsKey).map(masked::get).findFirst().orElse(unnamed);
         }
     }
 

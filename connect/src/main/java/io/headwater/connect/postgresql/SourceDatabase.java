@@ -40,7 +40,9 @@ final class SourceDatabase {
     private static final String FIND_UNPUBLISHED =
             """
             SELECT listed.name,
-                known.oid IS NOT NULL AND NOT EXISTS (SELECT FROM capture.published AS former WHERE replace(former.name, '"', '') = listed.name)
+                known.oid IS NOT NULL AND NOT EXISTS (
+                    SELECT FROM capture.published AS former WHERE replace(former.name, '"', '') = listed.name
+                )
             FROM unnest(?) AS listed (name)
             LEFT JOIN (pg_class AS known JOIN pg_namespace ON pg_namespace.oid = relnamespace AND relkind IN ('r', 'p'))
             ON nspname || '.' || relname = listed.name
