@@ -1,6 +1,8 @@
 """Folders and files of a run, which hold rows and secrets: nobody enters or reads them but their owner."""
 
 import os
+import shlex
+from collections.abc import Mapping
 from pathlib import Path
 from typing import BinaryIO
 
@@ -16,9 +18,26 @@ def make_private(folder: Path) -> None:
 
 
 def append(path: Path) -> BinaryIO:
-    """Open a file, such as a log, to append to it; its owner alone reads it, also if it existed before. Creates the
-    folder that it is in."""
+    """Open a private file, such as a log, to append to it, also one that others could read. Creates the folder that it
+    is in."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _FILE)
+    return os.fdopen(_opened(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
+
+
+def write(path: Path, text: str) -> None:
+    """Write a private file, also over one that others could read."""
+    # Path.open takes no opener.
+    with open(path, "w", opener=_opened, encoding="utf-8") as file:
+        file.write(text)
+
+
+def _opened(path: str, flags: int) -> int:
+    descriptor = os.open(path, flags, _FILE)
+    # The mode above is that of a new file.
     os.fchmod(descriptor, _FILE)
-    return os.fdopen(descriptor, "ab")
+    return descriptor
+
+
+def write_variables(path: Path, variables: Mapping[str, str]) -> None:
+    """Write variables to a private file that a shell reads by ``. FILE``, so that no secret is on a command line."""
+    write(path, "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())))

@@ -58,8 +58,6 @@ def configuration(
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        # Every user of this machine reaches the driver's ports. Spark draws the secret, which no command line holds.
-        "spark.authenticate": "true",
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
         f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder}"
@@ -72,6 +70,8 @@ def configuration(
         # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
         " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true " + " ".join(class_archive.flags()),
         "spark.ui.enabled": "false",
+        # Or whoever reaches Spark's ports reads what tasks exchange. A job on one machine makes itself a secret.
+        "spark.authenticate": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -106,12 +106,11 @@ def hudi_jars(*, reader: bool = False) -> list[Path]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a local Spark job: local credentials, and this Python for driver and workers.
+    """Return the variables of a local Spark job beside AWS's: where Spark and Java are, and this Python.
 
     Raises ``UserError`` when PySpark or Java is missing.
     """
     return {
-        **aws.environment(),
         "SPARK_HOME": str(class_archive.spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -181,7 +180,7 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     if job.jars:
         class_path = class_archive.class_path() + list(job.jars)
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(path) for path in class_path)
-    environ = {**environment(), **shipped_python(), **api.endpoints()}
+    environ = {**api.environment(), **environment(), **shipped_python()}
     argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
     for key, value in settings.items():
         argv += ["--conf", f"{key}={value}"]

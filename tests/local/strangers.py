@@ -129,8 +129,9 @@ class Run:
     names: Sequence[str] = ()
 
 
-def attack(run: Run) -> list[str]:
-    """Attack a run, and return what should not have been possible, in sentences."""
+def attack(run: Run, spoken: set[str] | None = None) -> list[str]:
+    """Attack a run, and return what should not have been possible, in sentences. ``spoken`` gets the protocols of its
+    ports."""
     found = doors(run.pid)
     assert found, "nothing listens: the attack would show nothing"
     markers = {value: name for name, value in {**run.secrets, **run.rows}.items()}
@@ -146,6 +147,8 @@ def attack(run: Run) -> list[str]:
     problems = [*got["problems"]]
     for door, told in zip(found, got["doors"], strict=True):
         tried = Tried(**told)
+        if spoken is not None:
+            spoken |= set(tried.kinds) or {SILENT}
         problems += [f"{door}: {problem}" for problem in dict.fromkeys([*_unknown(door, tried), *tried.problems])]
         told_markers = {name for value, name in markers.items() if any(value in answer for answer in tried.answers)}
         problems += [f"{door}: an answer tells {name}" for name in sorted(told_markers)]

@@ -13,11 +13,14 @@ import psutil
 import psycopg
 import pytest
 
+from headwater.local.pipeline import LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.paths import ROOT, RUN
+from tests.local.strangers import Run, attack
 
+CDC_PASSWORD = "of the reader's own 271828"
 PAGE = ROOT / "docs" / "tutorial" / "own-database.md"
 SCHEMA = Path(__file__).parent / "own_database" / "rental.sql"
 # The assets are there before any test, and a tutorial's passwords are the reader's.
@@ -88,7 +91,7 @@ class Reader:
             **os.environ,
             **verified,
             "HEADWATER_DB_PASSWORD": server.password,
-            "HEADWATER_CDC_PASSWORD": "of the reader's own",
+            "HEADWATER_CDC_PASSWORD": CDC_PASSWORD,
             "COLUMNS": "200",
         }
 
@@ -151,6 +154,7 @@ def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_
             # It reaches the server also where it verifies nothing.
             connector = (RUN / "replicate" / "connect" / "connect.log").read_text()
             assert f"database.sslmode = {trust()['PGSSLMODE']}\n" in connector
+            assert_strangers_get_nothing(process.pid, server)
             with server.connect("rental") as owner:
                 owner.execute(CHANGES.encode())
             asked = re.search(r"Query it: (.*)", said)
@@ -169,6 +173,18 @@ def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_
     with server.connect("rental") as owner:
         owner.execute("".join(undone).encode())
         assert catalog(owner) == untouched
+
+
+def assert_strangers_get_nothing(pid: int, server: PostgresqlServer) -> None:
+    """Attack a run that the page keeps."""
+    variables = (RUN / "replicate" / "aws" / "variables").read_text()
+    (key,) = re.findall(r"AWS_SECRET_ACCESS_KEY=(\S+)", variables)
+    with server.connect("rental") as owner:
+        ((title,),) = owner.execute("SELECT title FROM film WHERE film_id = 500").fetchall()
+    secrets = {"the run's key of AWS": key, "the reader's password": CDC_PASSWORD, "the owner's": server.password}
+    names = [SECRET_NAME, LANDING_BUCKET, LAKE_BUCKET]
+    problems = attack(Run(pid, [RUN / "replicate", RUN], secrets, {"a row": title}, names=names))
+    assert not problems, "\n".join(problems)
 
 
 @pytest.mark.drill

@@ -11,11 +11,15 @@ import pytest
 
 from headwater.demo import run as demo
 from headwater.demo.run import DemoPlan
+from headwater.local import spark
+from headwater.local.aws import AwsApi
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, SECRET_NAME, Pipeline
+from headwater.local.processes import wait_until
+from headwater.local.spark import SparkJob
 from headwater.local_aws.daemon import Running, log_of
 from headwater.paths import RUN
-from tests.local.strangers import Run, attack
+from tests.local.strangers import PY4J, PYTHON_WORKER, SILENT, SPARK, Run, attack
 
 ROW = "stranger-row-161803"
 """A value of a row of the source, which comes to every store."""
@@ -48,8 +52,26 @@ class Parts:
         return {
             "the superuser's password": relational.postgres.password,
             "the mask key": relational.mask_key.decode(),
+            "the run's key of AWS": relational.aws.credentials["AWS_SECRET_ACCESS_KEY"],
             **{f"the password of {role}": password for role, password in relational.passwords.items()},
         }
+
+
+WAITS = """
+import sys, threading, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+from headwater.lake import jvm_signals
+
+session = SparkSession.builder.getOrCreate()
+stop = threading.Event()
+jvm_signals.forward_to(stop, session)
+# This starts the process that forks Python's workers.
+session.sparkContext.parallelize([0]).map(str).collect()
+Path(sys.argv[1]).touch()
+stop.wait()
+"""
+"""A job that opens all ports that a writer opens."""
 
 
 def quietly(text: str) -> AbstractContextManager[None]:
@@ -94,3 +116,15 @@ def test_a_stranger_gets_nothing_of_the_local_aws(tmp_path: Path) -> None:
     finally:
         running.stop(folder)
     assert not problems, "\n".join(problems)
+
+
+def test_a_stranger_gets_nothing_of_a_spark_job(aws_api: AwsApi, tmp_path: Path) -> None:
+    script, started = tmp_path / "runner.py", tmp_path / "started"
+    script.write_text(WAITS)
+    with spark.submit(SparkJob(script, [str(started)]), tmp_path / "run", aws_api) as job:
+        wait_until("the job to have started", started.exists, 300)
+        spoken: set[str] = set()
+        secrets = {"the run's key of AWS": aws_api.credentials["AWS_SECRET_ACCESS_KEY"]}
+        problems = attack(Run(job.pid, [tmp_path / "run"], secrets), spoken)
+    assert not problems, "\n".join(problems)
+    assert spoken == {SPARK, PY4J, PYTHON_WORKER, SILENT}
