@@ -155,7 +155,7 @@ class Pipeline(ExitStack):
     def start_connect(self) -> None:
         """Start the Connect worker with both connectors."""
         self.connect = ConnectWorker(
-            self.folder / "connect", self.broker.bootstrap, connectors.worker_properties(self.settings)
+            self.folder / "connect", self.broker.access, connectors.worker_properties(self.settings)
         )
         self.enter_context(self.connect)
         for render in (connectors.source_connector, connectors.sink_connector):
@@ -293,8 +293,8 @@ class Pipeline(ExitStack):
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
             f"user={self.postgres.superuser} password={self.postgres.password}",
-            "Kafka": self.broker.bootstrap,
-            "Kafka Connect": self.connect.url,
+            "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {self.broker.client_properties}",
+            "Kafka Connect": f"curl --config {self.connect.curl_options} {self.connect.url}/connectors",
             "AWS API": self.aws.endpoint,
             "S3": self.aws.s3_endpoint,
             "Lake": LAKE,
