@@ -19,7 +19,6 @@ from typing import Any, Self
 import psycopg
 import pyarrow as pa
 import pytest
-import requests
 from typer.testing import CliRunner, Result
 
 from custom_resources.connector import RELEASE, RELEASED
@@ -811,7 +810,7 @@ def test_positions_of_the_first_release_are_gone_on_from(capture: Capture, owner
     connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
     capture.await_all_landed()
     before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
-    requests.put(f"{connect.url}/connectors/{name}/stop", timeout=30).raise_for_status()
+    connect.request("PUT", f"/connectors/{name}/stop").raise_for_status()
     wait_until("the source to stop", lambda: connect.status(name)["connector"]["state"] == "STOPPED", 30)
     wait_until("the source's task to end", lambda: not _slot_is_active(owner), 30)
     (now,) = connect.offsets(name)  # Not before: a heartbeat moves the slot, and then an older position is refused.
@@ -822,8 +821,8 @@ def test_positions_of_the_first_release_are_gone_on_from(capture: Capture, owner
     assert altered["partition"].keys() == stored["partition"].keys()
     request = {"offsets": [altered]}
     for method, body in (("DELETE", None), ("PATCH", request)):
-        requests.request(method, f"{connect.url}/connectors/{name}/offsets", json=body, timeout=30).raise_for_status()
-    requests.put(f"{connect.url}/connectors/{name}/resume", timeout=30).raise_for_status()
+        connect.request(method, f"/connectors/{name}/offsets", body).raise_for_status()
+    connect.request("PUT", f"/connectors/{name}/resume").raise_for_status()
     connect.await_running(name)
     events = capture.await_landed("documents", before["documents"] + 1)[before["documents"] :]
     assert [(event["op"], event["after"]["id"]) for event in events] == [("c", 9000)]
