@@ -9,6 +9,7 @@ from pathlib import Path
 
 import requests
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.local.certificates import Authority
 from headwater.local.processes import Part, Process, Program, free_ports, listens
@@ -106,8 +107,6 @@ class ObjectStore(Part):
             )
         names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
         self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))
-        # The filer's Unix socket in it serves whoever reaches it.
-        self.folder.chmod(0o700)
         self._write_certificate()
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
@@ -138,8 +137,7 @@ class ObjectStore(Part):
         arguments = [str(_WEED), "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
         program = Program(
             self.name,
-            # SeaweedFS puts Unix sockets into /tmp too.
-            ["/bin/sh", "-c", 'umask 077; exec "$0" "$@"', *arguments],
+            arguments,
             self.folder / "object_store.log",
             env=self._environment,
             cwd=self.folder,
@@ -155,9 +153,7 @@ class ObjectStore(Part):
         issued = Authority.make().issue(_HOST)
         texts = {_AUTHORITY: issued.root, _CERTIFICATE: issued.certificate, _KEY: issued.key, _SECURITY: _security()}
         for name, text in texts.items():
-            path = self.folder / name
-            path.touch(mode=0o600)
-            path.write_text(text)
+            private_files.write(self.folder / name, text)
 
 
 def _security() -> str:

@@ -18,6 +18,7 @@ from typing import Any, Self
 
 import psutil
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.folder_lock import claim
 from headwater.local import aws
@@ -59,8 +60,8 @@ class Running:
         """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log where it
         does not start."""
         log = log_of(folder)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        with log.open("wb") as out:
+        log.unlink(missing_ok=True)
+        with private_files.append(log) as out:
             child = subprocess.Popen(
                 [*command(folder), *([_CHECKS] if checks_objects else [])],
                 cwd=ROOT,
@@ -68,6 +69,7 @@ class Running:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                umask=private_files.UMASK,
             )
 
         def answers() -> bool:
@@ -129,7 +131,7 @@ def serve(folder: Path, *, checks_objects: bool) -> None:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with claim(folder, "a local AWS"), LocalAccount(folder, checks_objects=checks_objects) as account:
         shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        private_files.make_private(folder)
         account.start()
         changed = {
             name: value

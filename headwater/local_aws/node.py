@@ -4,13 +4,14 @@ master and worker, whose executors get nothing from a driver but what Spark ship
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from headwater import process_groups
+from headwater import private_files, process_groups
 from headwater.errors import UserError
 from headwater.local import java, spark
 from headwater.local.processes import Process, Program, free_ports, listens
@@ -22,6 +23,14 @@ _BOOTSTRAP_SECONDS = 300
 # A machine's folder for what is added to it; on this machine it is one below the node's.
 _ADDED = "/opt/"
 _HEAP = "256m"
+_FILTER = "org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter"
+# Spark's daemons cannot do without their pages, which show logs and end programs. This filter sends away whoever does
+# not come from a proxy, here at an address that no machine has (RFC 5737).
+_CLOSED_PAGES = {
+    "spark.ui.filters": _FILTER,
+    f"spark.{_FILTER}.param.PROXY_HOSTS": "192.0.2.1",
+    f"spark.{_FILTER}.param.PROXY_URI_BASES": "http://192.0.2.1",
+}
 _SHIMS = {
     "sudo": '#!/bin/sh\nexec "$@"\n',
     # What nodes use of the command line of AWS.
@@ -74,8 +83,11 @@ class Node(ExitStack):
         self._memory_mib = memory_mib
         self._master = ""
         self._daemons: list[Process] = []
+        # Whoever reaches Spark's master could have it run a program.
+        self._secret = {"spark.authenticate.secret": secrets.token_hex(32)}
         self._bin = self.folder / "bin"
-        self._bin.mkdir(parents=True)
+        private_files.make_private(self.folder)
+        self._bin.mkdir()
         self._shipped = spark.shipped_python()
         shims = dict(_SHIMS)
         if not self._shipped:
@@ -107,10 +119,10 @@ class Node(ExitStack):
         master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port)]
         worker = ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_web_port)]
         worker += ["--cores", str(spark.CORES), "--memory", f"{self._memory_mib}m"]
-        worker += ["--work-dir", str(self.folder / "work"), self._master]
+        worker += ["--work-dir", str(self.folder / "work")]
         daemons = [
             self._daemon("master", "org.apache.spark.deploy.master.Master", master, port),
-            self._daemon("worker", "org.apache.spark.deploy.worker.Worker", worker, worker_port),
+            self._daemon("worker", "org.apache.spark.deploy.worker.Worker", [*worker, self._master], worker_port),
         ]
         with ExitStack() as stack:
             for daemon in daemons:
@@ -132,8 +144,7 @@ class Node(ExitStack):
         settings = self._settings(folder)
         conf = folder / "conf"
         conf.mkdir()
-        lines = "".join(f"{key} {value}\n" for key, value in settings.items())
-        (conf / "spark-defaults.conf").write_text(lines)
+        _write_settings(conf / "spark-defaults.conf", settings)
         program = Program(
             name,
             ["sleep", "infinity"] if self._surroundings.idle else ["spark-submit", *map(self.localized, arguments)],
@@ -160,6 +171,7 @@ class Node(ExitStack):
         # The job ships Hudi.
         path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {
+            **self._secret,
             "spark.master": self._master,
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EC2ContainerCredentialsProviderWrapper",
             "spark.driver.extraClassPath": path,
@@ -184,9 +196,11 @@ class Node(ExitStack):
         folder = self.folder / name
         folder.mkdir(parents=True)
         environment = self._environment()
+        settings = folder / "spark.conf"
+        _write_settings(settings, {"spark.authenticate": "true", **self._secret, **_CLOSED_PAGES})
         program = java.JavaProgram(
             main,
-            arguments,
+            ["--properties-file", str(settings), *arguments],
             class_archive.class_path(),
             _HEAP,
             flags=class_archive.flags(),
@@ -196,3 +210,9 @@ class Node(ExitStack):
             Program(f"Spark's {name}", argv, folder / f"{name}.log", env=environment, cwd=folder),
             ready=lambda: listens(port),
         )
+
+
+def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
+    """Write a new file of Spark's settings, a secret among them."""
+    with private_files.append(path) as file:
+        file.write("".join(f"{key} {value}\n" for key, value in settings.items()).encode())
