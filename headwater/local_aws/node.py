@@ -156,7 +156,7 @@ class Node(ExitStack):
 
     def _settings(self, folder: Path) -> dict[str, str]:
         """What is in ``spark-defaults.conf``: of the place, then of the cluster."""
-        place = spark.configuration(folder / "spark", endpoint=self._surroundings.s3_endpoint)
+        place = spark.configuration(folder / "spark", endpoint=self._surroundings.endpoint)
         # The job ships Hudi.
         path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {
