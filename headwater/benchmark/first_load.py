@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -21,7 +20,6 @@ from headwater.definitions import connectors
 from headwater.demo.memory import MemoryWatch
 from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
-from headwater.local.aws import CREDENTIALS
 from headwater.local.pipeline import DATABASE, LAKE, Pipeline
 from headwater.local.processes import wait_until
 from headwater.paths import RUN
@@ -156,8 +154,8 @@ def _backfill(pipeline: Pipeline, folder: Path) -> float:
     }
     command = [sys.executable, "-m", "headwater.cli", "backfill", *(part for pair in options.items() for part in pair)]
     # libpq's variables are meant for another server.
-    others = {name: value for name, value in os.environ.items() if not name.startswith("PG")}
-    environment = {**others, **CREDENTIALS, "HEADWATER_DB_PASSWORD": server.password}
+    others = {name: value for name, value in pipeline.aws.environment().items() if not name.startswith("PG")}
+    environment = {**others, "HEADWATER_DB_PASSWORD": server.password}
     read_at = 0.0
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) as running:
         for line in running.stdout or ():

@@ -1,6 +1,7 @@
 """The AWS services that the pipeline calls, answered on this machine: S3 by SeaweedFS, the others by moto's server."""
 
 import os
+import secrets
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,21 +10,27 @@ from typing import Any
 import boto3
 from botocore.config import Config
 
+from headwater import private_files
 from headwater.local.object_store import ObjectStore
 from headwater.local.processes import Part, Process, Program, free_port, listens
 
 REGION = "eu-central-1"
-# Credentials that open nothing elsewhere: parts require some, and the developer's own must never reach one. DynamoDB
-# Local accepts letters and digits only.
-CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
 
 
-def environment() -> dict[str, str]:
-    """Return the environment of a child that talks to ``AwsApi``: this process's, less the user's AWS settings."""
+def make_credentials() -> dict[str, str]:
+    """Return new credentials, as the variables in which AWS's tools expect them. They open nothing but the parts that
+    are started with them, and the developer's own never reach a part."""
+    # DynamoDB Local takes letters and digits only for a key.
+    return {"AWS_ACCESS_KEY_ID": "headwaterlocal", "AWS_SECRET_ACCESS_KEY": secrets.token_urlsafe(30)}
+
+
+def environment(credentials: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child that talks to parts with these credentials: this process's, less the user's
+    AWS settings."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
     return {
         **kept,
-        **CREDENTIALS,
+        **credentials,
         "AWS_REGION": REGION,
         "AWS_DEFAULT_REGION": REGION,
         "AWS_EC2_METADATA_DISABLED": "true",
@@ -32,7 +39,7 @@ def environment() -> dict[str, str]:
     }
 
 
-def client(service: str, endpoint: str, credentials: Mapping[str, str] = CREDENTIALS) -> Any:
+def client(service: str, endpoint: str, credentials: Mapping[str, str]) -> Any:
     """Return a boto3 client of a service such as ``s3`` at the URL of a local part."""
     return boto3.client(  # type: ignore[call-overload]
         service,
@@ -50,7 +57,8 @@ class AwsApi(Part):
 
     moto keeps everything in memory: ``stop`` and ``kill`` lose it, but no object, since ``store`` is a part of its own
     that only starts and stops with this one. The Kinesis streams behave as AWS's do where moto's do not, see
-    ``headwater.local.moto_server``.
+    ``headwater.local.moto_server``. Both answer only what is signed with ``credentials``, which are made anew with each
+    ``AwsApi``.
     """
 
     name = "the AWS API (moto)"
@@ -58,7 +66,8 @@ class AwsApi(Part):
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
         self.port = 0
-        self.store = ObjectStore(self.folder / "s3", environment())
+        self.credentials = make_credentials()
+        self.store = ObjectStore(self.folder / "s3", environment(self.credentials))
 
     @property
     def endpoint(self) -> str:
@@ -70,19 +79,27 @@ class AwsApi(Part):
         """The URL of S3."""
         return self.store.endpoint
 
-    def endpoints(self) -> dict[str, str]:
-        """The variables by which the AWS SDKs find all services here."""
-        return {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ENDPOINT_URL_S3": self.s3_endpoint}
+    def environment(self) -> dict[str, str]:
+        """The environment of a child that finds all services here by the AWS SDKs' variables, see ``environment``."""
+        endpoints = {"AWS_ENDPOINT_URL": self.endpoint, "AWS_ENDPOINT_URL_S3": self.s3_endpoint}
+        return {**environment(self.credentials), **endpoints}
+
+    @property
+    def variables(self) -> Path:
+        """A file from which a person's shell takes the variables of all services here, by ``. FILE``."""
+        return self.folder / "variables"
 
     def client(self, service: str) -> Any:
         """Return a boto3 client of a service such as ``s3`` or ``glue``."""
-        return client(service, self.store.endpoint if service == "s3" else self.endpoint)
+        return client(service, self.store.endpoint if service == "s3" else self.endpoint, self.credentials)
 
     def start(self) -> None:
         """Start the server, and the store unless it runs, and wait until both serve."""
         if not self.store.running:
             self.store.start()
         super().start()
+        variables = {name: value for name, value in self.environment().items() if name.startswith("AWS_")}
+        private_files.write_variables(self.variables, variables)
 
     def stop(self) -> None:
         """Shut both down in order."""
@@ -99,8 +116,13 @@ class AwsApi(Part):
             self.port = free_port()
         program = Program(
             self.name,
-            [sys.executable, "-m", "headwater.local.moto_server", "-H", "127.0.0.1", "-p", str(self.port)],
+            [sys.executable, "-m", "headwater.local.moto_server", str(self.port)],
             self.folder / "aws.log",
-            env={**environment(), "PYTHONWARNINGS": "ignore", "MOTO_ACCOUNT_ID": "123456789012"},
+            env={
+                **environment(self.credentials),
+                "PYTHONWARNINGS": "ignore",
+                "MOTO_ACCOUNT_ID": "123456789012",
+                "MOTO_DISABLE_GLOBAL_CORS": "true",
+            },
         )
         return Process(program, ready=lambda: listens(self.port))

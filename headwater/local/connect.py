@@ -59,7 +59,7 @@ class ConnectWorker(Part):
         self.group = group
         self.plugins = plugins
         self.log = self.folder / "connect.log"
-        self._environment = environment
+        self._environment = aws.environment({}) if environment is None else environment
         self.port = 0
 
     @property
@@ -139,7 +139,7 @@ class ConnectWorker(Part):
             self.name,
             java.argv(worker, self.folder),
             self.log,
-            env=self._environment or aws.environment(),
+            env=self._environment,
             cwd=self.folder,
         )
         return Process(program, ready=self._answers, timeout=90)

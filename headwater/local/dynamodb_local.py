@@ -1,5 +1,6 @@
 """DynamoDB on this machine: AWS's own DynamoDB Local, from Maven's jars."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,8 @@ LAUNCHER = Path(__file__).with_name("DynamoDbLocal.java")
 
 
 class DynamoDbLocal(Part):
-    """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts.
+    """One DynamoDB Local on a free port of 127.0.0.1 that stays the same over restarts. It answers only what is signed
+    with ``credentials``.
 
     It keeps everything in memory, in one database for all credentials and regions: ``stop`` and ``kill`` lose what was
     stored. Its streams carry every change in order, deletes by time to live with DynamoDB's own user identity. Three
@@ -28,8 +30,9 @@ class DynamoDbLocal(Part):
 
     name = "DynamoDB Local"
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, credentials: Mapping[str, str]) -> None:
         super().__init__(folder)
+        self.credentials = dict(credentials)
         self.port = 0
 
     @property
@@ -39,7 +42,7 @@ class DynamoDbLocal(Part):
 
     def client(self, service: str) -> Any:
         """Return a boto3 client of ``dynamodb`` or ``dynamodbstreams``."""
-        return aws.client(service, self.endpoint)
+        return aws.client(service, self.endpoint, self.credentials)
 
     def _prepare(self) -> Process:
         if not self.port:
@@ -56,7 +59,7 @@ class DynamoDbLocal(Part):
             self.name,
             java.argv(server, self.folder),
             self.folder / "dynamodb.log",
-            env=aws.environment(),
+            env=aws.environment(self.credentials),
             cwd=self.folder,
         )
         return Process(

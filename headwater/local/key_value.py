@@ -89,7 +89,7 @@ class KeyValuePipeline(ExitStack):
         self.folder = folder.resolve()
         self.contracts = of_database(contracts, DYNAMODB)
         self.aws = aws_api
-        self.dynamodb = DynamoDbLocal(self.folder / "dynamodb")
+        self.dynamodb = DynamoDbLocal(self.folder / "dynamodb", aws_api.credentials)
         self.tables = {
             contract.table: TableSource(self.folder / contract.table, contract, aws_api, self.dynamodb, misbehaviour)
             for contract in self.contracts

@@ -9,20 +9,35 @@ moto 5.2.5 moves the label AWSCURRENT, and goes on answering with the version th
 
 moto 5.2.5 lists its own folder twice per request, and parses the time of each object anew in each listing. Here it does
 so once.
+
+moto checks no signature and answers pages in browsers. Here nothing is answered that is not signed by the credentials
+in the environment.
+
+    python -m headwater.local.moto_server PORT
 """
 
 import functools
 import hashlib
+import io
 import itertools
+import json
+import os
+import sys
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from botocore.utils import parse_to_aware_datetime
-from moto import backends, server
+from moto import backends
 from moto.core import serialize
 from moto.kinesis import models
 from moto.kinesis.utils import decompose_shard_iterator
+from moto.moto_server.werkzeug_app import DomainDispatcherApplication, MotoRequestHandler, create_backend_app
 from moto.secretsmanager.models import SecretsManagerBackend
+from werkzeug.serving import run_simple
+from werkzeug.wrappers import Response
+
+from headwater.local.signature import Refused, SignedRequest, refuse_pages, verify
 
 # As many digits as Kinesis's own numbers have: 56.
 _sequence_numbers = itertools.count(49 * 10**54)
@@ -137,6 +152,47 @@ def moto_modules() -> frozenset[str]:
     return frozenset(_list_of_moto_modules())
 
 
+class SignedOnly:
+    """A WSGI application that hands requests signed with ``credentials`` on to ``application``, and refuses all others
+    with status 403."""
+
+    def __init__(self, application: Callable[..., Iterable[bytes]], credentials: Mapping[str, str]) -> None:
+        self._application = application
+        self._secrets = {credentials["AWS_ACCESS_KEY_ID"]: credentials["AWS_SECRET_ACCESS_KEY"]}
+
+    def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
+        """Answer a request, as PEP 3333 has it."""
+        try:
+            self._check(environ)
+        except Refused as refused:
+            body = json.dumps({"__type": refused.code, "message": str(refused)})
+            headers = {"x-amzn-errortype": refused.code}
+            answer = Response(body, 403, headers, content_type="application/x-amz-json-1.1")
+            return answer(environ, start_response)
+        return self._application(environ, start_response)
+
+    def _check(self, environ: dict[str, Any]) -> None:
+        """Raise ``Refused`` unless the request is signed. Leaves its body to be read again."""
+        headers = {
+            name.removeprefix("HTTP_").replace("_", "-").lower(): value
+            for name, value in environ.items()
+            if name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH")
+        }
+        refuse_pages(headers)
+        body = environ["wsgi.input"].read(int(headers.get("content-length") or 0))
+        path, _, query = environ["RAW_URI"].partition("?")
+        verify(SignedRequest(environ["REQUEST_METHOD"], path, query, headers, body), self._secrets.get)
+        environ["wsgi.input"] = io.BytesIO(body)
+
+
+def serve(port: int) -> None:
+    """Serve a port of 127.0.0.1 until the process ends."""
+    # moto finds its own address by this.
+    os.environ["MOTO_PORT"] = str(port)
+    application = SignedOnly(DomainDispatcherApplication(create_backend_app), os.environ)
+    run_simple("127.0.0.1", port, application, threaded=True, request_handler=MotoRequestHandler)
+
+
 if __name__ == "__main__":
     mend()
-    server.main()
+    serve(int(sys.argv[1]))

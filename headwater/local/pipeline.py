@@ -155,7 +155,10 @@ class Pipeline(ExitStack):
     def start_connect(self) -> None:
         """Start the Connect worker with both connectors."""
         self.connect = ConnectWorker(
-            self.folder / "connect", self.broker.bootstrap, connectors.worker_properties(self.settings)
+            self.folder / "connect",
+            self.broker.bootstrap,
+            connectors.worker_properties(self.settings),
+            environment=aws.environment(self.aws.credentials),
         )
         self.enter_context(self.connect)
         for render in (connectors.source_connector, connectors.sink_connector):
@@ -292,7 +295,7 @@ class Pipeline(ExitStack):
         """Where a person reaches the parts while the demo keeps them running."""
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
-            f"user={self.postgres.superuser} password={self.postgres.password}",
+            f"user={self.postgres.superuser}, with the password in {self.postgres.folder / 'password'}",
             "Kafka": self.broker.bootstrap,
             "Kafka Connect": self.connect.url,
             "AWS API": self.aws.endpoint,
@@ -306,7 +309,7 @@ class Pipeline(ExitStack):
         """The command that asks this lake."""
         folder = "" if self.contract_folder == CONTRACTS else f" --contracts {self.contract_folder}"
         return (
-            f"{' '.join(f'{name}={value}' for name, value in aws.CREDENTIALS.items())} "
+            f". {self.aws.variables} && "
             f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION}{folder} "
             f'"SELECT * FROM {self.contracts[0].table}_current"'
         )
@@ -383,7 +386,10 @@ def create_lake(aws_api: AwsApi, contracts: Sequence[Contract]) -> None:
 def local_lake(aws_api: AwsApi) -> Lake:
     """The lake in an AWS API, to be read."""
     storage = s3_options(
-        aws.REGION, aws_api.s3_endpoint, aws.CREDENTIALS["AWS_ACCESS_KEY_ID"], aws.CREDENTIALS["AWS_SECRET_ACCESS_KEY"]
+        aws.REGION,
+        aws_api.s3_endpoint,
+        aws_api.credentials["AWS_ACCESS_KEY_ID"],
+        aws_api.credentials["AWS_SECRET_ACCESS_KEY"],
     )
     return Lake(LAKE, storage)
 

@@ -120,8 +120,8 @@ class Relay(Part):
     """A relay from a table to a Kinesis stream, by default that of the same name, as a process of its own. Both exist.
 
     ``folder`` takes its checkpoint and log: a relay that is started again over the same folder goes on where it was.
-    The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API, ``environment`` has its
-    credentials.
+    The table has a stream of new and old images. ``kinesis`` is the URL of the Kinesis API, which takes the credentials
+    of ``dynamodb`` too.
     """
 
     def __init__(
@@ -131,11 +131,9 @@ class Relay(Part):
         kinesis: str,
         table: str,
         misbehaviour: Misbehaviour = ORDERLY,
-        environment: Mapping[str, str] | None = None,
         stream: str | None = None,
     ) -> None:
         super().__init__(folder)
-        self._environment = environment
         self.name = f"the relay of {table} from DynamoDB to Kinesis"
         self.dynamodb = dynamodb
         self.kinesis = kinesis
@@ -212,7 +210,7 @@ class Relay(Part):
             self.name,
             [sys.executable, "-m", "headwater.local.relay", *(part for pair in options.items() for part in pair)],
             self._log,
-            env=self._environment or aws.environment(),
+            env=aws.environment(self.dynamodb.credentials),
         )
         return Process(program, ready=lambda: occurrences(self._log, READY) > begun)
 
@@ -510,14 +508,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     logging.getLogger("botocore").setLevel(logging.WARNING)
 
     route = Route(
-        aws.client("dynamodb", options.dynamodb),
+        aws.client("dynamodb", options.dynamodb, os.environ),
         aws.client("kinesis", options.kinesis, os.environ),
         options.table,
         options.stream,
     )
     checkpoint = Checkpoint.read(options.checkpoint)
     arn = stream_arn(route.dynamodb, route.table)
-    reader = Reader(aws.client("dynamodbstreams", options.dynamodb), arn, checkpoint)
+    reader = Reader(aws.client("dynamodbstreams", options.dynamodb, os.environ), arn, checkpoint)
     misbehaviour = Misbehaviour(options.repeated, options.delayed)
     carrier = Carrier(reader, route, checkpoint, options.checkpoint, misbehaviour)
     logger.info("%s %s", READY.decode(), route.table)

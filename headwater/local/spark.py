@@ -103,12 +103,11 @@ def hudi_jars(*, reader: bool = False) -> list[Path]:
 
 
 def environment() -> dict[str, str]:
-    """Return the environment of a local Spark job: local credentials, and this Python for driver and workers.
+    """Return the variables of a local Spark job beside AWS's: where Spark and Java are, and this Python.
 
     Raises ``UserError`` when PySpark or Java is missing.
     """
     return {
-        **aws.environment(),
         "SPARK_HOME": str(class_archive.spark_home()),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "PYSPARK_PYTHON": sys.executable,
@@ -178,7 +177,7 @@ def submit(job: SparkJob, folder: Path, api: aws.AwsApi) -> Process:
     if job.jars:
         class_path = class_archive.class_path() + list(job.jars)
         settings["spark.driver.extraClassPath"] = os.pathsep.join(str(path) for path in class_path)
-    environ = {**environment(), **shipped_python(), **api.endpoints()}
+    environ = {**api.environment(), **environment(), **shipped_python()}
     argv = [str(Path(environ["SPARK_HOME"]) / "bin" / "spark-submit"), "--master", f"local[{CORES}]"]
     for key, value in settings.items():
         argv += ["--conf", f"{key}={value}"]

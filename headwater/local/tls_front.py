@@ -62,7 +62,7 @@ class TlsFront(Part):
             self.name,
             [sys.executable, "-m", __name__, str(self.port), self._server.host, str(self._server.port), str(chain)],
             self.folder / "tls_front.log",
-            env=environment(),
+            env=environment({}),
         )
         return Process(program, ready=lambda: listens(self.port))
 

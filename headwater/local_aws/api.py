@@ -12,6 +12,9 @@ from typing import Any
 from urllib.parse import unquote
 
 import requests
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from botocore.loaders import Loader
 from botocore.model import ListShape, ServiceModel, Shape, StructureShape
 from werkzeug.exceptions import HTTPException
@@ -19,6 +22,7 @@ from werkzeug.routing import Map, Rule
 
 _FORWARDED_SECONDS = 60
 _OF_CONNECTION = {"connection", "content-encoding", "content-length", "host", "transfer-encoding"}
+_OF_SIGNATURE = {"authorization", "x-amz-date", "x-amz-security-token"}
 
 Operation = Callable[[dict[str, Any]], Mapping[str, Any] | None]
 """Takes an operation's arguments by the names of boto3, and returns its result by the same."""
@@ -106,10 +110,20 @@ class Api:
 
 
 class Forwarded:
-    """All operations of a service, answered by a program whose address ``endpoint`` gives, but for those of ``own``."""
+    """All operations of a service, answered by a program whose address ``endpoint`` gives, but for those of ``own``.
+    The program gets each request with a signature by ``credentials``, of the region ``region``."""
 
-    def __init__(self, service: str, endpoint: Callable[[], str], own: Mapping[str, Operation]) -> None:
+    def __init__(
+        self,
+        service: str,
+        endpoint: Callable[[], str],
+        own: Mapping[str, Operation],
+        credentials: Mapping[str, str],
+        region: str,
+    ) -> None:
         self.service = service
+        key = Credentials(credentials["AWS_ACCESS_KEY_ID"], credentials["AWS_SECRET_ACCESS_KEY"])
+        self._signer = SigV4Auth(key, service, region)
         self.operations = dict.fromkeys(_model(service).operation_names)
         self._own = Api(service, own)
         self._endpoint = endpoint
@@ -120,12 +134,16 @@ class Forwarded:
         """Hand a request on, or answer it."""
         if request.headers.get("x-amz-target", "").rpartition(".")[2] in self._own.operations:
             return self._own.answer(request)
-        kept = {name: value for name, value in request.headers.items() if name not in _OF_CONNECTION}
+        left = _OF_CONNECTION | _OF_SIGNATURE
+        kept = {name: value for name, value in request.headers.items() if name not in left}
+        url = self._endpoint() + request.path
+        signed = AWSRequest(request.method, url, kept, request.body, dict(request.query))
+        self._signer.add_auth(signed)
         answer = self._session.request(
             request.method,
-            self._endpoint() + request.path,
+            url,
             params=dict(request.query),
-            headers=kept,
+            headers=dict(signed.headers.items()),
             data=request.body,
             timeout=_FORWARDED_SECONDS,
         )

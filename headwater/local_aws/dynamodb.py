@@ -29,7 +29,7 @@ class Tables:
         self._running = ExitStack()
         self._lock = threading.Lock()
         self._relays: dict[str, Relay] = {}
-        self._server = DynamoDbLocal(folder)
+        self._server = DynamoDbLocal(folder, surroundings.credentials)
         # DynamoDB Local has no destinations.
         own = {
             "DescribeKinesisStreamingDestination": self._describe_destination,
@@ -37,7 +37,9 @@ class Tables:
             "DisableKinesisStreamingDestination": self._disable_destination,
             "EnableKinesisStreamingDestination": self._enable_destination,
         }
-        self.api = Forwarded("dynamodb", lambda: self.server().endpoint, own)
+        self.api = Forwarded(
+            "dynamodb", lambda: self.server().endpoint, own, surroundings.credentials, surroundings.region
+        )
 
     def types(self) -> dict[str, ResourceType]:
         """The resource types, by their names."""
@@ -69,7 +71,6 @@ class Tables:
             self.server(),
             self._surroundings.endpoint,
             name,
-            environment=self._surroundings.environment(),
             stream=stream.rpartition("/")[2],
         )
         self._running.enter_context(relay)

@@ -169,13 +169,11 @@ class Node(ExitStack):
         return {**place, **self._defaults}
 
     def _environment(self) -> dict[str, str]:
-        shared = {**spark.environment(), **self._shipped}
-        shared = {name: value for name, value in shared.items() if not name.startswith("AWS_")}
+        shared = {**self._account, **spark.environment(), **self._shipped}
         exported = {name: self.localized(value) for name, value in self._exported.items()}
         paths = [str(self._bin), str(Path(shared["SPARK_HOME"]) / "bin"), shared["PATH"]]
         return {
             **shared,
-            **self._account,
             **exported,
             # Or the worker looks for a build of Spark around it.
             "SPARK_SCALA_VERSION": "2.12",

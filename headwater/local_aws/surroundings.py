@@ -53,8 +53,7 @@ class Surroundings:
     def environment(self) -> dict[str, str]:
         """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
         return {
-            **aws.environment(),
-            **self.credentials,
+            **aws.environment(self.credentials),
             "AWS_REGION": self.region,
             "AWS_DEFAULT_REGION": self.region,
             "AWS_ENDPOINT_URL": self.endpoint,

@@ -32,7 +32,7 @@ from headwater.lake.scanned_export import Item, write_export
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
-from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.local.aws import REGION, AwsApi
 from headwater.verify import read_lake, s3_options
 from tests.lake.pipeline import BUCKET, HASH_KEY, Leases
 
@@ -101,7 +101,7 @@ class Accounts:
         self._spark = spark
         self.contract = parse_contract(contract, "accounts.yaml")
         self._glue = aws.client("glue")
-        self.storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
+        self.storage = s3_options(REGION, aws.s3_endpoint, *aws.credentials.values())
         self._prefix = prefix
         self._tokens = itertools.count()
         self._sequence = itertools.count()

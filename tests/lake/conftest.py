@@ -23,7 +23,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def endpoint(aws_api: AwsApi) -> Iterator[str]:
     """The object store's address. The Python workers of Spark find it and the AWS API's in the environment."""
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in {**local_spark.environment(), **aws_api.endpoints()}.items():
+        for name, value in {**aws_api.environment(), **local_spark.environment()}.items():
             if os.environ.get(name) != value:
                 patch.setenv(name, value)
         aws_api.client("s3").create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})

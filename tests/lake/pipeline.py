@@ -24,7 +24,7 @@ from headwater.lake.landing import Landing
 from headwater.lake.lease import Lease
 from headwater.lake.table import HudiTable
 from headwater.lake.writer import TableWriter, WriterServices, WriterSettings
-from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.local.aws import REGION, AwsApi
 from headwater.verify import read_lake, s3_options
 
 BUCKET = "headwater-test"
@@ -115,7 +115,7 @@ class Pipeline:
         self.lake = f"s3://{bucket}/{prefix}/lake"
         self.database = prefix.replace("-", "_")
         self.events: list[dict[str, Any]] = []
-        self.storage = s3_options(REGION, aws.s3_endpoint, *CREDENTIALS.values())
+        self.storage = s3_options(REGION, aws.s3_endpoint, *aws.credentials.values())
         self._bucket = bucket
         self.prefix = prefix
         self._next: dict[int, int] = {}

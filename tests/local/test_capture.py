@@ -33,7 +33,7 @@ from headwater.errors import UserError
 from headwater.lake.changes import BadRecord, Decoded, columns_tagged
 from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.local import postgresql_server
-from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
 from headwater.local.processes import ProcessError, occurrences, wait_until
 from headwater.order_database.administration import read_again
@@ -745,7 +745,7 @@ def command(capture: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
         copy(CONTRACTS / name, tmp_path)
     postgres, aws = capture.pipeline.postgres, capture.pipeline.aws
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", postgres.password)
-    for name, value in CREDENTIALS.items():
+    for name, value in aws.credentials.items():
         monkeypatch.setenv(name, value)
     at = ["--contracts", str(tmp_path), "--port", str(postgres.port), "--user", "postgres", "--database", DATABASE]
 

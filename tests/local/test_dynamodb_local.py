@@ -19,7 +19,7 @@ from headwater.cli import compose
 from headwater.contract.reading import from_document, read_contract
 from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
-from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.local.aws import REGION, AwsApi, make_credentials
 from headwater.local.dynamodb_local import DynamoDbLocal, create_table
 from headwater.local.processes import wait_until
 from headwater.local.relay import TTL_IDENTITY, Misbehaviour, Relay
@@ -48,8 +48,8 @@ KEY = {name: ITEM[name] for name in ("id", "custName")}
 
 
 @pytest.fixture(scope="module")
-def dynamodb(session_folder: Path) -> Iterator[DynamoDbLocal]:
-    with DynamoDbLocal(session_folder / "dynamodb") as server:
+def dynamodb(session_folder: Path, aws_api: AwsApi) -> Iterator[DynamoDbLocal]:
+    with DynamoDbLocal(session_folder / "dynamodb", aws_api.credentials) as server:
         yield server
 
 
@@ -69,7 +69,7 @@ def test_a_table_of_the_local_run_fits_its_contract_as_far_as_it_tells(dynamodb:
 def test_a_contract_that_is_inferred_of_a_table_passes_its_check(
     dynamodb: DynamoDbLocal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in CREDENTIALS.items():
+    for name, value in dynamodb.credentials.items():
         monkeypatch.setenv(name, value)
     client, contract = dynamodb.client("dynamodb"), read_contract(CONTRACTS / "accounts.yaml")
     create_table(client, contract, "inferred")
@@ -492,11 +492,11 @@ def test_items_with_keys_of_bytes_and_numbers_are_found(dynamodb: DynamoDbLocal)
 
 def test_a_part_that_was_not_started_says_so(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=rf"^DynamoDB Local in {re.escape(str(tmp_path))} is not running: start it"):
-        DynamoDbLocal(tmp_path).check()
+        DynamoDbLocal(tmp_path, {}).check()
 
 
 def test_dynamodb_answers_again_at_the_same_address(tmp_path: Path) -> None:
-    with DynamoDbLocal(tmp_path) as server:
+    with DynamoDbLocal(tmp_path, make_credentials()) as server:
         endpoint = server.endpoint
         server.client("dynamodb").list_tables()
         server.kill()

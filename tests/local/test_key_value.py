@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from headwater.cli import compose
 from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
-from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.local.aws import REGION, AwsApi
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import LAKE, LAKE_BUCKET, create_lake
 from headwater.local.relay import Misbehaviour
@@ -147,7 +147,7 @@ def test_each_contract_has_a_table_of_its_own_that_changes_reach(pipeline: KeyVa
 def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
     pipeline: KeyValuePipeline, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in CREDENTIALS.items():
+    for name, value in pipeline.aws.credentials.items():
         monkeypatch.setenv(name, value)
     for name, text in (("accounts", (CONTRACTS / "accounts.yaml").read_text()), ("devices", DEVICES)):
         (tmp_path / f"{name}.yaml").write_text(text)

@@ -132,7 +132,7 @@ class Leak:
                 *arguments,
                 *(part for pair in options.items() for part in pair),
             ],
-            env={**aws.environment(), "HEADWATER_DB_PASSWORD": server.password},
+            env={**self.pipeline.aws.environment(), "HEADWATER_DB_PASSWORD": server.password},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -192,8 +192,7 @@ class Leak:
     def python(self, command: str) -> None:
         """Run a statement of Python on the page."""
         arguments = shlex.split(command.replace("LAKE_BUCKET", LAKE_BUCKET))[1:]
-        environment = {**aws.environment(), **self.pipeline.aws.endpoints()}
-        subprocess.run([sys.executable, *arguments], env=environment, check=True, timeout=60)
+        subprocess.run([sys.executable, *arguments], env=self.pipeline.aws.environment(), check=True, timeout=60)
 
 
 @pytest.fixture(scope="module")

@@ -19,12 +19,13 @@ from headwater.local.processes import wait_until
 from tests.listening import listening_programs
 
 BUCKET = "headwater-objects"
+KEY = aws.make_credentials()
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
-    with ObjectStore(tmp_path_factory.mktemp("store"), aws.environment()) as part:
-        aws.client("s3", part.endpoint).create_bucket(
+    with ObjectStore(tmp_path_factory.mktemp("store"), aws.environment(KEY)) as part:
+        aws.client("s3", part.endpoint, KEY).create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
         yield part
@@ -51,14 +52,14 @@ def serves(s3: Any, key: str) -> bool:
 
 
 def test_one_of_many_writers_puts_an_absent_key(store: ObjectStore) -> None:
-    s3 = aws.client("s3", store.endpoint)
+    s3 = aws.client("s3", store.endpoint, KEY)
     with ThreadPoolExecutor(16) as pool:
         answers = list(pool.map(lambda _: answer(s3, "lease", IfNoneMatch="*"), range(64)))
     assert sorted(answers) == [200] + [412] * 63
 
 
 def test_a_write_on_condition_of_what_is_there_needs_that(store: ObjectStore) -> None:
-    s3 = aws.client("s3", store.endpoint)
+    s3 = aws.client("s3", store.endpoint, KEY)
     etag = s3.put_object(Bucket=BUCKET, Key="state", Body=b"old")["ETag"]
     assert answer(s3, "state", IfMatch='"00000000000000000000000000000000"') == 412
     assert answer(s3, "state", IfMatch=etag) == 200
@@ -89,7 +90,7 @@ def test_it_listens_on_the_loopback_only(store: ObjectStore) -> None:
 
 
 def test_it_counts_what_is_asked_of_it_by_what_s3_is_paid_for(store: ObjectStore) -> None:
-    s3 = aws.client("s3", store.endpoint)
+    s3 = aws.client("s3", store.endpoint, KEY)
     before = store.requests()
     for number in range(3):
         s3.put_object(Bucket=BUCKET, Key=f"counted/{number}", Body=b"x")
@@ -101,7 +102,7 @@ def test_it_counts_what_is_asked_of_it_by_what_s3_is_paid_for(store: ObjectStore
 
 
 def test_objects_outlive_a_crash_at_the_same_address(store: ObjectStore) -> None:
-    s3 = aws.client("s3", store.endpoint)
+    s3 = aws.client("s3", store.endpoint, KEY)
     bodies = {f"kept/{number}": bytes([number]) * 10_000 for number in range(50)}
     for key, body in bodies.items():
         s3.put_object(Bucket=BUCKET, Key=key, Body=body)

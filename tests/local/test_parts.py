@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 import requests
+from botocore.exceptions import ClientError
 from kafka import KafkaProducer, TopicPartition
 from kafka.admin import KafkaAdminClient
 from kafka.errors import KafkaError
@@ -11,8 +12,10 @@ from kafka.structs import OffsetAndMetadata
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater.errors import UserError
+from headwater.local import aws
 from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
+from headwater.local.dynamodb_local import DynamoDbLocal
 from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
 
@@ -106,10 +109,56 @@ def test_a_groups_lag_is_what_it_has_not_read_of_a_topic_that_is_there(broker: B
     assert "gone" not in broker.topics()
 
 
+def refusals(endpoint: str) -> set[tuple[int, bool]]:
+    """How requests without a signature are answered: the statuses, and whether a page in a browser may read any."""
+    pages: list[dict[str, str]] = [{}, {"Origin": "http://evil.example"}, {"Host": "evil.example"}]
+    answers = [
+        requests.request(method, f"{endpoint}{path}", headers=headers, data=body, timeout=30)
+        for headers in pages
+        for method, path, body in (
+            ("GET", "/", b""),
+            ("OPTIONS", "/", b""),
+            ("POST", "/", b"Action=GetCallerIdentity&Version=2011-06-15"),
+            ("GET", "/moto-api/data.json", b""),
+            ("POST", "/moto-api/reset", b""),
+        )
+    ]
+    return {
+        (answer.status_code, any(name.lower().startswith("access-control") for name in answer.headers))
+        for answer in answers
+    }
+
+
+def test_the_aws_api_answers_its_own_credentials_only(aws_api: AwsApi) -> None:
+    assert refusals(aws_api.endpoint) == {(403, False)}
+    assert aws_api.client("sts").get_caller_identity()["Account"] == "123456789012"
+    stranger = aws.client("secretsmanager", aws_api.endpoint, {**aws_api.credentials, "AWS_SECRET_ACCESS_KEY": "x"})
+    with pytest.raises(ClientError, match="InvalidSignatureException"):
+        stranger.list_secrets()
+    assert aws_api.variables.stat().st_mode & 0o777 == 0o600
+    assert aws_api.credentials["AWS_SECRET_ACCESS_KEY"] != aws.make_credentials()["AWS_SECRET_ACCESS_KEY"]
+
+
+def test_dynamodb_answers_its_own_credentials_only(aws_api: AwsApi, tmp_path: Path) -> None:
+    with DynamoDbLocal(tmp_path, aws_api.credentials) as server:
+        assert refusals(server.endpoint) == {(403, False)}
+        client = server.client("dynamodb")
+        taken = client.list_tables()["ResponseMetadata"]["HTTPHeaders"]
+        assert [name for name in taken if name.startswith("access-control")] == []
+        for other in ({"AWS_SECRET_ACCESS_KEY": "x"}, {"AWS_ACCESS_KEY_ID": "another"}):
+            stranger = aws.client("dynamodb", server.endpoint, {**aws_api.credentials, **other})
+            with pytest.raises(ClientError, match="UnrecognizedClientException"):
+                stranger.list_tables()
+        # One that goes on after it has been signed.
+        client.meta.events.register("before-send", lambda request, **_: request.headers.update({"X-Amz-More": "x"}))
+        with pytest.raises(ClientError, match="SignedHeaders"):
+            client.list_tables()
+
+
 def test_the_aws_api_answers_again_at_the_same_address(aws_api: AwsApi, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "the developer's own")
-    endpoints = aws_api.endpoints()
+    environment = aws_api.environment()
     aws_api.kill()
     aws_api.start()
-    assert aws_api.endpoints() == endpoints
+    assert aws_api.environment() == environment
     assert aws_api.client("glue").get_databases()["DatabaseList"] == []

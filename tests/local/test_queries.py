@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from headwater.cli import compose
 from headwater.contract.reading import read_contracts
 from headwater.definitions.named_queries import named_queries
-from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LAKE, Pipeline
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
@@ -77,7 +77,7 @@ def source(pipeline: Pipeline) -> Ask:
 @pytest.fixture
 def lake(pipeline: Pipeline, then: object, monkeypatch: pytest.MonkeyPatch) -> Ask:
     """Answers Athena's SQL of the lake, by the command."""
-    for name, value in CREDENTIALS.items():
+    for name, value in pipeline.aws.credentials.items():
         monkeypatch.setenv(name, value)
 
     def ask(query: str) -> list[tuple[Any, ...]]:

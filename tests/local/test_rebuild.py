@@ -16,7 +16,7 @@ from headwater.console import say
 from headwater.contract.model import of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
-from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.aws import REGION
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
@@ -98,7 +98,7 @@ def restart(relational: Pipeline, key_value: KeyValuePipeline) -> None:
 def read_all(relational: Pipeline, key_value: KeyValuePipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     """Run ``headwater resync --all``."""
     monkeypatch.setenv("HEADWATER_DB_PASSWORD", relational.postgres.password)
-    for name, value in CREDENTIALS.items():
+    for name, value in relational.aws.credentials.items():
         monkeypatch.setenv(name, value)
     database = ["--host", relational.postgres.host, "--port", str(relational.postgres.port), "--database", DATABASE]
     lake = ["--lake", LAKE, "--endpoint", relational.aws.s3_endpoint, "--region", REGION]

@@ -82,7 +82,7 @@ class RecordedApi(ApiWithS3Behind[Recorder]):
         return self.recorder.endpoint
 
     def client(self, service: str) -> Any:
-        return super().client(service) if service == "s3" else aws.client(service, super().endpoint)
+        return super().client(service) if service == "s3" else aws.client(service, super().endpoint, self.credentials)
 
 
 class AuditedBroker(Broker):
@@ -250,7 +250,7 @@ def test_every_part_listens_on_the_loopback_only(whole_run: WholeRun) -> None:
 
 def test_the_recorder_hands_requests_and_answers_on_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:
     with Recorder(aws_api.s3_endpoint) as recorder:
-        s3 = aws.client("s3", recorder.endpoint)
+        s3 = aws.client("s3", recorder.endpoint, aws_api.credentials)
         s3.create_bucket(Bucket="recorded", CreateBucketConfiguration={"LocationConstraint": aws.REGION})
         body = bytes(range(256)) * 300
         s3.put_object(Bucket="recorded", Key="a b/ü", Body=body)

@@ -42,7 +42,7 @@ def _micros() -> int:
 def test_every_item_is_in_the_export_once_and_unchanged(aws_api: AwsApi, tmp_path: Path) -> None:
     s3 = aws_api.client("s3")
     s3.create_bucket(Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION})
-    with DynamoDbLocal(tmp_path / "dynamodb") as server:
+    with DynamoDbLocal(tmp_path / "dynamodb", aws_api.credentials) as server:
         dynamodb = server.client("dynamodb")
         dynamodb.create_table(
             TableName="accounts",

@@ -6,7 +6,6 @@ from __future__ import annotations
 import gzip
 import itertools
 import json
-import os
 import re
 import subprocess
 import sys
@@ -26,7 +25,7 @@ from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions.connectors import NO_DATA, PUBLICATION, SLOT, source_connector
 from headwater.definitions.order_database import capture_statements, hidden_column_statements
 from headwater.errors import UserError
-from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.local.processes import wait_until
@@ -143,9 +142,7 @@ def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:
     }
     command = [sys.executable, "-m", "headwater.cli", "backfill", *(part for pair in options.items() for part in pair)]
     environment = {
-        **os.environ,
-        **CREDENTIALS,
-        **pipeline.aws.endpoints(),
+        **pipeline.aws.environment(),
         "HEADWATER_DB_PASSWORD": server.password,
     }
     return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)

@@ -7,7 +7,6 @@ import gzip
 import hmac
 import io
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -22,7 +21,6 @@ from psycopg import sql
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.lake.debezium_decoder import PostgresDecoder, order
-from headwater.local.aws import CREDENTIALS
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.order_database import absence
 from headwater.order_database.row_images import SESSION, row_images
@@ -265,7 +263,7 @@ def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and
             "--receipt": str(tmp_path / "receipt.json"),
         }
         listed = [part for pair in options.items() for part in pair]
-        environment = {**os.environ, **CREDENTIALS, "HEADWATER_DB_PASSWORD": server.password}
+        environment = {**pipeline.aws.environment(), "HEADWATER_DB_PASSWORD": server.password}
         command = [sys.executable, "-m", "headwater.cli", "forget", "things", "771177", *listed]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
 

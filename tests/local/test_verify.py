@@ -15,7 +15,7 @@ from headwater.cli import compose
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
-from headwater.local.aws import CREDENTIALS, REGION, AwsApi
+from headwater.local.aws import REGION, AwsApi
 from headwater.local.postgresql_server import PostgresqlServer
 from headwater.verify import (
     Lake,
@@ -203,7 +203,7 @@ def test_a_connection_inside_a_transaction_is_refused(postgres: PostgresqlServer
 
 class TestS3:
     def options(self, aws_api: AwsApi) -> dict[str, str]:
-        return s3_options(REGION, aws_api.s3_endpoint, *CREDENTIALS.values())
+        return s3_options(REGION, aws_api.s3_endpoint, *aws_api.credentials.values())
 
     def test_a_table_that_was_never_written_has_no_rows(self, aws_api: AwsApi) -> None:
         aws_api.client("s3").create_bucket(
@@ -255,7 +255,7 @@ class TestCommand:
 class TestDynamoDbCommand:
     @pytest.fixture
     def arguments(self, aws_api: AwsApi, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-        for name, value in CREDENTIALS.items():
+        for name, value in aws_api.credentials.items():
             monkeypatch.setenv(name, value)
         monkeypatch.delenv("HEADWATER_DB_PASSWORD", raising=False)
         document = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import re
 import shutil
 import signal
@@ -24,7 +23,7 @@ import pytest
 
 from headwater.benchmark import change_log
 from headwater.contract.reading import read_contracts
-from headwater.local.aws import CREDENTIALS, REGION
+from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, bytes_of_part
 from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
@@ -108,7 +107,7 @@ def comparison(pipeline: Pipeline, *options: str) -> Iterator[tuple[subprocess.P
         *("--lake", LAKE, "--landing", f"s3://{LANDING_BUCKET}/{pipeline.settings.landing_prefix}"),
         *("--port", str(pipeline.postgres.port), "--user", "postgres", "--database", DATABASE),
     ]
-    environment = {**os.environ, **CREDENTIALS, "HEADWATER_DB_PASSWORD": pipeline.postgres.password}
+    environment = {**pipeline.aws.environment(), "HEADWATER_DB_PASSWORD": pipeline.postgres.password}
     ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
