@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import secrets
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -45,10 +44,11 @@ class LocalAccount(ExitStack):
     ) -> None:
         super().__init__()
         self.folder = folder.resolve()
-        of_store = _credentials("headwater")
+        of_store = aws.make_credentials()
         self.store = ObjectStore(self.folder / "s3", of_store, may_delete_full_buckets=False)
         # The emulator takes a key of twelve digits for the number of the account.
-        self.surroundings = Surroundings(account, region, self.store, _credentials(account), of_store, idle)
+        credentials = {**aws.make_credentials(), "AWS_ACCESS_KEY_ID": account}
+        self.surroundings = Surroundings(account, region, self.store, credentials, of_store, idle)
         self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
         self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
         self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
@@ -92,11 +92,6 @@ class LocalAccount(ExitStack):
     def client(self, service: str) -> Any:
         """A boto3 client of a service of the account."""
         return self.surroundings.client(service)
-
-
-def _credentials(key: str) -> dict[str, str]:
-    """Credentials with a secret that nobody knows yet."""
-    return {"AWS_ACCESS_KEY_ID": key, "AWS_SECRET_ACCESS_KEY": secrets.token_urlsafe(30)}
 
 
 def _together(closes: Sequence[Callable[[], None]]) -> None:

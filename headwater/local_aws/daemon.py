@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -19,6 +18,7 @@ from typing import Any, Self
 
 import psutil
 
+from headwater import private_files
 from headwater.console import say
 from headwater.errors import UserError
 from headwater.folder_lock import claim
@@ -60,8 +60,7 @@ class Running:
         warn_of_root()
         log = log_of(folder)
         log.parent.mkdir(parents=True, exist_ok=True)
-        log.unlink(missing_ok=True)
-        log.touch(mode=0o600)
+        private_files.write(log, "")
         with log.open("wb") as out:
             child = subprocess.Popen(
                 command(folder),
@@ -122,8 +121,8 @@ def log_of(folder: Path = FOLDER) -> Path:
 
 
 def variables_of(folder: Path = FOLDER) -> Path:
-    """The file from which a shell reads the variables of the one below a folder."""
-    return folder / "variables.sh"
+    """The file from which a shell takes the variables of the one below a folder, by ``. FILE``."""
+    return folder / "variables"
 
 
 def warn_of_root() -> None:
@@ -152,18 +151,12 @@ def serve(folder: Path) -> None:
             if name.startswith("AWS_") or os.environ.get(name) != value
         }
         running = Running(os.getpid(), psutil.Process().create_time(), changed)
-        of_aws = {name: shlex.quote(value) for name, value in changed.items() if name.startswith("AWS_")}
-        _write_closed(variables_of(folder), "".join(f"export {name}={value}\n" for name, value in of_aws.items()))
-        _write_closed(_description(folder), json.dumps(asdict(running)))
+        of_aws = {name: value for name, value in changed.items() if name.startswith("AWS_")}
+        private_files.write_variables(variables_of(folder), of_aws)
+        described = _description(folder).with_suffix(".part")
+        private_files.write(described, json.dumps(asdict(running)))
+        described.rename(_description(folder))
         ended.wait()
-
-
-def _write_closed(path: Path, text: str) -> None:
-    """Write a file that is closed to others, all at once."""
-    part = path.with_suffix(".part")
-    part.touch(mode=0o600)
-    part.write_text(text)
-    part.rename(path)
 
 
 if __name__ == "__main__":
