@@ -69,6 +69,8 @@ def configuration(
         # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
         " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true " + " ".join(class_archive.flags()),
         "spark.ui.enabled": "false",
+        # Or whoever reaches Spark's ports reads what tasks exchange. A job on one machine makes itself a secret.
+        "spark.authenticate": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),
@@ -82,8 +84,7 @@ def configuration(
             "spark.hadoop.fs.s3a.endpoint.region": aws.REGION,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-            # A hash of an object's content in place of a signature of each of its chunks. These the store would check,
-            # also in the local AWS, where it knows no credentials of roles.
+            # A hash of an object's content in place of a signature of each of its chunks.
             "spark.hadoop.fs.s3a.s3.signing-algorithm": "AWS4UnsignedPayloadSignerType",
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
         }

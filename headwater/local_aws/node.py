@@ -4,13 +4,14 @@ master and worker, whose executors get nothing from a driver but what Spark ship
 from __future__ import annotations
 
 import os
+import secrets
 import stat
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 
-from headwater import process_groups
+from headwater import private_files, process_groups
 from headwater.errors import UserError
 from headwater.local import java, spark
 from headwater.local.processes import Process, Program, free_ports, listens
@@ -22,6 +23,7 @@ _BOOTSTRAP_SECONDS = 300
 # A machine's folder for what is added to it; on this machine it is one below the node's.
 _ADDED = "/opt/"
 _HEAP = "256m"
+_DAEMON = Path(__file__).with_name("SparkDaemon.java")
 _SHIMS = {
     "sudo": '#!/bin/sh\nexec "$@"\n',
     # What nodes use of the command line of AWS.
@@ -74,6 +76,11 @@ class Node(ExitStack):
         self._memory_mib = memory_mib
         self._master = ""
         self._daemons: list[Process] = []
+        # Or whoever reaches Spark's ports has it run code, and reads what tasks exchange.
+        self._authentication = {
+            "spark.authenticate": "true",
+            "spark.authenticate.secret": secrets.token_urlsafe(32),
+        }
         self._bin = self.folder / "bin"
         self._bin.mkdir(parents=True)
         self._shipped = spark.shipped_python()
@@ -132,8 +139,7 @@ class Node(ExitStack):
         settings = self._settings(folder)
         conf = folder / "conf"
         conf.mkdir()
-        lines = "".join(f"{key} {value}\n" for key, value in settings.items())
-        (conf / "spark-defaults.conf").write_text(lines)
+        _write_settings(conf / "spark-defaults.conf", settings)
         program = Program(
             name,
             ["sleep", "infinity"] if self._surroundings.idle else ["spark-submit", *map(self.localized, arguments)],
@@ -166,7 +172,7 @@ class Node(ExitStack):
             "spark.executor.extraClassPath": path,
             "spark.executor.extraJavaOptions": place["spark.driver.extraJavaOptions"],
         }
-        return {**place, **self._defaults}
+        return {**place, **self._defaults, **self._authentication}
 
     def _environment(self) -> dict[str, str]:
         shared = {**self._account, **spark.environment(), **self._shipped}
@@ -184,9 +190,11 @@ class Node(ExitStack):
         folder = self.folder / name
         folder.mkdir(parents=True)
         environment = self._environment()
+        settings = folder / "settings.conf"
+        _write_settings(settings, {**self._authentication, "spark.ui.filters": "SparkDaemon$Refusal"})
         program = java.JavaProgram(
-            main,
-            arguments,
+            str(_DAEMON),
+            [main, "--properties-file", str(settings), *arguments],
             class_archive.class_path(),
             _HEAP,
             flags=class_archive.flags(),
@@ -196,3 +204,8 @@ class Node(ExitStack):
             Program(f"Spark's {name}", argv, folder / f"{name}.log", env=environment, cwd=folder),
             ready=lambda: listens(port),
         )
+
+
+def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
+    """Write settings of Spark's, which hold a secret."""
+    private_files.write(path, "".join(f"{key} {value}\n" for key, value in settings.items()))
