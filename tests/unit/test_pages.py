@@ -11,6 +11,7 @@ DOCS = ROOT / "docs"
 INDEXED = ("decisions", "runbooks")
 """Folders with an index of their own."""
 PAGES = sorted([*ROOT.glob("*.md"), *DOCS.rglob("*.md")])
+_TEST = re.compile(r"`(?:tests/)?(\w+/test_\w+\.py)::(test_\w+)`")
 _LINK = re.compile(r"(?<!`)\[[^\]]*\]\(\s*([^)\s]+)\s*\)")
 
 
@@ -53,6 +54,12 @@ def test_every_link_within_the_repository_leads_to_a_file_and_its_heading(page: 
         assert target.exists(), f"{page.relative_to(ROOT)}: {link} leads nowhere"
         if anchor:
             assert anchor in _anchors(target), f"{page.relative_to(ROOT)}: {link} has no such heading"
+
+
+def test_every_test_that_a_page_names_exists() -> None:
+    named = {each for page in PAGES for each in _TEST.findall(page.read_text())}
+    assert named
+    assert [each for each in sorted(named) if f"def {each[1]}(" not in (ROOT / "tests" / each[0]).read_text()] == []
 
 
 def _links(page: Path) -> list[str]:
