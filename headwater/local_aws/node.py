@@ -167,7 +167,7 @@ class Node(ExitStack):
 
     def _settings(self, folder: Path) -> dict[str, str]:
         """What is in ``spark-defaults.conf``: of the place, then of the cluster."""
-        place = spark.configuration(folder / "spark", endpoint=self._surroundings.s3_endpoint)
+        place = spark.configuration(folder / "spark", endpoint=self._surroundings.endpoint)
         # The job ships Hudi.
         path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {
@@ -213,6 +213,5 @@ class Node(ExitStack):
 
 
 def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
-    """Write a new file of Spark's settings, a secret among them."""
-    with private_files.append(path) as file:
-        file.write("".join(f"{key} {value}\n" for key, value in settings.items()).encode())
+    """Write a file of Spark's settings, a secret among them."""
+    private_files.write(path, "".join(f"{key} {value}\n" for key, value in settings.items()))

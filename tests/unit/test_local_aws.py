@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from headwater.errors import UserError
+from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Access
 from headwater.local.processes import wait_until
@@ -25,7 +26,7 @@ from headwater.local_aws.surroundings import Surroundings
 
 ARN = "arn:aws:kafkaconnect:eu-central-1:111111111111:connector/headwater-local-landing/1"
 NO_STORE: Any = None
-SURROUNDINGS = Surroundings("111111111111", "eu-central-1", NO_STORE, {})
+SURROUNDINGS = Surroundings("111111111111", "eu-central-1", NO_STORE, aws.make_credentials())
 # Lower it when an exception goes. Headwater's templates are proven by what is not in that list.
 MOST_EXCEPTIONS = 77
 
