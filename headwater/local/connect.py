@@ -163,7 +163,6 @@ class ConnectWorker(Part):
         wait_until(f"the connector {name} to run", runs, timeout)
 
     def _prepare(self) -> Process:
-        # The log and the internal topics' configuration name what the connectors are given.
         if not self.port:
             self.port = free_port()
         properties = self.folder / "worker.properties"

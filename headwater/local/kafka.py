@@ -174,7 +174,6 @@ class Broker(Part):
         return lags
 
     def _prepare(self) -> Process:
-        # Segments hold rows, and the metadata hold the keys by which the broker proves itself.
         if not (self.folder / "ports").exists():
             (self.folder / "ports").write_text(f"{free_port()} {free_port()}\n")
         is_new = not (self.folder / "data" / "meta.properties").exists()
