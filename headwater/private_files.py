@@ -17,27 +17,24 @@ def make_private(folder: Path) -> None:
     folder.chmod(_FOLDER)
 
 
-def append(path: Path) -> BinaryIO:
-    """Open a private file, such as a log, to append to it, also one that others could read. Creates the folder that it
-    is in."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    return os.fdopen(_opened(str(path), os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab")
-
-
 def write(path: Path, text: str) -> None:
-    """Write a private file, also over one that others could read."""
-    # Path.open takes no opener.
-    with open(path, "w", opener=_opened, encoding="utf-8") as file:
+    """Write a file that its owner alone reads. Replaces one that exists, whatever its mode was."""
+    path.unlink(missing_ok=True)
+    # With its mode from the start, and never through a link that somebody has put there.
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
-
-
-def _opened(path: str, flags: int) -> int:
-    descriptor = os.open(path, flags, _FILE)
-    # The mode above is that of a new file.
-    os.fchmod(descriptor, _FILE)
-    return descriptor
 
 
 def write_variables(path: Path, variables: Mapping[str, str]) -> None:
     """Write variables to a private file that a shell reads by ``. FILE``, so that no secret is on a command line."""
     write(path, "".join(f"export {name}={shlex.quote(value)}\n" for name, value in sorted(variables.items())))
+
+
+def append(path: Path) -> BinaryIO:
+    """Open a file, such as a log, to append to it; its owner alone reads it, also if it existed before. Creates the
+    folder that it is in."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, _FILE)
+    os.fchmod(descriptor, _FILE)
+    return os.fdopen(descriptor, "ab")

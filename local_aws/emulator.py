@@ -1,7 +1,8 @@
 """The emulator of AWS's control plane, ministack, with what it lacks or only pretends handed on to Headwater's parts.
 
 Runs in an environment of its own (``requirements.txt`` beside this file), so it imports nothing of Headwater. What it
-hands on it asks of ``HEADWATER_PARTS``, the address of the process that has the parts (``headwater.local_aws.parts``):
+hands on it asks of ``HEADWATER_PARTS``, the address of the process that has the parts (``headwater.local_aws.parts``),
+which answers whoever sends ``HEADWATER_PARTS_TOKEN``:
 
 - resource types of CloudFormation, created, updated and deleted there;
 - operations of APIs, answered there;
@@ -15,6 +16,7 @@ import asyncio
 import base64
 import json
 import os
+import socket
 import sys
 import urllib.error
 import urllib.parse
@@ -25,8 +27,13 @@ from importlib.metadata import version
 from typing import Any
 from xml.sax.saxutils import escape
 
+import door
 import metrics
 import rights
+from botocore.auth import UNSIGNED_PAYLOAD, S3SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+from botocore.httpsession import URLLib3Session
 from ministack import app
 from ministack.core import concurrency
 from ministack.services import eventbridge, kinesis, s3
@@ -48,6 +55,7 @@ HOOKS = (
     (s3, "_dispatch"),
     (s3, "_get_object_data"),
     (stacks, "_runs_on_worker_thread"),
+    *door.HOOKS,
     *metrics.HOOKS,
     *rights.HOOKS,
 )
@@ -60,7 +68,22 @@ _SECRET_TYPE = "AWS::SecretsManager::Secret"  # noqa: S105  # a type
 _SERVERLESS = "AWS::Serverless-2016-10-31"
 _BUCKET_ATTRIBUTES = {"versioning"}
 """The settings of a bucket of which the store has to know."""
-_NOT_FORWARDED = {"authorization", "connection", "content-encoding", "content-length", "host", "transfer-encoding"}
+# Of the connection, of the caller's signature, and of the chunks in which a body came.
+_NOT_FORWARDED = {
+    "authorization",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "expect",
+    "host",
+    "transfer-encoding",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-decoded-content-length",
+    "x-amz-security-token",
+    "x-amz-trailer",
+}
+_CONNECTIONS = 32
 # Longer than any part takes to start.
 _PART_SECONDS = 600
 
@@ -108,15 +131,16 @@ class Watched(dict[str, Any]):
 
 
 class Parts:
-    """The process that has Headwater's parts."""
+    """The process that has Headwater's parts, which answers to ``token``."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, token: str) -> None:
         self._url = url
+        self._headers = {"Authorization": token, "Content-Type": "application/json"}
 
     def ask(self, path: str, question: Mapping[str, Any] | None = None) -> Any:
         """Ask something, and return the answer. Raises ValueError with the part's own words where it refuses."""
         body = None if question is None else json.dumps(question).encode()
-        request = urllib.request.Request(f"{self._url}{path}", body, {"Content-Type": "application/json"})
+        request = urllib.request.Request(f"{self._url}{path}", body, self._headers)
         try:
             with urllib.request.urlopen(request, timeout=_PART_SECONDS) as answer:
                 return json.load(answer)
@@ -192,11 +216,27 @@ class Parts:
         return answer["status"], answer["headers"], base64.b64decode(answer["body"])
 
 
-class Objects:
-    """The objects of S3, which the object store keeps."""
+class _Signer(S3SigV4Auth):
+    """Signs with a key of the object store. What goes from here to there, nobody changes on its way."""
 
-    def __init__(self, endpoint: str) -> None:
+    def payload(self, request: Any) -> str:
+        return UNSIGNED_PAYLOAD
+
+
+class Objects:
+    """The objects of S3, which the object store keeps at ``endpoint`` for whoever signs with its ``key`` and
+    ``secret``."""
+
+    def __init__(self, endpoint: str, key: str, secret: str, region: str) -> None:
         self._endpoint = endpoint
+        self._signer = _Signer(Credentials(key, secret), "s3", region)
+        # Keeps its connections, each for one request at a time.
+        self._session = URLLib3Session(
+            timeout=_PART_SECONDS,
+            max_pool_connections=_CONNECTIONS,
+            # Or a body waits for the answer to its headers, 40 ms long.
+            socket_options=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],
+        )
 
     def dispatch(
         self, method: str, bucket: str, key: str, headers: dict[str, str], body: bytes, query: dict[str, list[str]]
@@ -251,16 +291,13 @@ class Objects:
         self, method: str, bucket: str, key: str, headers: Mapping[str, str], body: bytes, query: dict[str, list[str]]
     ) -> Answer:
         path = urllib.parse.quote(f"/{bucket}/{key}" if key else f"/{bucket}")
-        text = urllib.parse.urlencode(query, doseq=True)
+        text = urllib.parse.urlencode(query, doseq=True, quote_via=urllib.parse.quote)
         url = f"{self._endpoint}{path}?{text}" if text else f"{self._endpoint}{path}"
         kept = {name: value for name, value in headers.items() if name.lower() not in _NOT_FORWARDED}
-        kept = {name: value for name, value in kept.items() if not name.lower().startswith("x-amz-content-sha256")}
-        request = urllib.request.Request(url, body if body or method in ("POST", "PUT") else None, kept, method=method)
-        try:
-            with urllib.request.urlopen(request, timeout=_PART_SECONDS) as answer:
-                return answer.status, _kept(answer.headers), answer.read()
-        except urllib.error.HTTPError as error:
-            return error.code, _kept(error.headers), error.read()
+        request = AWSRequest(method, url, kept, body)
+        self._signer.add_auth(request)
+        answer = self._session.send(request.prepare())
+        return answer.status_code, _kept(answer.headers), answer.content
 
 
 def secret_handlers(original: Mapping[str, Callable[..., Any]]) -> dict[str, Callable[..., Any]]:
@@ -318,7 +355,7 @@ def hook(parts: Parts) -> None:
     declared = engine.declared_transforms
     engine.declared_transforms = lambda template: [name for name in declared(template) if name != _SERVERLESS]
 
-    objects = Objects(answered["s3_endpoint"])
+    objects = Objects(**answered["store"])
     s3._dispatch = objects.dispatch
     s3._get_object_data = objects.read
     handlers[_BUCKET_TYPE] = objects.bucket_handlers(handlers[_BUCKET_TYPE])
@@ -413,12 +450,14 @@ def _handler(parts: Parts, service: str, names: set[str], original: Callable[...
 
 if __name__ == "__main__":
     check_hooks()
-    parts = Parts(os.environ["HEADWATER_PARTS"])
+    # The functions get what is left of these variables.
+    parts = Parts(os.environ.pop("HEADWATER_PARTS"), os.environ.pop("HEADWATER_PARTS_TOKEN"))
     hook(parts)
     undo_failed_creations()
     number_records_as_kinesis_does()
     metrics.hook()
     rights.hook(lambda arn: parts.ask("/tags", {"arn": arn}))
+    door.hook(os.environ["GATEWAY_PORT"])
     # ministack makes its own loop.
     asyncio.set_event_loop(None)
     app.main()

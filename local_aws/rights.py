@@ -5,7 +5,6 @@ import logging
 import re
 from collections.abc import Callable
 from typing import Any
-from urllib.parse import quote, unquote
 
 from ministack import app
 from ministack.core import iam_actions, iam_evaluator
@@ -13,7 +12,6 @@ from ministack.services import kinesis
 
 HOOKS = (
     (app, "pin_request_origin"),
-    (app, "pin_signed_request"),
     (iam_actions, "SERVICE_TO_IAM_NAMESPACE"),
     (iam_actions, "_BOTOCORE_SERVICE_MAP"),
     (iam_actions, "_param"),
@@ -30,7 +28,6 @@ HOOKS = (
 
 _CONNECT = "kafkaconnect"
 _CONNECT_ARN = re.compile(r"arn:aws:kafkaconnect:[^:]*:\d+:[^/]+/[^/]+/[^/]+")
-_UNESCAPED = "/-_.~"
 _LOG_GROUP = re.compile(r"arn:aws:logs:[^:]*:\d+:log-group:[^:]+")
 _TAGGING = {"ListTagsForResource", "TagResource", "UntagResource"}
 _PUBLIC_PARAMETER = re.compile(r"(arn:aws:ssm:[^:]*:)\d+(:parameter/aws/)")
@@ -47,8 +44,6 @@ def hook(tags: Tags) -> None:
     pin = app.pin_request_origin
     app.pin_request_origin = lambda address, _: pin(address, True)
 
-    app.pin_signed_request = _with_escaped_path(app.pin_signed_request)
-
     iam_actions.SERVICE_TO_IAM_NAMESPACE[_CONNECT] = _CONNECT
     iam_actions._BOTOCORE_SERVICE_MAP[_CONNECT] = [_CONNECT]
     iam_actions.request_tag_context = _with_conditions(iam_actions.request_tag_context)
@@ -56,18 +51,6 @@ def hook(tags: Tags) -> None:
     iam_evaluator.authenticate = _telling(iam_evaluator.authenticate)
     iam_evaluator.enforce = _telling(_with_tags(iam_evaluator.enforce, tags))
     iam_evaluator.evaluate_trust_policy = _of_services(iam_evaluator.evaluate_trust_policy)
-
-
-def _with_escaped_path(pin: Callable[..., None]) -> Callable[..., None]:
-    """Spark's client of S3 signs as ``headwater.local_aws.node`` tells it to: as for any other service, which escapes a
-    path that is escaped already once more."""
-
-    def pinned(method: str, path: str, query: Any, headers: list[tuple[bytes, bytes]], **more: Any) -> None:
-        if any(name.lower() == b"user-agent" and b"aws-sdk-java/1." in value for name, value in headers):
-            path = quote(quote(unquote(path), safe=_UNESCAPED), safe=_UNESCAPED)
-        pin(method, path, query, headers, **more)
-
-    return pinned
 
 
 def _telling(check: Callable[..., Any]) -> Callable[..., Any]:

@@ -44,9 +44,9 @@ class Checkout(checkout.Checkout):
         succeeded(self.run_cdk(environment, "synth", "--quiet", **variables))
 
     def deploy(self, environment: str = "local", **variables: str) -> subprocess.CompletedProcess[str]:
-        """Do as `make deploy` does for an environment of the local AWS, whose roles' rights hold in S3 too."""
+        """Do as `make deploy` does for an environment of the local AWS."""
         self.synthesize(environment, **variables)
-        return self.run_headwater("deploy", environment, "--check-s3", **variables)
+        return self.run_headwater("deploy", environment, **variables)
 
     def deploy_broken(self, file: str, old: str, new: str) -> str:
         """What a deploy says that fails because of a change, which is taken back then."""

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 from collections.abc import Sequence
 from functools import partial
@@ -18,7 +19,7 @@ from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.protection import UNPROTECTED, incomplete, statuses_of_stacks
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.local_aws.daemon import REGION, Running, log_of
+from headwater.local_aws.daemon import REGION, Running, log_of, variables_of
 from headwater.log_files import tail
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
 
@@ -36,10 +37,6 @@ _HERE_SECONDS = 900
 
 def deploy(
     name: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage, prod or local, as last synthesized.")],
-    check_s3: Annotated[
-        bool,
-        typer.Option("--check-s3", help="Where this starts the local AWS: refuse what a role may not do in S3 either."),
-    ] = False,
 ) -> None:
     """Deploy the stacks of an environment by cdk deploy; those of local to the local AWS, which is started for them.
 
@@ -49,7 +46,7 @@ def deploy(
     left, such as a database's where the environment now takes one that exists.
     """
     environment = read_environment(name, CONFIG)
-    running = _local_aws(environment, check_s3) if environment.is_local else None
+    running = _local_aws(environment) if environment.is_local else None
     deployment = Deployment.read(SYNTHESIZED, name)
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
     if running is None:
@@ -65,22 +62,18 @@ def deploy(
             say("All stacks are complete. A second cdk deploy protects the new ones from deletion:")
             _cdk_deploy(name, running, "never", *_without_protection([]))
     if running is not None:
-        say(f"The local AWS runs on. AWS's tools find it by these variables; `make destroy ENV={name}` ends it.")
-        for variable, value in running.environment.items():
-            if variable.startswith("AWS_"):
-                say(f"  export {variable}={value}")
+        say(f"The local AWS runs on; `make destroy ENV={name}` ends it. With its variables AWS's tools find it:")
+        say(f"  . {shlex.quote(os.path.relpath(variables_of()))}")
 
 
-def _local_aws(environment: Environment, check_s3: bool) -> Running:
+def _local_aws(environment: Environment) -> Running:
     """The local AWS, which is started where none runs, with CDK's bootstrap in it."""
     if environment.region != REGION:
         raise UserError(f"region: found {environment.region}, expected {REGION}, where the local AWS is")
     running = Running.find()
-    if running is not None and check_s3 and not running.checks_objects:
-        raise UserError("--check-s3: found a local AWS that runs without, expected none: destroy it first")
     if running is None:
         with announce("Starting the local AWS"):
-            running = Running.start(checks_objects=check_s3)
+            running = Running.start()
     try:
         bootstrap = running.stacks().get(BOOTSTRAP)
     except BotoCoreError as error:

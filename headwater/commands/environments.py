@@ -58,7 +58,7 @@ def session_of(environment: Environment) -> tuple[boto3.Session, str]:
     if running is None:
         raise UserError(
             f"{environment.name}: found no local AWS that runs, expected one: make deploy ENV={environment.name}; or "
-            "take the variables that make demo DEPLOYED=1 KEEP=1 prints"
+            "read the file of variables that make demo DEPLOYED=1 KEEP=1 names"
         )
     variables = running.environment
     return boto3.Session(variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"]), variables[_ENDPOINT]

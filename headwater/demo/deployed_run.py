@@ -87,7 +87,7 @@ def run(
                 dynamodb_tables.fill(client, contract, plan.scale, SEED)
                 for contract in of_database(contracts, DYNAMODB)
             )
-        instants = PublishedInstants(deployment.objects(), deployment.lake.uri, contracts)
+        instants = PublishedInstants(deployment.account.client("s3"), deployment.lake.uri, contracts)
         with MemoryWatch(deployment.memory_bytes, _MEMORY_SECONDS) as memory, instants:
             with phases.measure("first rows"), announce("Waiting for the first rows to reach the lake"):
                 _drain(deployment, contracts, instants)
@@ -107,7 +107,7 @@ def run(
         own, key_value = (of_database(contracts, database) for database in (POSTGRESQL, DYNAMODB))
         with phases.measure("report"), announce("Writing the report"), report.reported(output, say):
             topics = {contract.table: topic(contract) for contract in own}
-            changes = passed_s3(deployment.objects(), deployment.landing, topics, instants, workload_began)
+            changes = passed_s3(deployment.account.client("s3"), deployment.landing, topics, instants, workload_began)
             # Where Glue's own source reads a stream, no commit tells how far.
             items = changed_rows(deployment.lake, key_value, instants.seen.__getitem__, workload_began)
             on_their_way = [(change.source, change.readable) for of_table in changes.values() for change in of_table]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shlex
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -21,7 +22,6 @@ from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import CaptureSettings
 from headwater.errors import UserError
-from headwater.local import aws
 from headwater.local.processes import Part, Process, Program, private_bytes
 from headwater.local_aws import daemon
 from headwater.local_aws.checkout import Checkout
@@ -64,6 +64,7 @@ class _LocalAws(Part):
         self._checkout = checkout
 
     def _prepare(self) -> Process:
+        daemon.warn_of_root()
         program = Program(
             self.name,
             daemon.command(self.folder),
@@ -174,8 +175,8 @@ class LocalDeployment(ExitStack):
     def lake(self) -> Lake:
         """The lake, to be read as somebody who may read everything. Raises UserError where it is not deployed."""
         variables = self.account.environment
-        keys = (variables["AWS_ACCESS_KEY_ID"], variables["AWS_SECRET_ACCESS_KEY"])
-        return Lake(f"s3://{self._bucket('Lake')}/lake", s3_options(variables["AWS_REGION"], self.account.store, *keys))
+        names = ("AWS_REGION", "AWS_ENDPOINT_URL", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+        return Lake(f"s3://{self._bucket('Lake')}/lake", s3_options(*(variables[name] for name in names)))
 
     @property
     def landing(self) -> str:
@@ -189,10 +190,6 @@ class LocalDeployment(ExitStack):
         if len(buckets) != 1:
             raise UserError(f"exports of CloudFormation: found {len(buckets)} for {prefix}, expected one")
         return str(buckets[0])
-
-    def objects(self) -> Any:
-        """A boto3 client of the store that keeps S3's objects."""
-        return aws.client("s3", self.account.store, self.account.environment)
 
     def verify(self, contracts: Sequence[Contract]) -> list[TableComparison]:
         """Compare every contract's source with its lake table."""
@@ -230,14 +227,12 @@ class LocalDeployment(ExitStack):
     def addresses(self) -> dict[str, str]:
         """Where a person reaches what is deployed."""
         owner = self.login("owner")
-        variables = {name: value for name, value in self.account.environment.items() if name.startswith("AWS_")}
-        keys = " ".join(f"{name}={value}" for name, value in sorted(variables.items()))
+        variables = f". {shlex.quote(str(daemon.variables_of(self.checkout.account)))}"
         return {
             "PostgreSQL": f"host={owner['host']} port={owner['port']} dbname={DATABASE} user={owner['username']} "
             f"password={owner['password']} sslrootcert={self.checkout.account.with_name('authority.pem')}",
-            "AWS": keys,
-            "How it is": f"{keys} .venv/bin/headwater status {ENVIRONMENT}",
-            "S3's objects": self.account.store,
+            "AWS": variables,
+            "How it is": f"{variables} && .venv/bin/headwater status {ENVIRONMENT}",
             "Lake": self.lake.uri,
             "Folder": str(self.checkout.folder),
         }

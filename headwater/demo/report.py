@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import duckdb
 import plotly.graph_objects as go
 import pyarrow as pa
 import sqlglot
@@ -24,6 +23,7 @@ from headwater.demo.cores import Cores
 from headwater.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
 from headwater.pages import ACCENT, INK, MUTED, WARM, bars, styled
 from headwater.private_files import make_private
+from headwater.queries import isolated_duckdb
 from headwater.verify import TableComparison
 
 _NAMED_DOTS = 8
@@ -135,7 +135,7 @@ class CustomerRevenue:
 def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
     """Each customer's revenue, largest first, of the lake's live orders, by the query that QuickSight's charts show."""
     (query,) = sqlglot.transpile(revenue_sql("orders"), read="athena", write="duckdb")
-    with duckdb.connect() as connection:
+    with isolated_duckdb() as connection:
         connection.register("orders", lake_orders.select(["order_id", "customer", "items"]))
         found = [CustomerRevenue(*row) for row in connection.execute(query).fetchall()]
     return sorted(found, key=lambda customer: (-customer.revenue, customer.customer_id))

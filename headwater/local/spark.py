@@ -85,8 +85,7 @@ def configuration(
             "spark.hadoop.fs.s3a.endpoint.region": aws.REGION,
             "spark.hadoop.fs.s3a.path.style.access": "true",
             "spark.hadoop.fs.s3a.connection.ssl.enabled": "false",
-            # A hash of an object's content in place of a signature of each of its chunks. These the store would check,
-            # also in the local AWS, where it knows no credentials of roles.
+            # A hash of an object's content in place of a signature of each of its chunks.
             "spark.hadoop.fs.s3a.s3.signing-algorithm": "AWS4UnsignedPayloadSignerType",
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EnvironmentVariableCredentialsProvider",
         }

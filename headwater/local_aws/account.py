@@ -31,9 +31,8 @@ from headwater.local_aws.surroundings import Surroundings
 
 
 class LocalAccount(ExitStack):
-    """An empty account in one region, below ``folder``, until it is closed; its parts end with it. With
-    ``checks_objects`` a role's rights hold in S3 too; where it is ``idle``, no program of a cluster, job or connector
-    runs."""
+    """An empty account in one region, below ``folder``, until it is closed; its parts end with it. Its keys are made
+    anew each time. Where it is ``idle``, no program of a cluster, job or connector runs."""
 
     def __init__(
         self,
@@ -42,14 +41,14 @@ class LocalAccount(ExitStack):
         account: str = LOCAL_ACCOUNT,
         *,
         idle: bool = False,
-        checks_objects: bool = False,
     ) -> None:
         super().__init__()
         self.folder = folder.resolve()
-        self.store = ObjectStore(self.folder / "s3", {}, may_delete_full_buckets=False)
+        of_store = aws.make_credentials()
+        self.store = ObjectStore(self.folder / "s3", of_store, may_delete_full_buckets=False)
         # The emulator takes a key of twelve digits for the number of the account.
-        credentials = {"AWS_ACCESS_KEY_ID": account, "AWS_SECRET_ACCESS_KEY": "headwaterlocal"}
-        self.surroundings = Surroundings(account, region, self.store, credentials, idle, checks_objects)
+        credentials = {**aws.make_credentials(), "AWS_ACCESS_KEY_ID": account}
+        self.surroundings = Surroundings(account, region, self.store, credentials, of_store, idle)
         self.databases = database.Clusters(self.folder / "rds", self.surroundings, authority.read())
         self.brokers = stream.Clusters(self.folder / "msk", self.surroundings)
         self.connectors = connect.Connectors(self.folder / "connect", self.surroundings)
@@ -59,7 +58,9 @@ class LocalAccount(ExitStack):
         self.emulator: Emulator
 
     def start(self) -> None:
-        """Start store and emulator."""
+        """Start store and emulator, in a folder that is closed to others."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.folder.chmod(0o700)
         self.enter_context(self.store)
         # What runs ends before what it reads from and writes to.
         stores = (self.databases, self.brokers, self.tables)
@@ -75,7 +76,7 @@ class LocalAccount(ExitStack):
             types |= service.types()
         apis = [*(service.api for service in services), images.API, rotations.api]
         parts = self.enter_context(PartsServer(self.surroundings, types, apis))
-        self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url)
+        self.emulator = Emulator(self.folder / "emulator", self.surroundings.environment(), parts.url, parts.token)
         self.surroundings.endpoint = self.emulator.endpoint
         self.enter_context(self.emulator)
         self.enter_context(alarms)

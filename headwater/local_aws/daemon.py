@@ -1,6 +1,6 @@
 """The local AWS as a process that stays when the command that started it has ended, until it is told to end.
 
-python -m headwater.local_aws.daemon FOLDER [--check-objects]
+python -m headwater.local_aws.daemon FOLDER
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any, Self
 import psutil
 
 from headwater import private_files
+from headwater.console import say
 from headwater.errors import UserError
 from headwater.folder_lock import claim
 from headwater.local import aws
@@ -30,21 +31,18 @@ from headwater.paths import BUILD, ROOT
 FOLDER = BUILD / "local_aws" / "account"
 REGION = aws.REGION
 """Where the local AWS is."""
-_CHECKS = "--check-objects"
 _STARTS_SECONDS = 60.0
 _ENDS_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
 class Running:
-    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, the variables by which AWS's tools
-    find it, and the endpoint of the store that keeps the objects of its S3."""
+    """A local AWS that runs: its process, which began at ``since`` in epoch seconds, and the variables by which AWS's
+    tools find it. Its key is in these alone, and in a file that is closed to others."""
 
     pid: int
     since: float
     environment: dict[str, str]
-    checks_objects: bool
-    store: str = ""
 
     @classmethod
     def find(cls, folder: Path = FOLDER) -> Self | None:
@@ -56,14 +54,15 @@ class Running:
         return found if found._runs() else None
 
     @classmethod
-    def start(cls, folder: Path = FOLDER, *, checks_objects: bool = False) -> Self:
+    def start(cls, folder: Path = FOLDER) -> Self:
         """Start one, empty, below a folder, for a ``LocalAccount``. Raises UserError with the end of its log where it
         does not start."""
+        warn_of_root()
         log = log_of(folder)
         log.unlink(missing_ok=True)
         with private_files.append(log) as out:
             child = subprocess.Popen(
-                [*command(folder), *([_CHECKS] if checks_objects else [])],
+                command(folder),
                 cwd=ROOT,
                 stdin=subprocess.DEVNULL,
                 stdout=out,
@@ -121,15 +120,29 @@ def log_of(folder: Path = FOLDER) -> Path:
     return folder.with_suffix(".log")
 
 
+def variables_of(folder: Path = FOLDER) -> Path:
+    """The file from which a shell takes the variables of the one below a folder, by ``. FILE``."""
+    return folder / "variables"
+
+
+def warn_of_root() -> None:
+    """Tell a person who starts one as root what that means."""
+    if os.geteuid() == 0:
+        say(
+            "Warning: the local AWS runs as root, and so do the functions, jobs and connectors that are deployed to "
+            "it. Run it as a user who may do less"
+        )
+
+
 def _description(folder: Path) -> Path:
     return folder / "account.json"
 
 
-def serve(folder: Path, *, checks_objects: bool) -> None:
+def serve(folder: Path) -> None:
     """Have an account until SIGTERM."""
     ended = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with claim(folder, "a local AWS"), LocalAccount(folder, checks_objects=checks_objects) as account:
+    with claim(folder, "a local AWS"), LocalAccount(folder) as account:
         shutil.rmtree(folder, ignore_errors=True)
         private_files.make_private(folder)
         account.start()
@@ -138,14 +151,14 @@ def serve(folder: Path, *, checks_objects: bool) -> None:
             for name, value in account.environment().items()
             if name.startswith("AWS_") or os.environ.get(name) != value
         }
+        running = Running(os.getpid(), psutil.Process().create_time(), changed)
+        of_aws = {name: value for name, value in changed.items() if name.startswith("AWS_")}
+        private_files.write_variables(variables_of(folder), of_aws)
         described = _description(folder).with_suffix(".part")
-        described.touch(mode=0o600)
-        since = psutil.Process().create_time()
-        running = Running(os.getpid(), since, changed, checks_objects, account.store.endpoint)
-        described.write_text(json.dumps(asdict(running)))
+        private_files.write(described, json.dumps(asdict(running)))
         described.rename(_description(folder))
         ended.wait()
 
 
 if __name__ == "__main__":
-    serve(Path(sys.argv[1]), checks_objects=_CHECKS in sys.argv)
+    serve(Path(sys.argv[1]))

@@ -12,14 +12,15 @@ from headwater.packaging.local_aws import NODE_MODULES, PYTHON, SOURCES
 
 class Emulator(Part):
     """The emulator on a free port of 127.0.0.1, with its functions' processes. ``account`` are the variables of its
-    account; ``parts`` is the address of what is behind it."""
+    account; ``parts`` is the address of what is behind it, which answers to ``token``."""
 
     name = "the emulator of AWS (ministack)"
 
-    def __init__(self, folder: Path, account: Mapping[str, str], parts: str) -> None:
+    def __init__(self, folder: Path, account: Mapping[str, str], parts: str, token: str) -> None:
         super().__init__(folder)
         self._account = dict(account)
         self._parts = parts
+        self._token = token
         self.port = free_port()
 
     @property
@@ -42,6 +43,10 @@ class Emulator(Part):
                 "BIND_HOST": "127.0.0.1",
                 "GATEWAY_PORT": str(self.port),
                 "HEADWATER_PARTS": self._parts,
+                "HEADWATER_PARTS_TOKEN": self._token,
+                # These services would listen on ports of their own.
+                "IOT_MTLS_ENABLED": "0",
+                "SFTP_ENABLED": "0",
                 "LAMBDA_EXECUTOR": "local",
                 "MINISTACK_HOST": "127.0.0.1",
                 "NODE_PATH": str(NODE_MODULES),

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import base64
+import hmac
 import json
+import secrets
 import threading
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from werkzeug.exceptions import BadRequest
+from werkzeug.exceptions import BadRequest, Forbidden
 from werkzeug.serving import WSGIRequestHandler, make_server
 from werkzeug.wrappers import Request as HttpRequest
 from werkzeug.wrappers import Response as HttpResponse
@@ -17,6 +19,8 @@ from headwater.local_aws.api import Api, Forwarded, NotAnswered, Request
 from headwater.local_aws.resources import Made, Properties, ResourceType, refuse
 from headwater.local_aws.surroundings import Surroundings
 
+_HOSTS = ("127.0.0.1", "localhost")
+
 
 class _Quiet(WSGIRequestHandler):
     def log(self, type: str, message: str, *args: object) -> None:
@@ -24,7 +28,10 @@ class _Quiet(WSGIRequestHandler):
 
 
 class PartsServer:
-    """Serves resource types and APIs on a free port of 127.0.0.1, each request in a thread of its own."""
+    """Serves resource types and APIs on a free port of 127.0.0.1, each request in a thread of its own.
+
+    It answers the emulator, which knows ``token``. A program of a role gets its credentials by a token of its own.
+    """
 
     def __init__(
         self,
@@ -36,6 +43,7 @@ class PartsServer:
         self._types = dict(types)
         self._made: dict[tuple[str, str], Made] = {}
         self._apis = {api.service: api for api in apis}
+        self.token = secrets.token_urlsafe()
         self._server = make_server(
             "127.0.0.1", 0, HttpRequest.application(self._answer), threaded=True, request_handler=_Quiet
         )
@@ -57,20 +65,38 @@ class PartsServer:
         self._server.server_close()
 
     def _answer(self, request: HttpRequest) -> HttpResponse:
+        path = request.path.strip("/").split("/")
+        if not self._is_allowed(path, request):
+            return HttpResponse("Only for programs of this machine that know a token", status=Forbidden.code)
         try:
-            result = self._route(request.path.strip("/").split("/"), request)
+            result = self._route(path, request)
         except Exception as error:
             # Whatever it is, the deployment shows it.
             text = str(error) or repr(error)
             return HttpResponse(f"{type(error).__name__}: {text}", status=BadRequest.code)
         return HttpResponse(json.dumps(result), content_type="application/json")
 
+    def _is_allowed(self, path: list[str], request: HttpRequest) -> bool:
+        """Whether a program of this account asks, and no page of a browser."""
+        hosts = {f"{name}:{self._server.port}" for name in _HOSTS}
+        if "Origin" in request.headers or request.headers.get("Host") not in hosts:
+            return False
+        given = request.headers.get("Authorization", "")
+        if path == ["credentials"]:
+            return self._surroundings.knows(given)
+        return hmac.compare_digest(given.encode(), self.token.encode())
+
     def _route(self, path: list[str], request: HttpRequest) -> dict[str, Any]:
         if path == ["answers"]:
             return {
                 "resource_types": sorted(self._types),
                 "operations": {name: sorted(api.operations) for name, api in self._apis.items()},
-                "s3_endpoint": self._surroundings.store.endpoint,
+                "store": {
+                    "endpoint": self._surroundings.store.endpoint,
+                    "key": self._surroundings.store_credentials["AWS_ACCESS_KEY_ID"],
+                    "secret": self._surroundings.store_credentials["AWS_SECRET_ACCESS_KEY"],
+                    "region": self._surroundings.region,
+                },
                 "signature": self._surroundings.signature,
             }
         if path == ["credentials"]:

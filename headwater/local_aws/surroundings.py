@@ -25,20 +25,20 @@ class _Worker:
 class Surroundings:
     """An account of AWS in one region.
 
-    Where it is ``idle``, clusters, jobs and connectors are there and in the states that AWS would give them, but no
-    program of theirs runs. With ``checks_objects``, what programs ask of S3 is held against their roles' rights, which
-    takes longer. While the account is ``ending``, nobody hears what becomes of its parts. ``endpoint`` is that of all
-    services, known once the emulator listens; ``credentials_url`` is where programs get those of their roles.
-    ``signature`` is by what EventBridge knows the events of its services; ``tags`` are those of the parts' resources,
-    by the resource's ARN.
+    ``store`` keeps the objects of S3 for the emulator alone, which signs with ``store_credentials``; ``credentials``
+    are the account's own. Where it is ``idle``, clusters, jobs and connectors are there and in the states that AWS
+    would give them, but no program of theirs runs. While the account is ``ending``, nobody hears what becomes of its
+    parts. ``endpoint`` is that of all services, known once the emulator listens; ``credentials_url`` is where programs
+    get those of their roles. ``signature`` is by what EventBridge knows the events of its services; ``tags`` are those
+    of the parts' resources, by the resource's ARN.
     """
 
     account: str
     region: str
     store: ObjectStore
     credentials: Mapping[str, str]
+    store_credentials: Mapping[str, str] = field(default_factory=dict)
     idle: bool = False
-    checks_objects: bool = False
     ending: bool = False
     endpoint: str = ""
     credentials_url: str = ""
@@ -46,15 +46,9 @@ class Surroundings:
     tags: dict[str, dict[str, str]] = field(default_factory=dict)
     _workers: dict[str, _Worker] = field(default_factory=dict)
 
-    @property
-    def s3_endpoint(self) -> str:
-        """The URL of S3 for programs that work with a role."""
-        return self.endpoint if self.checks_objects else self.store.endpoint
-
     def client(self, service: str) -> Any:
         """A boto3 client of a service, with the account's own credentials."""
-        endpoint = self.store.endpoint if service == "s3" else self.endpoint
-        return aws.client(service, endpoint, self.credentials)
+        return aws.client(service, self.endpoint, self.credentials)
 
     def environment(self) -> dict[str, str]:
         """The variables by which AWS's tools and SDKs find this account, in place of the user's."""
@@ -76,10 +70,13 @@ class Surroundings:
         kept = {name: value for name, value in self.environment().items() if name not in self.credentials}
         return {
             **kept,
-            "AWS_ENDPOINT_URL_S3": self.s3_endpoint,
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": self.credentials_url,
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": token,
         }
+
+    def knows(self, token: str) -> bool:
+        """Whether a program has been given a token."""
+        return token in self._workers
 
     def credentials_of(self, token: str) -> dict[str, str]:
         """The credentials of the program that has been given a token, as AWS's SDKs read them. Raises KeyError where

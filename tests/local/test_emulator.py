@@ -16,7 +16,7 @@ class Asked(emulator.Parts):
     def ask(self, path, question=None):
         raise ValueError(json.dumps([path, question]))
 
-parts = Asked("")
+parts = Asked("", "")
 def made(logical_id, properties, stack):
     return properties["Name"], {}
 def updated(physical_id, former, properties, stack):

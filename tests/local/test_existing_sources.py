@@ -87,7 +87,7 @@ def checkout(tmp_path: Path, front: TlsFront) -> Iterator[Checkout]:
         assert name
         text = before + part + rest[rest.index(f"\n{following}") + 1 :]
     settings.write_text(text)
-    account = Running.start(checkout.account, checks_objects=True)
+    account = Running.start(checkout.account)
     try:
         login = json.dumps({"username": "headwater_cdc", "password": PASSWORD})
         account.client("secretsmanager").create_secret(Name=SECRET, SecretString=login)

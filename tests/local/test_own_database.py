@@ -181,7 +181,12 @@ def assert_strangers_get_nothing(pid: int, server: PostgresqlServer) -> None:
     (key,) = re.findall(r"AWS_SECRET_ACCESS_KEY=(\S+)", variables)
     with server.connect("rental") as owner:
         ((title,),) = owner.execute("SELECT title FROM film WHERE film_id = 500").fetchall()
-    secrets = {"the run's key of AWS": key, "the reader's password": CDC_PASSWORD, "the owner's": server.password}
+    secrets = {
+        "the run's key of AWS": key,
+        "the reader's password": CDC_PASSWORD,
+        "the owner's": server.password,
+        "Kafka's password": (RUN / "replicate" / "kafka" / "password").read_text().strip(),
+    }
     names = [SECRET_NAME, LANDING_BUCKET, LAKE_BUCKET]
     problems = attack(Run(pid, [RUN / "replicate", RUN], secrets, {"a row": title}, names=names))
     assert not problems, "\n".join(problems)

@@ -53,6 +53,8 @@ class Parts:
             "the superuser's password": relational.postgres.password,
             "the mask key": relational.mask_key.decode(),
             "the run's key of AWS": relational.aws.credentials["AWS_SECRET_ACCESS_KEY"],
+            "Kafka's password": relational.broker.access.password,
+            "Connect's password": relational.connect._password,
             **{f"the password of {role}": password for role, password in relational.passwords.items()},
         }
 
