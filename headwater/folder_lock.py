@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from headwater.errors import UserError
+from headwater.private_files import make_private
 
 
 @contextmanager
@@ -29,7 +30,10 @@ def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
 
 @contextmanager
 def claimed_empty(folder: Path, what: str) -> Iterator[None]:
-    """Claim a folder, and remove what an earlier run left in it. Raises UserError as ``claim`` does."""
+    """Claim a run's folder, and have it empty: what an earlier run left is removed. It becomes private, and so does the
+    folder of all runs that it is in. Raises UserError as ``claim`` does."""
     with claim(folder, what):
         shutil.rmtree(folder, ignore_errors=True)
+        make_private(folder.parent)
+        make_private(folder)
         yield

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 
+from headwater import private_files
 from headwater.errors import UserError
 
 _GONE_SECONDS = 5
@@ -29,8 +30,7 @@ def run(
     ``name`` is what a person calls it. Its output is appended to ``log``. ``env`` is the whole environment, ``cwd`` the
     working directory; None stands for this process's own. Raises UserError if it has not ended after ``seconds``.
     """
-    log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("ab") as out:
+    with private_files.append(log) as out:
         child = subprocess.Popen(
             list(argv),
             stdin=subprocess.DEVNULL,
@@ -39,6 +39,7 @@ def run(
             env=None if env is None else dict(env),
             cwd=cwd,
             start_new_session=True,
+            umask=private_files.UMASK,
         )
     try:
         return child.wait(seconds)

@@ -11,6 +11,7 @@ import psycopg
 from kafka.admin import KafkaAdminClient
 
 from headwater.local.processes import wait_until
+from headwater.local_aws import stream
 from headwater.local_aws.daemon import Running
 from tests.checkout import Checkout
 
@@ -166,7 +167,7 @@ class Deployment:
             if each["ResourceType"] == "AWS::MSK::Cluster"
         ]
         brokers = self.client("kafka").get_bootstrap_brokers(ClusterArn=arn)["BootstrapBrokerStringSaslIam"]
-        return KafkaAdminClient(bootstrap_servers=brokers)
+        return KafkaAdminClient(**stream.access(self.checkout.account / "msk", brokers).for_python())
 
     def captured(self) -> set[str]:
         """The tables in the publication."""

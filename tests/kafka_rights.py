@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from headwater.deployment.rights import Right
+from headwater.local.kafka import USER
 
 AUTHORIZER = {
     "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
     # The authorizer allows everything. It is here to log each operation.
-    "super.users": "User:ANONYMOUS",
+    "super.users": f"User:{USER}",
 }
 """Broker properties that turn the authorizer on."""
 LOGGER = "log4j.logger.kafka.authorizer.logger=DEBUG\n"

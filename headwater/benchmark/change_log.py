@@ -15,11 +15,11 @@ from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import duckdb
 import pyarrow as pa
 
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
+from headwater.queries import isolated_duckdb
 
 TABLE = "payments"
 TOPIC = f"headwater.shop.{TABLE}"
@@ -157,7 +157,7 @@ class ChangeLog:
 
 def differences(expected: pa.Table, found: pa.Table) -> int:
     """How many rows of ``id`` and ``version`` a table lacks, has twice, or has in another version."""
-    with duckdb.connect() as connection:
+    with isolated_duckdb() as connection:
         connection.register("expected", expected)
         connection.register("found", found)
         names = ("expected", "found"), ("found", "expected")

@@ -8,7 +8,6 @@ from functools import partial
 from typing import Any, Protocol
 
 import psycopg
-from psycopg import sql
 
 from headwater.commands.lakes import AnyLake
 from headwater.commands.resync import ItemReader, read_by_connector
@@ -16,8 +15,8 @@ from headwater.commands.writer_requests import s3_errors
 from headwater.console import say
 from headwater.contract.model import Contract
 from headwater.errors import UserError
-from headwater.order_database import administration
-from headwater.order_database.administration import NOT_IN_A_CONDITION
+from headwater.order_database import conditions
+from headwater.order_database.conditions import NOT_IN_A_CONDITION
 from headwater.verify.watch import EXTRA, Difference
 
 
@@ -48,11 +47,10 @@ class RowRepairs:
         """As ``Repairs`` says. The whole table is read also where PostgreSQL does not find the keys as they are spelled
         here."""
         with self._connect() as connection:
-            where = _condition(contract, keys) if keys else ""
-            found = 0
+            where = None
             with suppress(UserError):
-                found = administration.rows_where(connection, contract.source.table, where) if where else 0
-            read_by_connector(connection, [contract], where if found and found == len(keys) else "")
+                where = conditions.by_keys(connection, contract, keys) if keys else None
+            read_by_connector(connection, [contract], where if where and where.rows == len(keys) else None)
 
     def mend(self, contract: Contract, found: Sequence[Difference], may_be_whole: bool) -> bool:
         """As ``Repairs`` says. Rows that are gone meanwhile are left out."""
@@ -62,9 +60,9 @@ class RowRepairs:
         if left := len(keys) - len(named):
             say(f"{left:,} rows of {contract.table} are not repaired: no condition can hold their keys")
         with self._connect() as connection:
-            where = _condition(contract, named) if named else ""
-            if where and not administration.rows_where(connection, contract.source.table, where):
-                where = ""
+            where = conditions.by_keys(connection, contract, named) if named else None
+            if where and not where.rows:
+                where = None
             if is_whole or where:
                 read_by_connector(connection, [contract], where)
         return is_whole
@@ -104,12 +102,6 @@ def _to_read(found: Sequence[Difference], may_be_whole: bool) -> list[Any]:
     """The keys to be read again; none where one is extra and the whole table may be, which ends it."""
     keys = [difference.asked for difference in found if difference.kind != EXTRA]
     return [] if may_be_whole and len(keys) < len(found) else keys
-
-
-def _condition(contract: Contract, keys: Sequence[Sequence[str]]) -> str:
-    names = sql.SQL(", ").join(sql.Identifier(contract.column(name).path[0]) for name in contract.key)
-    rows = [sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, key))) for key in keys]
-    return sql.SQL("({}) IN ({})").format(names, sql.SQL(", ").join(rows)).as_string()
 
 
 def _beside(keys: Sequence[Any]) -> str:

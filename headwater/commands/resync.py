@@ -1,6 +1,5 @@
 """``headwater resync``: have tables read again, beside their changes."""
 
-import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +19,8 @@ from headwater.definitions.exports import EXPORTS
 from headwater.errors import UserError
 from headwater.lake import scanned_export
 from headwater.lake.left_out import LeftOut
-from headwater.order_database import administration
+from headwater.order_database import administration, conditions
+from headwater.order_database.conditions import Condition
 from headwater.paths import CONTRACTS
 
 
@@ -71,12 +71,11 @@ def resync(
             dynamodb_endpoint=dynamodb_endpoint,
         )
     if relational:
-        if where:
-            refuse_hidden(relational[0], where)
         settings = place.environment if place is not None else None
         at = sources.address(settings, host, port, database, user, default_user=sources.ADMINISTRATOR)
         with sources.connect("", *at) as connection:
-            read_by_connector(connection, relational, where)
+            condition = conditions.by_user(connection, relational[0], where) if where else None
+            read_by_connector(connection, relational, condition)
         say("headwater verify tells when the lake is as the source.")
     if keyed and place is not None:
         with s3_errors():
@@ -95,26 +94,16 @@ def _chosen(described: Sequence[Contract], tables: Sequence[str], all_: bool) ->
     return [known[table] for table in dict.fromkeys(tables)] if tables else list(described)
 
 
-def read_by_connector(connection: psycopg.Connection, contracts: Sequence[Contract], where: str = "") -> None:
-    """Have the source connector read PostgreSQL's tables, or the rows of one that meet a condition of SQL. Raises
-    UserError."""
+def read_by_connector(
+    connection: psycopg.Connection, contracts: Sequence[Contract], where: Condition | None = None
+) -> None:
+    """Have the source connector read PostgreSQL's tables, or the rows of one that meet a condition."""
     asked = ", ".join(contract.table for contract in contracts)
-    if where:
-        (contract,) = contracts
-        asked = f"{administration.rows_where(connection, contract.source.table, where):,} rows of {asked}"
+    if where is not None:
+        asked = f"{where.rows:,} rows of {asked}"
     names = sorted({contract.source.table for contract in contracts})
-    signal = administration.read_again(connection, names, where or None)
+    signal = administration.read_again(connection, names, where)
     say(f"Asked for {asked} by the signal {signal}: the source connector reads now")
-
-
-def refuse_hidden(contract: Contract, where: str) -> None:
-    """Raise UserError where a condition names what the contract masks or excludes: it goes through Kafka as it is."""
-    for name in sorted({mask.path[0] for mask in contract.masks} | {path[0] for path in contract.exclude}):
-        if re.search(rf"\b{re.escape(name)}\b", where, re.IGNORECASE):
-            raise UserError(
-                f"--where: found {name}, which {contract.table} masks or excludes, expected other columns: conditions "
-                "are stored in clear, in the source and in Kafka"
-            )
 
 
 class ItemReader:

@@ -36,7 +36,8 @@ def sql(
     """Ask the lake's tables, views and prepared statements in Athena's SQL, on this machine.
 
     DuckDB runs the query on what is in the files now. It lacks some of Athena's functions, and where Athena ends with
-    an error, such as at a division by zero, it may go on. Tables that the query names are read whole.
+    an error, such as at a division by zero, it may go on. Tables that the query names are read whole. A query reaches
+    no file, no address and no extension.
     """
     with LakeQueries(read_contracts(contracts), lake_at(lake, endpoint, region)) as queries:
         if not query:

@@ -11,7 +11,6 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
-import duckdb
 import plotly.graph_objects as go
 import pyarrow as pa
 import sqlglot
@@ -23,6 +22,8 @@ from headwater.definitions.named_queries import revenue_sql
 from headwater.demo.cores import Cores
 from headwater.demo.scatter_labels import PLOT_HEIGHT, Dot, label_offsets
 from headwater.pages import ACCENT, INK, MUTED, WARM, bars, styled
+from headwater.private_files import make_private
+from headwater.queries import isolated_duckdb
 from headwater.verify import TableComparison
 
 _NAMED_DOTS = 8
@@ -134,7 +135,7 @@ class CustomerRevenue:
 def revenue_by_customer(lake_orders: pa.Table) -> list[CustomerRevenue]:
     """Each customer's revenue, largest first, of the lake's live orders, by the query that QuickSight's charts show."""
     (query,) = sqlglot.transpile(revenue_sql("orders"), read="athena", write="duckdb")
-    with duckdb.connect() as connection:
+    with isolated_duckdb() as connection:
         connection.register("orders", lake_orders.select(["order_id", "customer", "items"]))
         found = [CustomerRevenue(*row) for row in connection.execute(query).fetchall()]
     return sorted(found, key=lambda customer: (-customer.revenue, customer.customer_id))
@@ -194,9 +195,10 @@ def reported(folder: Path, say: Callable[[str], None]) -> Iterator[None]:
 
 
 def build(folder: Path, run: DemoRun) -> None:
-    """Write ``report.html`` and ``report.json`` of a run into a folder, which is made if need be."""
+    """Write ``report.html`` and ``report.json`` of a run into a folder, which becomes its owner's alone: a report names
+    customers and what they ordered. It is made if need be."""
     customers = revenue_by_customer(run.lake_orders)
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     (folder / "report.html").write_text(_page(run, customers), encoding="utf-8")
     document = json.dumps(_document(run, customers), indent=1, ensure_ascii=False)
     (folder / "report.json").write_text(document + "\n", encoding="utf-8")

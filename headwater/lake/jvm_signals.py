@@ -7,32 +7,31 @@ end Spark in the middle of a commit, and the job with it.
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 from typing import Any
 
-from pyspark.java_gateway import ensure_callback_server_started
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
+
+from headwater.lake.jvm_classes import java_class
+
+_POLL_SECONDS = 0.2
 
 
 def forward_to(stop: threading.Event, spark: SparkSession) -> None:
     """Let SIGTERM and SIGINT to the JVM of this session set ``stop`` instead of ending it: it ends after Python has.
 
-    A hook of the JVM's end would come too late: Hudi writes no log file any more once that has begun.
+    A hook of the JVM's end would come too late: Hudi writes no log file any more once that has begun. Python asks the
+    JVM whether a signal has come. If the JVM called Python, Python would listen on a port on which PySpark's gateway
+    asks for no token: whoever reaches it could stop the job.
     """
-    gateway: Any = spark.sparkContext._gateway
-    ensure_callback_server_started(gateway)  # type: ignore[no-untyped-call]
-    signal = gateway.jvm.sun.misc.Signal
-    for name in ("TERM", "INT"):
-        signal.handle(signal(name), _Forward(stop))
+    signals = java_class(spark, "io.headwater.lake.StopSignals")()
+    threading.Thread(target=_watch, args=(signals, stop), name="signals", daemon=True).start()
 
 
-class _Forward:
-    """A ``sun.misc.SignalHandler``."""
-
-    def __init__(self, stop: threading.Event) -> None:
-        self._stop = stop
-
-    def handle(self, _signal: Any) -> None:
-        self._stop.set()
-
-    class Java:
-        implements = ("sun.misc.SignalHandler",)
+def _watch(signals: Any, stop: threading.Event) -> None:
+    # Without a JVM there is nothing to be stopped.
+    with suppress(Py4JError, OSError):
+        while not stop.wait(_POLL_SECONDS):
+            if signals.came():
+                stop.set()

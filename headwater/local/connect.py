@@ -1,5 +1,7 @@
 """A Kafka Connect worker on this machine, with the plugins that MSK Connect gets."""
 
+import hashlib
+import hmac
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,9 +11,11 @@ from urllib.parse import quote
 import requests
 from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.local import aws, java
-from headwater.local.processes import Part, Process, ProcessError, Program, free_port, wait_until
+from headwater.local.kafka import USER, Access
+from headwater.local.processes import Part, Process, ProcessError, Program, free_port, occurrences, wait_until
 from headwater.packaging import jars
 from headwater.paths import BUILD
 
@@ -21,6 +25,10 @@ REBALANCE_SECONDS = 60
 SOON_SECONDS = 2
 # The worker takes a restart down, and does it a moment later.
 RESTART_SECONDS = 15
+# The worker's log begins so when the worker has its port. Until then, another user's program may have it.
+_SERVES = b"REST resources initialized; server is started and ready to handle requests"
+_EXTENSION = "org.apache.kafka.connect.rest.basic.auth.extension"
+_CLIENTS = ("", "producer.", "consumer.", "admin.")
 # A database of one's own may have an IPv6 address alone.
 _FLAGS = ("-Djava.net.preferIPv4Stack=false",)
 # A worker answers so until it hears that the leader of its group has left.
@@ -34,11 +42,14 @@ class _RebalancingError(Exception):
 class ConnectWorker(Part):
     """One distributed worker, alone in its group, on a free port of 127.0.0.1 that stays the same over restarts.
 
-    ``folder`` takes its configuration and log, and ``bootstrap`` is the broker's address. ``properties`` are the worker
+    ``folder`` takes its configuration and log, and ``access`` lets it into the broker. ``properties`` are the worker
     configuration that AWS gets too (``definitions.connectors.worker_properties``); what MSK Connect sets itself is
-    added here: addresses, plugin path, replication factors and the names of the config and status topics. ``group`` is
-    the worker's Connect cluster: its group, and the start of its topics' names. ``plugins`` is the folder that holds a
-    folder per plugin. ``environment`` has the variables by which the plugins find AWS. ``log`` is its log.
+    added here: addresses, the login to the broker, plugin path, replication factors and the names of the config and
+    status topics. ``group`` is the worker's Connect cluster: its group, and the start of its topics' names. ``plugins``
+    is the folder that holds a folder per plugin. ``environment`` has the variables by which the plugins find AWS.
+    ``log`` is its log.
+
+    The REST interface asks for the password of ``USER``, which is that of all workers of the group.
     """
 
     name = "the Kafka Connect worker"
@@ -46,7 +57,7 @@ class ConnectWorker(Part):
     def __init__(
         self,
         folder: Path,
-        bootstrap: str,
+        access: Access,
         properties: Mapping[str, str],
         *,
         group: str = "headwater-connect",
@@ -54,18 +65,46 @@ class ConnectWorker(Part):
         environment: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(folder)
-        self.bootstrap = bootstrap
+        self.access = access
         self.properties = dict(properties)
         self.group = group
         self.plugins = plugins
         self.log = self.folder / "connect.log"
         self._environment = aws.environment({}) if environment is None else environment
+        self._has_port = False
         self.port = 0
 
     @property
     def url(self) -> str:
         """The address of its REST interface."""
         return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def curl_options(self) -> Path:
+        """A file of options with which ``curl --config`` is let into the REST interface."""
+        return self.folder / "curl.options"
+
+    @property
+    def _password(self) -> str:
+        # A worker hands requests with their password on to its group's leader, so both have the same. Whoever learns
+        # it does not learn the broker's.
+        return hmac.new(self.access.password.encode(), self.group.encode(), hashlib.sha256).hexdigest()
+
+    def request(
+        self, method: str, path: str, body: Mapping[str, Any] | None = None, timeout: float = REQUEST_SECONDS
+    ) -> requests.Response:
+        """Send a request to the REST interface, and return the answer whatever its status. Raises ``ProcessError`` when
+        the worker has ended or is not up yet, and requests' errors when it does not answer within ``timeout`` seconds.
+        """
+        # The password goes to nobody who has taken the port of a worker that has ended.
+        self.check()
+        if not self._has_port:
+            raise ProcessError(f"{self.name} has not opened its port yet")
+        with requests.Session() as session:
+            # No proxy of the user's, and no login of a ``.netrc``.
+            session.trust_env = False
+            session.auth = (USER, self._password)
+            return session.request(method, self.url + path, json=body, timeout=timeout)
 
     def put(self, name: str, config: Mapping[str, str]) -> None:
         """Create a connector or change its configuration. Raises ``UserError`` with the worker's reason on refusal."""
@@ -79,9 +118,9 @@ class ConnectWorker(Part):
     def task_states(self, name: str) -> list[str]:
         """Return the states of a connector's tasks; none where the worker does not answer soon."""
         try:
-            answer = requests.get(f"{self.url}/connectors/{quote(name)}/status", timeout=SOON_SECONDS)
+            answer = self.request("GET", f"/connectors/{quote(name)}/status", timeout=SOON_SECONDS)
             return [str(task["state"]) for task in answer.json()["tasks"]] if answer.ok else []
-        except requests.RequestException:
+        except (requests.RequestException, ProcessError):
             return []
 
     def offsets(self, name: str) -> list[dict[str, Any]]:
@@ -133,8 +172,16 @@ class ConnectWorker(Part):
             [str(properties)],
             jars.class_path("connect-runtime"),
             HEAP,
+            properties={"java.security.auth.login.config": str(self._write_logins())},
             flags=_FLAGS,
         )
+        self._has_port = False
+        served = occurrences(self.log, _SERVES)
+
+        def answers() -> bool:
+            self._has_port = self._has_port or occurrences(self.log, _SERVES) > served
+            return self._has_port and self.request("GET", "/connectors", timeout=5).ok
+
         program = Program(
             self.name,
             java.argv(worker, self.folder),
@@ -142,11 +189,25 @@ class ConnectWorker(Part):
             env=self._environment,
             cwd=self.folder,
         )
-        return Process(program, ready=self._answers, timeout=90)
+        return Process(program, ready=answers, timeout=90)
+
+    def _write_logins(self) -> Path:
+        """Write who may use the REST interface, for the worker and for curl, and return the worker's file of it."""
+        users, logins = self.folder / "rest.users", self.folder / "rest.logins"
+        java.write_properties(users, [(USER, self._password)])
+        module = f"{_EXTENSION}.PropertyFileLoginModule"
+        private_files.write(logins, f'KafkaConnect {{ {module} required file="{users}"; }};\n')
+        private_files.write(self.curl_options, f'user = "{USER}:{self._password}"\n')
+        return logins
 
     def _own_properties(self) -> dict[str, str]:
+        login = self.access.for_java()
         return {
-            "bootstrap.servers": self.bootstrap,
+            # The worker's own clients, and those that it gives its connectors.
+            **{
+                f"{of}{name}": value for of in ("", "producer.", "consumer.", "admin.") for name, value in login.items()
+            },
+            "rest.extension.classes": f"{_EXTENSION}.BasicAuthSecurityRestExtension",
             "listeners": self.url,
             "group.id": self.group,
             "config.storage.topic": f"{self.group}-config",
@@ -165,9 +226,6 @@ class ConnectWorker(Part):
             "scheduled.rebalance.max.delay.ms": "0",
         }
 
-    def _answers(self) -> bool:
-        return requests.get(f"{self.url}/connectors", timeout=5).ok
-
     def _request(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
         for attempt in Retrying(
             retry=retry_if_exception_type((_RebalancingError, requests.Timeout)),
@@ -176,9 +234,8 @@ class ConnectWorker(Part):
             reraise=True,
         ):
             with attempt:
-                self.check()
                 try:
-                    answer = requests.request(method, self.url + path, json=body, timeout=REQUEST_SECONDS)
+                    answer = self.request(method, path, body)
                 except requests.ConnectionError as error:
                     raise ProcessError(f"the Kafka Connect worker does not answer: {error}") from error
                 if answer.status_code == requests.codes.conflict or _LEADER_GONE in answer.text:

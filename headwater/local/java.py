@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from headwater import private_files
 from headwater.packaging.jdk import java
 
 # For a quick start and little memory rather than speed over hours: several of these share two cores with Spark.
@@ -53,7 +54,19 @@ def argv(program: JavaProgram, folder: Path) -> list[str]:
     ]
 
 
+def hidden_argv(program: JavaProgram, folder: Path) -> list[str]:
+    """Return the command line of a Java program that shows neither its class nor its arguments to whoever lists the
+    machine's processes. They stand in ``folder``, in a file ``arguments`` that only its owner can read."""
+    command = argv(program, folder)
+    split = len(command) - len(program.arguments) - 1
+    quoted = (part.replace("\\", "\\\\").replace('"', '\\"') for part in command[split:])
+    arguments = folder / "arguments"
+    private_files.write(arguments, "".join(f'"{part}"\n' for part in quoted))
+    return [*command[:split], f"@{arguments}"]
+
+
 def write_properties(path: Path, properties: Iterable[tuple[str, str]]) -> None:
-    """Write a Java properties file. Backslashes are escaped; other characters are written as they are."""
+    """Write a Java properties file, which may hold passwords: only its owner can read it. Backslashes are escaped;
+    other characters are written as they are."""
     lines = (f"{name}={value}".replace("\\", "\\\\") for name, value in properties)
-    path.write_text("\n".join(lines) + "\n")
+    private_files.write(path, "\n".join(lines) + "\n")

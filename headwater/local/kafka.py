@@ -1,8 +1,11 @@
 """A Kafka broker on this machine, its own controller (KRaft)."""
 
+import os
+import secrets
 import subprocess
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 
@@ -10,6 +13,7 @@ from kafka import TopicPartition
 from kafka.admin import KafkaAdminClient, OffsetSpec
 from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPartitionError
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.local import java
 from headwater.local.processes import Part, Process, Program, free_port, listens, occurrences
@@ -20,23 +24,70 @@ HEAP = "256m"
 CLUSTER_ID = "aGVhZHdhdGVyLWxvY2FsMQ"
 
 
-class Broker(Part):
-    """One broker on a free port of 127.0.0.1 that stays the same over restarts; its data and log are in ``folder``.
+USER = "headwater"
+"""The one user whom a broker knows, who may do everything."""
+_SCRAM = "SCRAM-SHA-512"
+_SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule"
+_PLAIN_LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
-    ``config`` are settings that MSK's brokers get too. As on MSK, nothing but ``create_topics`` creates topics.
+
+@dataclass(frozen=True)
+class Access:
+    """What a client needs to reach a broker and to be let in."""
+
+    bootstrap: str
+    """The broker's address, as ``host:port``."""
+    password: str = field(repr=False)
+    """The password of ``USER``."""
+
+    def for_python(self) -> dict[str, str]:
+        """Return the options of a client of kafka-python."""
+        return {
+            "bootstrap_servers": self.bootstrap,
+            "security_protocol": "SASL_PLAINTEXT",
+            "sasl_mechanism": _SCRAM,
+            "sasl_plain_username": USER,
+            "sasl_plain_password": self.password,
+        }
+
+    def for_java(self) -> dict[str, str]:
+        """Return the properties of a client of Kafka's own."""
+        return {
+            "bootstrap.servers": self.bootstrap,
+            "security.protocol": "SASL_PLAINTEXT",
+            "sasl.mechanism": _SCRAM,
+            "sasl.jaas.config": _login(_SCRAM_LOGIN, self.password),
+        }
+
+
+class Broker(Part):
+    """One broker on a free port of 127.0.0.1 that stays the same over restarts; its data, password and log are in
+    ``folder``.
+
+    It lets in whoever knows the password, which is made together with the data. ``config`` are settings that MSK's
+    brokers get too. As on MSK, nothing but ``create_topics`` creates topics.
     """
 
     name = "the Kafka broker"
 
     def __init__(self, folder: Path, config: Mapping[str, str] = MappingProxyType({})) -> None:
         super().__init__(folder)
-        self.port = 0
         self._config = dict(config)
 
     @property
     def bootstrap(self) -> str:
-        """The address that clients connect to, as ``host:port``."""
-        return f"127.0.0.1:{self.port}"
+        """The address that clients connect to, as ``host:port``. Raises ``UserError`` before the first start."""
+        return f"127.0.0.1:{self._ports()[0]}"
+
+    @property
+    def access(self) -> Access:
+        """What a client needs, also in another process. Raises ``UserError`` before the first start."""
+        return Access(self.bootstrap, self._kept("password"))
+
+    @property
+    def client_properties(self) -> Path:
+        """A file of properties with which Kafka's own tools are let in, as their ``--command-config``."""
+        return self.folder / "client.properties"
 
     def create_topics(self, topics: Mapping[str, int], config: Mapping[str, str] = MappingProxyType({})) -> None:
         """Create topics with their numbers of partitions and this configuration; topics that exist stay as they are."""
@@ -100,9 +151,7 @@ class Broker(Part):
     def answers(self) -> bool:
         """Whether it answers within two seconds."""
         try:
-            KafkaAdminClient(
-                bootstrap_servers=self.bootstrap, request_timeout_ms=2000, bootstrap_timeout_ms=2000
-            ).close()
+            KafkaAdminClient(**self.access.for_python(), request_timeout_ms=2000, bootstrap_timeout_ms=2000).close()
         except KafkaError:
             return False
         return True
@@ -125,31 +174,61 @@ class Broker(Part):
         return lags
 
     def _prepare(self) -> Process:
-        ports = self.folder / "ports"
-        if not ports.exists():
-            ports.write_text(f"{free_port()} {free_port()}\n")
-        self.port, controller = (int(port) for port in ports.read_text().split())
+        if not (self.folder / "ports").exists():
+            (self.folder / "ports").write_text(f"{free_port()} {free_port()}\n")
+        is_new = not (self.folder / "data" / "meta.properties").exists()
+        if is_new:
+            private_files.write(self.folder / "password", f"{secrets.token_urlsafe(32)}\n")
+        port, controller = self._ports()
         properties = self.folder / "server.properties"
         java.write_properties(properties, self._properties(controller).items())
-        if not (self.folder / "data" / "meta.properties").exists():
+        java.write_properties(self.client_properties, self.access.for_java().items())
+        if is_new:
             self._format(properties)
         log = self.folder / "broker.log"
         served = occurrences(log, b"Kafka Server started")
+        broker = java.JavaProgram("kafka.Kafka", [str(properties)], jars.class_path("kafka"), HEAP)
         return Process(
-            Program(self.name, self._java("kafka.Kafka", str(properties)), log),
+            Program(self.name, java.argv(broker, self.folder), log),
             # The port opens before the broker serves; the log tells when it does.
-            ready=lambda: listens(self.port) and occurrences(log, b"Kafka Server started") > served,
+            ready=lambda: listens(port) and occurrences(log, b"Kafka Server started") > served,
             timeout=90,
         )
 
+    def _ports(self) -> tuple[int, int]:
+        """The ports of clients and of the controller."""
+        port, controller = self._kept("ports").split()
+        return int(port), int(controller)
+
+    def _kept(self, name: str) -> str:
+        """Read what a file of the folder keeps for the next start."""
+        path = self.folder / name
+        if not path.exists():
+            raise UserError(
+                f"{path} is missing: start the broker first. Where data is without it, an earlier release has written "
+                f"that: delete {self.folder}"
+            )
+        return path.read_text().strip()
+
     def _properties(self, controller: int) -> dict[str, str]:
+        # A controller knows SCRAM's passwords only once it has read its log, so its own is in its configuration. Only
+        # this process connects there, and only with this start's password.
+        own = secrets.token_urlsafe(32)
         return {
             "process.roles": "broker,controller",
             "node.id": "1",
             "controller.quorum.voters": f"1@127.0.0.1:{controller}",
             "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://127.0.0.1:{self.port},CONTROLLER://127.0.0.1:{controller}",
-            "advertised.listeners": f"PLAINTEXT://127.0.0.1:{self.port}",
+            "inter.broker.listener.name": "CLIENT",
+            "listeners": f"CLIENT://{self.bootstrap},CONTROLLER://127.0.0.1:{controller}",
+            "advertised.listeners": f"CLIENT://{self.bootstrap}",
+            "listener.security.protocol.map": "CLIENT:SASL_PLAINTEXT,CONTROLLER:SASL_PLAINTEXT",
+            "listener.name.client.sasl.enabled.mechanisms": _SCRAM,
+            "listener.name.client.scram-sha-512.sasl.jaas.config": _login(_SCRAM_LOGIN, self.access.password),
+            "sasl.mechanism.inter.broker.protocol": _SCRAM,
+            "listener.name.controller.sasl.enabled.mechanisms": "PLAIN",
+            "listener.name.controller.plain.sasl.jaas.config": _login(_PLAIN_LOGIN, own, f'user_{USER}="{own}"'),
+            "sasl.mechanism.controller.protocol": "PLAIN",
             "log.dirs": str(self.folder / "data"),
             "auto.create.topics.enable": "false",
             "offsets.topic.replication.factor": "1",
@@ -169,17 +248,22 @@ class Broker(Part):
             **self._config,
         }
 
-    def _java(self, main: str, *arguments: str) -> list[str]:
-        return java.argv(java.JavaProgram(main, arguments, jars.class_path("kafka"), HEAP), self.folder)
-
     def _format(self, properties: Path) -> None:
-        command = self._java(
-            "kafka.tools.StorageTool", "format", "--cluster-id", CLUSTER_ID, "--config", str(properties)
-        )
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        user = f"{_SCRAM}=[name={USER},password={self.access.password}]"
+        arguments = ["format", "--cluster-id", CLUSTER_ID, "--config", str(properties), "--add-scram", user]
+        tool = java.JavaProgram("kafka.tools.StorageTool", arguments, jars.class_path("kafka"), HEAP)
+        # Java starts itself anew where LD_LIBRARY_PATH names a folder of its own, and then shows all arguments.
+        environment = {name: value for name, value in os.environ.items() if name != "LD_LIBRARY_PATH"}
+        command = java.hidden_argv(tool, self.folder)
+        done = subprocess.run(command, capture_output=True, text=True, env=environment, check=False)
         if done.returncode != 0:
             raise UserError(f"Kafka could not format {self.folder / 'data'}:\n{done.stdout}{done.stderr}")
 
     def _admin(self) -> KafkaAdminClient:
         self.check()
-        return KafkaAdminClient(bootstrap_servers=self.bootstrap, client_id="headwater")
+        return KafkaAdminClient(**self.access.for_python(), client_id=USER)
+
+
+def _login(module: str, password: str, *options: str) -> str:
+    """Return the JAAS configuration of a login as ``USER``; ``options`` are further ones of the module."""
+    return " ".join([module, "required", f'username="{USER}"', f'password="{password}"', *options]) + ";"

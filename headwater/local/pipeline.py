@@ -156,7 +156,7 @@ class Pipeline(ExitStack):
         """Start the Connect worker with both connectors."""
         self.connect = ConnectWorker(
             self.folder / "connect",
-            self.broker.bootstrap,
+            self.broker.access,
             connectors.worker_properties(self.settings),
             environment=aws.environment(self.aws.credentials),
         )
@@ -296,8 +296,8 @@ class Pipeline(ExitStack):
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
             f"user={self.postgres.superuser}, with the password in {self.postgres.folder / 'password'}",
-            "Kafka": self.broker.bootstrap,
-            "Kafka Connect": self.connect.url,
+            "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {self.broker.client_properties}",
+            "Kafka Connect": f"curl --config {self.connect.curl_options} {self.connect.url}/connectors",
             "AWS API": self.aws.endpoint,
             "S3": self.aws.s3_endpoint,
             "Lake": LAKE,

@@ -7,6 +7,7 @@ import secrets
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -19,6 +20,8 @@ from headwater.local.processes import Part, Process, Program, free_port
 # Numbers of Linux's capabilities, see capabilities(7).
 CAP_DAC_OVERRIDE = 1
 CAP_SETPCAP = 8
+# Where another account than root finds the data folder below folders that are closed to it.
+_WORKING_FOLDER = "/proc/self/cwd"
 SETTINGS = {
     "wal_level": "logical",
     "max_slot_wal_keep_size": "4GB",
@@ -95,12 +98,21 @@ class PostgresqlServer(Part):
             [
                 *_as(account),
                 str(binaries / "postgres"),
-                *("-D", str(self.data), "-h", self.host, "-p", str(self.port), "-k", ""),
+                *(
+                    "-D",
+                    _WORKING_FOLDER if account else str(self.data),
+                    "-h",
+                    self.host,
+                    "-p",
+                    str(self.port),
+                    "-k",
+                    "",
+                ),
                 *options,
             ],
             self.folder / "postgres.log",
             env=_environment(),
-            cwd=self.data if account is None else Path("/"),
+            cwd=self.data,
             stop_signal=signal.SIGINT,
             death_signal=signal.SIGQUIT,
         )
@@ -112,31 +124,40 @@ class PostgresqlServer(Part):
 
     def _create(self, binaries: Path, account: str | None) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
+        password = secrets.token_urlsafe(24) + "\n"
         password_file = self.folder / "password"
-        password_file.write_text(secrets.token_urlsafe(24) + "\n")
-        password_file.chmod(0o600)
+        password_file.touch(mode=0o600)
+        password_file.write_text(password)
         self.data.mkdir(mode=0o700)
         if account is not None:
-            entry = pwd.getpwnam(account)
-            os.chown(self.data, entry.pw_uid, entry.pw_gid)
-            os.chown(password_file, entry.pw_uid, entry.pw_gid)
+            os.chown(self.data, pwd.getpwnam(account).pw_uid, -1)
+            # By its group, root enters also where it lacks the capability to pass closed folders.
+            self.data.chmod(0o750)
         command = [
             *_as(account),
             str(binaries / "initdb"),
-            f"--pgdata={self.data}",
+            f"--pgdata={_WORKING_FOLDER if account else self.data}",
+            *(["--allow-group-access"] if account else []),
             f"--username={self.superuser}",
-            f"--pwfile={password_file}",
+            "--pwfile=/dev/stdin",
             "--auth=scram-sha-256",
             "--encoding=UTF8",
             "--locale=C",
             "--no-sync",
         ]
-        done = subprocess.run(command, capture_output=True, text=True, env=_environment(), cwd="/", check=False)
+        with tempfile.TemporaryFile() as given:
+            given.write(password.encode())
+            given.flush()
+            if account is not None:
+                os.fchown(given.fileno(), pwd.getpwnam(account).pw_uid, -1)
+            done = subprocess.run(
+                command, stdin=given, capture_output=True, text=True, env=_environment(), cwd=self.data, check=False
+            )
         if done.returncode != 0:
             shutil.rmtree(self.data, ignore_errors=True)
             hint = (
                 f"PostgreSQL refuses to run as root, so it runs as {account}, who must be able to enter the folders "
-                f"above {self.data} and {binaries}: look at them with `namei -m`, or check the project out elsewhere."
+                f"above {binaries}: look at them with `namei -m`, or check the project out elsewhere."
                 if account is not None
                 else ""
             )

@@ -16,7 +16,7 @@ from typing import Self
 import psutil
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
-from headwater import process_groups
+from headwater import private_files, process_groups
 from headwater.errors import UserError
 from headwater.log_files import tail
 
@@ -134,8 +134,10 @@ class Process:
         program = self.program
         if self.running:
             raise ProcessError(f"{self.name} is running already (process {self.pid})")
-        program.log_path.parent.mkdir(parents=True, exist_ok=True)
-        with program.log_path.open("ab") as log, (program.stdout_path or program.log_path).open("ab") as out:
+        with (
+            private_files.append(program.log_path) as log,
+            private_files.append(program.stdout_path or program.log_path) as out,
+        ):
             self._child = subprocess.Popen(
                 list(program.argv),
                 stdin=subprocess.DEVNULL,
@@ -144,6 +146,7 @@ class Process:
                 env=None if program.env is None else dict(program.env),
                 cwd=program.cwd,
                 start_new_session=True,
+                umask=private_files.UMASK,
             )
         self._guard = subprocess.Popen(
             ["/bin/sh", "-c", GUARD, "guard", str(self._child.pid), program.death_signal.name.removeprefix("SIG")],
@@ -247,7 +250,8 @@ class Process:
 class Part(ABC):
     """A part of the pipeline: one process, which a restart leaves at the same address.
 
-    ``folder`` takes the part's data and its log. ``name`` is what a person calls the part, for errors.
+    ``folder`` takes the part's data and its log, and is its owner's alone. ``name`` is what a person calls the part,
+    for errors.
     """
 
     name: str
@@ -272,7 +276,7 @@ class Part(ABC):
 
     def start(self) -> None:
         """Start the part and wait until it serves. Raises ``ProcessError`` when it dies or is late."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        private_files.make_private(self.folder)
         self._process = self._prepare()
         self._process.start()
 

@@ -20,6 +20,7 @@ from typing import TypedDict
 
 import psycopg
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.folder_lock import claim
 
@@ -58,8 +59,7 @@ class SlotWatcher:
     def start(self) -> None:
         """Start it. It drops nothing before ``take``. Raises UserError where the watcher of an earlier run has not
         ended yet."""
-        self._log.parent.mkdir(parents=True, exist_ok=True)
-        with self._log.open("a") as log:
+        with private_files.append(self._log) as log:
             # In a session of its own, so that neither Ctrl-C nor a closed terminal ends it.
             self._child = subprocess.Popen(
                 [sys.executable, "-m", __name__],
@@ -68,6 +68,7 @@ class SlotWatcher:
                 stderr=log,
                 text=True,
                 start_new_session=True,
+                umask=private_files.UMASK,
             )
         self._tell(json.dumps(self._task) + "\n")
         said = self._said()

@@ -15,6 +15,7 @@ from headwater.local import aws
 from headwater.local.processes import Process, Program
 from headwater.packaging import class_archive, jars, jdk, python_archives, wheels
 from headwater.paths import BUILD
+from headwater.private_files import make_private
 
 CORES = 2
 DRIVER_MEMORY = "2g"
@@ -49,7 +50,7 @@ def configuration(
     Spark writes sizes. ``optimized`` lets Java compile as it does on a cluster, which pays for a job of minutes.
     ``shared`` takes the place of the settings that Headwater's jobs share.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    make_private(folder)
     log4j = folder / "spark-log4j2.properties"
     log4j.write_text(LOG4J)
     settings = {
@@ -57,6 +58,8 @@ def configuration(
         "spark.driver.memory": memory,
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
+        # Every user of this machine reaches the driver's ports. Spark draws the secret, which no command line holds.
+        "spark.authenticate": "true",
         "spark.driver.extraClassPath": os.pathsep.join(str(path) for path in driver_jars(reader=reader)),
         "spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={log4j.as_uri()} -Duser.timezone=UTC "
         f"-Djava.io.tmpdir={folder} -Dderby.system.home={folder}"
@@ -69,8 +72,6 @@ def configuration(
         # Hudi measures the sizes of objects by JOL, which first tries to attach to its own JVM: in vain, for seconds.
         " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true " + " ".join(class_archive.flags()),
         "spark.ui.enabled": "false",
-        # Or whoever reaches Spark's ports reads what tasks exchange. A job on one machine makes itself a secret.
-        "spark.authenticate": "true",
         "spark.ui.showConsoleProgress": "false",
         "spark.local.dir": str(folder),
         "spark.sql.warehouse.dir": str(folder / "warehouse"),

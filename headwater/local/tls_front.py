@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+from headwater import private_files
 from headwater.local.aws import environment
 from headwater.local.certificates import Authority, ServerCertificate
 from headwater.local.processes import Part, Process, Program, free_port, listens
@@ -56,8 +57,7 @@ class TlsFront(Part):
         if not self.port:
             self.port = free_port()
         chain = self.folder / "server.pem"
-        chain.touch(mode=0o600)
-        chain.write_text(self._certificate.certificate + self._certificate.key)
+        private_files.write(chain, self._certificate.certificate + self._certificate.key)
         program = Program(
             self.name,
             [sys.executable, "-m", __name__, str(self.port), self._server.host, str(self._server.port), str(chain)],

@@ -19,6 +19,7 @@ from typing import Any
 
 from headwater.errors import UserError
 from headwater.local.connect import ConnectWorker
+from headwater.local_aws import stream
 from headwater.local_aws.api import Api, ApiError
 from headwater.local_aws.cloudwatch import Measured
 from headwater.local_aws.log_delivery import LogDelivery
@@ -225,10 +226,11 @@ class Connectors:
         refuse_unread(CONNECTOR, definition)
         if self._surroundings.idle:
             return
+        access = stream.access(self._folder.with_name("msk"), bootstrap)
         for number in range(workers):
             worker = ConnectWorker(
                 self._folder / connector.cluster / str(number),
-                bootstrap,
+                access,
                 self._configurations[definition["workerConfiguration"]["workerConfigurationArn"]],
                 group=connector.cluster,
                 plugins=self._plugins[definition["plugins"][0]["customPlugin"]["customPluginArn"]],

@@ -59,9 +59,8 @@ class Running:
         does not start."""
         warn_of_root()
         log = log_of(folder)
-        log.parent.mkdir(parents=True, exist_ok=True)
-        private_files.write(log, "")
-        with log.open("wb") as out:
+        log.unlink(missing_ok=True)
+        with private_files.append(log) as out:
             child = subprocess.Popen(
                 command(folder),
                 cwd=ROOT,
@@ -69,6 +68,7 @@ class Running:
                 stdout=out,
                 stderr=out,
                 start_new_session=True,
+                umask=private_files.UMASK,
             )
 
         def answers() -> bool:
@@ -144,6 +144,7 @@ def serve(folder: Path) -> None:
     signal.signal(signal.SIGTERM, lambda *_: ended.set())
     with claim(folder, "a local AWS"), LocalAccount(folder) as account:
         shutil.rmtree(folder, ignore_errors=True)
+        private_files.make_private(folder)
         account.start()
         changed = {
             name: value

@@ -23,7 +23,14 @@ _BOOTSTRAP_SECONDS = 300
 # A machine's folder for what is added to it; on this machine it is one below the node's.
 _ADDED = "/opt/"
 _HEAP = "256m"
-_DAEMON = Path(__file__).with_name("SparkDaemon.java")
+_FILTER = "org.apache.hadoop.yarn.server.webproxy.amfilter.AmIpFilter"
+# Spark's daemons cannot do without their pages, which show logs and end programs. This filter sends away whoever does
+# not come from a proxy, here at an address that no machine has (RFC 5737).
+_CLOSED_PAGES = {
+    "spark.ui.filters": _FILTER,
+    f"spark.{_FILTER}.param.PROXY_HOSTS": "192.0.2.1",
+    f"spark.{_FILTER}.param.PROXY_URI_BASES": "http://192.0.2.1",
+}
 _SHIMS = {
     "sudo": '#!/bin/sh\nexec "$@"\n',
     # What nodes use of the command line of AWS.
@@ -76,13 +83,11 @@ class Node(ExitStack):
         self._memory_mib = memory_mib
         self._master = ""
         self._daemons: list[Process] = []
-        # Or whoever reaches Spark's ports has it run code, and reads what tasks exchange.
-        self._authentication = {
-            "spark.authenticate": "true",
-            "spark.authenticate.secret": secrets.token_urlsafe(32),
-        }
+        # Whoever reaches Spark's master could have it run a program.
+        self._secret = {"spark.authenticate.secret": secrets.token_hex(32)}
         self._bin = self.folder / "bin"
-        self._bin.mkdir(parents=True)
+        private_files.make_private(self.folder)
+        self._bin.mkdir()
         self._shipped = spark.shipped_python()
         shims = dict(_SHIMS)
         if not self._shipped:
@@ -114,10 +119,10 @@ class Node(ExitStack):
         master = ["--host", "127.0.0.1", "--port", str(port), "--webui-port", str(web_port)]
         worker = ["--host", "127.0.0.1", "--port", str(worker_port), "--webui-port", str(worker_web_port)]
         worker += ["--cores", str(spark.CORES), "--memory", f"{self._memory_mib}m"]
-        worker += ["--work-dir", str(self.folder / "work"), self._master]
+        worker += ["--work-dir", str(self.folder / "work")]
         daemons = [
             self._daemon("master", "org.apache.spark.deploy.master.Master", master, port),
-            self._daemon("worker", "org.apache.spark.deploy.worker.Worker", worker, worker_port),
+            self._daemon("worker", "org.apache.spark.deploy.worker.Worker", [*worker, self._master], worker_port),
         ]
         with ExitStack() as stack:
             for daemon in daemons:
@@ -166,13 +171,14 @@ class Node(ExitStack):
         # The job ships Hudi.
         path = os.pathsep.join(map(str, class_archive.class_path()))
         place |= {
+            **self._secret,
             "spark.master": self._master,
             "spark.hadoop.fs.s3a.aws.credentials.provider": "com.amazonaws.auth.EC2ContainerCredentialsProviderWrapper",
             "spark.driver.extraClassPath": path,
             "spark.executor.extraClassPath": path,
             "spark.executor.extraJavaOptions": place["spark.driver.extraJavaOptions"],
         }
-        return {**place, **self._defaults, **self._authentication}
+        return {**place, **self._defaults}
 
     def _environment(self) -> dict[str, str]:
         shared = {**self._account, **spark.environment(), **self._shipped}
@@ -190,11 +196,11 @@ class Node(ExitStack):
         folder = self.folder / name
         folder.mkdir(parents=True)
         environment = self._environment()
-        settings = folder / "settings.conf"
-        _write_settings(settings, {**self._authentication, "spark.ui.filters": "SparkDaemon$Refusal"})
+        settings = folder / "spark.conf"
+        _write_settings(settings, {"spark.authenticate": "true", **self._secret, **_CLOSED_PAGES})
         program = java.JavaProgram(
-            str(_DAEMON),
-            [main, "--properties-file", str(settings), *arguments],
+            main,
+            ["--properties-file", str(settings), *arguments],
             class_archive.class_path(),
             _HEAP,
             flags=class_archive.flags(),
@@ -207,5 +213,5 @@ class Node(ExitStack):
 
 
 def _write_settings(path: Path, settings: Mapping[str, str]) -> None:
-    """Write settings of Spark's, which hold a secret."""
+    """Write a file of Spark's settings, a secret among them."""
     private_files.write(path, "".join(f"{key} {value}\n" for key, value in settings.items()))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from headwater.errors import UserError
-from headwater.local.kafka import Broker
+from headwater.local.kafka import Access, Broker
 from headwater.local_aws.api import Api, ApiError
 from headwater.local_aws.cloudwatch import Measured
 from headwater.local_aws.resources import Made, Properties, ResourceType, changed, refuse_unread
@@ -21,6 +21,15 @@ CONFIGURATION = "AWS::MSK::Configuration"
 TOPIC = "AWS::MSK::Topic"
 # One broker cannot keep more than one replica.
 _OF_ONE_BROKER = {"default.replication.factor": "1", "min.insync.replicas": "1"}
+
+
+def access(folder: Path, bootstrap: str) -> Access:
+    """Return what lets a client into the broker of an address, which is one of the clusters below ``folder``. On AWS,
+    the client's role does that. Raises UserError where none has the address."""
+    for broker in (Broker(ports.parent) for ports in folder.glob("*/ports")):
+        if broker.bootstrap == bootstrap:
+            return broker.access
+    raise UserError(f"no cluster in {folder} has the address {bootstrap}")
 
 
 class Clusters:

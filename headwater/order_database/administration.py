@@ -25,11 +25,10 @@ from headwater.definitions.order_database import (
 )
 from headwater.definitions.source_checks import UNFIT, refusals
 from headwater.errors import UserError
+from headwater.order_database.conditions import Condition
 from headwater.order_database.gradually import PATIENCE_SECONDS, Gradual, Tell, silent
 from headwater.order_database.queries import require_created, row_count, server_message, single_value
 
-# Debezium puts a condition among others, and its driver takes ? for a parameter.
-NOT_IN_A_CONDITION = (";", "--", "/*", "?")
 # Another database whose objects the connector's role has rights on.
 _CAPTURED_ELSEWHERE = """SELECT datname FROM pg_shdepend
 JOIN pg_roles ON refclassid = 'pg_authid'::regclass AND refobjid = pg_roles.oid
@@ -207,30 +206,13 @@ def status(conn: psycopg.Connection) -> Status:
     )
 
 
-def read_again(conn: psycopg.Connection, tables: Sequence[str], where: str | None = None) -> str:
+def read_again(conn: psycopg.Connection, tables: Sequence[str], where: Condition | None = None) -> str:
     """Have rows of source tables read again beside their changes, and return the id of the signal that asks for it.
 
     ``tables`` are names as contracts have them. Rows of the lake that the source no longer has become tombstones. With
-    ``where``, a condition of SQL that ``rows_where`` has taken, only the rows that meet it are read, and none ends."""
-    condition = None if where is None else f"({where})"
+    ``where`` only the rows that meet it are read, and none ends."""
+    condition = None if where is None else f"({where.text})"
     return str(single_value(conn, "SELECT capture.read_again(%s, %s)", (list(tables), condition)))
-
-
-def rows_where(conn: psycopg.Connection, table: str, where: str) -> int:
-    """How many rows of a source table meet a condition of SQL. Raises UserError where it is none that the source
-    connector could read by."""
-    if any(mark in where for mark in NOT_IN_A_CONDITION):
-        marks = " ".join(NOT_IN_A_CONDITION)
-        raise UserError(f"--where: found {where!r}, expected a condition of SQL without any of {marks}")
-    try:
-        with conn.transaction():
-            conn.execute("SET TRANSACTION READ ONLY")
-            counted = conn.execute(f"SELECT count(*) FROM {table} WHERE ({where})".encode()).fetchone()
-    except psycopg.Error as error:
-        raise UserError(
-            f"--where: found {where!r}, expected a condition of SQL on {table}: {server_message(error)}"
-        ) from None
-    return int(counted[0]) if counted is not None else 0
 
 
 def drop(conn: psycopg.Connection, patience: float = PATIENCE_SECONDS, tell: Tell = silent) -> None:

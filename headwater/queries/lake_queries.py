@@ -22,11 +22,14 @@ from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.definitions.history_queries import Statement, history_statements, history_views
 from headwater.definitions.published_view import View, athena_type, published_view, quoted
 from headwater.errors import UserError
+from headwater.queries.isolated_duckdb import isolated_duckdb
 from headwater.verify import Lake
 
 DATABASE = "lake"
 """What the tables' database is called; names without one are looked for in it."""
 _EXECUTE = re.compile(r"\s*EXECUTE\s+\"?(\w+)\"?(?:\s+USING\s+(.+?))?\s*;?\s*", re.IGNORECASE | re.DOTALL)
+_EXPECTED = "expected one SELECT in Athena's SQL, or EXECUTE"
+_ALONE = "headwater sql reads the tables and views of the lake alone: no files, no addresses, no extensions."
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,13 @@ class LakeQueries:
         self._there: set[str] = set()
         self.without_rows: set[str] = set()
         """The tables that were read and have no rows, or were never written where they were looked for."""
-        self._connection = duckdb.connect()
-        self._connection.execute(f"CREATE SCHEMA {DATABASE}; USE {DATABASE}; SET TimeZone = 'UTC'")
-        # As Athena divides integers.
-        self._connection.execute("SET integer_division = true")
+        self._connection = isolated_duckdb(
+            f"CREATE SCHEMA {DATABASE}",
+            f"USE {DATABASE}",
+            "SET TimeZone = 'UTC'",
+            # As Athena divides integers.
+            "SET integer_division = true",
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -81,7 +87,7 @@ class LakeQueries:
             found = self._connection.execute(_in_duckdb(query))
             return Answer([column[0] for column in found.description or ()], found.fetchall())
         except duckdb.Error as error:
-            raise UserError(f"query: {error}") from None
+            raise UserError(f"query: {_explained(error)}") from None
 
     def _parsed(self, sql: str) -> exp.Query:
         executed = _EXECUTE.fullmatch(sql)
@@ -106,6 +112,12 @@ class LakeQueries:
     def _provide_all(self, query: exp.Query) -> None:
         """Have there what a query names, which is then without the name of Athena's database."""
         own = {each.alias.lower() for each in query.find_all(exp.CTE)}
+        for source in query.find_all(exp.Table, exp.Lateral):
+            if isinstance(source.this, exp.Func) and not isinstance(source.this, exp.Unnest):
+                raise UserError(
+                    f"query: found the function {_called(source.this)} in FROM, expected a table, a view, a subquery "
+                    f"or UNNEST. {_ALONE}"
+                )
         for table in query.find_all(exp.Table):
             name = table.name.lower()
             if name in self._views or name in self._tables:
@@ -159,11 +171,9 @@ def _read(sql: str) -> exp.Query:
     try:
         queries = [query for query in sqlglot.parse(sql, read="athena") if not isinstance(query, exp.Semicolon | None)]
     except SqlglotError as error:
-        raise UserError(f"query: {error}") from None
+        raise UserError(f"query: {error}\n{_EXPECTED}") from None
     if len(queries) != 1 or not isinstance(queries[0], exp.Query):
-        raise UserError(
-            "query: found none, several or another statement, expected one SELECT in Athena's SQL, or EXECUTE"
-        )
+        raise UserError(f"query: found none, several or another statement, {_EXPECTED}")
     return queries[0]
 
 
@@ -172,3 +182,17 @@ def _in_duckdb(query: exp.Query) -> str:
         return query.sql(dialect="duckdb", unsupported_level=ErrorLevel.RAISE)
     except SqlglotError as error:
         raise UserError(f"query: this machine has no such function: {error}") from None
+
+
+def _called(function: exp.Func) -> str:
+    return str(function.name if isinstance(function, exp.Anonymous) else function.sql_name()).lower()
+
+
+def _explained(error: duckdb.Error) -> str:
+    """What DuckDB says, without its advice to load an extension, which is refused here."""
+    message = str(error)
+    if isinstance(error, duckdb.PermissionException):
+        return f"{message.splitlines()[0]}. {_ALONE}"
+    if isinstance(error, duckdb.CatalogException) and "LOAD " in message:
+        return f"{message.splitlines()[0]} {_ALONE} Write the query without it, or ask Athena."
+    return message

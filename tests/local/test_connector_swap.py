@@ -25,6 +25,7 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
 from headwater.local.connect import ConnectWorker
+from headwater.local.kafka import Access
 from headwater.local.pipeline import DATABASE, ENVIRONMENT, LANDING_BUCKET, Pipeline
 from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
@@ -47,11 +48,11 @@ class LocalMskConnect:
     ``plugins`` and ``workers`` are custom plugins and worker configurations by their ARNs.
     """
 
-    def __init__(self, folder: Path, bootstrap: str) -> None:
+    def __init__(self, folder: Path, access: Access) -> None:
         self.plugins: dict[str, Path] = {}
         self.workers: dict[str, dict[str, str]] = {}
         self._folder = folder
-        self._bootstrap = bootstrap
+        self._access = access
         self._numbers = itertools.count(1)
         self._running = ExitStack()
         self._requests: dict[str, dict[str, Any]] = {}
@@ -99,7 +100,7 @@ class LocalMskConnect:
         cluster = f"msk-connect-{name}-{next(self._numbers)}"
         worker = ConnectWorker(
             self._folder / cluster,
-            self._bootstrap,
+            self._access,
             self.workers[request["workerConfiguration"]["workerConfigurationArn"]],
             group=cluster,
             plugins=self.plugins[request["plugins"][0]["customPlugin"]["customPluginArn"]],
@@ -263,7 +264,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         with pipeline.postgres.connect(DATABASE) as owner:
             load_folder(owner, folder / "data")
         pipeline.start_stream()
-        with LocalMskConnect(folder, pipeline.broker.bootstrap) as msk:
+        with LocalMskConnect(folder, pipeline.broker.access) as msk:
             properties = connectors.worker_properties(pipeline.settings)
             for number in (1, 2):
                 plugins = folder / f"plugin-{number}"

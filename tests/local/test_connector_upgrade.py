@@ -51,9 +51,9 @@ class Upgrade:
             for setting, value in self.config.items()
             if not setting.startswith(("headwater.", "notification."))
         } | {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"}
-        bootstrap, properties = pipeline.broker.bootstrap, connectors.worker_properties(pipeline.settings)
-        self.first = ConnectWorker(folder / "first", bootstrap, properties, plugins=former_plugins(folder / "plugins"))
-        self.second = ConnectWorker(folder / "second", bootstrap, properties)
+        access, properties = pipeline.broker.access, connectors.worker_properties(pipeline.settings)
+        self.first = ConnectWorker(folder / "first", access, properties, plugins=former_plugins(folder / "plugins"))
+        self.second = ConnectWorker(folder / "second", access, properties)
 
     def start(self, worker: ConnectWorker, config: dict[str, str]) -> None:
         """Run the source connector with a configuration in a worker that has been started."""

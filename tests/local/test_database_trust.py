@@ -10,7 +10,6 @@ from pathlib import Path
 
 import psycopg
 import pytest
-import requests
 
 from headwater.commands import db, sources
 from headwater.contract.reading import read_contracts
@@ -35,7 +34,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         pipeline.start_stream()
         pipeline.connect = ConnectWorker(
             pipeline.folder / "connect",
-            pipeline.broker.bootstrap,
+            pipeline.broker.access,
             connectors.worker_properties(pipeline.settings),
         )
         pipeline.enter_context(pipeline.connect)
@@ -195,8 +194,8 @@ def connector_connects(pipeline: Pipeline, database: OwnDatabase) -> bool:
         replace(pipeline.settings, database_host=server.host, database_port=str(server.port), database_tls=server.tls),
     )
     kind = config["connector.class"]
-    url = f"{pipeline.connect.url}/connector-plugins/{kind}/config/validate"
-    answer = requests.put(url, json={**config, "name": "own"}, timeout=60)
+    path = f"/connector-plugins/{kind}/config/validate"
+    answer = pipeline.connect.request("PUT", path, {**config, "name": "own"}, timeout=60)
     answer.raise_for_status()
     errors = [error for option in answer.json()["configs"] for error in option["value"]["errors"]]
     assert all(error.startswith("Error while validating connector config") for error in errors), errors

@@ -114,7 +114,7 @@ def join_and_leave(pipeline: Pipeline) -> None:
     """A second worker joins while tasks are writing, takes some of them over, and leaves."""
     while_landing(pipeline)
     first = pipeline.connect
-    with ConnectWorker(pipeline.folder / "second", first.bootstrap, first.properties) as second:
+    with ConnectWorker(pipeline.folder / "second", first.access, first.properties) as second:
         wait_until("tasks of the second worker", lambda: second.url in working(pipeline), timeout=60)
         while_landing(pipeline)
         assert unconfirmed(pipeline) > 0
@@ -125,7 +125,7 @@ def pause_worker(pipeline: Pipeline) -> None:
     """A worker stands still while its tasks write, until another one has them, and wakes up."""
     while_landing(pipeline)
     first = pipeline.connect
-    with ConnectWorker(pipeline.folder / "second", first.bootstrap, first.properties) as second:
+    with ConnectWorker(pipeline.folder / "second", first.access, first.properties) as second:
         os.killpg(first.pid, signal.SIGSTOP)
         try:
             assert unconfirmed(pipeline) > 0

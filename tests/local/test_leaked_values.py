@@ -183,7 +183,7 @@ class Leak:
         names = re.findall(r'"([a-z.]+)": "600000"', PAGE.read_text())
         assert names == ["retention.ms", "segment.ms"]
         configs = dict.fromkeys(names, ("SET", value) if value else ("DELETE", None))
-        client = KafkaAdminClient(bootstrap_servers=self.pipeline.broker.bootstrap)
+        client = KafkaAdminClient(**self.pipeline.broker.access.for_python())
         client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=configs)])
         client.close()
         if is_short:

@@ -1,25 +1,46 @@
-"""The object store keeps what it acknowledged over a crash, and decides between writers as S3 does."""
+"""The object store keeps what it acknowledged over a crash, decides between writers as S3 does, and serves nobody
+without the run's credentials or certificate."""
 
+import json
+import os
 import re
-from collections.abc import Iterator
+import socket
+import ssl
+import stat
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import boto3
 import psutil
 import pytest
+import requests
+from botocore.auth import S3SigV4Auth
+from botocore.awsrequest import AWSRequest
 from botocore.config import Config
+from botocore.credentials import Credentials
 from botocore.exceptions import ClientError
 
+from headwater.errors import UserError
 from headwater.local import aws
 from headwater.local.aws import REGION
+from headwater.local.certificates import Authority
 from headwater.local.object_store import ObjectStore
 from headwater.local.processes import wait_until
 from tests.listening import listening_programs
 
 BUCKET = "headwater-objects"
 KEY = aws.make_credentials()
+HTTP_1 = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n"
+# The preface of HTTP/2 and an empty frame of settings: a server of gRPC answers with its own settings.
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+REQUESTS = {"http/1.1": HTTP_1, "h2": HTTP_2}
+# What Go's server says in plain text before it closes a connection without TLS.
+WANTS_TLS = b"Client sent an HTTP request to an HTTPS server.\n"
+NOBODY = 65534
 
 
 @pytest.fixture(scope="module")
@@ -51,6 +72,115 @@ def serves(s3: Any, key: str) -> bool:
     return True
 
 
+def certificate(store: ObjectStore) -> tuple[str, tuple[str, str]]:
+    """The files of a run's authority, and of its certificate and key."""
+    authority, *identity = (str(store.folder / f"{name}.pem") for name in ("authority", "certificate", "key"))
+    return authority, (identity[0], identity[1])
+
+
+def http_ports(store: ObjectStore) -> dict[str, str]:
+    """The ports of the servers, such as ``filer``, that speak HTTP."""
+    return dict(re.findall(r"-(\w+)\.port=(\d+)", " ".join(psutil.Process(store.pid).cmdline())))
+
+
+def ports_beside_s3(store: ObjectStore) -> set[int]:
+    """All TCP ports on which the store's processes listen, but S3's own."""
+    process = psutil.Process(store.pid)
+    open_ports = {
+        connection.laddr.port
+        for one in [process, *process.children(recursive=True)]
+        for connection in one.net_connections(kind="tcp")
+        if connection.status == psutil.CONN_LISTEN
+    }
+    s3 = int(store.endpoint.rpartition(":")[2])
+    assert s3 in open_ports
+    return open_ports - {s3}
+
+
+def sockets(store: ObjectStore) -> list[Path]:
+    """The Unix sockets on which a store listens."""
+    addresses = {str(connection.laddr) for connection in psutil.Process(store.pid).net_connections(kind="unix")}
+    return sorted(store.folder / address for address in addresses - {""})
+
+
+def answering(ports: set[int], identity: tuple[str, str] | None = None) -> list[int]:
+    """The ports that serve a client with the files of a certificate and its key, or without, by TLS or without it."""
+    return [
+        port
+        for port in sorted(ports)
+        for protocol in REQUESTS
+        for context in (None, _context(protocol, identity))
+        if not refused(answer_of(port, protocol, context))
+    ]
+
+
+def refused(answered: bytes) -> bool:
+    """Whether a server has answered nothing, or that it speaks TLS."""
+    return answered == b"" or answered.endswith(WANTS_TLS)
+
+
+def answer_of(port: int, protocol: str, context: ssl.SSLContext | None) -> bytes:
+    """The first bytes that a port answers a request with; none where it closes the connection instead."""
+    try:
+        with socket.create_connection(("127.0.0.1", port), timeout=10) as plain:
+            if context is None:
+                return _ask(plain, protocol)
+            with context.wrap_socket(plain, server_hostname="127.0.0.1") as encrypted:
+                return _ask(encrypted, protocol)
+    except (ssl.SSLError, ConnectionError):
+        return b""
+
+
+def _ask(connection: socket.socket, protocol: str) -> bytes:
+    connection.sendall(REQUESTS[protocol])
+    received = b""
+    while len(received) < 1000 and (more := connection.recv(1000)):
+        received += more
+        if protocol == "h2":
+            # The connection stays open.
+            break
+    return received
+
+
+def _context(protocol: str, identity: tuple[str, str] | None) -> ssl.SSLContext:
+    context = ssl.create_default_context()
+    # An attacker does not ask who it is that answers.
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    context.set_alpn_protocols([protocol])
+    if identity:
+        context.load_cert_chain(*identity)
+    return context
+
+
+def opens(path: Path) -> bool:
+    """Whether this process may connect to a Unix socket."""
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(str(path))
+        except PermissionError:
+            return False
+    return True
+
+
+def as_nobody(call: Callable[[], Any]) -> Any:
+    """What a function returns, as JSON takes it, in a process of the user nobody."""
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            os.setgroups([])
+            os.setgid(NOBODY)
+            os.setuid(NOBODY)
+            os.write(writing, json.dumps(call()).encode())
+        finally:
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as told:
+        text = told.read()
+    os.waitpid(child, 0)
+    return json.loads(text)
+
+
 def test_one_of_many_writers_puts_an_absent_key(store: ObjectStore) -> None:
     s3 = aws.client("s3", store.endpoint, KEY)
     with ThreadPoolExecutor(16) as pool:
@@ -79,12 +209,103 @@ def test_other_credentials_are_refused(store: ObjectStore) -> None:
         stranger.list_objects_v2(Bucket=BUCKET)
 
 
+@pytest.mark.parametrize("missing", KEY)
+def test_there_is_no_store_without_credentials(tmp_path: Path, missing: str) -> None:
+    with pytest.raises(UserError, match=f"{missing} is missing"):
+        ObjectStore(tmp_path, {**aws.environment(KEY), missing: ""})
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT", "DELETE", "OPTIONS"])
+@pytest.mark.parametrize("path", ["", "/kept", "?list-type=2", "/kept?acl", "?policy"])
+def test_no_page_gets_anything_from_s3(store: ObjectStore, method: str, path: str) -> None:
+    asked = {"Origin": "http://127.0.0.1:8000", "Access-Control-Request-Method": "GET"}
+    try:
+        given = requests.request(method, f"{store.endpoint}/{BUCKET}{path}", headers=asked, timeout=10)
+    except requests.ConnectionError:
+        # It refuses to be asked about a bucket so abruptly.
+        assert (method, path.partition("?")[0]) == ("OPTIONS", "")
+        return
+    assert given.status_code == 403
+    assert [header for header in given.headers if header.startswith("Access-Control-")] == []
+
+
+def test_a_signature_holds_for_one_host(store: ObjectStore) -> None:
+    aws.client("s3", store.endpoint, KEY).put_object(Bucket=BUCKET, Key="signed", Body=b"row")
+    url = f"{store.endpoint}/{BUCKET}/signed"
+    request = AWSRequest("GET", url)
+    S3SigV4Auth(Credentials(*KEY.values()), "s3", REGION).add_auth(request)
+    signed = dict(request.headers)
+    assert requests.get(url, headers=signed, timeout=10).content == b"row"
+    elsewhere = requests.get(url, headers={**signed, "Host": "pages.example"}, timeout=10)
+    assert (elsewhere.status_code, "SignatureDoesNotMatch" in elsewhere.text) == (403, True)
+
+
+def test_objects_are_not_there_beside_s3(store: ObjectStore) -> None:
+    rows = b"row" * 10_000
+    s3, ports = aws.client("s3", store.endpoint, KEY), http_ports(store)
+    s3.put_object(Bucket=BUCKET, Key="rows", Body=rows)
+    authority, identity = certificate(store)
+    filer = f"127.0.0.1:{ports['filer']}/buckets/{BUCKET}/rows"
+    own = partial(requests.get, timeout=10, verify=authority, cert=identity)
+    (chunk,) = own(f"https://{filer}?metadata=true").json()["chunks"]
+    contents = {
+        filer: "rowrow",
+        f"127.0.0.1:{ports['volume']}/{chunk['file_id']}": "rowrow",
+        f"127.0.0.1:{ports['master']}/dir/assign": '"fid"',
+        f"127.0.0.1:{ports['admin']}/metrics": f'bucket="{BUCKET}"',
+    }
+    for address, content in contents.items():
+        # With the certificate it is there, so the address is right.
+        assert content in own(f"https://{address}").text
+        for method in ("GET", "POST", "PUT", "DELETE"):
+            with suppress(requests.ConnectionError):
+                assert requests.request(method, f"http://{address}", timeout=10).content == WANTS_TLS
+            with pytest.raises(requests.ConnectionError):
+                requests.request(method, f"https://{address}", timeout=10, verify=authority)
+    assert s3.get_object(Bucket=BUCKET, Key="rows")["Body"].read() == rows
+
+
+def test_all_ports_but_s3s_want_the_certificate(store: ObjectStore) -> None:
+    ports = ports_beside_s3(store)
+    assert set(answering(ports, certificate(store)[1])) == ports
+    assert answering(ports) == []
+
+
+def test_a_certificate_of_another_run_opens_nothing(store: ObjectStore, tmp_path: Path) -> None:
+    other = Authority.make().issue("127.0.0.1")
+    (tmp_path / "certificate").write_text(other.certificate)
+    (tmp_path / "key").write_text(other.key)
+    assert answering(ports_beside_s3(store), (str(tmp_path / "certificate"), str(tmp_path / "key"))) == []
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can act as another user")
+def test_another_user_is_served_nowhere_beside_s3(store: ObjectStore) -> None:
+    ports, paths = ports_beside_s3(store), sockets(store)
+    assert as_nobody(lambda: answering(ports)) == []
+    assert as_nobody(lambda: [str(path) for path in paths if opens(path)]) == []
+    # The user does reach a port: S3 refuses the request, and not the connection.
+    assert as_nobody(lambda: requests.get(f"{store.endpoint}/{BUCKET}", timeout=10).status_code) == 403
+
+
+def test_no_setting_of_the_user_opens_the_store(tmp_path: Path) -> None:
+    umask = os.umask(0)
+    try:
+        with ObjectStore(
+            tmp_path / "store", {**aws.environment(KEY), "WEED_HTTPS_FILER_DISABLE_TLS_VERIFY_CLIENT_CERT": "true"}
+        ) as store:
+            paths = [store.folder, *store.folder.glob("*.pem"), *sockets(store)]
+            assert len(paths) == 11
+            assert [path for path in paths if stat.S_IMODE(path.stat().st_mode) & 0o077] == []
+            assert answering(ports_beside_s3(store)) == []
+    finally:
+        os.umask(umask)
+
+
 def test_it_listens_on_the_loopback_only(store: ObjectStore) -> None:
     def ports() -> int:
         return sum(str(store.folder) in command for command in listening_programs()[0])
 
-    # Its admin server, which nothing here asks, opens its two after the store answers.
-    wait_until("every server of the store to listen", lambda: ports() == 11)
+    wait_until("every server of the store to listen", lambda: ports() == 10)
     _, reachable = listening_programs()
     assert reachable == []
 

@@ -68,8 +68,8 @@ def test_what_libpq_is_told_of_another_server_leaves_ours(
 def test_a_broker_and_its_worker_survive_a_crash_of_each(broker: Broker, tmp_path: Path) -> None:
     broker.create_topics({"crash": 2})
     broker.create_topics({"crash": 2})
-    with ConnectWorker(tmp_path, broker.bootstrap, WORKER) as worker:
-        plugins = {plugin["class"] for plugin in requests.get(f"{worker.url}/connector-plugins", timeout=10).json()}
+    with ConnectWorker(tmp_path, broker.access, WORKER) as worker:
+        plugins = {plugin["class"] for plugin in worker.request("GET", "/connector-plugins").json()}
         assert "io.headwater.connect.postgresql.HeadwaterPostgresConnector" in plugins
         assert "io.headwater.connect.s3.S3SinkConnector" in plugins
         with pytest.raises(UserError, match=r"refused PUT /connectors/wrong/config with .*NoSuchConnector"):
@@ -81,18 +81,18 @@ def test_a_broker_and_its_worker_survive_a_crash_of_each(broker: Broker, tmp_pat
         broker.start()
         worker.start()
         assert (worker.url, broker.bootstrap) == (url, bootstrap)
-        assert requests.get(f"{worker.url}/connectors", timeout=10).json() == []
+        assert worker.request("GET", "/connectors").json() == []
     assert broker.ends(["crash"]) == {("crash", 0): 0, ("crash", 1): 0}
 
 
 def test_a_groups_lag_is_what_it_has_not_read_of_a_topic_that_is_there(broker: Broker) -> None:
     broker.create_topics({"lag": 2, "gone": 1})
-    with KafkaProducer(bootstrap_servers=broker.bootstrap) as producer:
+    with KafkaProducer(**broker.access.for_python()) as producer:
         for partition in (0, 0, 0, 1):
             producer.send("lag", b"value", partition=partition)
         producer.flush()
     read = {TopicPartition("lag", 0): 1, TopicPartition("lag", 1): 0, TopicPartition("gone", 0): 0}
-    with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
+    with KafkaAdminClient(**broker.access.for_python()) as admin:
         offsets = {at: OffsetAndMetadata(offset, "", -1) for at, offset in read.items()}
         # The first group makes the topic that keeps their offsets.
         for attempt in Retrying(

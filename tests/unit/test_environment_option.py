@@ -226,10 +226,10 @@ def test_a_table_of_postgresqls_is_asked_for_where_its_options_say(dev: str, mon
     )
     done = run(*RESYNC_OF_POSTGRESQL, "--env", "dev", "--host", "tunnel", "--port", "15432", "--user", "owner")
     assert done.exit_code == 0, (done.output, done.exception)
-    assert told == [("", "tunnel", 15432, "northwind", "owner"), ("orders", "")]
+    assert told == [("", "tunnel", 15432, "northwind", "owner"), ("orders", None)]
     told.clear()
     assert run(*RESYNC_OF_POSTGRESQL, "--host", "tunnel").exit_code == 0, "without AWS"
-    assert told == [("", "tunnel", 5432, "northwind", "postgres"), ("orders", "")]
+    assert told == [("", "tunnel", 5432, "northwind", "postgres"), ("orders", None)]
 
 
 @pytest.mark.parametrize("command", [*OF_POSTGRESQL, ("verify", "dev")], ids=named)

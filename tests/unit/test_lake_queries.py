@@ -7,6 +7,7 @@ import json
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -160,3 +161,67 @@ def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
     refused = CliRunner().invoke(compose(["sql"]), ["sql", "SELECT 1"])
     assert isinstance(refused.exception, UserError)
     assert HUDI_COLUMNS[0] in run(f'SELECT "{HUDI_COLUMNS[0]}" FROM orders', "--lake", "nowhere")
+
+
+# A name that a CTE has elsewhere passes for that CTE: DuckDB itself has to refuse what it reads otherwise.
+SMUGGLED = 'SELECT * FROM (WITH "{0}" AS (SELECT 1) SELECT * FROM "{0}") AS a, "{0}" AS b'
+IN_FROM = (
+    "in FROM, expected a table, a view, a subquery or UNNEST. headwater sql reads the tables and views of the lake"
+)
+NO_FILES = "headwater sql reads the tables and views of the lake alone: no files, no addresses, no extensions."
+ONE_SELECT = "expected one SELECT in Athena's SQL, or EXECUTE"
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT * FROM read_csv('{file}')", f"found the function read_csv {IN_FROM}"),
+        ("SELECT * FROM read_text('{file}')", f"found the function read_text {IN_FROM}"),
+        ("SELECT * FROM \"READ_BLOB\"('{file}')", f"found the function read_blob {IN_FROM}"),
+        ("SELECT (SELECT content FROM read_text('{file}'))", IN_FROM),
+        ("SELECT * FROM customers CROSS JOIN LATERAL read_text('{file}')", IN_FROM),
+        ("SELECT * FROM TABLE(read_text('{file}'))", IN_FROM),
+        ("WITH f AS (SELECT * FROM read_csv('{file}')) SELECT * FROM f", IN_FROM),
+        ("SELECT * FROM query('SELECT 1')", IN_FROM),
+        ("SELECT * FROM query_table('{file}')", IN_FROM),
+        ("SELECT * FROM json_execute_serialized_sql('')", IN_FROM),
+        ("SELECT * FROM duckdb_secrets()", IN_FROM),
+        ("SELECT * FROM arrow_scan(1, 2, 3)", IN_FROM),
+        ("EXECUTE customers_as_of USING (SELECT max(content) FROM read_text('{file}'))", IN_FROM),
+        ("SELECT * FROM glob('{folder}/*')", "query: "),
+        ("SELECT * FROM '{file}'", "expected a table or view out of"),
+        ('SELECT * FROM "{file}"', "expected a table or view out of"),
+        (SMUGGLED.format("{file}"), NO_FILES),
+        (SMUGGLED.format("https://127.0.0.1:9/rows.csv"), NO_FILES),
+        (SMUGGLED.format("s3://lake/rows.parquet"), NO_FILES),
+        # Variables of Python in the function that calls DuckDB.
+        (SMUGGLED.format("query"), "Table with name query does not exist"),
+        ("SELECT st_point(1, 2)", NO_FILES),
+        ("SELECT CAST('127.0.0.1' AS inet)", "query: "),
+        ("COPY customers TO '{folder}/stolen.csv'", ONE_SELECT),
+        ("COPY (SELECT 1) TO '{folder}/stolen.csv'", ONE_SELECT),
+        ("EXPORT DATABASE '{folder}/stolen.csv'", ONE_SELECT),
+        ("ATTACH '{folder}/stolen.csv'", ONE_SELECT),
+        ("INSTALL httpfs", ONE_SELECT),
+        ("LOAD '{file}'", ONE_SELECT),
+        ("SET enable_external_access = true", ONE_SELECT),
+        ("PRAGMA database_list", ONE_SELECT),
+        ("CALL enable_logging()", ONE_SELECT),
+    ],
+)
+def test_a_query_reaches_nothing_but_the_lake(sql: str, message: str, tmp_path: Path) -> None:
+    kept = tmp_path / "kept.csv"
+    kept.write_text("word\nhunter2\n")
+    given = ["sql", sql.format(file=kept, folder=tmp_path), "--lake", "nowhere", "--json"]
+    done = CliRunner().invoke(compose(given), given)
+    assert isinstance(done.exception, UserError), (done.output, done.exception)
+    assert message in str(done.exception)
+    assert "hunter2" not in done.output + str(done.exception)
+    assert "INSTALL" not in str(done.exception)
+    assert list(tmp_path.iterdir()) == [kept]
+
+
+def test_time_zones_and_json_need_no_extension(queries: LakeQueries) -> None:
+    zoned = "SELECT TIMESTAMP '2026-01-01 00:00:00 UTC' AT TIME ZONE 'Europe/Berlin', json_extract('{\"a\":1}', '$.a')"
+    ((local, _),) = queries.answer(zoned).rows
+    assert local.hour == 1

@@ -14,6 +14,7 @@ import pytest
 from headwater.errors import UserError
 from headwater.local import aws
 from headwater.local.connect import ConnectWorker
+from headwater.local.kafka import Access
 from headwater.local.processes import wait_until
 from headwater.local_aws import connect, database, dynamodb, emr, stream, without_effect
 from headwater.local_aws.api import Api, ApiError, Request
@@ -107,6 +108,16 @@ def test_a_configuration_that_changes_has_another_revision(tmp_path: Path) -> No
     assert revisions == ["1", "2"]
     with pytest.raises(UserError, match=f"there is no revision 3 of {made.physical_id}"):
         clusters.start("c", Properties({"Arn": made.physical_id, "Revision": "3"}))
+
+
+def test_a_worker_is_let_into_the_broker_of_its_address(tmp_path: Path) -> None:
+    for name, ports in (("first", "1 2"), ("second", "3 4")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "ports").write_text(ports)
+        (tmp_path / name / "password").write_text(name)
+    assert stream.access(tmp_path, "127.0.0.1:3") == Access("127.0.0.1:3", "second")
+    with pytest.raises(UserError, match=r"no cluster in .* has the address 127\.0\.0\.1:5"):
+        stream.access(tmp_path, "127.0.0.1:5")
 
 
 def test_an_operation_of_rest_gets_what_path_query_and_body_say() -> None:
@@ -379,7 +390,7 @@ def test_a_restart_is_not_taken_for_the_failure_before_it(
         state = next(told, states[-1]) if method == "GET" else ""
         return {"connector": {"state": "RUNNING"}, "tasks": [{"state": state}]}
 
-    worker = ConnectWorker(tmp_path, "localhost:9092", {})
+    worker = ConnectWorker(tmp_path, Access("localhost:9092", "secret"), {})
     monkeypatch.setattr(worker, "_request", answer)
     monkeypatch.setattr("headwater.local.connect.RESTART_SECONDS", 0.5)
     worker.restart("landing")

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from botocore.exceptions import BotoCoreError
 
-from headwater.commands.resync import ItemReader, refuse_hidden
+from headwater.commands.resync import ItemReader
 from headwater.contract import evolution
 from headwater.contract.masks import masked, read_key
 from headwater.contract.model import Contract, from_json
@@ -103,12 +103,6 @@ def test_a_masked_column_is_not_filled_from_what_rest_has_in_clear() -> None:
         contract = parse_contract(PEOPLE + column_text + masks, "people.yaml")
         got = Filler(contract, debezium_decoder.rest_form(contract)).fill(rest)
         assert (got and dict(got.values)) == filled
-
-
-def test_a_condition_that_names_what_is_masked_is_refused() -> None:
-    contract = parse_contract(PEOPLE + MASKED, "people.yaml")
-    with pytest.raises(UserError, match="--where: found password_hash, which people masks or excludes"):
-        refuse_hidden(contract, "Password_Hash = 'x'")
 
 
 # --- DynamoDB ---------------------------------------------------------------------------------------------------------

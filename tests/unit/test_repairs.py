@@ -12,7 +12,8 @@ from headwater.commands import repairs
 from headwater.commands.lakes import NamedLake
 from headwater.commands.repairs import ItemRepairs, RowRepairs
 from headwater.contract.reading import read_contract
-from headwater.order_database import administration
+from headwater.order_database import conditions
+from headwater.order_database.conditions import Condition
 from headwater.paths import CONTRACTS
 from headwater.verify.watch import Difference
 
@@ -47,8 +48,12 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> Asked:
             self._spent(2.5)
 
     monkeypatch.setattr(repairs, "ItemReader", Reader)
-    monkeypatch.setattr(repairs, "read_by_connector", lambda connection, contracts, where: asked.read.append(where))
-    monkeypatch.setattr(administration, "rows_where", lambda connection, table, where: asked.found)
+
+    def read(connection: Any, contracts: Any, where: Condition | None) -> None:
+        asked.read.append(where.text if where else "")
+
+    monkeypatch.setattr(repairs, "read_by_connector", read)
+    monkeypatch.setattr(conditions, "rows_where", lambda connection, table, where: asked.found)
     return asked
 
 

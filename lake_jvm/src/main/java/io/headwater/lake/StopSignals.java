@@ -1,0 +1,21 @@
+package io.headwater.lake;
+
+import java.util.List;
+import sun.misc.Signal;
+
+/** The signals that ask a job to stop: they do not end the JVM, and whether one has come can be asked. */
+public final class StopSignals {
+    private volatile boolean came;
+
+    /** Takes SIGTERM and SIGINT from now on. */
+    public StopSignals() {
+        for (String name : List.of("TERM", "INT")) {
+            Signal.handle(new Signal(name), signal -> came = true);
+        }
+    }
+
+    /** Whether one of the signals has come. */
+    public boolean came() {
+        return came;
+    }
+}

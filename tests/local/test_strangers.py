@@ -1,0 +1,96 @@
+"""Nobody else gets in: another user of this machine, or a page in a browser, learns and changes nothing of a run."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+
+import pytest
+
+from headwater.demo import run as demo
+from headwater.demo.run import DemoPlan
+from headwater.local.key_value import KeyValuePipeline
+from headwater.local.pipeline import DATABASE, LANDING_BUCKET, SECRET_NAME, Pipeline
+from headwater.local_aws.daemon import Running, log_of
+from headwater.paths import RUN
+from tests.local.strangers import Run, attack
+
+ROW = "stranger-row-161803"
+"""A value of a row of the source, which comes to every store."""
+
+
+class Parts:
+    """The pipelines of a demo, to know their secrets."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.relational: Pipeline
+        self.key_value: KeyValuePipeline
+        parts = self
+
+        class Relational(Pipeline):
+            def __enter__(self) -> Relational:
+                parts.relational = self
+                return self
+
+        class KeyValue(KeyValuePipeline):
+            def __enter__(self) -> KeyValue:
+                parts.key_value = self
+                return self
+
+        patch.setattr(demo, "Pipeline", Relational)
+        patch.setattr(demo, "KeyValuePipeline", KeyValue)
+
+    def secrets(self) -> dict[str, str]:
+        """Every secret, by what it is."""
+        relational = self.relational
+        return {
+            "the superuser's password": relational.postgres.password,
+            "the mask key": relational.mask_key.decode(),
+            **{f"the password of {role}": password for role, password in relational.passwords.items()},
+        }
+
+
+def quietly(text: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+@pytest.mark.drill
+def test_a_stranger_gets_nothing_of_a_demo(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    parts = Parts(monkeypatch)
+    problems: list[str] = []
+
+    def keep(addresses: Mapping[str, str]) -> None:
+        with parts.relational.postgres.connect(DATABASE) as owner:
+            owner.execute("UPDATE northwind.customers SET company_name = %s", [ROW])
+        parts.relational.drain()
+        problems.extend(
+            attack(
+                Run(
+                    os.getpid(),
+                    [RUN / "demo", tmp_path / "report"],
+                    parts.secrets(),
+                    {"a row": ROW},
+                    names=[SECRET_NAME, LANDING_BUCKET, *(of.name for of in parts.key_value.tables.values())],
+                )
+            )
+        )
+
+    demo.run(DemoPlan(None, 0.1, 2, 10), quietly, lambda text: None, keep, tmp_path / "report")
+    assert not problems, "\n".join(problems)
+
+
+def test_a_stranger_gets_nothing_of_the_local_aws(tmp_path: Path) -> None:
+    folder = tmp_path / "account"
+    running = Running.start(folder)
+    try:
+        secret = "the stranger's secret 141421"
+        running.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=secret)
+        key_id = running.environment["AWS_ACCESS_KEY_ID"]
+        secrets = {"a secret": secret, "the account's key": running.environment["AWS_SECRET_ACCESS_KEY"]}
+        problems = attack(Run(running.pid, [folder], secrets, key_id=key_id, names=[SECRET_NAME]))
+        assert log_of(folder).stat().st_mode & 0o077 == 0
+    finally:
+        running.stop(folder)
+    assert not problems, "\n".join(problems)

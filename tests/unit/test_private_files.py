@@ -1,0 +1,54 @@
+"""What a run writes is its owner's alone, also where an earlier version left it open."""
+
+from __future__ import annotations
+
+import stat
+import sys
+from pathlib import Path
+
+from headwater import private_files, process_groups
+from headwater.folder_lock import claimed_empty
+from headwater.local.processes import Process, Program
+
+WRITES = "import os, pathlib; pathlib.Path('file').touch(); os.mkdir('folder')"
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_a_run_has_its_folder_for_itself(tmp_path: Path) -> None:
+    folder = tmp_path / "run" / "demo"
+    folder.mkdir(parents=True)
+    folder.chmod(0o755)
+    with claimed_empty(folder, "the demo"):
+        assert (mode(folder), mode(folder.parent)) == (0o700, 0o700)
+
+
+def test_an_open_folder_is_closed(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    private_files.make_private(tmp_path)
+    assert mode(tmp_path) == 0o700
+
+
+def test_a_log_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "part.log"
+    with private_files.append(log):
+        assert mode(log) == 0o600
+    log.chmod(0o644)
+    with private_files.append(log) as file:
+        file.write(b"again")
+    assert (mode(log), log.read_text()) == (0o600, "again")
+
+
+def test_what_a_program_of_a_run_writes_is_its_owners_alone(tmp_path: Path) -> None:
+    both = {"process": [tmp_path / "process"], "group": [tmp_path / "group"]}
+    for (folder,) in both.values():
+        folder.mkdir()
+    program = Program("it", [sys.executable, "-c", WRITES], tmp_path / "log", cwd=tmp_path / "process")
+    with Process(program) as process:
+        process.wait()
+    process_groups.run("it", program.argv, tmp_path / "other.log", 60, cwd=tmp_path / "group")
+    for (folder,) in both.values():
+        assert [mode(folder / name) for name in ("file", "folder")] == [0o600, 0o700]
+    assert [mode(tmp_path / name) for name in ("log", "other.log")] == [0o600, 0o600]
