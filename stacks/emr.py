@@ -15,7 +15,7 @@ from constructs import Construct
 from headwater.contract.model import POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import CaptureSettings, table_topics
 from headwater.deployment import allow_lists, node_memory
-from headwater.deployment.environment import Environment
+from headwater.deployment.environment import WEB_APPLICATIONS, Environment
 from headwater.lake.announcements import event_source
 from headwater.lake.metrics import NAMESPACE
 from headwater.packaging import python_archives
@@ -26,8 +26,8 @@ from stacks.nag import Reason, acknowledge
 from stacks.network import EMR_TAG, NetworkStack
 
 # Trino is Presto's successor on EMR 7.
-APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino", "Hue", "Livy")
-# What the bastion may open on the primary node.
+APPLICATIONS = ("Hadoop", "Hive", "Spark", "Trino")
+# What the bastion reaches on the primary node if `emr.web_interfaces` is true.
 WEB_INTERFACES = {
     "YARN": 8088,
     "HDFS": 9870,
@@ -99,7 +99,10 @@ class EmrStack(HeadwaterStack):
             # CloudFormation does not see that a cluster has ended. Another name makes another cluster.
             name=f"{self.prefix}-{settings.generation}",
             release_label=settings.release,
-            applications=[emr.CfnCluster.ApplicationProperty(name=name) for name in APPLICATIONS],
+            applications=[
+                emr.CfnCluster.ApplicationProperty(name=name)
+                for name in (*APPLICATIONS, *(WEB_APPLICATIONS if settings.web_interfaces else ()))
+            ],
             configurations=self._configurations(),
             bootstrap_actions=[self._unpack_python(assets)],
             instances=emr.CfnCluster.JobFlowInstancesConfigProperty(
@@ -182,28 +185,38 @@ class EmrStack(HeadwaterStack):
         )
 
     def _security_groups(self) -> tuple[ec2.SecurityGroup, ec2.SecurityGroup, ec2.SecurityGroup]:
-        """The groups of primary node, core nodes and service access. The stack has the rules that EMR would otherwise
-        add by itself, so that they go when the stack goes."""
-        vpc = self._network.vpc
-        primary = ec2.SecurityGroup(self, "PrimarySecurityGroup", vpc=vpc, description="EMR primary node")
-        core = ec2.SecurityGroup(self, "CoreSecurityGroup", vpc=vpc, description="EMR core nodes")
-        service = ec2.SecurityGroup(
-            self, "ServiceSecurityGroup", vpc=vpc, description="EMR service access", allow_all_outbound=False
-        )
-        within = (ec2.Port.all_tcp(), ec2.Port.all_udp(), ec2.Port.all_icmp())
+        """The groups of primary node, core nodes and service access.
+
+        The stack has every inbound rule that EMR would otherwise add by itself, so that the rules go when the stack
+        goes. EMR adds no outbound rule to groups that it is given. The rules are the minimum for EMR 7 in private
+        subnets: https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-man-sec-groups.html
+        Security groups filter neither DNS by the VPC's resolver, nor Amazon's time service, nor instance metadata:
+        https://docs.aws.amazon.com/vpc/latest/userguide/vpc-security-groups.html
+        """
+        primary = self._emr_group("PrimarySecurityGroup", "EMR primary node")
+        core = self._emr_group("CoreSecurityGroup", "EMR core nodes")
+        service = self._emr_group("ServiceSecurityGroup", "EMR service access")
+        for port in (ec2.Port.all_tcp(), ec2.Port.all_udp(), ec2.Port.all_icmp()):
+            for group in (primary, core):
+                group.connections.allow_internally(port, "within the cluster")
+            primary.connections.allow_to(core, port, "within the cluster")
+            core.connections.allow_to(primary, port, "within the cluster")
         for group in (primary, core):
-            cdk.Tags.of(group).add(EMR_TAG, "true")
-            for port in within:
-                group.add_ingress_rule(group, port, "within the cluster")
+            group.add_egress_rule(ec2.Peer.any_ipv4(), ec2.Port.tcp(443), "AWS services and their package repositories")
             service.connections.allow_to(group, ec2.Port.tcp(8443), "EMR service to its agents")
-        for port in within:
-            core.add_ingress_rule(primary, port, "within the cluster")
-            primary.add_ingress_rule(core, port, "within the cluster")
-        cdk.Tags.of(service).add(EMR_TAG, "true")
-        service.add_ingress_rule(primary, ec2.Port.tcp(9443), "EMR agents to their service")
-        for name, port_number in WEB_INTERFACES.items():
-            primary.connections.allow_from(self._network.bastion, ec2.Port.tcp(port_number), f"{name} from the bastion")
+        primary.connections.allow_to(service, ec2.Port.tcp(9443), "EMR agents to their service")
+        # EMR's page asks for this way out of core nodes, and for no rule that lets them in.
+        core.add_egress_rule(service, ec2.Port.tcp(9443), "EMR agents to their service")
+        if self.environment_settings.emr.web_interfaces:
+            for name, number in WEB_INTERFACES.items():
+                primary.connections.allow_from(self._network.bastion, ec2.Port.tcp(number), f"{name} from the bastion")
         return primary, core, service
+
+    def _emr_group(self, id_: str, description: str) -> ec2.SecurityGroup:
+        """A group that EMR may use, which lets nothing out."""
+        group = ec2.SecurityGroup(self, id_, vpc=self._network.vpc, description=description, allow_all_outbound=False)
+        cdk.Tags.of(group).add(EMR_TAG, "true")
+        return group
 
     def _security_configuration(self) -> emr.CfnSecurityConfiguration:
         """Everything is encrypted at rest. In transit EMR wants certificates in S3: see docs/reference/stacks.md."""
@@ -253,7 +266,7 @@ class EmrStack(HeadwaterStack):
                     "yarn.scheduler.maximum-allocation-mb": str(shares.yarn),
                 },
             ),
-            # What is submitted without a size, as by Livy, fits too.
+            # What is submitted without a size fits too.
             _configuration("spark-defaults", self.spark_sizes()),
             emr.CfnCluster.ConfigurationProperty(
                 classification="spark-env",

@@ -134,6 +134,9 @@ class NetworkStack(HeadwaterStack):
         for table in self.work_route_table_ids:
             self.export_value(table)
         self.bastion = self._bastion()
+        # So it is with the bastion's group, which EMR imports for `emr.web_interfaces`, and the database for itself.
+        for group in self.bastion.connections.security_groups:
+            self.export_value(group.security_group_id)
         cdk.CfnOutput(self, "BastionInstance", value=self.bastion.instance_id)
 
     @property

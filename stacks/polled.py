@@ -84,7 +84,9 @@ class PolledProvider(Functions):
             _acknowledge_versions(role, [on_event, is_complete])
         waiter = self._provider.node.find_child("waiter-state-machine")
         called = [self._provider.node.find_child(f"framework-{name}") for name in ("isComplete", "onTimeout")]
-        _acknowledge_versions(waiter.node.find_child("Role"), called)
+        waiter_role = waiter.node.find_child("Role")
+        _trust_own_account(stack, waiter_role)
+        _acknowledge_versions(waiter_role, called)
         for rule in ("SF1", "SF2"):
             acknowledge(waiter, rule, Reason.FUNCTIONS_LOG)
 
@@ -97,6 +99,16 @@ class PolledProvider(Functions):
             service_token=self._provider.service_token,
             properties={"Name": name, **properties},
         )
+
+
+def _trust_own_account(stack: HeadwaterStack, role: Any) -> None:
+    """Let Step Functions take CDK's role of a waiter only for a state machine of this account.
+    https://docs.aws.amazon.com/step-functions/latest/dg/procedure-create-iam-role.html"""
+    machines = stack.format_arn(
+        service="states", resource="stateMachine", resource_name="*", arn_format=cdk.ArnFormat.COLON_RESOURCE_NAME
+    )
+    conditions = stack.service_principal("states.amazonaws.com", machines).policy_fragment.conditions
+    role.node.default_child.add_property_override("AssumeRolePolicyDocument.Statement.0.Condition", conditions)
 
 
 def _acknowledge_versions(role: Any, functions: Sequence[Any]) -> None:

@@ -38,6 +38,8 @@ LOCAL_ACCOUNT = "111111111111"
 KIND = "kind"
 """The field that says which of several forms a mapping has."""
 MAX_EPOCH = 9999  # the order of changes has four digits for it
+WEB_APPLICATIONS = ("Hue", "Livy")
+"""The EMR applications that ``emr.web_interfaces`` adds. Both run whatever code a caller sends them."""
 
 
 class _Part(Struct, frozen=True, forbid_unknown_fields=True):
@@ -392,6 +394,15 @@ class Emr(_Part, frozen=True, kw_only=True):
             le=30,
             description="The longest pause between two looks for landing objects of a table, in seconds: it starts at "
             "half a second after work and doubles. Each look is paid for.",
+        ),
+    ]
+    web_interfaces: Annotated[
+        bool,
+        Meta(
+            description="true: the cluster has Hue and Livy, and the bastion reaches them and the interfaces of YARN, "
+            "HDFS, Spark and Trino. None of them asks who you are: whoever may open a session on the bastion then acts "
+            "as the nodes' role, and so reads and changes every table. false: no Hue, no Livy, no port. A change "
+            "makes a new cluster."
         ),
     ]
     generation: Annotated[

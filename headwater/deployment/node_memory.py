@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from headwater.deployment import allow_lists
 from headwater.deployment.environment import Environment, Rule
 
-# Estimates. Linux and EMR's agents, and the daemons: HDFS's NameNode, YARN's ResourceManager, Hive, Hue, Livy and the
-# history servers on the primary node, DataNode and NodeManager on a core node.
+# Estimates. Linux and EMR's agents, and the daemons: HDFS's NameNode, YARN's ResourceManager, Hive, the history servers
+# and, if the environment asks for them, Hue and Livy on the primary node; DataNode and NodeManager on a core node.
 PRIMARY_SYSTEM = 7168
 CORE_SYSTEM = 3072
 # DataNode and NodeManager, where the primary node is alone and has them too.

@@ -16,6 +16,7 @@ from ipaddress import IPv4Network
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headwater.deployment.environment import WEB_APPLICATIONS
 from headwater.deployment.templates import Deployment, Resource
 from headwater.errors import UserError
 from headwater.yaml_files import load_yaml
@@ -196,18 +197,24 @@ class Declared:
 
 @dataclass(frozen=True)
 class Declarations:
-    """``flows.yaml``: names of components by place, flows that must be open, flows that may be open, and by the kind of
-    the database further flows that must be."""
+    """The content of ``flows.yaml``."""
 
     names: Mapping[str, str]
+    """Names of components by place."""
     needed: Sequence[Declared]
+    """Flows that must be open."""
     tolerated: Sequence[Declared]
+    """Flows that may be open."""
     databases: Mapping[str, Sequence[Declared]] = field(default_factory=dict)
+    """Further flows that must be open, by the kind of the database."""
+    web_interfaces: Sequence[Declared] = ()
+    """Further flows that must be open if the EMR cluster has web interfaces. Without them they must be closed."""
 
     def needed_by(self, network: Network) -> list[Declared]:
         """The flows that must be open in a network."""
         has_aurora = any(component.name == _AURORA for component in network.components)
-        return [*self.needed, *self.databases.get("aurora" if has_aurora else "existing", ())]
+        needed = [*self.needed, *self.databases.get("aurora" if has_aurora else "existing", ())]
+        return [*needed, *self.web_interfaces] if network.has_web_interfaces else needed
 
 
 def declarations(path: Path = FLOWS) -> Declarations:
@@ -221,6 +228,7 @@ def declarations(path: Path = FLOWS) -> Declarations:
             kind: [_declared(path, f"databases.{kind}", entry) for entry in entries]
             for kind, entries in document["databases"].items()
         },
+        [_declared(path, "web_interfaces", entry) for entry in document["web_interfaces"]],
     )
 
 
@@ -268,6 +276,16 @@ class Network:
         for component in self.components:
             flows += [self._from_internet(component), self._from_beyond(component)]
         return sorted((flow for flow in flows if flow.ports), key=lambda flow: (flow.source, flow.destination))
+
+    @property
+    def has_web_interfaces(self) -> bool:
+        """Whether an EMR cluster has an application that ``emr.web_interfaces`` adds."""
+        applications = [
+            application["Name"]
+            for cluster in self.deployment.resources("AWS::EMR::Cluster")
+            for application in cluster.properties.get("Applications", ())
+        ]
+        return any(name in WEB_APPLICATIONS for name in applications)
 
     @property
     def database_port(self) -> Ports:
@@ -370,7 +388,12 @@ class Network:
             resources = self._rule_resources(_EGRESS, key)
             if resources:
                 # CloudFormation takes such a rule away before it adds the first rule that is a resource.
-                inline = [rule for rule in inline if (rule.get("CidrIp"), rule["IpProtocol"]) != (str(_WORLD), "-1")]
+                narrow = [rule for rule in inline if (rule.get("CidrIp"), rule["IpProtocol"]) != (str(_WORLD), "-1")]
+                if narrow != inline and "SecurityGroupEgress" in group.properties:
+                    self.problems.append(
+                        f"{group.place}: lets everything out, until CloudFormation adds a rule that is a resource"
+                    )
+                inline = narrow
             egress[key] = list(self._rules(group, [*inline, *resources], "Destination"))
         return ingress, egress
 

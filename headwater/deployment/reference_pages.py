@@ -44,6 +44,11 @@ Where the database exists, by a peering or on its owner's way:
 | from | to | ports | reason |
 |---|---|---|---|
 {existing}
+If [`emr.web_interfaces`](stacks.md#the-clusters-web-interfaces) is true; if it is false, these flows are closed:
+
+| from | to | ports | reason |
+|---|---|---|---|
+{web_interfaces}
 ## Tolerated flows
 The pipeline does not need them. `*` stands for any text.
 
@@ -97,6 +102,7 @@ def flows(deployments: Mapping[str, Deployment]) -> str:
         needed=_rows(declared.needed),
         aurora=_rows(declared.databases["aurora"]),
         existing=_rows(declared.databases["existing"]),
+        web_interfaces=_rows(declared.web_interfaces),
         tolerated=_rows(declared.tolerated),
     )
 

@@ -1,29 +1,83 @@
 """What can reach what: all that the pipeline needs, and nothing that nobody declared."""
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import aws_cdk as cdk
+import msgspec
 import pytest
 
-from headwater.deployment.environment import NEEDED_ENDPOINTS
+from headwater.contract.model import Contract
+from headwater.deployment.environment import NEEDED_ENDPOINTS, WEB_APPLICATIONS
+from headwater.deployment.environment_rules import read_environment
 from headwater.deployment.reachability import Network, Ports, declarations, findings
 from headwater.errors import UserError
+from headwater.paths import CONFIG
+from stacks.assets import Assets
+from tests.synth.conftest import Synthesized
 from tests.synth.deployed import Templates, deployment, remove, resource, templates
-
-if TYPE_CHECKING:
-    from tests.synth.conftest import Synthesized
 
 DECLARED = declarations()
 INSTANCE = "AWS::EC2::Instance"
 INGRESS, EGRESS = "AWS::EC2::SecurityGroupIngress", "AWS::EC2::SecurityGroupEgress"
 
 
-def findings_of(synthesized: "Synthesized", changed: Templates) -> list[str]:
+@pytest.fixture(scope="module")
+def with_web_interfaces(contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]) -> Synthesized:
+    """dev with the web interfaces of EMR open."""
+    dev = read_environment("dev", CONFIG)
+    settings = msgspec.structs.replace(dev, emr=msgspec.structs.replace(dev.emr, web_interfaces=True))
+    return Synthesized(new_app(), settings, contracts, assets)
+
+
+def from_the_bastion_to_emr(synthesized: Synthesized) -> dict[str, str]:
+    """The ports of EMR that the bastion reaches, by the part of the cluster."""
+    flows = Network(deployment(synthesized), DECLARED.names).flows()
+    return {
+        flow.destination: str(flow.ports)
+        for flow in flows
+        if flow.source == "bastion" and flow.destination.startswith("EMR")
+    }
+
+
+def applications(synthesized: Synthesized) -> set[str]:
+    return {each["Name"] for each in synthesized.only("AWS::EMR::Cluster")["Applications"]}
+
+
+def findings_of(synthesized: Synthesized, changed: Templates) -> list[str]:
     return findings(Network(deployment(synthesized, changed), DECLARED.names), DECLARED)
 
 
-def test_what_is_needed_is_open_and_nothing_else_is(every: "Synthesized") -> None:
+def test_what_is_needed_is_open_and_nothing_else_is(every: Synthesized) -> None:
     assert findings_of(every, templates(every)) == []
+
+
+def test_by_default_the_bastion_reaches_nothing_of_emr(every_stack: Synthesized) -> None:
+    assert from_the_bastion_to_emr(every_stack) == {}
+    assert applications(every_stack) == {"Hadoop", "Hive", "Spark", "Trino"}
+
+
+def test_a_setting_opens_the_web_interfaces(dev: Synthesized, with_web_interfaces: Synthesized) -> None:
+    assert applications(with_web_interfaces) - applications(dev) == {"Hue", "Livy"}
+    assert from_the_bastion_to_emr(with_web_interfaces) == {
+        "EMR primary": "tcp 8088, tcp 8888, tcp 8889, tcp 8998, tcp 9870, tcp 18080"
+    }
+    assert findings_of(with_web_interfaces, templates(with_web_interfaces)) == []
+
+
+def test_a_web_interface_that_is_closed_is_named(with_web_interfaces: Synthesized) -> None:
+    changed = templates(with_web_interfaces)
+    remove(changed, INGRESS, "PrimarySecurityGroupfromheadwaterdevnetworkBastionSecurityGroupC6E44AB28998")
+    named = "closed: bastion → EMR primary, tcp 8998, needed: the web interfaces"
+    assert [finding for finding in findings_of(with_web_interfaces, changed) if finding.startswith(named)]
+
+
+def test_an_open_web_interface_without_the_setting_is_named(with_web_interfaces: Synthesized) -> None:
+    changed = templates(with_web_interfaces)
+    cluster = resource(changed, "AWS::EMR::Cluster", "Cluster")["Properties"]
+    cluster["Applications"] = [each for each in cluster["Applications"] if each["Name"] not in WEB_APPLICATIONS]
+    named = "open but not declared: bastion → EMR primary, tcp 8088, tcp 8888,"
+    assert [finding for finding in findings_of(with_web_interfaces, changed) if finding.startswith(named)]
 
 
 def test_configuration_asks_for_the_endpoints_that_flows_need() -> None:
@@ -31,7 +85,7 @@ def test_configuration_asks_for_the_endpoints_that_flows_need() -> None:
     assert needed == {*NEEDED_ENDPOINTS, "s3"}  # S3's is a gateway, which every environment has
 
 
-def test_every_tolerated_flow_is_open_somewhere(synthesize: Callable[[str], "Synthesized"]) -> None:
+def test_every_tolerated_flow_is_open_somewhere(synthesize: Callable[[str], Synthesized]) -> None:
     flows = [flow for name in ("dev", "prod") for flow in Network(deployment(synthesize(name)), DECLARED.names).flows()]
     unused = [tolerated for tolerated in DECLARED.tolerated if not any(tolerated.fits(flow) for flow in flows)]
     assert unused == []
@@ -78,9 +132,25 @@ def s3_endpoint_off_the_internet_too(changed: Templates) -> None:
     no_default_route(changed)
 
 
+def emr_agents_kept_from_their_service(changed: Templates) -> None:
+    remove(changed, EGRESS, "PrimarySecurityGrouptoheadwaterdevemrServiceSecurityGroup")
+
+
+def emr_nodes_kept_from_each_other(changed: Templates) -> None:
+    remove(changed, EGRESS, "CoreSecurityGrouptoheadwaterdevemrPrimarySecurityGroup54964D47ALLPORTS")
+
+
+def emr_kept_from_aws(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "CoreSecurityGroup", "emr")
+    del group["Properties"]["SecurityGroupEgress"]
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
+        (emr_agents_kept_from_their_service, "closed: EMR primary → EMR service, tcp 9443, needed: EMR's agents"),
+        (emr_nodes_kept_from_each_other, "closed: EMR core → EMR primary, tcp any, needed: Hadoop, Spark and Trino"),
+        (emr_kept_from_aws, "closed: EMR core → elasticmapreduce, tcp 443, needed: EMR's agents"),
         (no_ingress, "closed: source connector → Aurora, tcp 5432, needed: Debezium reads the log"),
         (no_egress, "closed: sink connector → MSK, tcp 9098, needed: the sink reads changes"),
         (another_port, "closed: bastion → Aurora, tcp 5432, needed: operators' SQL"),
@@ -89,7 +159,7 @@ def s3_endpoint_off_the_internet_too(changed: Templates) -> None:
         (s3_endpoint_off_the_internet_too, "closed: sink connector → s3, tcp 443, needed: the sink lands changes"),
     ],
 )
-def test_a_closed_flow_is_named(dev: "Synthesized", change: Callable[[Templates], None], named: str) -> None:
+def test_a_closed_flow_is_named(dev: Synthesized, change: Callable[[Templates], None], named: str) -> None:
     changed = templates(dev)
     change(changed)
     assert [finding for finding in findings_of(dev, changed) if finding.startswith(named)]
@@ -104,7 +174,7 @@ def test_a_closed_flow_is_named(dev: "Synthesized", change: Callable[[Templates]
         ("VpcSecretsmanagerEndpoint", "source connector → secretsmanager, needed: the config provider"),
     ],
 )
-def test_the_internet_does_not_stand_in_for_an_endpoint(dev: "Synthesized", endpoint: str, named: str) -> None:
+def test_the_internet_does_not_stand_in_for_an_endpoint(dev: Synthesized, endpoint: str, named: str) -> None:
     changed = templates(dev)
     remove(changed, "AWS::EC2::VPCEndpoint", endpoint)
     assert [
@@ -114,7 +184,7 @@ def test_the_internet_does_not_stand_in_for_an_endpoint(dev: "Synthesized", endp
     ]
 
 
-def test_a_connector_without_a_way_out_is_named_where_it_needs_one(synthesize: Callable[[str], "Synthesized"]) -> None:
+def test_a_connector_without_a_way_out_is_named_where_it_needs_one(synthesize: Callable[[str], Synthesized]) -> None:
     stage = synthesize("stage")
     changed = templates(stage)
     connector_in_data_subnets(changed)
@@ -137,10 +207,22 @@ def world_into_aurora(changed: Templates) -> None:
 
 
 def more_ports_from_the_bastion(changed: Templates) -> None:
-    rule = resource(changed, INGRESS, "PrimarySecurityGroupfromheadwaterdevnetworkBastionSecurityGroupC6E44AB28088")
-    out = resource(changed, EGRESS, "PrimarySecurityGroupheadwaterdevnetworkBastionSecurityGroupC6E44AB28088")
+    rule = resource(changed, INGRESS, "SecurityGroupfromheadwaterdevnetworkBastion", "database")
+    out = resource(changed, EGRESS, "SecurityGroupheadwaterdevnetworkBastion", "database")
     for end in (rule, out):
         end["Properties"]["FromPort"] = 22
+
+
+def emr_lets_everything_out(changed: Templates) -> None:
+    group = resource(changed, "AWS::EC2::SecurityGroup", "PrimarySecurityGroup", "emr")
+    group["Properties"]["SecurityGroupEgress"].append({"CidrIp": "0.0.0.0/0", "IpProtocol": "-1"})
+
+
+def emr_reaches_port_80(changed: Templates) -> None:
+    rule = {"CidrIp": "0.0.0.0/0", "IpProtocol": "tcp", "FromPort": 80, "ToPort": 80}
+    resource(changed, "AWS::EC2::SecurityGroup", "CoreSecurityGroup", "emr")["Properties"]["SecurityGroupEgress"] += [
+        rule
+    ]
 
 
 def any_port_of_the_brokers(changed: Templates) -> None:
@@ -164,8 +246,10 @@ def core_without_a_rule_of_its_own_for_what_leaves(changed: Templates) -> None:
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        (world_into_aurora, "open but not declared: EMR core → Aurora, tcp 5432, within the VPC"),
-        (more_ports_from_the_bastion, "open but not declared: bastion → EMR primary, tcp 22-8088, within the VPC"),
+        (world_into_aurora, "open but not declared: NAT instance → Aurora, tcp 5432, within the VPC"),
+        (more_ports_from_the_bastion, "open but not declared: bastion → Aurora, tcp 22-5432, within the VPC"),
+        (emr_lets_everything_out, "emr:PrimarySecurityGroup: lets everything out"),
+        (emr_reaches_port_80, "open but not declared: EMR core → internet, tcp 80, NAT instance"),
         (any_port_of_the_brokers, "open but not declared: sink connector → MSK, tcp any, within the VPC"),
         (brokers_reach_out, "open but not declared: MSK → internet, all, NAT instance"),
         # EC2 lets everything out of a group for which no rule says what may leave.
@@ -173,14 +257,14 @@ def core_without_a_rule_of_its_own_for_what_leaves(changed: Templates) -> None:
     ],
 )
 def test_a_flow_that_nobody_declared_is_named(
-    dev: "Synthesized", change: Callable[[Templates], None], named: str
+    dev: Synthesized, change: Callable[[Templates], None], named: str
 ) -> None:
     changed = templates(dev)
     change(changed)
     assert [finding for finding in findings_of(dev, changed) if finding.startswith(named)]
 
 
-def test_a_component_that_is_gone_or_new_is_named(dev: "Synthesized") -> None:
+def test_a_component_that_is_gone_or_new_is_named(dev: Synthesized) -> None:
     changed = templates(dev)
     network = changed["headwater-dev-network"]["Resources"]
     (bastion,) = [name for name in network if name.startswith("Bastion") and network[name]["Type"] == INSTANCE]
@@ -193,7 +277,7 @@ def test_a_component_that_is_gone_or_new_is_named(dev: "Synthesized") -> None:
     assert "open but not declared: network:Jump → Aurora, tcp 5432, within the VPC" in names
 
 
-def test_a_group_that_nothing_uses_and_a_rule_that_is_not_understood_are_named(dev: "Synthesized") -> None:
+def test_a_group_that_nothing_uses_and_a_rule_that_is_not_understood_are_named(dev: Synthesized) -> None:
     changed = templates(dev)
     network = changed["headwater-dev-network"]["Resources"]
     rules = [{"CidrIpv6": "::/0", "IpProtocol": "-1"}]

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import aws_cdk as cdk
 import msgspec
@@ -16,12 +16,14 @@ from cryptography import x509
 from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from headwater.contract.model import DYNAMODB, Contract, Source, lake_tables, of_database
+from headwater.deployment import environment
 from headwater.deployment.environment_rules import read_environment
 from headwater.paths import CONFIG
 from stacks import application
 from stacks.assets import Assets
 from stacks.lake import LakeStack
-from tests.synth.conftest import ANALYST
+from tests.synth.conftest import ANALYST, EXISTING, WITH_BI
+from tests.synth.deployed import deployment
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -75,18 +77,42 @@ WITHOUT_RESOURCE = {
 }
 # What IAM takes of the policies that are part of a role together, and of one that stands by itself.
 MOST_CHARACTERS = {"AWS::IAM::Policy": 10_240, "AWS::IAM::ManagedPolicy": 6_144}
-# Services that assume a role without saying for which account. Each gets a role by iam:PassRole, which works in the
-# role's own account only.
-TELL_NO_ACCOUNT = {
-    "ec2.amazonaws.com": "instance profiles",
-    "lambda.amazonaws.com": "execution roles",
-    # https://docs.aws.amazon.com/quicksight/latest/user/security-create-iam-role-use.html
-    "quicksight.amazonaws.com": "the role of a data source",
+
+
+class Open(NamedTuple):
+    """Why a policy admits a service without asking on whose behalf it acts, and the document of AWS's that says so."""
+
+    why: str
+    document: str
+
+
+_PASSED = Open(
+    "iam:PassRole hands a role to a service of the role's own account only",
+    "https://docs.aws.amazon.com/IAM/latest/UserGuide/id_roles_use_passrole.html",
+)
+# The service principals that a policy on a resource of a type admits without aws:SourceArn and aws:SourceAccount.
+WITHOUT_SOURCE = {
+    ("AWS::IAM::Role", "ec2.amazonaws.com"): _PASSED,
+    ("AWS::IAM::Role", "lambda.amazonaws.com"): _PASSED,
+    ("AWS::IAM::Role", "quicksight.amazonaws.com"): Open(
+        "QuickSight's page shows the trust without a condition, and it takes a role by iam:PassRole",
+        "https://docs.aws.amazon.com/quicksight/latest/user/security-create-iam-role-use.html",
+    ),
+    ("AWS::KMS::Key", "events.amazonaws.com"): Open(
+        "EventBridge supports neither key for encrypted topics",
+        "https://docs.aws.amazon.com/sns/latest/dg/sns-key-management.html#compatibility-with-aws-services",
+    ),
+    ("AWS::KMS::Key", "logs.eu-central-1.amazonaws.com"): Open(
+        "CloudWatch Logs is asked for the log group instead, as the context of its encryption",
+        "https://docs.aws.amazon.com/AmazonCloudWatch/latest/logs/encrypt-log-data-kms.html",
+    ),
+    ("AWS::SNS::TopicPolicy", "events.amazonaws.com"): Open(
+        "EventBridge supports no condition in a topic's policy",
+        "https://docs.aws.amazon.com/eventbridge/latest/userguide/eb-use-resource-based.html#eb-sns-permissions",
+    ),
 }
 # Services whose documentation names no aws:SourceArn for these uses.
 TELL_NO_RESOURCE = {"glue.amazonaws.com"}
-# CDK's own constructs make these roles, and the stacks cannot change them.
-MADE_BY_CDK = {"Custom::S3AutoDeleteObjects", "Custom::VpcRestrictDefaultSG", "waiter-state-machine"}
 
 
 def _key_of(name: str) -> Callable[[Properties], bool]:
@@ -239,20 +265,43 @@ def test_a_key_is_ruled_by_its_own_account(every_stack: "Synthesized") -> None:
                 assert ":root" in principal, name
 
 
-def test_every_service_takes_a_role_on_behalf_of_this_account_only(every_stack: "Synthesized") -> None:
-    trusting = []
-    for name, role in every_stack.resources("AWS::IAM::Role").items():
-        path = role.get("Metadata", {}).get("aws:cdk:path", "")
-        for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]:
-            service = statement["Principal"].get("Service", "")
-            accounts = statement.get("Condition", {}).get("StringEquals", {}).get("aws:SourceAccount")
-            known = service in TELL_NO_ACCOUNT or any(part in path for part in MADE_BY_CDK)
-            principals = statement["Principal"].get("AWS")
-            if "QueryRole" in name and principals is not None:
-                known = set(_list(principals)) <= set(every_stack.environment.lake.query_principals)
-            if accounts is None and not known:
-                trusting.append(f"{name}: {service or statement['Principal']}")
-    assert trusting == []
+def test_only_those_who_may_query_take_a_role_by_themselves(every_stack: "Synthesized") -> None:
+    trusted = [
+        (name, kind, principal)
+        for name, role in every_stack.resources("AWS::IAM::Role").items()
+        for statement in role["Properties"]["AssumeRolePolicyDocument"]["Statement"]
+        for kind, principals in statement["Principal"].items()
+        for principal in _list(principals)
+        if kind != "Service"
+    ]
+    assert {principal for _, _, principal in trusted} == set(every_stack.environment.lake.query_principals)
+    assert all(kind == "AWS" and name.startswith("lake/QueryRole") for name, kind, _ in trusted)
+
+
+def test_each_service_admitted_for_anybody_has_its_document(synthesize: Callable[[str], "Synthesized"]) -> None:
+    names = [*environment.on_aws(CONFIG), WITH_BI, EXISTING]
+    found = {admitted for name in names for admitted in admitted_for_anybody(synthesize(name))}
+    assert found == set(WITHOUT_SOURCE), "name the document that says why, or take the entry away"
+
+
+def test_every_document_is_one_of_awss() -> None:
+    assert all(each.document.startswith("https://docs.aws.amazon.com/") for each in WITHOUT_SOURCE.values())
+
+
+@pytest.mark.parametrize(
+    ("condition", "admitted"),
+    [
+        ({}, True),
+        ({"StringEquals": {"aws:PrincipalOrgID": "o-1"}}, True),
+        # Holds too if the key is absent.
+        ({"StringEqualsIfExists": {"aws:SourceAccount": "123456789012"}}, True),
+        ({"StringEquals": {"AWS:SourceAccount": "123456789012"}}, False),
+        ({"ArnLike": {"aws:SourceArn": "arn:aws:events:eu-central-1:123456789012:rule/*"}}, False),
+    ],
+)
+def test_a_service_is_admitted_for_anybody_unless_asked(condition: Properties, admitted: bool) -> None:
+    statement = {"Effect": "Allow", "Principal": {"Service": ["sns.amazonaws.com"]}, "Condition": condition}
+    assert list(_admitted({"Policy": {"Statement": [statement]}})) == (["sns.amazonaws.com"] if admitted else [])
 
 
 def test_who_queries_reads_tables_and_results_and_nothing_beside_them(every_stack: "Synthesized") -> None:
@@ -354,6 +403,8 @@ def test_roles_have_room_for_twenty_five_tables(
         ),
         # https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-iam-role.html
         ("elasticmapreduce.amazonaws.com", "arn:aws:elasticmapreduce:{region}:{account}:*"),
+        # https://docs.aws.amazon.com/step-functions/latest/dg/procedure-create-iam-role.html
+        ("states.amazonaws.com", "arn:aws:states:{region}:{account}:stateMachine:*"),
     ],
 )
 def test_a_service_that_tells_for_which_resource_it_acts_is_asked_for_it(
@@ -366,7 +417,7 @@ def test_a_service_that_tells_for_which_resource_it_acts_is_asked_for_it(
     )
     named = []
     for _, resource in _resources(every):
-        for field in ("AssumeRolePolicyDocument", "PolicyDocument"):
+        for field in ("AssumeRolePolicyDocument", "KeyPolicy", "PolicyDocument"):
             for statement in resource["Properties"].get(field, {}).get("Statement", ()):
                 if "SourceAccount" in json.dumps(statement) and service in json.dumps(statement["Principal"]):
                     named.append(statement["Condition"].get("ArnLike", {}).get("aws:SourceArn"))
@@ -378,7 +429,7 @@ def test_a_service_that_is_asked_for_the_account_is_asked_for_the_resource(every
     unasked = {
         statement["Principal"]["Service"]
         for _, resource in _resources(every)
-        for field in ("AssumeRolePolicyDocument", "PolicyDocument")
+        for field in ("AssumeRolePolicyDocument", "KeyPolicy", "PolicyDocument")
         for statement in resource["Properties"].get(field, {}).get("Statement", ())
         if "SourceAccount" in json.dumps(statement) and "aws:SourceArn" not in json.dumps(statement)
     }
@@ -424,6 +475,24 @@ def test_rules_are_described_in_the_characters_that_ec2_takes(every_stack: "Synt
     texts = {rule["Description"] for rule in rules if isinstance(rule.get("Description"), str)}
     assert len(texts) > 5
     assert [text for text in texts if not re.fullmatch(r"[A-Za-z0-9 ._:/()#,@\[\]+=&;{}!$*-]{0,255}", text)] == []
+
+
+def test_only_a_nat_instance_lets_every_protocol_out(every_stack: "Synthesized") -> None:
+    free = [group for group, rules in _outbound(every_stack).items() if ("-1", "0.0.0.0/0") in rules]
+    assert [group for group in free if ".VpcNatSecurityGroup" not in group] == []
+
+
+def test_emr_lets_out_what_its_guide_asks_for(every_stack: "Synthesized") -> None:
+    """https://docs.aws.amazon.com/emr/latest/ManagementGuide/emr-man-sec-groups.html, private subnets, 5.30 to 7.x."""
+    found = {
+        group: rules for group, rules in _outbound(every_stack).items() if re.match(r"headwater-\w+-emr[.]", group)
+    }
+    primary, core, service = (
+        next(group for group in found if f".{part}SecurityGroup" in group) for part in ("Primary", "Core", "Service")
+    )
+    within = {(protocol, group) for protocol in ("icmp", "tcp", "udp") for group in (primary, core)}
+    nodes = {("tcp 443", "0.0.0.0/0"), ("tcp 9443", service), *within}
+    assert found == {primary: nodes, core: nodes, service: {("tcp 8443", primary), ("tcp 8443", core)}}
 
 
 def test_instances_answer_to_version_2_of_the_metadata_service_only(every_stack: "Synthesized") -> None:
@@ -482,11 +551,72 @@ def test_traffic_between_emr_nodes_is_encrypted_by_their_network_cards(every: "S
     ), types
 
 
+def _outbound(synthesized: "Synthesized") -> dict[str, set[tuple[str, str]]]:
+    """The outbound rules of each security group: protocol, with its port if that is one, and network or group."""
+    deployed = deployment(synthesized)
+    everything = {"IpProtocol": "-1", "CidrIp": "0.0.0.0/0"}
+    rules: dict[str, list[Properties]] = {
+        group.key: list(group.properties.get("SecurityGroupEgress", ()))
+        for group in deployed.resources("AWS::EC2::SecurityGroup")
+    }
+    for rule in deployed.resources("AWS::EC2::SecurityGroupEgress"):
+        rules[_group(rule.properties["GroupId"])].append(rule.properties)
+    # EC2 gives a group for which the template has no rule one that lets everything out.
+    return {group: {_protocol_and_peer(rule) for rule in each or [everything]} for group, each in rules.items()}
+
+
+def _protocol_and_peer(rule: Properties) -> tuple[str, str]:
+    protocol, first, last = (rule.get(name) for name in ("IpProtocol", "FromPort", "ToPort"))
+    named = f"{protocol} {first}" if first == last and protocol in ("tcp", "udp") else str(protocol)
+    return named, rule["CidrIp"] if "CidrIp" in rule else _group(rule["DestinationSecurityGroupId"])
+
+
+def _group(reference: str) -> str:
+    """The key of the group that a placeholder stands for."""
+    return reference.removeprefix("${").removesuffix(".GroupId}")
+
+
 def _resources(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:
     """Every resource with its place, and with an empty mapping of properties where the template has none."""
     for part in synthesized.parts():
         for name, resource in synthesized.template(part)["Resources"].items():
             yield f"{part}/{name}", {"Properties": {}, **resource}
+
+
+def admitted_for_anybody(synthesized: "Synthesized") -> Iterator[tuple[str, str]]:
+    """The type of each resource whose policy admits a service on anybody's behalf, and the service."""
+    for _, resource in _resources(synthesized):
+        type_, properties = resource["Type"], resource["Properties"]
+        if type_ == "AWS::Lambda::Permission":
+            if not {"SourceArn", "SourceAccount"} & properties.keys():
+                yield type_, _text(properties["Principal"])
+        else:
+            yield from ((type_, service) for service in _admitted(properties))
+
+
+def _admitted(value: Any) -> Iterator[str]:
+    """The services that policies anywhere in a value admit without a condition on account or resource."""
+    if isinstance(value, str):
+        assert '"Principal"' not in value, f"found a policy as a text, expected one that can be read: {value}"
+    elif isinstance(value, list):
+        for each in value:
+            yield from _admitted(each)
+    elif isinstance(value, dict):
+        principal = value.get("Principal")
+        if isinstance(principal, dict) and value.get("Effect") == "Allow" and not _asks_for_source(value):
+            yield from map(_text, _list(principal.get("Service")))
+        for each in value.values():
+            yield from _admitted(each)
+
+
+def _asks_for_source(statement: Properties) -> bool:
+    """Whether a statement holds only if the service says for which account or resource it acts."""
+    return any(
+        key.lower() in ("aws:sourcearn", "aws:sourceaccount")
+        for operator, keys in statement.get("Condition", {}).items()
+        for key in keys
+        if not operator.endswith("IfExists")
+    )
 
 
 def _allowed(synthesized: "Synthesized") -> Iterator[tuple[str, dict[str, Any]]]:

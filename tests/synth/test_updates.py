@@ -5,6 +5,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import aws_cdk as cdk
+import msgspec
 import pytest
 
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
@@ -65,6 +66,15 @@ def test_settings_can_be_changed_and_changed_back(
     changed = templates(Synthesized(new_app(), changed_environment(read_environment("dev", CONFIG)), contracts, assets))
     assert refusals(templates(dev), changed) == []
     assert refusals(changed, templates(dev)) == []
+
+
+def test_the_web_interfaces_can_be_closed_again(
+    existing: Synthesized, contracts: list[Contract], assets: Assets, new_app: Callable[[], cdk.App]
+) -> None:
+    """No other stack imports the bastion's group there."""
+    settings = existing.environment
+    open_ = msgspec.structs.replace(settings, emr=msgspec.structs.replace(settings.emr, web_interfaces=True))
+    assert refusals(templates(Synthesized(new_app(), open_, contracts, assets)), templates(existing)) == []
 
 
 def test_an_export_that_goes_while_it_is_imported_is_found() -> None:

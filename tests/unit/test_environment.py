@@ -122,6 +122,7 @@ def test_an_unknown_environment_is_refused_with_the_known_ones() -> None:
         ("glue.epoch", 0, r"glue\.epoch: found 0, expected 1 to 9999"),
         ("glue.window_seconds", 61, r"glue\.window_seconds: found 61, expected 1 to 60"),
         ("emr.market", "reserved", r"emr\.market: found 'reserved', expected on-demand or spot"),
+        ("emr.web_interfaces", "yes", r"emr\.web_interfaces: found 'yes', expected true or false"),
         ("emr.idle_seconds_max", 31, r"emr\.idle_seconds_max: found 31, expected .*30"),
         ("connect.flush_ms", 31_000, r"flush_ms: found 31000, expected at most 60 seconds together with emr\.idle_sec"),
         (
