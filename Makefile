@@ -1,7 +1,7 @@
 # `make` lists the targets. They set up what they need inside this folder; Python 3.11 or 3.12, a JDK 17, Maven and git
 # must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup assets demo test unit lint synth check cost diff baselines deploy destroy \
+.PHONY: help setup assets sbom demo test unit lint synth check cost diff baselines deploy destroy \
 	reference site requests bench soak drills mutants lock clean
 
 # Where that is set, every program compiles what it imports anew, which is half of a synthesis: uv compiles nothing.
@@ -25,6 +25,9 @@ setup: ## Set up .venv and node_modules (takes minutes once, then a moment)
 assets: setup ## Make what goes to S3: jars, plugins, the PySpark package, the contracts (under build/)
 	@$(BIN)/headwater assets
 
+sbom: assets ## List all that ships, with versions, hashes and licences, in build/sbom.cdx.json (CycloneDX)
+	@$(BIN)/headwater sbom
+
 demo: setup ## Run the pipeline here, compare lake and sources (DATA=DIR SCALE=1 SECONDS=N RATE=N KEEP=1 DEPLOYED=1)
 	@$(BIN)/headwater demo $(if $(DATA),--data "$(DATA)") $(if $(SCALE),--scale $(SCALE)) \
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(RATE),--rate $(RATE)) $(if $(KEEP),--keep) \
@@ -32,7 +35,7 @@ demo: setup ## Run the pipeline here, compare lake and sources (DATA=DIR SCALE=1
 
 test: assets ## Check everything: lint, the connectors' tests, the site, then all of tests/ but the drills
 	@echo "Testing connect/ (Maven) beside lint"
-	@mvn -B -ntp -q -f connect/pom.xml test & java=$$!; \
+	@mvn -q -f connect/pom.xml test & java=$$!; \
 		$(MAKE) --no-print-directory lint; lint=$$?; wait $$java && exit $$lint
 	@$(MAKE) --no-print-directory site
 	@$(PYTEST) tests/synth tests/unit
@@ -52,7 +55,7 @@ lint: setup ## Check style, types and who imports whom
 synth: assets ## Synthesize the stacks of ENV=dev into cdk.out/, without credentials
 	@$(CDK) synth --quiet
 
-check: assets ## See that the templates of ENV=dev let through the network flows and rights that the pipeline needs
+check: assets ## See that ENV=dev has the flows and rights that the pipeline needs, and uploads nothing of unknown origin
 	@$(CDK) synth --quiet
 	@$(BIN)/headwater check $(ENV)
 

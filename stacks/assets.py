@@ -13,10 +13,8 @@ from aws_cdk import aws_iam as iam
 from aws_cdk import aws_s3_assets as s3_assets
 
 from headwater.errors import UserError
-from headwater.packaging import python_archives
-from headwater.packaging.artifacts import MOMENT, WHEEL, zip_files
-
-HUDI_JAR = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
+from headwater.packaging import artifacts, jars, python_archives, wheels
+from headwater.packaging.artifacts import MOMENT, zip_files
 
 
 @dataclass(frozen=True)
@@ -29,11 +27,11 @@ class Assets:
 
     def hudi_jar(self) -> Path:
         """The Hudi bundle that runs on a laptop as well."""
-        return _present(self.build / "jars" / HUDI_JAR)
+        return _present(self.build / "jars" / jars.HUDI)
 
     def writer_jar(self) -> Path:
         """The writer's own classes."""
-        return _present(self.build / "lake_jvm" / "headwater-lake.jar")
+        return _present(artifacts.lake_jar(self.build))
 
     def package(self) -> Path:
         """``headwater.zip``, the PySpark package."""
@@ -41,8 +39,8 @@ class Assets:
 
     def wheel(self) -> Path:
         """The wheel that the package needs on Glue."""
-        wheels = sorted((self.build / "wheels").glob("*.whl"))
-        return wheels[0] if wheels else _present(self.build / "wheels" / f"{WHEEL}.whl")
+        folder = wheels.folder(wheels.X86_64, self.build)
+        return _present(next(folder.glob("msgspec-*.whl"), folder / "msgspec.whl"))
 
     def python(self, platform: str) -> Path:
         """The Python packages of EMR's nodes, with their launcher, for ``aarch64`` or ``x86_64``."""
@@ -80,9 +78,7 @@ class Assets:
     def connect_plugin(self) -> Path:
         """All plugins in one zip, each in its own folder, because MSK Connect takes one plugin per connector and the
         source needs both Debezium and the config provider. The zip's bytes depend on the plugins' bytes alone."""
-        parts = [
-            _present(self.build / "plugins" / f"{name}.zip") for name in ("debezium-postgres", "headwater-connect")
-        ]
+        parts = [_present(self.build / f"{plugin}.zip") for plugin in jars.PLUGINS.values()]
         whole = self.build / "plugins" / "headwater-msk-connect.zip"
         unfinished = whole.with_suffix(".part")
         with zipfile.ZipFile(unfinished, "w", zipfile.ZIP_STORED) as target:

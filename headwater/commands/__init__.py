@@ -24,6 +24,7 @@ VERBS = (
     "simulate",
     "assets",
     "jars",
+    "sbom",
     "review",
     "cost",
     "prices",

@@ -1,4 +1,4 @@
-"""``headwater check``: check the flows and rights in an environment's synthesized templates."""
+"""``headwater check``: check the flows and rights in an environment's synthesized templates, and the uploaded files."""
 
 from pathlib import Path
 from typing import Annotated
@@ -8,6 +8,7 @@ import typer
 from headwater.console import say
 from headwater.deployment import policies, reachability, rights
 from headwater.deployment.templates import Deployment
+from headwater.packaging import shipped
 from headwater.paths import SYNTHESIZED
 
 
@@ -15,7 +16,8 @@ def check(
     environment: Annotated[str, typer.Argument(metavar="ENV", help="dev, stage or prod, as last synthesized.")],
     synthesized: Annotated[Path, typer.Option(help="The folder that `cdk synth` wrote.")] = SYNTHESIZED,
 ) -> None:
-    """Print all open network flows, then every finding: closed and undeclared flows, missing rights.
+    """Print all open network flows, then every finding: closed and undeclared flows, missing rights, and
+    uploaded files that neither a lock nor this repository explains.
 
     The status is 1 where there is a finding.
     """
@@ -27,8 +29,9 @@ def check(
     granted = policies.read(deployment)
     for principal in policies.needed_by(deployment, rights.read_principals()):
         findings += policies.judge(deployment, granted, principal).missing
+    findings += shipped.unexplained(synthesized)
     for finding in findings:
         say(finding)
     if findings:
         raise typer.Exit(1)
-    say(f"{environment}: all needed flows are open, no other flow is, and no needed right is missing")
+    say(f"{environment}: all needed flows are open, no other flow is, no right is missing, every file has an origin")

@@ -10,9 +10,9 @@ app = typer.Typer(help="Jars and plugins: verify them against their lock, or ren
 
 @app.command()
 def verify() -> None:
-    """Check every jar under build/ against assets/jars/jars.lock."""
+    """Check every jar that is fetched into build/ against assets/jars/jars.lock."""
     jars.verify()
-    say(f"{len(jars.read_lock()) - 1} jars are as locked")
+    say(f"{sum(len(jars.locked(name)) for name in jars.SETS)} jars are as locked")
 
 
 @app.command()
@@ -23,6 +23,6 @@ def fetch() -> None:
 
 @app.command()
 def lock() -> None:
-    """Resolve assets/jars/pom.xml anew and write assets/jars/jars.lock."""
+    """Resolve assets/jars/pom.xml and connect/pom.xml anew and write assets/jars/jars.lock."""
     jars.write_lock(announce)
     say(f"wrote {jars.LOCK}: review what changed before you commit it")

@@ -180,7 +180,7 @@ def _make_release(deployment: LocalDeployment) -> Checkout:
     contract = yaml.safe_load(path.read_text())
     contract["columns"].append({"name": _COLUMN, "type": "boolean", "source_type": "boolean"})
     path.write_text(yaml.safe_dump(contract, sort_keys=False))
-    release.append("build/plugins/headwater-connect/RELEASE", "another\n")
+    release.append("NOTICE", "Another release.\n")
     for script in ("emr_steps/write_hudi.py", "glue_scripts/write_hudi.py"):
         release.append(script, "# Another release.\n")
     deployment.synthesize(release)

@@ -125,7 +125,7 @@ def shipped_python() -> dict[str, str]:
     and the job runs the packages of this environment. Raises UserError where the archive is missing.
     """
     machine = {"arm64": wheels.AARCH64}.get(platform.machine(), platform.machine())
-    python = _python() if sys.platform == "linux" and machine in python_archives.PLATFORMS else None
+    python = _python() if sys.platform == "linux" and machine in wheels.PLATFORMS else None
     if python is None:
         say(
             f"The job runs the packages of {sys.executable}, not those that EMR gets: these need Linux on "

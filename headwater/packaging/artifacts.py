@@ -14,7 +14,7 @@ from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.folder_lock import claim
-from headwater.packaging import class_archive, jars, jdk, python_archives, stamps, wheels
+from headwater.packaging import class_archive, jars, jdk, python_archives, stamps
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
 # The part of the package that EMR and Glue get. It needs PySpark, boto3 and msgspec.
@@ -31,60 +31,82 @@ LAKE_PACKAGE = (
 )
 CONNECT = ROOT / "connect"
 LAKE_JVM = ROOT / "lake_jvm" / "src" / "main" / "java"
-# Decodes DynamoDB's changes. The platform is that of Glue 5's workers.
-WHEEL = "msgspec"
-WHEEL_PLATFORM = wheels.X86_64
 # The earliest moment that ZIP knows. With a fixed moment the same content gives the same bytes.
 MOMENT = (1980, 1, 1, 0, 0, 0)
 
 
 def build(announce: Announce, build: Path = BUILD) -> None:
     """Make all assets under ``build``, each only when its inputs have changed. Raises UserError where Maven or pip
-    fails, or a jar differs from its lock."""
+    fails, or a jar differs from its lock: then nothing is packed."""
     with claim(build / "assets", "another run", wait=True):
         jars.fetch(announce, build)
         class_archive.make(announce, build)
-        fetch_wheel(announce, build)
         python_archives.build_archives(announce, build)
         build_connect(announce, build)
         build_lake_jvm(announce, build)
-        for plugin in sorted(path for path in (build / "plugins").iterdir() if path.is_dir()):
-            zip_files(build / "plugins" / f"{plugin.name}.zip", plugin.parent, sorted(plugin.rglob("*")))
+        pack_plugins(build)
         package = ROOT / "headwater"
         zip_files(build / "headwater.zip", ROOT, sorted(path for glob in LAKE_PACKAGE for path in package.glob(glob)))
         render_contracts(build / "contracts")
 
 
+def connect_jars(build: Path = BUILD) -> list[Path]:
+    """The jars that are built from ``connect/``, each in a plugin beside the jars that it needs."""
+    return sorted(path for folder in jars.PLUGINS.values() for path in (build / folder / jars.OWN).glob("*.jar"))
+
+
+def connect_is_current(build: Path = BUILD) -> bool:
+    """Whether these jars were built from the sources as they are, and have not changed since."""
+    return stamps.is_current(build / "stamps" / "connect", _connect_inputs(), connect_jars(build))
+
+
 def build_connect(announce: Announce, build: Path = BUILD) -> None:
-    """Build the Maven module ``connect/`` into ``build/plugins/headwater-connect``, and the source connector into a
-    folder of its own inside Debezium's plugin, beside the locked jars. Its tests are left to ``make test``."""
-    plugin = build / "plugins" / "headwater-connect"
-    source = build / "plugins" / "debezium-postgres" / "headwater"
-    stamp = build / "stamps" / "connect"
-    sources = (path for part in ("main", "assembly") for path in sorted((CONNECT / "src" / part).rglob("*")))
-    inputs = tree_digest([CONNECT / "pom.xml", *sources])
-    if plugin.is_dir() and source.is_dir() and stamps.is_current(stamp, inputs):
+    """Build the Maven module ``connect/`` into the plugins: the source connector into Debezium's, the rest into a
+    plugin of its own. Its tests are left to ``make test``."""
+    if connect_is_current(build):
         return
     with announce("Building the connectors and the config provider (connect/)"):
-        jars.maven(["-f", str(CONNECT / "pom.xml"), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
-        shutil.rmtree(plugin, ignore_errors=True)
-        shutil.copytree(CONNECT / "target" / plugin.name, plugin)
-        shutil.rmtree(source, ignore_errors=True)
-        source.mkdir()
-        (jar,) = (CONNECT / "target").glob("headwater-connect-*-debezium.jar")
-        shutil.copyfile(jar, source / jar.name)
-    stamps.write(stamp, inputs)
+        for former in (CONNECT / "target").glob("*.jar"):
+            former.unlink()
+        jars.maven(["-f", str(jars.CONNECT_POM), "package", "-DskipTests"], build / "logs" / "maven-connect.log")
+        for jar in (CONNECT / "target").glob("*.jar"):
+            name = "debezium-postgres" if jar.stem.endswith("-debezium") else "headwater-connect"
+            own = build / jars.PLUGINS[name] / jars.OWN
+            shutil.rmtree(own, ignore_errors=True)
+            own.mkdir()
+            shutil.copyfile(jar, own / jar.name)
+    stamps.write(build / "stamps" / "connect", _connect_inputs(), connect_jars(build))
+
+
+def _connect_inputs() -> str:
+    return tree_digest([jars.CONNECT_POM, *sorted((CONNECT / "src" / "main").rglob("*"))])
+
+
+def pack_plugins(build: Path = BUILD) -> None:
+    """Zip each plugin, with the NOTICE that names its licences. Raises UserError where a jar is not as locked: nothing
+    is zipped then."""
+    jars.verify(jars.PLUGINS, build)
+    for place in jars.PLUGINS.values():
+        folder = build / place
+        shutil.copyfile(ROOT / "NOTICE", folder / jars.OWN / "NOTICE")
+        zip_files(folder.with_suffix(".zip"), folder.parent, sorted(folder.rglob("*")))
+
+
+def lake_jar(build: Path = BUILD) -> Path:
+    """The jar that is built from ``lake_jvm/``."""
+    return build / "lake_jvm" / "headwater-lake.jar"
+
+
+def lake_jvm_is_current(build: Path = BUILD) -> bool:
+    """Whether this jar was built from the sources as they are, and has not changed since."""
+    return stamps.is_current(build / "stamps" / "lake-jvm", _lake_jvm_inputs(build), [lake_jar(build)])
 
 
 def build_lake_jvm(announce: Announce, build: Path = BUILD) -> None:
     """Compile ``lake_jvm/`` into a jar under ``build/lake_jvm``, against the jars that it runs with here.
     Raises UserError with what the compiler says."""
-    jar = build / "lake_jvm" / "headwater-lake.jar"
-    stamp = build / "stamps" / "lake-jvm"
-    sources = sorted(LAKE_JVM.rglob("*.java"))
-    class_path = [*class_archive.class_path(build), *jars.class_path("spark", build)]
-    inputs = tree_digest(sources) + "".join(path.name for path in class_path)
-    if jar.exists() and stamps.is_current(stamp, inputs):
+    jar = lake_jar(build)
+    if lake_jvm_is_current(build):
         return
     jar.parent.mkdir(parents=True, exist_ok=True)
     with (
@@ -92,26 +114,24 @@ def build_lake_jvm(announce: Announce, build: Path = BUILD) -> None:
         tempfile.TemporaryDirectory() as classes,
     ):
         command = [jdk.java("javac"), "--release", "17", "-proc:none", "-d", classes]
-        command += ["-cp", os.pathsep.join(map(str, class_path)), *map(str, sources)]
+        command += ["-cp", os.pathsep.join(map(str, _lake_jvm_class_path(build))), *map(str, _lake_jvm_sources())]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(f"{LAKE_JVM} does not compile:\n{done.stderr}")
         zip_files(jar, Path(classes), sorted(Path(classes).rglob("*.class")))
-    stamps.write(stamp, inputs)
+    stamps.write(build / "stamps" / "lake-jvm", _lake_jvm_inputs(build), [jar])
 
 
-def fetch_wheel(announce: Announce, build: Path = BUILD) -> None:
-    """Fetch the wheel that Glue installs into ``build/wheels``, in the version and with a hash of the lock."""
-    folder = build / "wheels"
-    stamp = build / "stamps" / "wheel"
-    requirements = wheels.locked([WHEEL])
-    inputs = requirements + " ".join(wheels.tags(WHEEL_PLATFORM))
-    if any(folder.glob("*.whl")) and stamps.is_current(stamp, inputs):
-        return
-    shutil.rmtree(folder, ignore_errors=True)
-    with announce(f"Fetching {WHEEL} for Glue"):
-        wheels.download(requirements, WHEEL_PLATFORM, folder)
-    stamps.write(stamp, inputs)
+def _lake_jvm_inputs(build: Path) -> str:
+    return tree_digest(_lake_jvm_sources()) + "".join(path.name for path in _lake_jvm_class_path(build))
+
+
+def _lake_jvm_sources() -> list[Path]:
+    return sorted(LAKE_JVM.rglob("*.java"))
+
+
+def _lake_jvm_class_path(build: Path) -> list[Path]:
+    return [*class_archive.class_path(build), *jars.class_path("spark", build)]
 
 
 def render_contracts(folder: Path, contracts: Path = CONTRACTS) -> None:

@@ -1,8 +1,9 @@
-"""The jars and plugins under ``build/``: resolved by Maven from ``assets/jars/pom.xml``, verified by a lock of their
-SHA-256."""
+"""The jars under ``build/``, those of the plugins among them: Maven resolves them from two poms, and a lock of their
+SHA-256 verifies them. The jars that are built from this repository's sources are in no lock."""
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -13,8 +14,15 @@ from pathlib import Path
 from headwater.console import Announce
 from headwater.errors import UserError
 from headwater.log_files import tail
-from headwater.paths import ASSETS_JARS, BUILD
+from headwater.paths import ASSETS_JARS, BUILD, ROOT
 
+# The plugins that MSK Connect gets, and the folder under build/ of each.
+PLUGINS: Mapping[str, str] = {
+    "debezium-postgres": "plugins/debezium-postgres",
+    "headwater-connect": "plugins/headwater-connect",
+}
+# Where a plugin's folder holds what is made from this repository, beside the locked jars.
+OWN = "headwater"
 # Profiles of the pom, and the folder under build/ that gets the jars of each.
 SETS: Mapping[str, str] = {
     "spark": "jars",
@@ -22,7 +30,7 @@ SETS: Mapping[str, str] = {
     "hudi-sync": "hudi-sync",
     "kafka": "kafka",
     "connect-runtime": "connect-runtime",
-    "debezium-postgres": "plugins/debezium-postgres",
+    **PLUGINS,
     "dynamodb-local": "dynamodb-local",
 }
 # Likewise, of what the benchmark measures Headwater beside: nothing else needs them.
@@ -33,17 +41,34 @@ SERVERS: Mapping[str, str] = {f"postgresql-{major}": f"servers/postgresql-{major
 FORMER: Mapping[str, str] = {"debezium-3.3": "former/debezium-3.3"}
 _FOLDERS = {**SETS, **PEERS, **SERVERS, **FORMER}
 POM = ASSETS_JARS / "pom.xml"
+# What our own connectors are compiled with is what they bring, so their own pom names it.
+CONNECT_POM = ROOT / "connect" / "pom.xml"
 LOCK = ASSETS_JARS / "jars.lock"
+# The jar that EMR and Glue get.
+HUDI = "hudi-spark3.5-bundle_2.12-1.1.1.jar"
 RENEW = "If the change is meant, renew the lock with `headwater jars lock` and review the difference."
 FETCH = "Fetch it with `make assets`."
 
 
 @dataclass(frozen=True)
 class Jar:
-    """One locked file: its SHA-256 in hexadecimal, and its path below ``build/``."""
+    """One locked file."""
 
     sha256: str
+    """In hexadecimal."""
     path: str
+    """A jar's path below ``build/``, or a pom's path in the checkout."""
+    coordinates: str = ""
+    """A jar's ``group:artifact:version``; empty for a pom."""
+
+    def line(self) -> str:
+        """The jar's line in the lock."""
+        return "  ".join(part for part in (self.sha256, self.path, self.coordinates) if part)
+
+    def in_local_repository(self) -> str:
+        """The jar's folder below Maven's local repository."""
+        group, artifact, version = self.coordinates.split(":")
+        return f"{group.replace('.', '/')}/{artifact}/{version}"
 
 
 def sha256(path: Path) -> str:
@@ -53,77 +78,103 @@ def sha256(path: Path) -> str:
 
 
 def read_lock(lock: Path = LOCK) -> tuple[Jar, ...]:
-    """Read the lock: one ``SHA-256  path below build/`` per line, as ``sha256sum`` writes it, the first one the pom
-    itself. Raises UserError for a lock that is missing or cannot be parsed."""
+    """Read the lock: one ``SHA-256  path  group:artifact:version`` per line, after a line without coordinates for each
+    pom. Raises UserError for a lock that is missing or cannot be parsed."""
     if not lock.exists():
         raise UserError(f"{lock} is missing: restore it, or write it with `headwater jars lock`")
-    jars = []
+    found = []
     for number, line in enumerate(lock.read_text().splitlines(), start=1):
-        digest, _, path = line.partition("  ")
-        if len(digest) != 64 or not path:
-            raise UserError(f"{lock}:{number}: found {line!r}, expected a SHA-256, two blanks and a path")
-        jars.append(Jar(digest, path))
-    return tuple(jars)
+        match = re.fullmatch(r"([0-9a-f]{64})  (\S+/pom\.xml|\S+\.jar  [^\s:]+:[^\s:]+:[^\s:]+)", line)
+        if match is None:
+            raise UserError(
+                f"{lock}:{number}: found {line!r}, expected a SHA-256, two blanks and a pom, or a SHA-256, two blanks, "
+                "a jar, two blanks and its group:artifact:version. Restore it, or write it with `headwater jars lock`"
+            )
+        found.append(Jar(match[1], *match[2].split("  ")))
+    return tuple(found)
 
 
-def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> list[str]:
-    """What is wrong with the jars of some sets, one sentence per jar; empty when all are as locked."""
-    locked = {jar.path: jar.sha256 for jar in read_lock(lock)}
-    sentences = []
-    if locked.pop(pom.name, None) != sha256(pom):
-        sentences.append(f"{pom} is not the one that {lock} was made from. {RENEW}")
+def locked(name: str, lock: Path = LOCK) -> list[Jar]:
+    """The locked jars of a set."""
+    return [jar for jar in read_lock(lock) if jar.coordinates and str(Path(jar.path).parent) == _FOLDERS[name]]
+
+
+def problems(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, root: Path = ROOT) -> list[str]:
+    """What is wrong with the jars of some sets, one sentence per file; empty when all are as locked. ``root`` is the
+    checkout whose poms the lock has to fit."""
+    sets = tuple(sets)
+    poms = {jar.path: jar.sha256 for jar in read_lock(lock) if not jar.coordinates}
+    sentences = [
+        f"{root / pom} is not the one that {lock} was made from. {RENEW}"
+        for pom in sorted({str(_pom(name).relative_to(ROOT)) for name in sets})
+        if poms.get(pom) != sha256(root / pom)
+    ]
     for name in sets:
-        folder = _FOLDERS[name]
-        expected = {path: digest for path, digest in locked.items() if str(Path(path).parent) == folder}
+        folder = build / _FOLDERS[name]
+        expected = {Path(jar.path).name: jar for jar in locked(name, lock)}
         if not expected:
-            sentences.append(f"{lock} names no jar in {folder}. {RENEW}")
-        present = {f"{folder}/{path.name}" for path in (build / folder).glob("*.jar")}
-        sentences += [f"{build / path} is missing. {FETCH}" for path in sorted(expected.keys() - present)]
+            sentences.append(f"{lock} names no jar in {_FOLDERS[name]}. {RENEW}")
+        present = {
+            str(path.relative_to(folder))
+            for path in folder.rglob("*")
+            if path.is_file() and not path.is_relative_to(folder / OWN)
+        }
+        sentences += [f"{folder / path} is missing. {FETCH}" for path in sorted(expected.keys() - present)]
         sentences += [
-            f"{build / path} is not in {lock}. Delete it, or fetch with `make assets`."
+            f"{folder / path} is not in {lock}. Delete it, or fetch with `make assets`."
             for path in sorted(present - expected.keys())
         ]
         for path in sorted(expected.keys() & present):
-            digest = sha256(build / path)
-            if digest != expected[path]:
+            jar, digest = expected[path], sha256(folder / path)
+            if digest != jar.sha256:
                 sentences.append(
-                    f"{build / path} was altered: its SHA-256 is {digest}, {lock.name} says {expected[path]}. "
-                    f"{FETCH} {RENEW}"
+                    f"{folder / path} was altered: its SHA-256 is {digest}, {lock.name} says {jar.sha256}. {FETCH} "
+                    f"If it stays, delete {jar.in_local_repository()} in Maven's local repository (~/.m2/repository) "
+                    f"and fetch again. {RENEW}"
                 )
     return sentences
 
 
-def verify(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
-    """Raise UserError naming each jar of these sets that is missing, altered or not in the lock."""
-    sentences = problems(sets, build, lock, pom)
+def verify(sets: Iterable[str] = tuple(SETS), build: Path = BUILD, lock: Path = LOCK, root: Path = ROOT) -> None:
+    """Raise UserError naming each file of these sets that is missing, altered or not in the lock."""
+    sentences = problems(sets, build, lock, root)
     if sentences:
         raise UserError("The jars are not as locked:\n" + "\n".join(f"- {line}" for line in sentences))
 
 
-def resolve(name: str, build: Path = BUILD, pom: Path = POM) -> Path:
+def resolve(name: str, build: Path = BUILD) -> Path:
     """Have Maven resolve one set and replace the set's folder under ``build``, which is returned. Raises UserError with
     the end of Maven's log where it fails."""
     folder = build / _FOLDERS[name]
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
-        maven(
-            ["-f", str(pom), f"-P{name}", "dependency:copy-dependencies", f"-DoutputDirectory={temporary}/jars"],
-            build / "logs" / f"maven-{name}.log",
-        )
+        _dependencies(name, build, "copy-dependencies", f"-DoutputDirectory={temporary}/jars")
         shutil.rmtree(folder, ignore_errors=True)
         Path(temporary, "jars").rename(folder)
     return folder
 
 
+def _dependencies(name: str, build: Path, goal: str, *options: str) -> None:
+    """Run a goal of Maven's dependency plugin, which the poms pin, on a set's pom."""
+    pom = _pom(name)
+    profile = [f"-P{name}"] if pom == POM else []
+    maven(["-f", str(pom), *profile, f"dependency:{goal}", *options], build / "logs" / f"maven-{name}.log")
+
+
+def _pom(name: str) -> Path:
+    return CONNECT_POM if name == "headwater-connect" else POM
+
+
 def maven(arguments: list[str], log: Path) -> None:
-    """Run Maven with its output in a log. Raises UserError where Maven is missing or fails, with the log's end."""
+    """Run Maven with its output in a log. ``.mvn/maven.config`` has the options of every Maven that is run in this
+    checkout. Raises UserError where Maven is missing or fails, with the log's end."""
     program = shutil.which("mvn")
     if program is None:
         raise UserError("Maven's `mvn` is not on the PATH: install it (Debian and Ubuntu: apt-get install maven)")
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("wb") as output:
         done = subprocess.run(
-            [program, "-B", "-ntp", *arguments],
+            [program, *arguments],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -144,14 +195,29 @@ def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(S
     verify(wanted, build)
 
 
-def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK, pom: Path = POM) -> None:
+def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK) -> None:
     """Resolve every set, also the peers and the servers, and write the lock from the result."""
-    lines = [f"{sha256(pom)}  {pom.name}"]
+    lines = [Jar(sha256(pom), str(pom.relative_to(ROOT))) for pom in (POM, CONNECT_POM)]
     for name, folder in _FOLDERS.items():
         with announce(f"Resolving {name}"):
-            jars = sorted(resolve(name, build, pom).glob("*.jar"))
-        lines += [f"{sha256(path)}  {folder}/{path.name}" for path in jars]
-    lock.write_text("\n".join(lines) + "\n")
+            coordinates = _coordinates(name, build)
+            found = sorted(resolve(name, build).glob("*.jar"))
+        lines += [Jar(sha256(path), f"{folder}/{path.name}", coordinates[path.name]) for path in found]
+    lock.write_text("".join(f"{jar.line()}\n" for jar in lines))
+
+
+def _coordinates(name: str, build: Path) -> dict[str, str]:
+    """The ``group:artifact:version`` of each jar of a set, by the jar's name."""
+    with tempfile.TemporaryDirectory() as folder:
+        listed = Path(folder) / "list"
+        _dependencies(name, build, "list", f"-DoutputFile={listed}")
+        found = re.findall(
+            r"^ +([^\s:]+):([^\s:]+):jar:(?:([^\s:]+):)?([^\s:]+):[a-z]+\b", listed.read_text(), re.MULTILINE
+        )
+    return {
+        "-".join(part for part in (artifact, version, classifier) if part) + ".jar": f"{group}:{artifact}:{version}"
+        for group, artifact, classifier, version in found
+    }
 
 
 def class_path(name: str, build: Path = BUILD) -> list[Path]:

@@ -8,7 +8,6 @@ import gzip
 import io
 import shutil
 import tarfile
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,11 +17,10 @@ from headwater.folder_lock import claim
 from headwater.packaging import stamps, wheels
 from headwater.paths import BUILD
 
-PLATFORMS = (wheels.AARCH64, wheels.X86_64)
 # boto3, msgspec, and what boto3 needs: pip refuses the list when a package is missing.
 PACKAGES = ("boto3", "botocore", "jmespath", "msgspec", "python-dateutil", "s3transfer", "six", "urllib3")
 LAUNCHER = "bin/python"
-_LAUNCHER_TEXT = f"""#!/bin/sh
+LAUNCHER_TEXT = f"""#!/bin/sh
 # Runs Python {wheels.PYTHON} with the packages of this archive before all others.
 set -eu
 root=$(cd "$(dirname "$0")/.." && pwd)
@@ -37,16 +35,24 @@ def path(platform: str, build: Path = BUILD) -> Path:
 
 
 def build_archives(announce: Announce, build: Path = BUILD) -> None:
-    """Make the archive of each platform, when lock or launcher have changed. Raises UserError where pip fails."""
+    """Fetch the wheels of each platform and make its archive from them, where the lock, the launcher or the result has
+    changed. Raises UserError where pip fails."""
     requirements = wheels.locked(PACKAGES)
-    for platform in PLATFORMS:
-        archive, stamp = path(platform, build), build / "stamps" / f"python-{platform}"
-        inputs = requirements + " ".join(wheels.tags(platform)) + _LAUNCHER_TEXT
-        if archive.exists() and stamps.is_current(stamp, inputs):
-            continue
-        with announce(f"Packing the Python packages of the EMR writer for {platform}"):
-            _make(archive, requirements, platform)
-        stamps.write(stamp, inputs)
+    for platform in wheels.PLATFORMS:
+        fetched, archive = wheels.folder(platform, build), path(platform, build)
+        inputs = requirements + " ".join(wheels.tags(platform))
+        stamp = build / "stamps" / f"wheels-{platform}"
+        if not stamps.is_current(stamp, inputs, [fetched]):
+            with announce(f"Fetching the wheels of EMR and Glue for {platform}"):
+                shutil.rmtree(fetched, ignore_errors=True)
+                wheels.download(requirements, platform, fetched)
+            stamps.write(stamp, inputs, [fetched])
+        inputs += LAUNCHER_TEXT
+        stamp = build / "stamps" / f"python-{platform}"
+        if not stamps.is_current(stamp, inputs, [archive]):
+            with announce(f"Packing the Python packages of the EMR writer for {platform}"):
+                _make(archive, fetched)
+            stamps.write(stamp, inputs, [archive])
 
 
 def unpack(platform: str, build: Path = BUILD) -> Path:
@@ -64,23 +70,20 @@ def unpack(platform: str, build: Path = BUILD) -> Path:
     return folder / LAUNCHER
 
 
-def _make(archive: Path, requirements: str, platform: str) -> None:
+def _make(archive: Path, fetched: Path) -> None:
     archive.parent.mkdir(parents=True, exist_ok=True)
     part = archive.with_suffix(".part")
-    with tempfile.TemporaryDirectory() as scratch:
-        fetched = Path(scratch) / "wheels"
-        wheels.download(requirements, platform, fetched)
-        # With no times and in a fixed order the same wheels give the same bytes.
-        with (
-            part.open("wb") as file,
-            gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed,
-            tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as target,
-        ):
-            for name, content in sorted([(LAUNCHER, _LAUNCHER_TEXT.encode()), *_modules(fetched)]):
-                entry = tarfile.TarInfo(name)
-                entry.size = len(content)
-                entry.mode = 0o755 if name == LAUNCHER else 0o644
-                target.addfile(entry, io.BytesIO(content))
+    # With no times and in a fixed order the same wheels give the same bytes.
+    with (
+        part.open("wb") as file,
+        gzip.GzipFile(filename="", mode="wb", compresslevel=6, fileobj=file, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.USTAR_FORMAT) as target,
+    ):
+        for name, content in sorted([(LAUNCHER, LAUNCHER_TEXT.encode()), *_modules(fetched)]):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            entry.mode = 0o755 if name == LAUNCHER else 0o644
+            target.addfile(entry, io.BytesIO(content))
     part.replace(archive)
 
 

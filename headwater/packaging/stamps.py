@@ -1,14 +1,23 @@
-"""What a file under ``build/`` was made from, so that it is made anew only when that has changed."""
+"""What a file under ``build/`` was made from, so that it is made anew only when that or the file has changed."""
 
+from collections.abc import Iterable
 from pathlib import Path
 
-
-def is_current(stamp: Path, inputs: str) -> bool:
-    """Whether the stamp says that its result was made from these inputs."""
-    return stamp.exists() and stamp.read_text() == inputs
+from headwater.packaging.jars import sha256
 
 
-def write(stamp: Path, inputs: str) -> None:
-    """Note what a result was made from."""
+def is_current(stamp: Path, inputs: str, results: Iterable[Path] = ()) -> bool:
+    """Whether the stamp says that these results, with the bytes that they have now, were made from these inputs."""
+    return stamp.exists() and stamp.read_text() == _text(inputs, results)
+
+
+def write(stamp: Path, inputs: str, results: Iterable[Path] = ()) -> None:
+    """Record what results, files or folders, were made from."""
     stamp.parent.mkdir(parents=True, exist_ok=True)
-    stamp.write_text(inputs)
+    stamp.write_text(_text(inputs, results))
+
+
+def _text(inputs: str, results: Iterable[Path]) -> str:
+    files = [file for result in results for file in (sorted(result.rglob("*")) if result.is_dir() else [result])]
+    digests = [f"{sha256(file)}  {file.name}\n" for file in files if file.is_file()]
+    return f"{inputs}\n{''.join(digests)}" if digests else inputs

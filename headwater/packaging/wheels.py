@@ -7,12 +7,18 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headwater.errors import UserError
-from headwater.paths import ROOT
+from headwater.paths import BUILD, ROOT
 
 REQUIREMENTS = ROOT / "requirements.txt"
 AARCH64, X86_64 = "aarch64", "x86_64"
+PLATFORMS = (AARCH64, X86_64)
 # What EMR's writer and Glue's jobs run; headwater/deployment/allow_lists.yaml holds their releases to it.
 PYTHON = "3.11"
+
+
+def folder(platform: str, build: Path = BUILD) -> Path:
+    """Where the wheels of a platform are kept."""
+    return build / "wheels" / platform
 
 
 def locked(names: Sequence[str], requirements: Path = REQUIREMENTS) -> str:

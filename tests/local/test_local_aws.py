@@ -385,7 +385,7 @@ def test_plugin_workers_and_writers_are_replaced_under_load_and_nothing_is_lost(
     writer = threading.Thread(target=write)
     writer.start()
     try:
-        (deployment.checkout.folder / "build" / "plugins" / "headwater-connect" / "RELEASE").write_text("another\n")
+        deployment.checkout.append("NOTICE", "Another release.\n")
         deployment.checkout.change(
             "headwater/definitions/connectors.py",
             '"offset.flush.interval.ms": "1000"',

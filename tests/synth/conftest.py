@@ -18,10 +18,10 @@ from headwater.contract.reading import read_contracts
 from headwater.deployment import environment
 from headwater.deployment.environment import Bi, Environment
 from headwater.deployment.environment_rules import read_environment
-from headwater.packaging import python_archives
+from headwater.packaging import jars, wheels
 from headwater.paths import CONFIG, CONTRACTS, ROOT
 from stacks import application
-from stacks.assets import HUDI_JAR, Assets
+from stacks.assets import Assets
 from tests.synth.existing import with_existing
 
 # dev with QuickSight, a role to query with, and a comparison that has to run, which no environment on AWS has until it
@@ -51,6 +51,7 @@ class Synthesized:
         self.app = app
         self.environment = settings
         self.contracts = contracts
+        self.build = assets.build
         self.stacks = application.build(app, settings, contracts, assets)
         self.capture = self.stacks.connect.capture
         self._templates: dict[str, dict[str, Any]] = {}
@@ -124,15 +125,15 @@ def assets(tmp_path_factory: pytest.TempPathFactory, contracts: list[Contract]) 
         with zipfile.ZipFile(place, "w") as archive:
             archive.writestr(f"{name}/{name}.jar", f"jar of {name}")
     files = [
-        f"jars/{HUDI_JAR}",
+        f"jars/{jars.HUDI}",
         "lake_jvm/headwater-lake.jar",
         "headwater.zip",
-        "wheels/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl",
+        "wheels/x86_64/msgspec-1.0-cp311-cp311-manylinux2014_x86_64.whl",
     ]
-    files += [f"python/python-{platform}.tar.gz" for platform in python_archives.PLATFORMS]
+    files += [f"python/python-{platform}.tar.gz" for platform in wheels.PLATFORMS]
     for relative in (*files, *(f"contracts/{contract.table}.json" for contract in contracts)):
         place = build / relative
-        place.parent.mkdir(exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
         place.write_text(relative)
     return Assets(ROOT, build)
 

@@ -1,7 +1,12 @@
 """Each part of a deployment is given, byte for byte, what its counterpart on this machine runs."""
 
+import functools
 import hashlib
+import json
+import os
 import platform
+import re
+import shutil
 import sys
 import tarfile
 import zipfile
@@ -11,11 +16,15 @@ from pathlib import Path
 
 import aws_cdk as cdk
 import pytest
+from packageurl import PackageURL
+from typer.testing import CliRunner
 
+from headwater.cli import compose
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.deployment.environment_rules import read_environment
+from headwater.errors import UserError
 from headwater.local import spark
-from headwater.packaging import class_archive, python_archives, wheels
+from headwater.packaging import artifacts, class_archive, jars, python_archives, shipped, wheels
 from headwater.paths import BUILD, CONFIG, ROOT
 from stacks.assets import Assets
 from tests.synth.conftest import Synthesized
@@ -100,6 +109,137 @@ def test_glue_installs_the_release_of_msgspec_that_is_installed_here(deployed: S
         modules = [name for name in archive.namelist() if name.startswith("msgspec/") and not name.endswith("/")]
         assert any(name.endswith(".so") for name in modules)
         assert all(archive.read(name) == Path(str(here.locate_file(name))).read_bytes() for name in modules)
+
+
+@pytest.fixture(scope="module")
+def known() -> dict[str, shipped.Origin]:
+    return shipped.origins()
+
+
+def test_every_file_that_reaches_aws_has_a_locked_hash_or_a_source(
+    deployed: Synthesized, known: dict[str, shipped.Origin]
+) -> None:
+    found = shipped.trace(deployed.assembly, known)
+    assert [name for name, origin in found.items() if origin is None] == []
+    # What is listed for the SBOM is what ships, no more and no less.
+    assert {origin for origin in found.values() if isinstance(origin, shipped.Release)} == set(shipped.releases())
+    assert {origin.partition("/")[0] for origin in found.values() if isinstance(origin, str)} == {
+        *("NOTICE", "connect", "contracts", "custom_resources", "emr_bootstrap", "emr_steps", "glue_scripts"),
+        *("headwater", "lake_jvm", "stacks"),
+    }
+
+
+def test_the_sbom_has_the_address_and_the_hashes_of_all_that_ships(tmp_path: Path) -> None:
+    output = tmp_path / "sbom.cdx.json"
+    result = CliRunner().invoke(compose(["sbom"]), ["sbom", "--output", str(output)])
+    assert result.exit_code == 0, result.output
+    listed = json.loads(output.read_text())["components"]
+    addresses = [PackageURL.from_string(component["purl"]) for component in listed]
+    found = {
+        (address.type, address.namespace or "", address.name, address.version, frozenset(_hashes(component)))
+        for address, component in zip(addresses, listed, strict=True)
+    }
+    assert found == {
+        (release.ecosystem, release.group, release.name, release.version, frozenset(release.sha256))
+        for release in shipped.releases()
+    }
+
+
+def test_no_environment_uploads_a_file_without_an_origin(
+    every_stack: Synthesized, known: dict[str, shipped.Origin]
+) -> None:
+    # Their assets are placeholders, except for what CDK and the app add.
+    placeholders = {_digest(path.read_bytes()): "a placeholder" for path in every_stack.build.rglob("*.*")}
+    found = shipped.trace(every_stack.assembly, {**known, **placeholders})
+    assert [name for name, origin in found.items() if origin is None] == []
+
+
+def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> None:
+    (tmp_path / "evil.sh").write_text("evil")
+    (tmp_path / "asset.1234").mkdir()
+    (tmp_path / "asset.1234" / "evil.js").write_text("evil")
+    with zipfile.ZipFile(tmp_path / "plugin.zip", "w") as plugin:
+        plugin.write(ROOT / "NOTICE", "NOTICE")
+        plugin.writestr("lib/evil.jar", "evil")
+    with tarfile.open(tmp_path / "python.tar.gz", "w:gz") as archive:
+        archive.add(tmp_path / "evil.sh", "site-packages/evil.py")
+    files = {name: {"source": {"path": name}} for name in ("evil.sh", "asset.1234", "plugin.zip", "python.tar.gz")}
+    images = {"1234": {"source": {"directory": "asset.1234"}}}
+    (tmp_path / "manifest.json").write_text('{"artifacts": {}}')
+    (tmp_path / "stack.assets.json").write_text(json.dumps({"files": files, "dockerImages": images}))
+    named = [sentence.partition(" would be uploaded, but no lock has")[0] for sentence in shipped.unexplained(tmp_path)]
+    assert named == [
+        "stack.assets.json: container image 1234",
+        "stack.assets.json: evil.sh",
+        "stack.assets.json: asset.1234/evil.js",
+        "stack.assets.json: plugin.zip/lib/evil.jar",
+        "stack.assets.json: python.tar.gz/site-packages/evil.py",
+    ]
+
+
+def test_a_jar_whose_line_the_lock_has_lost_is_named(
+    deployed: Synthesized, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lock = tmp_path / "jars.lock"
+    lock.write_text(re.sub(r".*/httpclient-.*\n", "", jars.LOCK.read_text()))
+    monkeypatch.setattr(jars, "locked", functools.partial(jars.locked, lock=lock))
+    (sentence,) = shipped.unexplained(deployed.assembly)
+    assert "headwater-connect/httpclient-4.5.13.jar would be uploaded" in sentence
+
+
+def test_a_changed_byte_of_what_is_built_here_is_found(tmp_path: Path, known: dict[str, shipped.Origin]) -> None:
+    build = _copy(tmp_path)
+    assert artifacts.connect_is_current(build)
+    assert artifacts.lake_jvm_is_current(build)
+    own = [artifacts.lake_jar(build), *artifacts.connect_jars(build)]
+    assert {_digest(jar.read_bytes()) for jar in own} <= known.keys()
+    for jar in own:
+        content = bytearray(jar.read_bytes())
+        content[len(content) // 2] ^= 1
+        _replace(jar, bytes(content))
+    assert {_digest(jar.read_bytes()) for jar in own}.isdisjoint(shipped.origins(build))
+    assert not artifacts.connect_is_current(build)
+    assert not artifacts.lake_jvm_is_current(build)
+
+
+def test_a_wheel_that_is_not_as_locked_is_named_with_both_hashes(tmp_path: Path) -> None:
+    build = _copy(tmp_path)
+    (wheel,) = wheels.folder(wheels.X86_64, build).glob("msgspec-*.whl")
+    _replace(wheel, b"another wheel")
+    with pytest.raises(UserError, match=r"msgspec-.*: found the SHA-256 [0-9a-f]{64}, expected one of requirem"):
+        shipped.releases(build)
+
+
+def test_no_plugin_with_an_altered_jar_is_zipped(tmp_path: Path) -> None:
+    build = _copy(tmp_path)
+    zips = [build / f"{folder}.zip" for folder in jars.PLUGINS.values()]
+    for zipped in zips:
+        zipped.unlink()
+    artifacts.pack_plugins(build)
+    for zipped in zips:
+        zipped.unlink()
+    _replace(build / "plugins" / "headwater-connect" / "httpclient-4.5.13.jar", b"another client")
+    with pytest.raises(UserError, match=r"httpclient-.*\.jar was altered"):
+        artifacts.pack_plugins(build)
+    assert [zipped for zipped in zips if zipped.exists()] == []
+
+
+def _copy(folder: Path) -> Path:
+    """A copy of the built files that ship, whose files may be replaced, not written into."""
+    for name in ("jars", "lake_jvm", "plugins", "stamps", "wheels"):
+        shutil.copytree(BUILD / name, folder / name, copy_function=os.link)
+    for plugin in jars.PLUGINS.values():
+        _replace(folder / plugin / jars.OWN / "NOTICE", b"")
+    return folder
+
+
+def _replace(file: Path, content: bytes) -> None:
+    file.unlink()
+    file.write_bytes(content)
+
+
+def _hashes(component: dict[str, list[dict[str, str]]]) -> list[str]:
+    return [entry["content"] for entry in component["hashes"]]
 
 
 def _python_files(archive: tarfile.TarFile) -> dict[str, str]:

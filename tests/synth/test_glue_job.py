@@ -18,9 +18,10 @@ from headwater.contract.reading import parse_contract
 from headwater.definitions import spark_settings
 from headwater.deployment.environment import Environment
 from headwater.deployment.environment_rules import read_environment
+from headwater.packaging import jars
 from headwater.paths import CONFIG, ROOT
 from stacks import application
-from stacks.assets import HUDI_JAR, Assets
+from stacks.assets import Assets
 
 if TYPE_CHECKING:
     from tests.synth.conftest import Synthesized
@@ -259,7 +260,7 @@ def test_a_changed_definition_restarts_the_run_and_an_unchanged_one_does_not(
     "changed",
     [
         "headwater.zip",
-        f"jars/{HUDI_JAR}",
+        f"jars/{jars.HUDI}",
         "lake_jvm/headwater-lake.jar",
         "contracts/accounts.json",
         "glue_script",

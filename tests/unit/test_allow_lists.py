@@ -13,9 +13,8 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 from headwater.deployment import allow_lists, node_memory
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
-from headwater.packaging import wheels
+from headwater.packaging import jars, wheels
 from headwater.paths import CONFIG, ROOT
-from stacks.assets import HUDI_JAR
 from tests.unit.test_environment import changed
 
 
@@ -144,7 +143,7 @@ def test_the_needs_are_those_of_what_ships() -> None:
     assert needs["python"]["at_least"] == project["tool"]["mypy"]["python_version"] == wheels.PYTHON
     locked = dict(re.findall(r"^(pyspark|botocore)==(\S+)", (ROOT / "requirements.txt").read_text(), re.MULTILINE))
     assert locked["pyspark"].rpartition(".")[0] == needs["spark"]["series"]
-    assert HUDI_JAR.startswith(f"hudi-spark{needs['spark']['series']}-bundle")
+    assert jars.HUDI.startswith(f"hudi-spark{needs['spark']['series']}-bundle")
     # What EMR's writer brings along.
     assert _number(locked["botocore"]) >= _number(needs["botocore"]["at_least"])
 

@@ -31,7 +31,7 @@ print(json.dumps({
 
 def installed(requirements: str, platform: str, folder: Path) -> None:
     """What pip would fetch, made of the packages that are installed here, their native parts too."""
-    folder.mkdir()
+    folder.mkdir(parents=True)
     for name in re.findall(r"^([\w.-]+)==", requirements, re.MULTILINE):
         with zipfile.ZipFile(folder / f"{name}-{platform}.whl", "w") as wheel:
             for file in metadata.files(name) or []:
@@ -50,12 +50,12 @@ def build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_an_archive_has_the_same_bytes_each_time(build: Path) -> None:
     python_archives.build_archives(lambda text: nullcontext(), build)
-    first = {platform: python_archives.path(platform, build).read_bytes() for platform in python_archives.PLATFORMS}
-    for platform_ in python_archives.PLATFORMS:
+    first = {platform: python_archives.path(platform, build).read_bytes() for platform in wheels.PLATFORMS}
+    for platform_ in wheels.PLATFORMS:
         os.utime(python_archives.path(platform_, build), (1, 1))
         (build / "stamps" / f"python-{platform_}").write_text("stale")
     python_archives.build_archives(lambda text: nullcontext(), build)
-    assert {name: python_archives.path(name, build).read_bytes() for name in python_archives.PLATFORMS} == first
+    assert {name: python_archives.path(name, build).read_bytes() for name in wheels.PLATFORMS} == first
     with tarfile.open(python_archives.path(wheels.AARCH64, build)) as archive:
         entries = archive.getmembers()
     assert [entry.name for entry in entries] == sorted(entry.name for entry in entries)
@@ -70,7 +70,7 @@ def test_the_launcher_runs_the_packages_of_the_archive_and_no_other(
 ) -> None:
     build = tmp_path
     monkeypatch.setattr(wheels, "download", installed)
-    monkeypatch.setattr(python_archives, "PLATFORMS", (platform.machine(),))
+    monkeypatch.setattr(wheels, "PLATFORMS", (platform.machine(),))
     python_archives.build_archives(lambda text: nullcontext(), build)
     launcher = python_archives.unpack(platform.machine(), build)
     path = f"{Path(sys.base_prefix) / 'bin'}:/usr/bin:/bin"

@@ -78,6 +78,14 @@ def test_no_lock_holds_the_address_of_a_registry() -> None:
         assert '"resolved"' not in (ROOT / name).read_text(), name
 
 
+def test_every_package_of_node_is_locked_by_a_hash() -> None:
+    for name in ("package-lock.json", "local_aws/package-lock.json"):
+        packages = json.loads((ROOT / name).read_text())["packages"]
+        locked = {path: package.get("integrity", "") for path, package in packages.items() if path}
+        assert locked
+        assert [path for path, integrity in locked.items() if not integrity.startswith("sha512-")] == [], name
+
+
 def test_notice_names_every_direct_dependency() -> None:
     direct = _named("requirements.in") | _named("requirements-dev.in") | _named("requirements-docs.in")
     direct |= set(json.loads((ROOT / "package.json").read_text())["devDependencies"])

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import subprocess
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +13,14 @@ import pytest
 import yaml
 
 from headwater.commands import VERBS
+from headwater.commands.sbom import SBOM
 from headwater.deployment import environment
 from headwater.deployment.review_comment import marker, render
+from headwater.packaging.sbom import LICENCES
 from headwater.paths import CONFIG, ROOT
 
 FOLDER = ROOT / ".github" / "workflows"
+ACCEPTED = ROOT / ".github" / "osv-scanner.toml"
 WORKFLOWS = sorted(FOLDER.glob("*.yaml"))
 
 
@@ -34,6 +38,11 @@ def workflow() -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def nightly() -> dict[str, Any]:
     return _read("nightly.yaml")
+
+
+@pytest.fixture(scope="module")
+def supply_chain() -> dict[str, Any]:
+    return _read("supply-chain.yaml")
 
 
 def test_pull_requests_are_checked_with_their_own_rights(workflow: dict[str, Any]) -> None:
@@ -75,13 +84,13 @@ def test_an_action_has_one_pin_in_all_workflows() -> None:
     assert len(pins) == len({action for action, _ in pins})
 
 
-def test_no_text_of_a_pull_request_reaches_a_shell(workflow: dict[str, Any], nightly: dict[str, Any]) -> None:
-    for _, step in (*_steps(workflow), *_steps(nightly)):
+def test_no_text_of_a_pull_request_reaches_a_shell() -> None:
+    for _, step in (step for file in WORKFLOWS for step in _steps(_read(file.name))):
         assert "${{" not in step.get("run", ""), step
 
 
-def test_no_job_runs_without_a_limit_of_time(workflow: dict[str, Any], nightly: dict[str, Any]) -> None:
-    for job in (*workflow["jobs"].values(), *nightly["jobs"].values()):
+def test_no_job_runs_without_a_limit_of_time() -> None:
+    for job in (job for file in WORKFLOWS for job in _read(file.name)["jobs"].values()):
         assert "timeout-minutes" in job
 
 
@@ -100,6 +109,33 @@ def test_what_takes_too_long_for_every_change_runs_every_night(nightly: dict[str
     assert all(30 < row["minutes"] <= longest.get(row["target"], 90) for row in rows)
     uploads = [step for step in job["steps"] if "upload-artifact" in step.get("uses", "")]
     assert [step["with"]["name"] for step in uploads] == ["nightly-${{ matrix.target }}"]
+
+
+def test_what_ships_is_looked_up_every_night_and_when_a_lock_changes(supply_chain: dict[str, Any]) -> None:
+    assert set(supply_chain["on"]) == {"schedule", "workflow_dispatch", "push", "pull_request"}
+    assert supply_chain["permissions"] == {"contents": "read"}
+    paths = supply_chain["on"]["pull_request"]["paths"]
+    assert supply_chain["on"]["push"] == {"branches": ["main"], "paths": paths}
+    watched = {str(file.relative_to(ROOT)) for glob in paths for file in ROOT.glob(glob)}
+    assert all(any(ROOT.glob(glob)) for glob in paths)
+    assert {"assets/jars/jars.lock", "requirements.txt", str(LICENCES.relative_to(ROOT))} <= watched
+    runs = [step["run"] for _, step in _steps(supply_chain) if "run" in step]
+    assert [line.partition(" ")[2] for line in runs if line.startswith("make ")] == ["setup assets", "sbom"]
+    assert "sbom" in _targets()
+    [installed] = [line for line in runs if line.startswith("go install ")]
+    assert re.fullmatch(r".*/osv-scanner@v\d+\.\d+\.\d+", installed)
+    options = dict(re.findall(r"--(\w+)=(\S+)", runs[-1]))
+    assert ROOT / options["lockfile"] == SBOM
+    assert ROOT / options["config"] == ACCEPTED
+    # A finding ends the scanner, and with it the job.
+    assert not any("continue-on-error" in step for _, step in _steps(supply_chain))
+
+
+def test_a_vulnerability_is_accepted_with_a_reason_and_until_a_day() -> None:
+    accepted = tomllib.loads(ACCEPTED.read_text())
+    assert accepted.keys() <= {"IgnoredVulns"}
+    for entry in accepted.get("IgnoredVulns", []):
+        assert entry.keys() == {"id", "ignoreUntil", "reason"}, entry
 
 
 def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any]) -> None:

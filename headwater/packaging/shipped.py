@@ -1,0 +1,198 @@
+"""What ``cdk deploy`` uploads, and the origin of each file: a release whose SHA-256 is locked, or this repository."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+import tarfile
+import zipfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+from headwater.contract.reading import read_contracts
+from headwater.errors import UserError
+from headwater.packaging import artifacts, jars, python_archives, wheels
+from headwater.paths import BUILD, CONTRACTS, ROOT
+
+_CDK = "aws-cdk-lib"
+# What ships of the checkout as it is, beside the PySpark package.
+_SOURCES = ("NOTICE", "custom_resources/*.py", "emr_bootstrap/*.sh", "emr_steps/*.py", "glue_scripts/*.py")
+
+
+@dataclass(frozen=True, order=True)
+class Release:
+    """A file that others publish, and that ships whole or in parts."""
+
+    ecosystem: str
+    """``maven`` or ``pypi``."""
+    group: str
+    """Maven's groupId; empty for a Python package."""
+    name: str
+    version: str
+    file: str
+    """A wheel's name; empty for a jar, which its coordinates name, and where any file of the release may ship."""
+    sha256: tuple[str, ...]
+    """Of the file, in hexadecimal; of each file of the release where any may ship."""
+
+
+Origin = Release | str
+"""A release, or a path in the checkout."""
+
+
+def releases(build: Path = BUILD) -> list[Release]:
+    """All releases that ship, in a stable order. Raises UserError where a wheel is missing or not as locked."""
+    return sorted({*_jars(), *_wheels(build), _cdk()})
+
+
+def _jars() -> Iterator[Release]:
+    shipped = [jar for name in jars.PLUGINS for jar in jars.locked(name)]
+    for jar in [*shipped, *(jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI)]:
+        group, artifact, version = jar.coordinates.split(":")
+        yield Release("maven", group, artifact, version, "", (jar.sha256,))
+
+
+def _wheels(build: Path) -> dict[Release, Path]:
+    """The wheels that EMR and Glue get, with their files here."""
+    hashes, found = _hashes(wheels.locked(python_archives.PACKAGES)), {}
+    for platform in wheels.PLATFORMS:
+        folder = wheels.folder(platform, build)
+        kept = sorted(folder.glob("*.whl"))
+        if len(kept) != len(python_archives.PACKAGES):
+            raise UserError(
+                f"{folder}: found {len(kept)} wheels, expected {len(python_archives.PACKAGES)}: run `make assets`"
+            )
+        for path in kept:
+            digest = jars.sha256(path)
+            if digest not in hashes:
+                raise UserError(
+                    f"{path}: found the SHA-256 {digest}, expected one of {wheels.REQUIREMENTS.name}: delete the file, "
+                    "then run `make assets`"
+                )
+            name, version = path.name.split("-")[:2]
+            found[Release("pypi", "", name.replace("_", "-"), version, path.name, (digest,))] = path
+    return found
+
+
+def _cdk() -> Release:
+    locked, version = wheels.locked([_CDK]), metadata.version(_CDK)
+    if not locked.startswith(f"{_CDK}=={version} "):
+        raise UserError(f"found {_CDK} {version}, expected that of {wheels.REQUIREMENTS}: run `make setup`")
+    return Release("pypi", "", _CDK, version, "", tuple(_hashes(locked)))
+
+
+def _hashes(locked: str) -> list[str]:
+    return re.findall(r"sha256:([0-9a-f]{64})", locked)
+
+
+def unexplained(assembly: Path, build: Path = BUILD) -> list[str]:
+    """One sentence per file of a synthesized folder that would reach AWS and has no origin."""
+    return [
+        f"{name} would be uploaded, but no lock has its SHA-256, and this repository has no source of it. Run `make "
+        "assets`; if it is meant to ship, lock it, and add its origin to headwater/packaging/shipped.py"
+        for name, origin in trace(assembly, origins(build)).items()
+        if origin is None
+    ]
+
+
+def trace(assembly: Path, known: Mapping[str, Origin]) -> dict[str, Origin | None]:
+    """The origin of each file that ``cdk deploy`` uploads from a synthesized folder, by a name to find it by. Archives
+    that are not known as a whole are unpacked."""
+    known = {**_templates(assembly), **known}
+    found = {}
+    for manifest in sorted(assembly.glob("*.assets.json")):
+        document = json.loads(manifest.read_text())
+        for key, image in document.get("dockerImages", {}).items():
+            found[f"{manifest.name}: container image {key}"] = known.get(_digest(json.dumps(image).encode()))
+        for asset in document["files"].values():
+            source = assembly / asset["source"]["path"]
+            label = " ".join(filter(None, (f"{manifest.name}:", asset.get("displayName"), source.name)))
+            for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
+                if path.is_file():
+                    name = label if path == source else f"{label}/{path.relative_to(source)}"
+                    found.update(_trace(name, path.read_bytes(), known))
+    return found
+
+
+def _trace(name: str, content: bytes, known: Mapping[str, Origin]) -> Iterator[tuple[str, Origin | None]]:
+    origin = known.get(_digest(content))
+    if origin is None and name.endswith((".zip", ".tar.gz")):
+        for member, unpacked in _unpacked(name, content):
+            yield from _trace(f"{name}/{member}", unpacked, known)
+    else:
+        yield name, origin
+
+
+def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    """The files of an archive."""
+    if name.endswith((".zip", ".whl")):
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            for entry in archive.infolist():
+                if not entry.is_dir():
+                    yield entry.filename, archive.read(entry)
+        return
+    with tarfile.open(fileobj=io.BytesIO(content)) as packed:
+        for member in packed:
+            if not member.isdir():
+                file = packed.extractfile(member) if member.isfile() else None
+                # A link has no content of its own, and none of the archives has one.
+                yield member.name, file.read() if file else member.tobuf()
+
+
+def origins(build: Path = BUILD) -> dict[str, Origin]:
+    """All that may ship: the origin of each content, by its SHA-256."""
+    known: dict[str, Origin] = {digest: release for release in _jars() for digest in release.sha256}
+    for release, path in _wheels(build).items():
+        known[release.sha256[0]] = release
+        known.update({_digest(content): release for _, content in _unpacked(path.name, path.read_bytes())})
+    known.update(dict.fromkeys(_of_cdk(), _cdk()))
+    known.update(_of_checkout(build))
+    return known
+
+
+def _of_cdk() -> Iterator[str]:
+    """The SHA-256 of each file of CDK's own Lambda functions. The wheel packs them in an archive, which is held against
+    the list of files in the installed wheel."""
+    (archive,) = (file for file in metadata.files(_CDK) or () if file.name.endswith(".jsii.tgz"))
+    content = archive.read_binary()
+    if archive.hash is None or archive.hash.value != _record_hash(content):
+        raise UserError(f"{archive.locate()} was altered: delete .venv, then run `make setup`")
+    for name, unpacked in _unpacked(f"{_CDK}.tar.gz", content):
+        if "/custom-resource-handlers/" in name or "/runtime/" in name:
+            yield _digest(unpacked)
+
+
+def _record_hash(content: bytes) -> str:
+    """A SHA-256 as a wheel's RECORD writes it."""
+    return base64.urlsafe_b64encode(hashlib.sha256(content).digest()).decode().rstrip("=")
+
+
+def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
+    """What ships of this repository: files as they are, and what is made from them."""
+    globs = [*_SOURCES, *(f"headwater/{name}" for name in artifacts.LAKE_PACKAGE)]
+    for path in (path for glob in globs for path in ROOT.glob(glob)):
+        yield jars.sha256(path), str(path.relative_to(ROOT))
+    for contract in read_contracts(CONTRACTS):
+        yield _digest(contract.to_json().encode()), f"contracts/{contract.table}.yaml"
+    yield _digest(python_archives.LAUNCHER_TEXT.encode()), "headwater/packaging/python_archives.py"
+    if artifacts.connect_is_current(build):
+        yield from ((jars.sha256(jar), "connect/") for jar in artifacts.connect_jars(build))
+    if artifacts.lake_jvm_is_current(build):
+        yield jars.sha256(artifacts.lake_jar(build)), "lake_jvm/"
+    # The app has just written these, as it has the templates.
+    yield from ((jars.sha256(path), "stacks/") for path in (build / "database").glob("*.json"))
+
+
+def _templates(assembly: Path) -> dict[str, Origin]:
+    """The templates of the stacks, which the app has written into a synthesized folder."""
+    parts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
+    files = [part["properties"]["templateFile"] for part in parts if part["type"] == "aws:cloudformation:stack"]
+    return {jars.sha256(assembly / file): "stacks/" for file in files}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
