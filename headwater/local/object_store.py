@@ -12,7 +12,8 @@ import requests
 from headwater import private_files
 from headwater.errors import UserError
 from headwater.local.certificates import Authority
-from headwater.local.processes import Part, Process, Program, free_ports, listens
+from headwater.local.processes import Part, Process, Program, free_port, free_ports, listens
+from headwater.local.s3_front import SOCKET
 
 _WEED = Path(sys.executable).with_name("weed")
 _HOST = "127.0.0.1"
@@ -29,8 +30,9 @@ _AUTHORITY, _CERTIFICATE, _KEY = "authority.pem", "certificate.pem", "key.pem"
 class ObjectStore(Part):
     """SeaweedFS on free ports of 127.0.0.1 that stay the same over restarts.
 
-    What was stored survives ``stop`` and ``kill``. S3 serves requests with the run's credentials. All other ports serve
-    clients with the run's certificate, which is made at each start and lies in ``folder``, for the owner only.
+    What was stored survives ``stop`` and ``kill``. S3 serves requests with the run's credentials, through
+    ``headwater.local.s3_front``. All other ports serve clients with the run's certificate, which is made at each start
+    and lies in ``folder``, for the owner only.
     """
 
     name = "the object store (SeaweedFS)"
@@ -52,11 +54,33 @@ class ObjectStore(Part):
         self._environment = {name: value for name, value in environment.items() if not name.startswith("WEED_")}
         self._may_delete_full_buckets = may_delete_full_buckets
         self._ports: dict[str, int] = {}
+        self._front: Process | None = None
+        self.port = 0
 
     @property
     def endpoint(self) -> str:
         """The URL of its S3 API."""
-        return f"http://{_HOST}:{self._ports.get('s3.port', 0)}"
+        return f"http://{_HOST}:{self.port}"
+
+    def start(self) -> None:
+        """Start the store and, unless it runs, what stands before its S3 API, and wait until both serve."""
+        super().start()
+        if self._front is None or not self._front.running:
+            self.port = self.port or free_port()
+            program = Program(
+                "the front of S3",
+                [sys.executable, "-m", "headwater.local.s3_front", str(self.port), str(self.folder)],
+                self.folder / "s3_front.log",
+                env=self._environment,
+            )
+            self._front = Process(program, ready=lambda: listens(self.port))
+            self._front.start()
+
+    def check(self) -> None:
+        """Raise ``ProcessError`` unless both run."""
+        super().check()
+        if self._front is not None:
+            self._front.check()
 
     def requests(self) -> Counter[str]:
         """How many requests to S3 it has answered since it started: GET (HEAD too), PUT, LIST and DELETE."""
@@ -74,6 +98,8 @@ class ObjectStore(Part):
 
     def stop(self) -> None:
         """Shut the store down in order, and remove the sockets that a kill leaves outside its folder."""
+        if self._front is not None:
+            self._front.stop()
         super().stop()
         for port in self._ports.values():
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108  # where SeaweedFS puts them
@@ -117,10 +143,13 @@ class ObjectStore(Part):
             "master.telemetry": "false",
             "s3.autoCreateBucket": "false",
             "s3.allowDeleteBucketNotEmpty": str(self._may_delete_full_buckets).lower(),
-            # By itself, SeaweedFS lets pages of every website read S3's answers.
-            "s3.allowedOrigins": "",
+            # Only the front asks S3, by a socket that is the owner's alone.
+            "s3.cert.file": _CERTIFICATE,
+            "s3.key.file": _KEY,
+            "s3.cacert.file": _AUTHORITY,
+            "s3.tlsVerifyClientCert": "true",
             # Relative, because the name of a Unix socket has a hundred characters at most.
-            "s3.localSocket": "s3.sock",
+            "s3.localSocket": SOCKET,
             "filer.localSocket": "filer.sock",
             # Nothing reads these, and they would listen too.
             "admin.ui": "false",
