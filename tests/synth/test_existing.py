@@ -276,6 +276,10 @@ def the_whole_network(changed: Templates) -> None:
     rule = resource(changed, INGRESS, "SourceSecurityGroupIntoDatabase", "connect")["Properties"]
     del rule["SourceSecurityGroupId"]
     rule["CidrIp"] = "10.40.0.0/16"
+    sink = resource(changed, "AWS::EC2::SecurityGroup", "SinkSecurityGroup", "connect")
+    sink["Properties"]["SecurityGroupEgress"].append(
+        {"CidrIp": "10.60.0.0/16", "IpProtocol": "tcp", "FromPort": 5433, "ToPort": 5433}
+    )
 
 
 def the_databases_network_into_endpoints(changed: Templates) -> None:
@@ -320,7 +324,7 @@ def test_a_database_whose_port_no_connector_is_told_is_named(existing: Synthesiz
     ("change", "named"),
     [
         (every_port, "open but not declared: source connector → beyond the VPC, tcp any, peering"),
-        (the_whole_network, "open but not declared: EMR core → beyond the VPC, tcp 5433, peering"),
+        (the_whole_network, "open but not declared: sink connector → beyond the VPC, tcp 5433, peering"),
         (
             the_databases_network_into_endpoints,
             "open but not declared: beyond the VPC → glue endpoint, tcp 443, peering",
