@@ -1,6 +1,6 @@
 """Stands before the S3 API of SeaweedFS, which answers pages in browsers, and tells them some things unsigned.
 
-It hands on, byte for byte, requests with an ``Authorization`` that no page in a browser has sent. SeaweedFS checks their
+It hands on, byte for byte, requests that have an ``Authorization`` and are not from a page. SeaweedFS checks their
 signatures, which cover their ``Host`` too.
 
     python -m headwater.local.s3_front PORT FOLDER

@@ -129,7 +129,7 @@ def shipped_python() -> dict[str, str]:
     if python is None:
         say(
             f"The job runs the packages of {sys.executable}, not those that EMR gets: these need Linux on "
-            f"{' or '.join(python_archives.PLATFORMS)}, and python{wheels.PYTHON} on the PATH"
+            f"{' or '.join(wheels.PLATFORMS)}, and python{wheels.PYTHON} on the PATH"
         )
         return {}
     if not python_archives.path(machine).exists():
