@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
+from secrets import token_hex
 
 import pytest
 
@@ -21,7 +22,7 @@ from headwater.local_aws.daemon import Running, log_of
 from headwater.paths import RUN
 from tests.local.strangers import PY4J, PYTHON_WORKER, SILENT, SPARK, Run, attack
 
-ROW = "stranger-row-161803"
+ROW = f"stranger-row-{token_hex(8)}"
 """A value of a row of the source, which comes to every store."""
 
 
@@ -62,6 +63,7 @@ class Parts:
 WAITS = """
 import sys, threading, time
 from pathlib import Path
+from secrets import token_hex
 from pyspark.sql import SparkSession
 from headwater.lake import jvm_signals
 
@@ -109,7 +111,7 @@ def test_a_stranger_gets_nothing_of_the_local_aws(tmp_path: Path) -> None:
     folder = tmp_path / "account"
     running = Running.start(folder)
     try:
-        secret = "the stranger's secret 141421"
+        secret = f"the stranger's secret {token_hex(8)}"
         running.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=secret)
         key_id = running.environment["AWS_ACCESS_KEY_ID"]
         secrets = {"a secret": secret, "the account's key": running.environment["AWS_SECRET_ACCESS_KEY"]}
