@@ -38,9 +38,14 @@ HOOKS = (
 )
 """What of ministack is called or replaced here."""
 
-_SIGNED = re.compile(r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/[^,\s]+,\s*SignedHeaders=[^,\s]+,\s*Signature=\w+")
+_SIGNED = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=([^/,\s]+)/[^/,\s]+/[^/,\s]+/([^/,\s]+)/[^,\s]+"
+    r",\s*SignedHeaders=([^,\s]+),\s*Signature=\w+"
+)
+_CONTENT_HASH = "x-amz-content-sha256"
 # The signatures that a browser could be made to send, in an address.
 _IN_QUERY = {"awsaccesskeyid", "signature", "x-amz-algorithm", "x-amz-credential", "x-amz-signature"}
+_HASH = re.compile("[0-9a-f]{64}")
 _RESPONSE_PATH = "/_ministack/cfn-response/"
 _OF_THE_EMULATOR = "/_"
 _CORS = b"access-control-"
@@ -108,11 +113,13 @@ async def _refusal(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> tuple[
             "MissingAuthenticationToken", "Each request has to have one signature, in its header Authorization"
         )
     else:
-        key = signature[1]
+        key, service, names = signature.groups()
+        body = await read()
+        failure = _unsigned_part(headers, names.split(";"), service, body)
         sent = (scope.get("raw_path") or quote(path).encode()).decode("latin-1")
-        request = iam_evaluator.SignedRequest(key, method, _signed_path(sent, headers), query, headers, await read())
+        request = iam_evaluator.SignedRequest(key, method, _signed_path(sent, headers), query, headers, body)
         iam_evaluator._signed_request.set(request)
-        checked = iam_evaluator.authenticate(key, app._request_account_scope(key))
+        checked = failure or iam_evaluator.authenticate(key, app._request_account_scope(key))
         if isinstance(checked, iam_evaluator.ResolvedCredential):
             if checked.principal_type == "Root" or not path.startswith(_OF_THE_EMULATOR):
                 return None
@@ -122,6 +129,16 @@ async def _refusal(scope: Scope, read: Callable[[], Awaitable[bytes]]) -> tuple[
     service = app.detect_service(method, path, headers, query)
     refusal: tuple[int, dict[str, str], bytes] = app._credential_failure(service, "", "", failure, headers)
     return refusal
+
+
+def _unsigned_part(headers: dict[str, str], signed: list[str], service: str, body: bytes) -> Any:
+    """The failure of a signature that leaves out what AWS has it cover; None for any other. ministack takes it."""
+    left = {name for name in headers if name == "host" or name.startswith("x-amz-")} - set(signed)
+    told = headers.get(_CONTENT_HASH)
+    is_body_signed = told is None or told == hashlib.sha256(body).hexdigest()
+    if left or not (is_body_signed or (service == "s3" and not _HASH.fullmatch(str(told)))):
+        return iam_evaluator.AuthError("SignatureDoesNotMatch", "The signature does not cover the whole request")
+    return None
 
 
 def _headers(scope: Scope) -> dict[str, str]:

@@ -60,6 +60,8 @@ public final class DynamoDbLocal {
         private static final DateTimeFormatter TIMESTAMP =
                 DateTimeFormatter.ofPattern("yyyyMMdd'T'HHmmss'Z'").withZone(ZoneOffset.UTC);
         private static final Duration SKEW = Duration.ofMinutes(15);
+        /** That of DynamoDB's requests. */
+        private static final long LARGEST_BODY = 16L << 20;
 
         private final String key;
         private final String secret;
@@ -72,7 +74,9 @@ public final class DynamoDbLocal {
 
         @Override
         public boolean handle(Request request, Response response, Callback callback) throws Exception {
-            ByteBuffer body = Content.Source.asByteBuffer(request);
+            // Who it is that sends so much is known only when it has been read.
+            boolean isTooLarge = request.getLength() < 0 || request.getLength() > LARGEST_BODY;
+            ByteBuffer body = isTooLarge ? BufferUtil.EMPTY_BUFFER : Content.Source.asByteBuffer(request);
             String refusal = refusal(request, BufferUtil.toArray(body));
             if (refusal == null) {
                 return super.handle(new Read(request, body), response, callback);

@@ -12,7 +12,7 @@ from botocore.config import Config
 
 from headwater import private_files
 from headwater.local.object_store import ObjectStore
-from headwater.local.processes import Part, Process, Program, free_port, listens
+from headwater.local.processes import Part, Process, Program, free_port
 
 REGION = "eu-central-1"
 
@@ -26,8 +26,13 @@ def make_credentials() -> dict[str, str]:
 
 def environment(credentials: Mapping[str, str]) -> dict[str, str]:
     """Return the environment of a child that talks to parts with these credentials: this process's, less the user's
-    AWS settings."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    AWS settings and proxies."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        # A proxy of the user's would get what is meant for parts of this machine.
+        if not name.startswith("AWS_") and not name.lower().endswith("_proxy")
+    }
     return {
         **kept,
         **credentials,
@@ -47,7 +52,7 @@ def client(service: str, endpoint: str, credentials: Mapping[str, str]) -> Any:
         region_name=REGION,
         aws_access_key_id=credentials["AWS_ACCESS_KEY_ID"],
         aws_secret_access_key=credentials["AWS_SECRET_ACCESS_KEY"],
-        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3, "mode": "standard"}),
+        config=Config(s3={"addressing_style": "path"}, retries={"max_attempts": 3, "mode": "standard"}, proxies={}),
     )
 
 
@@ -125,4 +130,4 @@ class AwsApi(Part):
                 "MOTO_DISABLE_GLOBAL_CORS": "true",
             },
         )
-        return Process(program, ready=lambda: listens(self.port))
+        return Process(program, port=self.port)

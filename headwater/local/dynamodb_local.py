@@ -7,7 +7,7 @@ from typing import Any
 from headwater.contract.model import Contract
 from headwater.definitions.dynamodb_table import key_attributes
 from headwater.local import aws, java
-from headwater.local.processes import Part, Process, Program, free_port, listens
+from headwater.local.processes import Part, Process, Program, free_port
 from headwater.packaging import jars
 
 HEAP = "256m"
@@ -64,8 +64,9 @@ class DynamoDbLocal(Part):
         )
         return Process(
             program,
-            ready=lambda: listens(self.port) and "TableNames" in self.client("dynamodb").list_tables(),
+            ready=lambda: "TableNames" in self.client("dynamodb").list_tables(),
             timeout=90,
+            port=self.port,
         )
 
 

@@ -16,7 +16,7 @@ from kafka.errors import KafkaError, TopicAlreadyExistsError, UnknownTopicOrPart
 from headwater import private_files
 from headwater.errors import UserError
 from headwater.local import java
-from headwater.local.processes import Part, Process, Program, free_port, listens, occurrences
+from headwater.local.processes import Part, Process, Program, free_port, occurrences
 from headwater.packaging import jars
 
 HEAP = "256m"
@@ -191,8 +191,9 @@ class Broker(Part):
         return Process(
             Program(self.name, java.argv(broker, self.folder), log),
             # The port opens before the broker serves; the log tells when it does.
-            ready=lambda: listens(port) and occurrences(log, b"Kafka Server started") > served,
+            ready=lambda: occurrences(log, b"Kafka Server started") > served,
             timeout=90,
+            port=port,
         )
 
     def _ports(self) -> tuple[int, int]:

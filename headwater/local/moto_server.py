@@ -39,6 +39,8 @@ from werkzeug.wrappers import Response
 
 from headwater.local.signature import Refused, SignedRequest, refuse_pages, verify
 
+# More than any service but S3 takes: 16 MiB is the limit of DynamoDB's requests.
+_LARGEST_BODY = 16 << 20
 # As many digits as Kinesis's own numbers have: 56.
 _sequence_numbers = itertools.count(49 * 10**54)
 # Each request has a thread of its own, and a reader must not see a shard in the middle of a split.
@@ -158,7 +160,7 @@ class SignedOnly:
 
     def __init__(self, application: Callable[..., Iterable[bytes]], credentials: Mapping[str, str]) -> None:
         self._application = application
-        self._secrets = {credentials["AWS_ACCESS_KEY_ID"]: credentials["AWS_SECRET_ACCESS_KEY"]}
+        self._credentials = credentials
 
     def __call__(self, environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         """Answer a request, as PEP 3333 has it."""
@@ -179,9 +181,13 @@ class SignedOnly:
             if name.startswith("HTTP_") or name in ("CONTENT_TYPE", "CONTENT_LENGTH")
         }
         refuse_pages(headers)
-        body = environ["wsgi.input"].read(int(headers.get("content-length") or 0))
+        length = headers.get("content-length") or "0"
+        # Who it is that sends so much is known only when it has been read.
+        if not length.isdecimal() or int(length) > _LARGEST_BODY:
+            raise Refused("RequestTooLarge", f"Content-Length: found {length}, expected {_LARGEST_BODY} at most")
+        body = environ["wsgi.input"].read(int(length))
         path, _, query = environ["RAW_URI"].partition("?")
-        verify(SignedRequest(environ["REQUEST_METHOD"], path, query, headers, body), self._secrets.get)
+        verify(SignedRequest(environ["REQUEST_METHOD"], path, query, headers, body), self._credentials)
         environ["wsgi.input"] = io.BytesIO(body)
 
 

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import requests
@@ -12,7 +13,7 @@ import requests
 from headwater import private_files
 from headwater.errors import UserError
 from headwater.local.certificates import Authority
-from headwater.local.processes import Part, Process, Program, free_port, free_ports, listens
+from headwater.local.processes import Part, Process, Program, free_port, free_ports
 from headwater.local.s3_front import SOCKET
 
 _WEED = Path(sys.executable).with_name("weed")
@@ -73,8 +74,12 @@ class ObjectStore(Part):
                 self.folder / "s3_front.log",
                 env=self._environment,
             )
-            self._front = Process(program, ready=lambda: listens(self.port))
-            self._front.start()
+            self._front = Process(program, port=self.port)
+            try:
+                self._front.start()
+            except BaseException:
+                super().stop()
+                raise
 
     def check(self) -> None:
         """Raise ``ProcessError`` unless both run."""
@@ -84,12 +89,15 @@ class ObjectStore(Part):
 
     def requests(self) -> Counter[str]:
         """How many requests to S3 it has answered since it started: GET (HEAD too), PUT, LIST and DELETE."""
-        answer = requests.get(
-            f"https://{_HOST}:{self._ports['admin.port']}/metrics",
-            cert=(str(self.folder / _CERTIFICATE), str(self.folder / _KEY)),
-            verify=str(self.folder / _AUTHORITY),
-            timeout=10,
-        )
+        with requests.Session() as session:
+            # No proxy of the user's.
+            session.trust_env = False
+            answer = session.get(
+                f"https://{_HOST}:{self._ports['admin.port']}/metrics",
+                cert=(str(self.folder / _CERTIFICATE), str(self.folder / _KEY)),
+                verify=str(self.folder / _AUTHORITY),
+                timeout=10,
+            )
         answer.raise_for_status()
         counted: Counter[str] = Counter()
         for kind, number in _REQUESTS.findall(answer.text):
@@ -103,7 +111,9 @@ class ObjectStore(Part):
         super().stop()
         for port in self._ports.values():
             for left in Path("/tmp").glob(f"seaweedfs-*-{port}.sock"):  # noqa: S108  # where SeaweedFS puts them
-                left.unlink(missing_ok=True)
+                # Another user could have put something there.
+                with suppress(OSError):
+                    left.unlink()
 
     def administer(self, *commands: str) -> str:
         """Run commands of SeaweedFS's own shell, such as ``s3.bucket.quota``, and return what they say. Raises
@@ -171,11 +181,11 @@ class ObjectStore(Part):
             env=self._environment,
             cwd=self.folder,
         )
-        return Process(program, ready=self._serves)
+        return Process(program, ready=self._serves, port=self._ports["s3.port"])
 
     def _serves(self) -> bool:
-        """Return whether S3 and the server that opens last serve. Raises requests' errors, also if it has no TLS."""
-        return listens(self._ports["s3.port"]) and self.requests() is not None
+        """Return whether the server that opens last serves. Raises requests' errors, also if it has no TLS."""
+        return self.requests() is not None
 
     def _write_certificate(self) -> None:
         """Write a new certificate, which servers and clients share, and the configuration that demands it."""

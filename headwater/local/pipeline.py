@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
@@ -293,11 +294,12 @@ class Pipeline(ExitStack):
 
     def addresses(self) -> dict[str, str]:
         """Where a person reaches the parts while the demo keeps them running."""
+        client, curl = (shlex.quote(str(path)) for path in (self.broker.client_properties, self.connect.curl_options))
         return {
             "PostgreSQL": f"host={self.postgres.host} port={self.postgres.port} dbname={DATABASE} "
             f"user={self.postgres.superuser}, with the password in {self.postgres.folder / 'password'}",
-            "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {self.broker.client_properties}",
-            "Kafka Connect": f"curl --config {self.connect.curl_options} {self.connect.url}/connectors",
+            "Kafka": f"--bootstrap-server {self.broker.bootstrap} --command-config {client}",
+            "Kafka Connect": f"curl --config {curl} {self.connect.url}/connectors",
             "AWS API": self.aws.endpoint,
             "S3": self.aws.s3_endpoint,
             "Lake": LAKE,
@@ -307,9 +309,9 @@ class Pipeline(ExitStack):
 
     def query_command(self) -> str:
         """The command that asks this lake."""
-        folder = "" if self.contract_folder == CONTRACTS else f" --contracts {self.contract_folder}"
+        folder = "" if self.contract_folder == CONTRACTS else f" --contracts {shlex.quote(str(self.contract_folder))}"
         return (
-            f". {self.aws.variables} && "
+            f". {shlex.quote(str(self.aws.variables))} && "
             f".venv/bin/headwater sql --lake {LAKE} --endpoint {self.aws.s3_endpoint} --region {aws.REGION}{folder} "
             f'"SELECT * FROM {self.contracts[0].table}_current"'
         )

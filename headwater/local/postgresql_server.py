@@ -14,6 +14,7 @@ from types import MappingProxyType
 
 import psycopg
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.local.processes import Part, Process, Program, free_port
 
@@ -80,6 +81,8 @@ class PostgresqlServer(Part):
             hostaddr=self.host,
             options="",
             sslmode="disable",
+            # Whoever has taken the port of a server that has ended is not told the password.
+            require_auth="scram-sha-256",
         )
 
     def _prepare(self) -> Process:
@@ -116,7 +119,7 @@ class PostgresqlServer(Part):
             stop_signal=signal.SIGINT,
             death_signal=signal.SIGQUIT,
         )
-        return Process(program, ready=self._answers, timeout=60)
+        return Process(program, ready=self._answers, port=self.port)
 
     def _answers(self) -> bool:
         with self.connect() as connection:
@@ -125,9 +128,7 @@ class PostgresqlServer(Part):
     def _create(self, binaries: Path, account: str | None) -> None:
         shutil.rmtree(self.data, ignore_errors=True)
         password = secrets.token_urlsafe(24) + "\n"
-        password_file = self.folder / "password"
-        password_file.touch(mode=0o600)
-        password_file.write_text(password)
+        private_files.write(self.folder / "password", password)
         self.data.mkdir(mode=0o700)
         if account is not None:
             os.chown(self.data, pwd.getpwnam(account).pw_uid, -1)
@@ -176,7 +177,8 @@ def _account() -> str | None:
     """Return the account to run PostgreSQL as when this process runs as root, else None."""
     if os.geteuid() != 0:
         return None
-    for name in ("postgres", "nobody"):
+    # Not nobody: what other services run as nobody would then have rights over the server.
+    for name in ("postgres", "daemon"):
         try:
             pwd.getpwnam(name)
         except KeyError:
@@ -184,7 +186,7 @@ def _account() -> str | None:
         if shutil.which("setpriv") is None:
             raise UserError("PostgreSQL refuses to run as root and `setpriv` is missing: install util-linux")
         return name
-    raise UserError("PostgreSQL refuses to run as root, and there is neither an account postgres nor nobody to run it")
+    raise UserError("PostgreSQL refuses to run as root, and there is neither an account postgres nor daemon to run it")
 
 
 def _as(account: str | None) -> list[str]:

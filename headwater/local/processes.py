@@ -63,13 +63,6 @@ def free_port() -> int:
     return free_ports(1)[0]
 
 
-def listens(port: int) -> bool:
-    """Return whether something accepts TCP connections on a port of 127.0.0.1."""
-    with socket.socket() as probe:
-        probe.settimeout(1)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
-
-
 @dataclass(frozen=True)
 class Program:
     """A program to start, and how it is ended.
@@ -94,15 +87,23 @@ class Program:
 class Process:
     """A program in a process group of its own.
 
-    ``ready`` is called until it returns true, for at most ``timeout`` seconds. An exception that it raises counts as
-    "not yet", and is shown if the program never gets ready. Without ``ready`` the program is ready as soon as it has
+    With a ``port`` of 127.0.0.1 the program is ready once it listens there itself: another user could have taken the
+    port before it. Then ``ready`` is called until it returns true. An exception that it raises counts as "not yet", and
+    is shown if the program is not ready after ``timeout`` seconds. Without both the program is ready as soon as it has
     started.
     """
 
-    def __init__(self, program: Program, ready: Callable[[], bool] | None = None, timeout: float = 60) -> None:
+    def __init__(
+        self,
+        program: Program,
+        ready: Callable[[], bool] | None = None,
+        timeout: float = 60,
+        port: int | None = None,
+    ) -> None:
         self.program = program
         self.name = program.name
         self._ready = ready
+        self._port = port
         self._timeout = timeout
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
@@ -216,15 +217,12 @@ class Process:
             self._guard = None
 
     def _await_ready(self) -> None:
-        ready = self._ready
-        if ready is None:
-            return
         started = time.monotonic()
 
         def attempt() -> None:
             self.check()
             try:
-                done = ready()
+                done = self._listens() and (self._ready is None or self._ready())
             except Exception as error:
                 raise _NotReadyError(f"{type(error).__name__}: {error}") from error
             if not done:
@@ -242,6 +240,17 @@ class Process:
             raise ProcessError(
                 f"{self.name} was not ready after {waited:.0f} s ({last}). {self._log_tail()}"
             ) from error
+
+    def _listens(self) -> bool:
+        """Whether the program itself, or a child of it, listens on its port."""
+        if self._port is None:
+            return True
+        program = psutil.Process(self.pid)
+        return any(
+            connection.status == psutil.CONN_LISTEN and connection.laddr.port == self._port
+            for process in [program, *program.children(recursive=True)]
+            for connection in process.net_connections("tcp")
+        )
 
     def _log_tail(self) -> str:
         return f"The end of its log, {self.program.log_path}:\n{tail(self.program.log_path)}"

@@ -35,35 +35,52 @@ async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
     with contextlib.suppress(*broken), contextlib.closing(writer):
         store_reader, store_writer = await asyncio.open_unix_connection(SOCKET, limit=_CHUNK)
         with contextlib.closing(store_writer):
-            tasks = {
-                asyncio.create_task(_requests(reader, store_writer)),
-                asyncio.create_task(_copy_all(store_reader, writer)),
-            }
-            ended, left = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            for task in left:
-                task.cancel()
-            for task in ended:
-                refused = task.exception()
-                if isinstance(refused, Refused):
-                    writer.write(_REFUSED.format(len(str(refused)), refused).encode())
-                    await writer.drain()
+            requests = asyncio.create_task(_requests(reader, store_writer))
+            answers = asyncio.create_task(_copy_all(store_reader, writer))
+            try:
+                await asyncio.wait({requests, answers}, return_when=asyncio.FIRST_COMPLETED)
+                if requests.done():
+                    # It may have ended before the answer to its last request has come.
+                    await requests
+                    await answers
+            except Refused as refused:
+                writer.write(_REFUSED.format(len(str(refused)), refused).encode())
+                await writer.drain()
+            finally:
+                requests.cancel()
+                answers.cancel()
 
 
 async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy requests, each after its headers have been checked. Raises ``Refused`` for one that is not handed on."""
-    while True:
-        head = await reader.readuntil(b"\r\n\r\n")
+    """Copy requests until their client ends, each after its headers have been checked. Raises ``Refused`` for one that
+    is not handed on."""
+    while head := await _head(reader):
         headers = _checked(head)
         writer.write(head)
         if "transfer-encoding" in headers:
             await _copy_chunks(reader, writer)
         else:
             await _copy(reader, writer, int(headers.get("content-length", "0")))
+    writer.write_eof()
+
+
+async def _head(reader: asyncio.StreamReader) -> bytes:
+    """Return the next request up to its body; none at the end."""
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except asyncio.IncompleteReadError as ended:
+        if ended.partial:
+            raise
+        return b""
 
 
 def _checked(head: bytes) -> dict[str, str]:
     """Return the headers of a request by names in small letters. Raises ``Refused`` for one that is not handed on."""
-    request, *lines = head.decode("latin-1").split("\r\n")[:-2]
+    text = head.decode("latin-1")
+    request, *lines = text.split("\r\n")[:-2]
+    # SeaweedFS takes the end of a line without its CR, too.
+    if any(character in "".join((request, *lines)) for character in "\r\n\0"):
+        raise Refused("BadRequest", "a line ends without CR and LF")
     headers: dict[str, str] = {}
     for line in lines:
         raw, colon, value = line.partition(":")

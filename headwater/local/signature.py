@@ -7,11 +7,11 @@ import datetime as dt
 import hashlib
 import hmac
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from http.client import HTTPMessage
 
-from botocore.auth import S3SigV4Auth, SigV4Auth
+from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
@@ -21,7 +21,6 @@ _AUTHORIZATION = re.compile(
     r"AWS4-HMAC-SHA256 Credential=(?P<key>[^/,\s]+)/(?P<date>\d{8})/(?P<region>[^/,\s]+)/(?P<service>[^/,\s]+)"
     r"/aws4_request,\s*SignedHeaders=(?P<headers>[^,\s]+),\s*Signature=(?P<signature>[0-9a-f]{64})"
 )
-_HASH = re.compile("[0-9a-f]{64}")
 _CONTENT_HASH = "x-amz-content-sha256"
 
 
@@ -45,8 +44,8 @@ class SignedRequest:
     """The query, with its percent signs and without the question mark."""
     headers: Mapping[str, str]
     """The headers, by names in small letters."""
-    body: bytes | None
-    """The body; None for one that is not read here. Its client then has to send its hash in a signed header."""
+    body: bytes
+    """The body."""
 
 
 def refuse_pages(headers: Mapping[str, str]) -> None:
@@ -63,19 +62,17 @@ def refuse_pages(headers: Mapping[str, str]) -> None:
         raise Refused("AccessDeniedException", f"Host: found {host!r}, expected 127.0.0.1 or localhost, and a port")
 
 
-def verify(request: SignedRequest, secret_of: Callable[[str], str | None]) -> str:
-    """Return the access key id with which a request is signed.
+def verify(request: SignedRequest, credentials: Mapping[str, str]) -> None:
+    """Raise ``Refused`` for a request to a service other than S3 that AWS would refuse.
 
-    ``secret_of`` gives the secret of an access key id, or None for one that is unknown. Raises ``Refused`` for a
-    request that AWS would refuse: unsigned, signed by another secret, older than ``SKEW``, or changed on its way. A
-    signature in the query, as presigned URLs have it, counts as none.
+    That is one without a signature, one that was signed with other ``credentials`` or longer ago than ``SKEW``, and one
+    that was changed on its way. A signature in the query, as presigned URLs have it, counts as none.
     """
     headers = request.headers
     found = _AUTHORIZATION.fullmatch(headers.get("authorization", ""))
     if found is None:
         raise Refused("MissingAuthenticationTokenException", "Authorization: expected a signature of version 4")
-    secret = secret_of(found["key"])
-    if secret is None:
+    if found["key"] != credentials["AWS_ACCESS_KEY_ID"]:
         raise Refused("UnrecognizedClientException", "The security token included in the request is invalid")
     signed = found["headers"].split(";")
     unsigned = {name for name in headers if name == "host" or name.startswith("x-amz-")} - set(signed)
@@ -83,16 +80,17 @@ def verify(request: SignedRequest, secret_of: Callable[[str], str | None]) -> st
         raise Refused("InvalidSignatureException", f"SignedHeaders: found {signed}, expected {sorted(unsigned)} too")
     timestamp = headers.get("x-amz-date", "")
     _check_time(timestamp, found["date"])
-    of_s3 = found["service"] == "s3"
-    _check_body(request, of_s3=of_s3)
-    signer = (_S3Check if of_s3 else _Check)(Credentials(found["key"], secret), found["service"], found["region"])
+    told = headers.get(_CONTENT_HASH)
+    if told is not None and told != hashlib.sha256(request.body).hexdigest():
+        raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: it is not that of the body")
+    key = Credentials(found["key"], credentials["AWS_SECRET_ACCESS_KEY"])
+    signer = _Check(key, found["service"], found["region"])
     url = f"http://{headers['host']}{request.path}" + (f"?{request.query}" if request.query else "")
     again = AWSRequest(request.method, url, {name: headers[name] for name in signed}, request.body)
     again.context["timestamp"] = timestamp
     expected = signer.signature(signer.string_to_sign(again, signer.canonical_request(again)), again)
     if not hmac.compare_digest(expected, found["signature"]):
         raise Refused("InvalidSignatureException", "The signature does not match the request")
-    return found["key"]
 
 
 def _check_time(timestamp: str, date: str) -> None:
@@ -104,25 +102,8 @@ def _check_time(timestamp: str, date: str) -> None:
         raise Refused("InvalidSignatureException", f"Signature expired: {timestamp} is too far from now")
 
 
-def _check_body(request: SignedRequest, *, of_s3: bool) -> None:
-    """Raise ``Refused`` unless the signature holds the body. S3 alone lets a client leave its body unsigned."""
-    told = request.headers.get(_CONTENT_HASH)
-    if told is None:
-        if request.body is None:
-            raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: expected the hash of the body")
-    elif not _HASH.fullmatch(told):
-        if not of_s3:
-            raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: found {told!r}, expected a hash")
-    elif request.body is not None and hashlib.sha256(request.body).hexdigest() != told:
-        raise Refused("InvalidSignatureException", f"{_CONTENT_HASH}: it is not that of the body")
-
-
 class _Check(SigV4Auth):
     """Signs the headers that the client signed, and no others."""
 
     def headers_to_sign(self, request: AWSRequest) -> HTTPMessage:
         return request.headers
-
-
-class _S3Check(_Check, S3SigV4Auth):
-    """The same for S3, which takes a path as it is."""

@@ -19,7 +19,7 @@ from typing import Protocol
 from headwater import private_files
 from headwater.local.aws import environment
 from headwater.local.certificates import Authority, ServerCertificate
-from headwater.local.processes import Part, Process, Program, free_port, listens
+from headwater.local.processes import Part, Process, Program, free_port
 
 _SSL_REQUEST = bytes.fromhex("0000000804d2162f")
 _CHUNK = 1 << 16
@@ -64,7 +64,7 @@ class TlsFront(Part):
             self.folder / "tls_front.log",
             env=environment({}),
         )
-        return Process(program, ready=lambda: listens(self.port))
+        return Process(program, port=self.port)
 
 
 async def serve(port: int, target: tuple[str, int], chain: Path) -> None:

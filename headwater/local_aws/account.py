@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from headwater import private_files
 from headwater.deployment.environment import LOCAL_ACCOUNT
 from headwater.local import aws
 from headwater.local.object_store import ObjectStore
@@ -59,8 +60,7 @@ class LocalAccount(ExitStack):
 
     def start(self) -> None:
         """Start store and emulator, in a folder that is closed to others."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.folder.chmod(0o700)
+        private_files.make_private(self.folder)
         self.enter_context(self.store)
         # What runs ends before what it reads from and writes to.
         stores = (self.databases, self.brokers, self.tables)

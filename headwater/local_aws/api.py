@@ -129,6 +129,8 @@ class Forwarded:
         self._endpoint = endpoint
         # Keeps its connections, each for one request at a time.
         self._session = requests.Session()
+        # No proxy of the user's.
+        self._session.trust_env = False
 
     def answer(self, request: Request) -> Response:
         """Hand a request on, or answer it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headwater import private_files
 from headwater.errors import UserError
 from headwater.local.certificates import Authority
 from headwater.paths import BUILD
@@ -16,8 +17,7 @@ def build() -> None:
         authority = Authority.make()
         ROOT.parent.mkdir(parents=True, exist_ok=True)
         ROOT.write_text(authority.root)
-        KEY.touch(mode=0o600)
-        KEY.write_text(authority.key)
+        private_files.write(KEY, authority.key)
 
 
 def read() -> Authority:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from headwater.errors import UserError
-from headwater.local.processes import Part, Process, Program, free_port, listens
+from headwater.local.processes import Part, Process, Program, free_port
 from headwater.packaging.local_aws import NODE_MODULES, PYTHON, SOURCES
 
 
@@ -54,4 +54,4 @@ class Emulator(Part):
             },
             cwd=self.folder,
         )
-        return Process(program, ready=lambda: listens(self.port), timeout=60)
+        return Process(program, port=self.port)

@@ -14,7 +14,7 @@ from pathlib import Path
 from headwater import private_files, process_groups
 from headwater.errors import UserError
 from headwater.local import java, spark
-from headwater.local.processes import Process, Program, free_ports, listens
+from headwater.local.processes import Process, Program, free_ports
 from headwater.local_aws.surroundings import Surroundings
 from headwater.log_files import tail
 from headwater.packaging import class_archive, wheels
@@ -208,7 +208,7 @@ class Node(ExitStack):
         argv = java.argv(program, folder)
         return Process(
             Program(f"Spark's {name}", argv, folder / f"{name}.log", env=environment, cwd=folder),
-            ready=lambda: listens(port),
+            port=port,
         )
 
 

@@ -246,6 +246,8 @@ def test_a_signature_holds_for_one_host(store: ObjectStore) -> None:
         "Authorization: AWS4-HMAC-SHA256 x\r\nContent-Length: 1\r\nTransfer-Encoding: chunked",
         "Authorization: AWS4-HMAC-SHA256 x\r\nTransfer-Encoding: gzip, chunked",
         "Authorization: AWS4-HMAC-SHA256 x\r\nHost: 127.0.0.1:1",
+        "Authorization: AWS4-HMAC-SHA256 x\nOrigin: null",
+        "X: y\n\nGET / HTTP/1.1\r\nHost: 127.0.0.1:1\r\nAuthorization: AWS4-HMAC-SHA256 x",
     ],
 )
 def test_the_front_hands_on_no_request_of_two_meanings(store: ObjectStore, headers: str) -> None:

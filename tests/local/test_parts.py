@@ -121,6 +121,7 @@ def refusals(endpoint: str) -> set[tuple[int, bool]]:
             ("POST", "/", b"Action=GetCallerIdentity&Version=2011-06-15"),
             ("GET", "/moto-api/data.json", b""),
             ("POST", "/moto-api/reset", b""),
+            ("POST", "/", b"x" * (17 << 20)),
         )
     ]
     return {

@@ -63,7 +63,6 @@ class Parts:
 WAITS = """
 import sys, threading, time
 from pathlib import Path
-from secrets import token_hex
 from pyspark.sql import SparkSession
 from headwater.lake import jvm_signals
 

@@ -15,12 +15,23 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.local.processes import Process, ProcessError, Program, free_port, free_ports, listens, wait_until
+from headwater.local.processes import Process, ProcessError, Program, free_port, free_ports, wait_until
 
 
-def python(tmp_path: Path, script: str, ready: Callable[[], bool] | None = None, timeout: float = 60) -> Process:
+def python(
+    tmp_path: Path,
+    script: str,
+    ready: Callable[[], bool] | None = None,
+    timeout: float = 60,
+    port: int | None = None,
+) -> Process:
     argv = [sys.executable, "-c", textwrap.dedent(script)]
-    return Process(Program("the test's child", argv, tmp_path / "child.log"), ready, timeout)
+    return Process(Program("the test's child", argv, tmp_path / "child.log"), ready, timeout, port)
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as probe:
+        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 def alive(pid: int) -> bool:
@@ -45,10 +56,26 @@ def test_start_returns_when_it_is_ready(tmp_path: Path) -> None:
         server = socket.create_server(("127.0.0.1", {port}))
         time.sleep(60)
     """
-    with python(tmp_path, program, ready=lambda: listens(port)) as child:
+    with python(tmp_path, program, port=port) as child:
         assert listens(port)
         assert child.running
     assert not listens(port)
+
+
+def test_a_port_that_somebody_else_has_taken_is_not_its_own(tmp_path: Path) -> None:
+    asked: list[int] = []
+
+    def ask() -> bool:
+        asked.append(port)
+        return True
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        child = python(tmp_path, "import time; time.sleep(60)", ask, 0.5, port)
+        with pytest.raises(ProcessError, match="not ready yet"):
+            child.start()
+    # Nothing is told to whoever has it.
+    assert asked == []
 
 
 def test_one_that_dies_at_its_start_shows_the_end_of_its_log(tmp_path: Path) -> None:

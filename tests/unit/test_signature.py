@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 import boto3
 import pytest
 from botocore.awsrequest import AWSPreparedRequest, AWSResponse
-from botocore.config import Config
 
 from headwater.local.signature import Refused, SignedRequest, refuse_pages, verify
 
@@ -30,7 +29,6 @@ def sent(service: str, operation: str, **arguments: object) -> SignedRequest:
         region_name="eu-central-1",
         aws_access_key_id=KEY,
         aws_secret_access_key=SECRET,
-        config=Config(s3={"addressing_style": "path"}),
     )
 
     def keep(request: AWSPreparedRequest, **_: object) -> AWSResponse:
@@ -57,7 +55,7 @@ def changed(request: SignedRequest, **headers: str | None) -> SignedRequest:
     return replace(request, headers={name: value for name, value in new.items() if value is not None})
 
 
-SECRETS: Mapping[str, str] = {KEY: SECRET}
+CREDENTIALS: Mapping[str, str] = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET}
 
 
 @pytest.mark.parametrize(
@@ -65,23 +63,16 @@ SECRETS: Mapping[str, str] = {KEY: SECRET}
     [
         sent("secretsmanager", "get_secret_value", SecretId="headwater/local/ü"),
         sent("kafkaconnect", "describe_connector", connectorArn="arn:aws:kafkaconnect:eu-central-1:1:connector/a b/c"),
-        sent("s3", "get_object", Bucket="a-bucket", Key="a key/with ü+%=~/x"),
-        sent("s3", "list_objects_v2", Bucket="a-bucket", Prefix="lake/a b=ü", StartAfter="x+y"),
-        sent("s3", "put_object", Bucket="a-bucket", Key="x", Body=b"content", Metadata={"name": "two  spaces"}),
-        sent("s3", "put_bucket_versioning", Bucket="a-bucket", VersioningConfiguration={"Status": "Enabled"}),
+        sent("kafkaconnect", "list_connectors", connectorNamePrefix="a b+ü", maxResults=3),
         sent("sts", "get_caller_identity"),
     ],
     ids=lambda request: request.path,
 )
 def test_what_boto3_signs_is_taken(request_: SignedRequest) -> None:
-    assert verify(request_, SECRETS.get) == KEY
-    if "x-amz-content-sha256" in request_.headers:
-        assert verify(replace(request_, body=None), SECRETS.get) == KEY
+    verify(request_, CREDENTIALS)
 
 
 ASKED = sent("secretsmanager", "list_secrets")
-READ = sent("s3", "get_object", Bucket="a-bucket", Key="x")
-WRITTEN = sent("s3", "put_object", Bucket="a-bucket", Key="x", Body=b"content")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +86,6 @@ WRITTEN = sent("s3", "put_object", Bucket="a-bucket", Key="x", Body=b"content")
             "UnrecognizedClientException",
         ),
         (replace(ASKED, body=b'{"MaxResults": 1}'), "InvalidSignatureException"),
-        (replace(ASKED, body=None), "InvalidSignatureException"),
         (replace(ASKED, path="/other"), "InvalidSignatureException"),
         (replace(ASKED, query="a=b"), "InvalidSignatureException"),
         (replace(ASKED, method="PUT"), "InvalidSignatureException"),
@@ -106,21 +96,18 @@ WRITTEN = sent("s3", "put_object", Bucket="a-bucket", Key="x", Body=b"content")
         (changed(ASKED, x_amz_date="20200101T000000Z"), "InvalidSignatureException"),
         (changed(ASKED, x_amz_date="now"), "InvalidSignatureException"),
         (changed(ASKED, x_amz_content_sha256="UNSIGNED-PAYLOAD"), "InvalidSignatureException"),
-        (replace(READ, path="/a-bucket/y"), "InvalidSignatureException"),
-        (replace(WRITTEN, body=b"other"), "InvalidSignatureException"),
-        (changed(WRITTEN, x_amz_content_sha256="UNSIGNED-PAYLOAD"), "InvalidSignatureException"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_request_that_differs_from_what_was_signed_is_refused(request_: SignedRequest, code: str) -> None:
     with pytest.raises(Refused) as refused:
-        verify(request_, SECRETS.get)
+        verify(request_, CREDENTIALS)
     assert refused.value.code == code
 
 
 def test_another_secret_is_refused() -> None:
     with pytest.raises(Refused, match="does not match"):
-        verify(ASKED, {KEY: "another"}.get)
+        verify(ASKED, {**CREDENTIALS, "AWS_SECRET_ACCESS_KEY": "another"})
 
 
 @pytest.mark.parametrize(("minutes", "served"), [(-16, False), (-14, True), (14, True), (16, False)])
@@ -129,10 +116,10 @@ def test_a_request_of_another_time_is_refused(monkeypatch: pytest.MonkeyPatch, m
     monkeypatch.setattr("botocore.auth.get_current_datetime", lambda: sent_at)
     request = sent("secretsmanager", "list_secrets")
     if served:
-        assert verify(request, SECRETS.get) == KEY
+        verify(request, CREDENTIALS)
     else:
         with pytest.raises(Refused, match="expired"):
-            verify(request, SECRETS.get)
+            verify(request, CREDENTIALS)
 
 
 @pytest.mark.parametrize(
