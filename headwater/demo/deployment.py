@@ -17,6 +17,7 @@ from typing import Any
 import psutil
 import psycopg
 
+from headwater import private_files
 from headwater.contract.masks import read_key
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.contract.reading import read_contracts
@@ -228,9 +229,22 @@ class LocalDeployment(ExitStack):
         """Where a person reaches what is deployed."""
         owner = self.login("owner")
         variables = f". {shlex.quote(str(daemon.variables_of(self.checkout.account)))}"
+        # For libpq, which reads them as other programs read those of AWS.
+        of_owner = self.checkout.account / "owner"
+        private_files.write_variables(
+            of_owner,
+            {
+                "PGHOST": owner["host"],
+                "PGPORT": str(owner["port"]),
+                "PGDATABASE": DATABASE,
+                "PGUSER": owner["username"],
+                "PGPASSWORD": owner["password"],
+                "PGSSLMODE": "verify-full",
+                "PGSSLROOTCERT": str(self.checkout.account.with_name("authority.pem")),
+            },
+        )
         return {
-            "PostgreSQL": f"host={owner['host']} port={owner['port']} dbname={DATABASE} user={owner['username']} "
-            f"password={owner['password']} sslrootcert={self.checkout.account.with_name('authority.pem')}",
+            "PostgreSQL": f". {shlex.quote(str(of_owner))} && psql",
             "AWS": variables,
             "How it is": f"{variables} && .venv/bin/headwater status {ENVIRONMENT}",
             "Lake": self.lake.uri,

@@ -27,6 +27,7 @@ from headwater.samples import dynamodb_tables, orders
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.listening import listening_programs
+from tests.local.strangers import Run, attack
 
 pytestmark = pytest.mark.drill
 
@@ -186,6 +187,27 @@ def test_everything_listens_on_the_loopback_alone(deployment: Deployment) -> Non
     listening, reachable = listening_programs(deployment.pid)
     assert len(listening) > 10
     assert reachable == []
+
+
+def test_a_stranger_gets_nothing_of_what_is_deployed(deployment: Deployment) -> None:
+    client = deployment.client("secretsmanager")
+    names = [
+        secret["Name"] for page in client.get_paginator("list_secrets").paginate() for secret in page["SecretList"]
+    ]
+    kept = {name: json.loads(client.get_secret_value(SecretId=name)["SecretString"]) for name in names}
+    secrets = {
+        f"{field} of {name}": value
+        for name, fields in kept.items()
+        for field, value in fields.items()
+        if field in ("password", "key")
+    }
+    secrets["the account's key"] = deployment.variables["AWS_SECRET_ACCESS_KEY"]
+    secrets |= {str(path): path.read_text().strip() for path in deployment.checkout.account.glob("msk/*/password")}
+    assert len(secrets) > 5
+    key_id = deployment.variables["AWS_ACCESS_KEY_ID"]
+    stored = [*names, *deployment.stores("local")]
+    problems = attack(Run(deployment.pid, [deployment.checkout.account], secrets, key_id=key_id, names=stored))
+    assert not problems, "\n".join(problems)
 
 
 def test_a_deploy_of_the_same_replaces_and_restarts_nothing_and_needs_no_network(deployment: Deployment) -> None:

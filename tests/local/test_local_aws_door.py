@@ -8,7 +8,7 @@ import json
 import subprocess
 import sys
 import zipfile
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import psutil
@@ -198,6 +198,19 @@ def test_a_page_of_a_browser_is_refused_even_with_a_signature(account: LocalAcco
     answers = dict(zip(requests_, send(*requests_.values()), strict=True))
     assert {name: got for name, got in answers.items() if got.status != 403} == {}
     assert [name for got in answers.values() for name in got.headers if name.startswith("access-control")] == []
+
+
+def test_a_signature_holds_for_the_whole_request(account: LocalAccount, function: str) -> None:
+    invoke = f"{functions(account).url}{FUNCTION}/invocations"
+    digest = {"X-Amz-Content-SHA256": hashlib.sha256(b"{}").hexdigest()}
+    right = own(account, Sent("POST", invoke, digest, "{}"))
+    answers = send(
+        right,
+        replace(right, body="[]"),
+        replace(right, headers={**right.headers, "X-Amz-Invocation-Type": "Event"}),
+        own(account, Sent("POST", invoke, {"X-Amz-Content-SHA256": "UNSIGNED-PAYLOAD"}, "{}")),
+    )
+    assert [got.status for got in answers] == [200, 403, 403, 403]
 
 
 def test_whoever_has_a_key_is_answered_and_no_page_may_read_it(account: LocalAccount, function: str) -> None:
