@@ -295,6 +295,10 @@ def test_every_document_is_one_of_awss() -> None:
         ({"StringEquals": {"aws:PrincipalOrgID": "o-1"}}, True),
         # Holds too if the key is absent.
         ({"StringEqualsIfExists": {"aws:SourceAccount": "123456789012"}}, True),
+        ({"ForAllValues:StringEquals": {"aws:SourceAccount": "123456789012"}}, True),
+        ({"Null": {"aws:SourceAccount": "true"}}, True),
+        # Holds for every other account.
+        ({"StringNotEquals": {"aws:SourceAccount": "123456789012"}}, True),
         ({"StringEquals": {"AWS:SourceAccount": "123456789012"}}, False),
         ({"ArnLike": {"aws:SourceArn": "arn:aws:events:eu-central-1:123456789012:rule/*"}}, False),
     ],
@@ -615,7 +619,8 @@ def _asks_for_source(statement: Properties) -> bool:
         key.lower() in ("aws:sourcearn", "aws:sourceaccount")
         for operator, keys in statement.get("Condition", {}).items()
         for key in keys
-        if not operator.endswith("IfExists")
+        # Every other operator holds for other accounts too, or if the key is absent.
+        if operator in ("StringEquals", "StringLike", "ArnEquals", "ArnLike")
     )
 
 

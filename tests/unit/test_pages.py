@@ -62,6 +62,10 @@ def test_every_test_that_a_page_names_exists() -> None:
     assert [each for each in sorted(named) if f"def {each[1]}(" not in (ROOT / "tests" / each[0]).read_text()] == []
 
 
+def test_no_page_has_a_gap_that_somebody_meant_to_fill() -> None:
+    assert [str(page.relative_to(ROOT)) for page in PAGES if "TODO(" in page.read_text()] == []
+
+
 def _links(page: Path) -> list[str]:
     text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
     return [link for link in _LINK.findall(text) if not re.match(r"[a-z]+:", link)]

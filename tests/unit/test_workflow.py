@@ -51,13 +51,19 @@ def test_pull_requests_are_checked_with_their_own_rights(workflow: dict[str, Any
 
 
 def test_only_jobs_that_run_no_code_of_the_change_may_write(workflow: dict[str, Any]) -> None:
-    assert workflow["permissions"] == {"contents": "read"}
-    writing = {name: job for name, job in workflow["jobs"].items() if "permissions" in job}
+    workflows = [workflow, *(_read(file.name) for file in WORKFLOWS if file.name != "ci.yaml")]
+    assert all(each["permissions"] == {"contents": "read"} for each in workflows)
+    writing = {name: job for each in workflows for name, job in each["jobs"].items() if "permissions" in job}
     assert {name: job["permissions"] for name, job in writing.items()} == {
         "publish": {"id-token": "write", "pages": "write"},
         "comment": {"pull-requests": "write"},
     }
     assert not re.search(r"checkout|make |headwater", yaml.safe_dump(writing))
+
+
+def test_no_workflow_has_credentials_of_aws() -> None:
+    for file in WORKFLOWS:
+        assert not re.search(r"aws-actions/|AWS_[A-Z]|\bsecrets\b", file.read_text()), file
 
 
 def test_the_site_is_kept_of_every_change_and_published_from_main_alone(workflow: dict[str, Any]) -> None:
