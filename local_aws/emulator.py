@@ -68,7 +68,8 @@ _SECRET_TYPE = "AWS::SecretsManager::Secret"  # noqa: S105  # a type
 _SERVERLESS = "AWS::Serverless-2016-10-31"
 _BUCKET_ATTRIBUTES = {"versioning"}
 """The settings of a bucket of which the store has to know."""
-# Of the connection, of the caller's signature, and of the chunks in which a body came.
+# Of the connection, of the caller's signature, and of the chunks in which a body came. Nor has SeaweedFS to encrypt: it
+# could not read that again, since it asks its volumes for it without the TLS that they demand.
 _NOT_FORWARDED = {
     "authorization",
     "connection",
@@ -81,6 +82,10 @@ _NOT_FORWARDED = {
     "x-amz-date",
     "x-amz-decoded-content-length",
     "x-amz-security-token",
+    "x-amz-server-side-encryption",
+    "x-amz-server-side-encryption-aws-kms-key-id",
+    "x-amz-server-side-encryption-bucket-key-enabled",
+    "x-amz-server-side-encryption-context",
     "x-amz-trailer",
 }
 _CONNECTIONS = 32

@@ -71,8 +71,8 @@ PARTS: Mapping[str, set[str]] = {
     r"pyspark\.daemon": {PYTHON_WORKER},
     r"org\.apache\.spark\.deploy\.(master\.Master|worker\.Worker)": {SPARK, HTTP},
     r"org\.apache\.spark\.(deploy\.SparkSubmit|executor)": {SPARK, PY4J},
-    # PySpark's accumulators.
-    r"(write_hudi|glue_\w+|runner)\.py": {SILENT},
+    # PySpark's accumulators. A deployed script has its asset's hash for a name.
+    r"(write_hudi|glue_\w+|runner)\.py|--contract": {SILENT},
     r"emulator\.py": {HTTP},
     r"headwater\.local_aws\.daemon|headwater\.cli|pytest": {HTTP},
 }
