@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
@@ -22,6 +23,8 @@ from headwater.paths import BUILD, CONTRACTS, ROOT
 _CDK = "aws-cdk-lib"
 # What ships of the checkout as it is, beside the PySpark package.
 _SOURCES = ("NOTICE", "custom_resources/*.py", "emr_bootstrap/*.sh", "emr_steps/*.py", "glue_scripts/*.py")
+# The properties of CloudFormation's types that name code which Lambda runs.
+_CODE = {"AWS::Lambda::Function": "Code", "AWS::Lambda::LayerVersion": "Content"}
 
 
 @dataclass(frozen=True, order=True)
@@ -90,32 +93,66 @@ def _hashes(locked: str) -> list[str]:
 
 
 def unexplained(assembly: Path, build: Path = BUILD) -> list[str]:
-    """One sentence per file of a synthesized folder that would reach AWS and has no origin."""
+    """One sentence per file of a synthesized folder that would reach AWS and has no origin, and per Lambda function
+    whose code is no such file. Raises UserError where readers of an archive would not agree on what is in it."""
     return [
         f"{name} would be uploaded, but no lock has its SHA-256, and this repository has no source of it. Run `make "
         "assets`; if it is meant to ship, lock it, and add its origin to headwater/packaging/shipped.py"
-        for name, origin in trace(assembly, origins(build)).items()
+        for name, origin in trace(assembly, origins(build))
         if origin is None
+    ] + [
+        f"{name}: found the code {code}, expected a file that `cdk deploy` uploads"
+        for name, code in strange_code(assembly)
     ]
 
 
-def trace(assembly: Path, known: Mapping[str, Origin]) -> dict[str, Origin | None]:
-    """The origin of each file that ``cdk deploy`` uploads from a synthesized folder, by a name to find it by. Archives
-    that are not known as a whole are unpacked."""
+def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin | None]]:
+    """The files that ``cdk deploy`` uploads from a synthesized folder: of each a name to find it by, and its origin.
+    Archives that are not known as a whole are unpacked."""
     known = {**_templates(assembly), **known}
-    found = {}
-    for manifest in sorted(assembly.glob("*.assets.json")):
-        document = json.loads(manifest.read_text())
+    found = []
+    for manifest, document in _manifests(assembly):
         for key, image in document.get("dockerImages", {}).items():
-            found[f"{manifest.name}: container image {key}"] = known.get(_digest(json.dumps(image).encode()))
+            found.append((f"{manifest}: container image {key}", known.get(_digest(json.dumps(image).encode()))))
         for asset in document["files"].values():
             source = assembly / asset["source"]["path"]
-            label = " ".join(filter(None, (f"{manifest.name}:", asset.get("displayName"), source.name)))
+            label = " ".join(filter(None, (f"{manifest}:", asset.get("displayName"), source.name)))
             for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
                 if path.is_file():
                     name = label if path == source else f"{label}/{path.relative_to(source)}"
-                    found.update(_trace(name, path.read_bytes(), known))
+                    found += _trace(name, path.read_bytes(), known)
     return found
+
+
+def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The Lambda functions and layers of a synthesized folder whose code is no file that ``cdk deploy`` uploads: of
+    each a name, and what stands in the place of such a file."""
+    places = _places(assembly)
+    return [(name, code) for name, code in _codes(assembly) if code not in places]
+
+
+def _manifests(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for manifest in sorted(assembly.glob("*.assets.json")):
+        yield manifest.name, json.loads(manifest.read_text())
+
+
+def _places(assembly: Path) -> list[dict[str, str]]:
+    """Where ``cdk deploy`` uploads files to, as the code of a Lambda function would name it."""
+    files = [file for _, document in _manifests(assembly) for file in document["files"].values()]
+    places = [place for file in files for place in file["destinations"].values()]
+    return [{"S3Bucket": place["bucketName"], "S3Key": place["objectKey"]} for place in places]
+
+
+def _codes(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The code of each Lambda function and layer in the templates."""
+    for file in _template_files(assembly):
+        for name, resource in json.loads(file.read_text()).get("Resources", {}).items():
+            if field := _CODE.get(resource["Type"]):
+                code = resource["Properties"][field]
+                bucket = code.get("S3Bucket")
+                # The name of CDK's bucket has the account in it, which a template may leave to CloudFormation.
+                plain = bucket["Fn::Sub"] if isinstance(bucket, dict) and bucket.keys() == {"Fn::Sub"} else bucket
+                yield f"{file.name}: {name}", {**code, "S3Bucket": plain} if bucket else code
 
 
 def _trace(name: str, content: bytes, known: Mapping[str, Origin]) -> Iterator[tuple[str, Origin | None]]:
@@ -128,13 +165,26 @@ def _trace(name: str, content: bytes, known: Mapping[str, Origin]) -> Iterator[t
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive."""
-    if name.endswith((".zip", ".whl")):
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.infolist():
-                if not entry.is_dir():
-                    yield entry.filename, archive.read(entry)
-        return
+    """The files of an archive. Raises UserError where two have one name, of which readers take either."""
+    names = set()
+    for member, unpacked in (_unzipped if name.endswith((".zip", ".whl")) else _untarred)(name, content):
+        if member in names:
+            raise UserError(f"{name}: found two files {member}, expected one")
+        names.add(member)
+        yield member, unpacked
+
+
+def _unzipped(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        # A script could stand there, or files that only a reader from the front sees.
+        if start := min((entry.header_offset for entry in archive.infolist()), default=0):
+            raise UserError(f"{name}: found {start} bytes before the first file, expected none")
+        for entry in archive.infolist():
+            if not entry.is_dir():
+                yield entry.filename, archive.read(entry)
+
+
+def _untarred(_: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(content)) as packed:
         for member in packed:
             if not member.isdir():
@@ -188,10 +238,15 @@ def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
 
 
 def _templates(assembly: Path) -> dict[str, Origin]:
+    return {jars.sha256(file): "stacks/" for file in _template_files(assembly)}
+
+
+def _template_files(assembly: Path) -> list[Path]:
     """The templates of the stacks, which the app has written into a synthesized folder."""
     parts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
-    files = [part["properties"]["templateFile"] for part in parts if part["type"] == "aws:cloudformation:stack"]
-    return {jars.sha256(assembly / file): "stacks/" for file in files}
+    return [
+        assembly / part["properties"]["templateFile"] for part in parts if part["type"] == "aws:cloudformation:stack"
+    ]
 
 
 def _digest(content: bytes) -> str:

@@ -2,6 +2,7 @@
 
 import functools
 import hashlib
+import io
 import json
 import os
 import platform
@@ -13,6 +14,7 @@ import zipfile
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import aws_cdk as cdk
 import pytest
@@ -116,14 +118,20 @@ def known() -> dict[str, shipped.Origin]:
     return shipped.origins()
 
 
+@pytest.fixture
+def known_once(known: dict[str, shipped.Origin], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads no more than once what may ship, which takes seconds."""
+    monkeypatch.setattr(shipped, "origins", lambda _: known)
+
+
 def test_every_file_that_reaches_aws_has_a_locked_hash_or_a_source(
     deployed: Synthesized, known: dict[str, shipped.Origin]
 ) -> None:
     found = shipped.trace(deployed.assembly, known)
-    assert [name for name, origin in found.items() if origin is None] == []
+    assert [name for name, origin in found if origin is None] == []
     # What is listed for the SBOM is what ships, no more and no less.
-    assert {origin for origin in found.values() if isinstance(origin, shipped.Release)} == set(shipped.releases())
-    assert {origin.partition("/")[0] for origin in found.values() if isinstance(origin, str)} == {
+    assert {origin for _, origin in found if isinstance(origin, shipped.Release)} == set(shipped.releases())
+    assert {origin.partition("/")[0] for _, origin in found if isinstance(origin, str)} == {
         *("NOTICE", "connect", "contracts", "custom_resources", "emr_bootstrap", "emr_steps", "glue_scripts"),
         *("headwater", "lake_jvm", "stacks"),
     }
@@ -151,7 +159,8 @@ def test_no_environment_uploads_a_file_without_an_origin(
     # Their assets are placeholders, except for what CDK and the app add.
     placeholders = {_digest(path.read_bytes()): "a placeholder" for path in every_stack.build.rglob("*.*")}
     found = shipped.trace(every_stack.assembly, {**known, **placeholders})
-    assert [name for name, origin in found.items() if origin is None] == []
+    assert [name for name, origin in found if origin is None] == []
+    assert shipped.strange_code(every_stack.assembly) == []
 
 
 def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> None:
@@ -163,10 +172,10 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
         plugin.writestr("lib/evil.jar", "evil")
     with tarfile.open(tmp_path / "python.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "evil.sh", "site-packages/evil.py")
-    files = {name: {"source": {"path": name}} for name in ("evil.sh", "asset.1234", "plugin.zip", "python.tar.gz")}
+    _assembly(tmp_path, "evil.sh", "asset.1234", "plugin.zip", "python.tar.gz")
+    manifest = tmp_path / "stack.assets.json"
     images = {"1234": {"source": {"directory": "asset.1234"}}}
-    (tmp_path / "manifest.json").write_text('{"artifacts": {}}')
-    (tmp_path / "stack.assets.json").write_text(json.dumps({"files": files, "dockerImages": images}))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "dockerImages": images}))
     named = [sentence.partition(" would be uploaded, but no lock has")[0] for sentence in shipped.unexplained(tmp_path)]
     assert named == [
         "stack.assets.json: container image 1234",
@@ -175,6 +184,56 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
         "stack.assets.json: plugin.zip/lib/evil.jar",
         "stack.assets.json: python.tar.gz/site-packages/evil.py",
     ]
+
+
+@pytest.mark.usefixtures("known_once")
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("contents", [("evil", "known"), ("known", "evil"), ("known", "known")])
+def test_an_archive_with_two_files_of_one_name_is_refused(contents: tuple[str, str], tmp_path: Path) -> None:
+    notice = (ROOT / "NOTICE").read_text()
+    with zipfile.ZipFile(tmp_path / "plugin.zip", "w") as plugin:
+        for content in contents:
+            plugin.writestr("NOTICE", notice if content == "known" else content)
+    _assembly(tmp_path, "plugin.zip")
+    with pytest.raises(UserError, match=r"plugin\.zip: found two files NOTICE, expected one"):
+        shipped.unexplained(tmp_path)
+
+
+@pytest.mark.usefixtures("known_once")
+def test_bytes_before_the_first_file_of_a_zip_are_refused(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as plugin:
+        plugin.write(ROOT / "NOTICE", "NOTICE")
+    (tmp_path / "plugin.zip").write_bytes(b"evil" + packed.getvalue())
+    _assembly(tmp_path, "plugin.zip")
+    with pytest.raises(UserError, match=r"plugin\.zip: found 4 bytes before the first file, expected none"):
+        shipped.unexplained(tmp_path)
+
+
+@pytest.mark.usefixtures("known_once")
+@pytest.mark.parametrize(
+    ("code", "explained"),
+    [
+        ({"S3Bucket": "assets-${AWS::AccountId}", "S3Key": "NOTICE"}, True),
+        ({"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": "NOTICE"}, True),
+        ({"S3Bucket": "assets-${AWS::AccountId}", "S3Key": "evil.zip"}, False),
+        ({"S3Bucket": "evil", "S3Key": "NOTICE"}, False),
+        ({"ZipFile": "evil"}, False),
+        ({"ImageUri": "evil"}, False),
+    ],
+)
+@pytest.mark.parametrize(("kind", "field"), [("Function", "Code"), ("LayerVersion", "Content")])
+def test_code_that_cdk_does_not_upload_is_named(
+    kind: str, field: str, code: dict[str, Any], explained: bool, tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "NOTICE", tmp_path)
+    resource = {"Type": f"AWS::Lambda::{kind}", "Properties": {field: code}}
+    (tmp_path / "stack.template.json").write_text(json.dumps({"Resources": {"Evil": resource}}))
+    _assembly(tmp_path, "NOTICE", template="stack.template.json")
+    found = shipped.unexplained(tmp_path)
+    assert [sentence.partition(": found the code {")[0] for sentence in found] == (
+        [] if explained else ["stack.template.json: Evil"]
+    )
 
 
 def test_a_jar_whose_line_the_lock_has_lost_is_named(
@@ -222,6 +281,20 @@ def test_no_plugin_with_an_altered_jar_is_zipped(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"httpclient-.*\.jar was altered"):
         artifacts.pack_plugins(build)
     assert [zipped for zipped in zips if zipped.exists()] == []
+
+
+def _assembly(folder: Path, *names: str, template: str = "") -> None:
+    """Make a folder one that CDK synthesized, of a stack with this template that uploads these files."""
+    files = {
+        name: {
+            "source": {"path": name},
+            "destinations": {"here": {"bucketName": "assets-${AWS::AccountId}", "objectKey": name}},
+        }
+        for name in names
+    }
+    stack = {"type": "aws:cloudformation:stack", "properties": {"templateFile": template}}
+    (folder / "manifest.json").write_text(json.dumps({"artifacts": {"stack": stack} if template else {}}))
+    (folder / "stack.assets.json").write_text(json.dumps({"files": files}))
 
 
 def _copy(folder: Path) -> Path:
