@@ -15,6 +15,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from headwater import git_files
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.packaging import artifacts, jars, python_archives, wheels
@@ -97,7 +98,8 @@ def unexplained(assembly: Path, build: Path = BUILD) -> list[str]:
     whose code is no such file. Raises UserError where readers of an archive would not agree on what is in it."""
     return [
         f"{name} would be uploaded, but no lock has its SHA-256, and this repository has no source of it. Run `make "
-        "assets`; if it is meant to ship, lock it, and add its origin to headwater/packaging/shipped.py"
+        "assets`; if it is meant to ship, lock it or `git add` its source, and add its origin to "
+        "headwater/packaging/shipped.py"
         for name, origin in trace(assembly, origins(build))
         if origin is None
     ] + [
@@ -222,16 +224,24 @@ def _record_hash(content: bytes) -> str:
 
 
 def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
-    """What ships of this repository: files as they are, and what is made from them."""
+    """What ships of this repository: files as they are, and what is made from them. In a clone, a file that git does
+    not track is not of this repository."""
+    tracked = set(git_files.listed(ROOT)) if (ROOT / ".git").exists() else None
+
+    def ours(*sources: Path) -> bool:
+        return tracked is None or tracked.issuperset(sources)
+
     globs = [*_SOURCES, *(f"headwater/{name}" for name in artifacts.LAKE_PACKAGE)]
     for path in (path for glob in globs for path in ROOT.glob(glob)):
-        yield jars.sha256(path), str(path.relative_to(ROOT))
+        if ours(path):
+            yield jars.sha256(path), str(path.relative_to(ROOT))
     for contract in read_contracts(CONTRACTS):
-        yield _digest(contract.to_json().encode()), f"contracts/{contract.table}.yaml"
+        if ours(CONTRACTS / f"{contract.table}.yaml"):
+            yield _digest(contract.to_json().encode()), f"contracts/{contract.table}.yaml"
     yield _digest(python_archives.LAUNCHER_TEXT.encode()), "headwater/packaging/python_archives.py"
-    if artifacts.connect_is_current(build):
+    if artifacts.connect_is_current(build) and ours(*artifacts.connect_sources()):
         yield from ((jars.sha256(jar), "connect/") for jar in artifacts.connect_jars(build))
-    if artifacts.lake_jvm_is_current(build):
+    if artifacts.lake_jvm_is_current(build) and ours(*artifacts.lake_jvm_sources()):
         yield jars.sha256(artifacts.lake_jar(build)), "lake_jvm/"
     # The app has just written these, as it has the templates.
     yield from ((jars.sha256(path), "stacks/") for path in (build / "database").glob("*.json"))

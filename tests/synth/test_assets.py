@@ -8,6 +8,7 @@ import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
@@ -234,6 +235,25 @@ def test_code_that_cdk_does_not_upload_is_named(
     assert [sentence.partition(": found the code {")[0] for sentence in found] == (
         [] if explained else ["stack.template.json: Evil"]
     )
+
+
+@pytest.mark.parametrize("clone", [True, False])
+def test_in_a_clone_only_what_git_tracks_is_a_source(
+    clone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "custom_resources"
+    folder.mkdir()
+    for name in ("tracked", "untracked", "ignored"):
+        (folder / f"{name}.py").write_text(name)
+    (tmp_path / ".gitignore").write_text("ignored.py")
+    if clone:
+        subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+        subprocess.run(["git", "add", "custom_resources/tracked.py"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(shipped, "ROOT", tmp_path)
+    _assembly(tmp_path, "custom_resources")
+    prefix = "stack.assets.json: custom_resources/"
+    named = [sentence.partition(" would")[0].removeprefix(prefix) for sentence in shipped.unexplained(tmp_path)]
+    assert named == (["ignored.py", "untracked.py"] if clone else [])
 
 
 def test_a_jar_whose_line_the_lock_has_lost_is_named(
