@@ -56,7 +56,7 @@ def _component(release: Release, licences: dict[str, dict[str, str]]) -> Compone
         name=release.name,
         version=release.version,
         purl=address,
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in release.sha256],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=release.sha256)],
         licenses=[_licence(licence)],
     )
 

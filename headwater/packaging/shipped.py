@@ -22,6 +22,9 @@ from headwater.packaging import artifacts, jars, python_archives, wheels
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
 _CDK = "aws-cdk-lib"
+# Of the locked hashes, that of the wheel, from which pip installs; the other is the source archive's. The lock does not
+# say which is which, `pip install --dry-run --no-deps --ignore-installed --only-binary :all: --report -` does.
+_CDK_WHEEL = "223e5b8c67bee9802d714493b380251a2e8ce55c8c477e5d44ca2c85f3b322ee"
 # What ships of the checkout as it is, beside the PySpark package.
 _SOURCES = ("NOTICE", "custom_resources/*.py", "emr_bootstrap/*.sh", "emr_steps/*.py", "glue_scripts/*.py")
 # The properties of CloudFormation's types that name code which Lambda runs.
@@ -39,9 +42,9 @@ class Release:
     name: str
     version: str
     file: str
-    """A wheel's name; empty for a jar, which its coordinates name, and where any file of the release may ship."""
-    sha256: tuple[str, ...]
-    """Of the file, in hexadecimal; of each file of the release where any may ship."""
+    """A wheel's name; empty for a jar, which its coordinates name."""
+    sha256: str
+    """Of the file, in hexadecimal."""
 
 
 Origin = Release | str
@@ -57,7 +60,7 @@ def _jars() -> Iterator[Release]:
     shipped = [jar for name in jars.PLUGINS for jar in jars.locked(name)]
     for jar in [*shipped, *(jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI)]:
         group, artifact, version = jar.coordinates.split(":")
-        yield Release("maven", group, artifact, version, "", (jar.sha256,))
+        yield Release("maven", group, artifact, version, "", jar.sha256)
 
 
 def _wheels(build: Path) -> dict[Release, Path]:
@@ -78,7 +81,7 @@ def _wheels(build: Path) -> dict[Release, Path]:
                     "then run `make assets`"
                 )
             name, version = path.name.split("-")[:2]
-            found[Release("pypi", "", name.replace("_", "-"), version, path.name, (digest,))] = path
+            found[Release("pypi", "", name.replace("_", "-"), version, path.name, digest)] = path
     return found
 
 
@@ -86,7 +89,12 @@ def _cdk() -> Release:
     locked, version = wheels.locked([_CDK]), metadata.version(_CDK)
     if not locked.startswith(f"{_CDK}=={version} "):
         raise UserError(f"found {_CDK} {version}, expected that of {wheels.REQUIREMENTS}: run `make setup`")
-    return Release("pypi", "", _CDK, version, "", tuple(_hashes(locked)))
+    if _CDK_WHEEL not in _hashes(locked):
+        raise UserError(
+            f"headwater/packaging/shipped.py: found _CDK_WHEEL {_CDK_WHEEL}, expected the SHA-256 of the wheel of "
+            f"{_CDK} {version}, one of {', '.join(_hashes(locked))}"
+        )
+    return Release("pypi", "", _CDK, version, f"aws_cdk_lib-{version}-py3-none-any.whl", _CDK_WHEEL)
 
 
 def _hashes(locked: str) -> list[str]:
@@ -197,9 +205,9 @@ def _untarred(_: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 def origins(build: Path = BUILD) -> dict[str, Origin]:
     """All that may ship: the origin of each content, by its SHA-256."""
-    known: dict[str, Origin] = {digest: release for release in _jars() for digest in release.sha256}
+    known: dict[str, Origin] = {release.sha256: release for release in _jars()}
     for release, path in _wheels(build).items():
-        known[release.sha256[0]] = release
+        known[release.sha256] = release
         known.update({_digest(content): release for _, content in _unpacked(path.name, path.read_bytes())})
     known.update(dict.fromkeys(_of_cdk(), _cdk()))
     known.update(_of_checkout(build))
