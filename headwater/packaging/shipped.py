@@ -27,6 +27,7 @@ _CDK = "aws-cdk-lib"
 _CDK_WHEEL = "223e5b8c67bee9802d714493b380251a2e8ce55c8c477e5d44ca2c85f3b322ee"
 # What ships of the checkout as it is, beside the PySpark package.
 _SOURCES = ("NOTICE", "custom_resources/*.py", "emr_bootstrap/*.sh", "emr_steps/*.py", "glue_scripts/*.py")
+_POM_PROPERTIES = re.compile(r"META-INF/maven/.*/pom\.properties")
 # The properties of CloudFormation's types that name code which Lambda runs.
 _CODE = {"AWS::Lambda::Function": "Code", "AWS::Lambda::LayerVersion": "Content"}
 
@@ -56,11 +57,28 @@ def releases(build: Path = BUILD) -> list[Release]:
     return sorted({*_jars(), *_wheels(build), _cdk()})
 
 
-def _jars() -> Iterator[Release]:
+def shaded(build: Path = BUILD) -> dict[Release, list[str]]:
+    """The releases that a jar that ships says it has taken in, by their coordinates, in a stable order. A jar says so
+    in the ``pom.properties`` that Maven left in it; one without them says nothing."""
+    return {release: sorted(_shaded(build / path) - {_coordinates(release)}) for release, path in _jars().items()}
+
+
+def _shaded(jar: Path) -> set[str]:
+    with zipfile.ZipFile(jar) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist() if _POM_PROPERTIES.fullmatch(name)]
+    lines = [dict(line.strip().split("=", 1) for line in text.splitlines() if "=" in line) for text in texts]
+    return {":".join(named[key] for key in ("groupId", "artifactId", "version")) for named in lines}
+
+
+def _coordinates(release: Release) -> str:
+    return f"{release.group}:{release.name}:{release.version}"
+
+
+def _jars() -> dict[Release, str]:
+    """The jars of others, with their paths under ``build``."""
     shipped = [jar for name in jars.PLUGINS for jar in jars.locked(name)]
-    for jar in [*shipped, *(jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI)]:
-        group, artifact, version = jar.coordinates.split(":")
-        yield Release("maven", group, artifact, version, "", jar.sha256)
+    shipped += [jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI]
+    return {Release("maven", *jar.coordinates.split(":"), "", jar.sha256): jar.path for jar in shipped}
 
 
 def _wheels(build: Path) -> dict[Release, Path]:

@@ -145,6 +145,10 @@ def test_the_sbom_has_the_address_and_the_hash_of_all_that_ships(tmp_path: Path)
     listed = json.loads(output.read_text())["components"]
     found = {component["purl"]: [entry["content"] for entry in component["hashes"]] for component in listed}
     assert len(found) == len(listed)
+    [hudi] = [component for component in listed if component["name"].startswith("hudi-spark")]
+    within = [part["purl"] for part in hudi["components"]]
+    assert "pkg:maven/org.apache.hudi/hudi-common@1.1.1" in within
+    assert hudi["purl"] not in within
     of_pypi = {purl: found.pop(purl) for purl in [*found] if purl.startswith("pkg:pypi/")}
     shipped_jars = re.findall(
         r"^(\w{64})  (?:plugins/\S+|jars/hudi-spark\S+)  (\S+):(\S+):(\S+)$", jars.LOCK.read_text(), re.MULTILINE
