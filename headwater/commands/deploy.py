@@ -21,6 +21,7 @@ from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
 from headwater.local_aws.daemon import REGION, Running, log_of, variables_of
 from headwater.log_files import tail
+from headwater.packaging import shipped
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
 
 BOOTSTRAP = "CDKToolkit"
@@ -43,7 +44,8 @@ def deploy(
     Where the environment keeps its data, a stack is created without protection from deletion, and protected by a second
     cdk deploy when all are complete: a creation that fails can then be tried again. In dev CDK asks before it widens a
     right or opens a port, elsewhere before every change. Nothing is deployed where stacks of another kind of source are
-    left, such as a database's where the environment now takes one that exists.
+    left, such as a database's where the environment now takes one that exists. Nothing is uploaded to AWS where a file
+    has no origin: neither a lock nor this repository explains it (docs/reference/review.md).
     """
     environment = read_environment(name, CONFIG)
     running = _local_aws(environment) if environment.is_local else None
@@ -51,6 +53,8 @@ def deploy(
     stacks = list(dict.fromkeys(resource.stack for resource in deployment.resources()))
     if running is None:
         _refuse_another_kind(environment, stacks)
+        # What goes to the local AWS does not leave this machine.
+        _refuse_unexplained(name)
     approval = "never" if running else "broadening" if name == "dev" else "any-change"
     if running and not environment.data.retain:
         # There is nothing to protect, and it takes a while to synthesize once more.
@@ -105,6 +109,14 @@ def _refuse_another_kind(environment: Environment, stacks: Sequence[str]) -> Non
             f"expected none: bring the former file back and `make destroy ENV={environment.name}` first, or make "
             "another environment (docs/how-to/existing-sources.md)"
         )
+
+
+def _refuse_unexplained(name: str) -> None:
+    """Raise UserError where a file that would reach AWS has no origin."""
+    with announce("Looking for the origin of each file"):
+        found = shipped.unexplained(SYNTHESIZED)
+    if found:
+        raise UserError("\n".join([f"{name}: nothing was deployed.", *found]))
 
 
 def _incomplete(environment: Environment, stacks: Sequence[str], running: Running | None) -> list[str]:

@@ -22,5 +22,5 @@ def sbom(
     environment. It needs what `make assets` makes.
     """
     releases = shipped.releases()
-    output.write_text(document.render(releases), encoding="utf-8")
+    output.write_text(document.render(releases, shipped.shaded()), encoding="utf-8")
     say(f"wrote {output}: {len(releases)} releases")

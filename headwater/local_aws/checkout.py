@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from headwater import git_files
 from headwater.errors import UserError
 from headwater.paths import BUILD, ROOT
 
@@ -26,9 +26,11 @@ class Checkout:
     def __init__(self, folder: Path, *, beside: Checkout | None = None) -> None:
         self.folder = folder.resolve()
         self.account = self.folder / _LOCAL_AWS / "account"
-        for name in _files():
-            (self.folder / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(ROOT / name, self.folder / name)
+        # What git knows of this checkout, and what it would add.
+        for file in git_files.listed(ROOT, "--cached", "--others", "--exclude-standard"):
+            copy = self.folder / file.relative_to(ROOT)
+            copy.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, copy)
         for name in (".venv", "node_modules"):
             (self.folder / name).symlink_to(ROOT / name)
         (self.folder / "build").mkdir()
@@ -78,15 +80,3 @@ class Checkout:
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         return {**kept, **(variables or {}), "PATH": path}
-
-
-def _files() -> list[str]:
-    """What git knows of this checkout, and what it would add."""
-    listed = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    try:
-        names = subprocess.check_output(listed, cwd=ROOT, text=True, stderr=subprocess.PIPE).rstrip("\0").split("\0")
-    except (FileNotFoundError, subprocess.CalledProcessError) as error:
-        said = getattr(error, "stderr", None) or error
-        raise UserError(f"{ROOT}: git does not list its files, expected a clone by git: {said}") from None
-    # A file that was removed is listed until the next commit.
-    return [name for name in names if (ROOT / name).is_file()]

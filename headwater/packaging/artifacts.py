@@ -79,7 +79,12 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
 
 
 def _connect_inputs() -> str:
-    return tree_digest([jars.CONNECT_POM, *sorted((CONNECT / "src" / "main").rglob("*"))])
+    return tree_digest(connect_sources())
+
+
+def connect_sources() -> list[Path]:
+    """What the jars of ``connect/`` are built from."""
+    return [jars.CONNECT_POM, *sorted(path for path in (CONNECT / "src" / "main").rglob("*") if path.is_file())]
 
 
 def pack_plugins(build: Path = BUILD) -> None:
@@ -114,7 +119,7 @@ def build_lake_jvm(announce: Announce, build: Path = BUILD) -> None:
         tempfile.TemporaryDirectory() as classes,
     ):
         command = [jdk.java("javac"), "--release", "17", "-proc:none", "-d", classes]
-        command += ["-cp", os.pathsep.join(map(str, _lake_jvm_class_path(build))), *map(str, _lake_jvm_sources())]
+        command += ["-cp", os.pathsep.join(map(str, _lake_jvm_class_path(build))), *map(str, lake_jvm_sources())]
         done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
         if done.returncode:
             raise UserError(f"{LAKE_JVM} does not compile:\n{done.stderr}")
@@ -123,10 +128,11 @@ def build_lake_jvm(announce: Announce, build: Path = BUILD) -> None:
 
 
 def _lake_jvm_inputs(build: Path) -> str:
-    return tree_digest(_lake_jvm_sources()) + "".join(path.name for path in _lake_jvm_class_path(build))
+    return tree_digest(lake_jvm_sources()) + "".join(path.name for path in _lake_jvm_class_path(build))
 
 
-def _lake_jvm_sources() -> list[Path]:
+def lake_jvm_sources() -> list[Path]:
+    """What the jar of ``lake_jvm/`` is compiled from."""
     return sorted(LAKE_JVM.rglob("*.java"))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -22,11 +22,11 @@ from headwater.packaging.shipped import Release
 LICENCES = Path(__file__).with_name("licences.yaml")
 
 
-def render(releases: Iterable[Release]) -> str:
-    """The document of Headwater and these releases. The same releases give the same bytes. Raises UserError where
-    ``licences.yaml`` does not name a release's licence."""
+def render(releases: Iterable[Release], shaded: Mapping[Release, Sequence[str]]) -> str:
+    """The document of Headwater and these releases, each with those that it has taken in, by their coordinates. The
+    same releases give the same bytes. Raises UserError where ``licences.yaml`` does not name a release's licence."""
     licences = yaml.safe_load(LICENCES.read_text(encoding="utf-8"))
-    components = [_component(release, licences) for release in releases]
+    components = [_component(release, licences, shaded.get(release, ())) for release in releases]
     own = Component(
         type=ComponentType.APPLICATION,
         bom_ref="headwater",
@@ -43,7 +43,7 @@ def render(releases: Iterable[Release]) -> str:
     return json.dumps(document, indent=2, sort_keys=True) + "\n"
 
 
-def _component(release: Release, licences: dict[str, dict[str, str]]) -> Component:
+def _component(release: Release, licences: dict[str, dict[str, str]], shaded: Sequence[str]) -> Component:
     named = release.group or release.name
     licence = licences[release.ecosystem].get(named)
     if licence is None:
@@ -56,9 +56,17 @@ def _component(release: Release, licences: dict[str, dict[str, str]]) -> Compone
         name=release.name,
         version=release.version,
         purl=address,
-        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=digest) for digest in release.sha256],
+        hashes=[HashType(alg=HashAlgorithm.SHA_256, content=release.sha256)],
         licenses=[_licence(licence)],
+        components=[_part(address, coordinates) for coordinates in shaded],
     )
+
+
+def _part(whole: PackageURL, coordinates: str) -> Component:
+    """A release within another, by its coordinates. The same one may be within several."""
+    group, name, version = coordinates.split(":")
+    address = PackageURL("maven", group, name, version)
+    return Component(bom_ref=f"{whole}#{address}", group=group, name=name, version=version, purl=address)
 
 
 def _licence(text: str) -> License:

@@ -13,15 +13,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
+from headwater import git_files
 from headwater.contract.reading import read_contracts
 from headwater.errors import UserError
 from headwater.packaging import artifacts, jars, python_archives, wheels
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
 _CDK = "aws-cdk-lib"
+# Of the locked hashes, that of the wheel, from which pip installs; the other is the source archive's. The lock does not
+# say which is which, `pip install --dry-run --no-deps --ignore-installed --only-binary :all: --report -` does.
+_CDK_WHEEL = "223e5b8c67bee9802d714493b380251a2e8ce55c8c477e5d44ca2c85f3b322ee"
 # What ships of the checkout as it is, beside the PySpark package.
 _SOURCES = ("NOTICE", "custom_resources/*.py", "emr_bootstrap/*.sh", "emr_steps/*.py", "glue_scripts/*.py")
+_POM_PROPERTIES = re.compile(r"META-INF/maven/.*/pom\.properties")
+# The properties of CloudFormation's types that name code which Lambda runs.
+_CODE = {"AWS::Lambda::Function": "Code", "AWS::Lambda::LayerVersion": "Content"}
 
 
 @dataclass(frozen=True, order=True)
@@ -35,9 +43,9 @@ class Release:
     name: str
     version: str
     file: str
-    """A wheel's name; empty for a jar, which its coordinates name, and where any file of the release may ship."""
-    sha256: tuple[str, ...]
-    """Of the file, in hexadecimal; of each file of the release where any may ship."""
+    """A wheel's name; empty for a jar, which its coordinates name."""
+    sha256: str
+    """Of the file, in hexadecimal."""
 
 
 Origin = Release | str
@@ -49,11 +57,28 @@ def releases(build: Path = BUILD) -> list[Release]:
     return sorted({*_jars(), *_wheels(build), _cdk()})
 
 
-def _jars() -> Iterator[Release]:
+def shaded(build: Path = BUILD) -> dict[Release, list[str]]:
+    """The releases that a jar that ships says it has taken in, by their coordinates, in a stable order. A jar says so
+    in the ``pom.properties`` that Maven left in it; one without them says nothing."""
+    return {release: sorted(_shaded(build / path) - {_coordinates(release)}) for release, path in _jars().items()}
+
+
+def _shaded(jar: Path) -> set[str]:
+    with zipfile.ZipFile(jar) as archive:
+        texts = [archive.read(name).decode() for name in archive.namelist() if _POM_PROPERTIES.fullmatch(name)]
+    lines = [dict(line.strip().split("=", 1) for line in text.splitlines() if "=" in line) for text in texts]
+    return {":".join(named[key] for key in ("groupId", "artifactId", "version")) for named in lines}
+
+
+def _coordinates(release: Release) -> str:
+    return f"{release.group}:{release.name}:{release.version}"
+
+
+def _jars() -> dict[Release, str]:
+    """The jars of others, with their paths under ``build``."""
     shipped = [jar for name in jars.PLUGINS for jar in jars.locked(name)]
-    for jar in [*shipped, *(jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI)]:
-        group, artifact, version = jar.coordinates.split(":")
-        yield Release("maven", group, artifact, version, "", (jar.sha256,))
+    shipped += [jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI]
+    return {Release("maven", *jar.coordinates.split(":"), "", jar.sha256): jar.path for jar in shipped}
 
 
 def _wheels(build: Path) -> dict[Release, Path]:
@@ -74,7 +99,7 @@ def _wheels(build: Path) -> dict[Release, Path]:
                     "then run `make assets`"
                 )
             name, version = path.name.split("-")[:2]
-            found[Release("pypi", "", name.replace("_", "-"), version, path.name, (digest,))] = path
+            found[Release("pypi", "", name.replace("_", "-"), version, path.name, digest)] = path
     return found
 
 
@@ -82,7 +107,12 @@ def _cdk() -> Release:
     locked, version = wheels.locked([_CDK]), metadata.version(_CDK)
     if not locked.startswith(f"{_CDK}=={version} "):
         raise UserError(f"found {_CDK} {version}, expected that of {wheels.REQUIREMENTS}: run `make setup`")
-    return Release("pypi", "", _CDK, version, "", tuple(_hashes(locked)))
+    if _CDK_WHEEL not in _hashes(locked):
+        raise UserError(
+            f"headwater/packaging/shipped.py: found _CDK_WHEEL {_CDK_WHEEL}, expected the SHA-256 of the wheel of "
+            f"{_CDK} {version}, one of {', '.join(_hashes(locked))}"
+        )
+    return Release("pypi", "", _CDK, version, f"aws_cdk_lib-{version}-py3-none-any.whl", _CDK_WHEEL)
 
 
 def _hashes(locked: str) -> list[str]:
@@ -90,32 +120,67 @@ def _hashes(locked: str) -> list[str]:
 
 
 def unexplained(assembly: Path, build: Path = BUILD) -> list[str]:
-    """One sentence per file of a synthesized folder that would reach AWS and has no origin."""
+    """One sentence per file of a synthesized folder that would reach AWS and has no origin, and per Lambda function
+    whose code is no such file. Raises UserError where readers of an archive would not agree on what is in it."""
     return [
         f"{name} would be uploaded, but no lock has its SHA-256, and this repository has no source of it. Run `make "
-        "assets`; if it is meant to ship, lock it, and add its origin to headwater/packaging/shipped.py"
-        for name, origin in trace(assembly, origins(build)).items()
+        "assets`; if it is meant to ship, lock it or `git add` its source, and add its origin to "
+        "headwater/packaging/shipped.py"
+        for name, origin in trace(assembly, origins(build))
         if origin is None
+    ] + [
+        f"{name}: found the code {code}, expected a file that `cdk deploy` uploads"
+        for name, code in strange_code(assembly)
     ]
 
 
-def trace(assembly: Path, known: Mapping[str, Origin]) -> dict[str, Origin | None]:
-    """The origin of each file that ``cdk deploy`` uploads from a synthesized folder, by a name to find it by. Archives
-    that are not known as a whole are unpacked."""
+def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin | None]]:
+    """The files that ``cdk deploy`` uploads from a synthesized folder: of each a name to find it by, and its origin.
+    Archives that are not known as a whole are unpacked."""
     known = {**_templates(assembly), **known}
-    found = {}
-    for manifest in sorted(assembly.glob("*.assets.json")):
-        document = json.loads(manifest.read_text())
+    found = []
+    for manifest, document in _manifests(assembly):
         for key, image in document.get("dockerImages", {}).items():
-            found[f"{manifest.name}: container image {key}"] = known.get(_digest(json.dumps(image).encode()))
+            found.append((f"{manifest}: container image {key}", known.get(_digest(json.dumps(image).encode()))))
         for asset in document["files"].values():
             source = assembly / asset["source"]["path"]
-            label = " ".join(filter(None, (f"{manifest.name}:", asset.get("displayName"), source.name)))
+            label = " ".join(filter(None, (f"{manifest}:", asset.get("displayName"), source.name)))
             for path in sorted(source.rglob("*")) if source.is_dir() else [source]:
                 if path.is_file():
                     name = label if path == source else f"{label}/{path.relative_to(source)}"
-                    found.update(_trace(name, path.read_bytes(), known))
+                    found += _trace(name, path.read_bytes(), known)
     return found
+
+
+def strange_code(assembly: Path) -> list[tuple[str, dict[str, Any]]]:
+    """The Lambda functions and layers of a synthesized folder whose code is no file that ``cdk deploy`` uploads: of
+    each a name, and what stands in the place of such a file."""
+    places = _places(assembly)
+    return [(name, code) for name, code in _codes(assembly) if code not in places]
+
+
+def _manifests(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    for manifest in sorted(assembly.glob("*.assets.json")):
+        yield manifest.name, json.loads(manifest.read_text())
+
+
+def _places(assembly: Path) -> list[dict[str, str]]:
+    """Where ``cdk deploy`` uploads files to, as the code of a Lambda function would name it."""
+    files = [file for _, document in _manifests(assembly) for file in document["files"].values()]
+    places = [place for file in files for place in file["destinations"].values()]
+    return [{"S3Bucket": place["bucketName"], "S3Key": place["objectKey"]} for place in places]
+
+
+def _codes(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The code of each Lambda function and layer in the templates."""
+    for file in _template_files(assembly):
+        for name, resource in json.loads(file.read_text()).get("Resources", {}).items():
+            if field := _CODE.get(resource["Type"]):
+                code = resource["Properties"][field]
+                bucket = code.get("S3Bucket")
+                # The name of CDK's bucket has the account in it, which a template may leave to CloudFormation.
+                plain = bucket["Fn::Sub"] if isinstance(bucket, dict) and bucket.keys() == {"Fn::Sub"} else bucket
+                yield f"{file.name}: {name}", {**code, "S3Bucket": plain} if bucket else code
 
 
 def _trace(name: str, content: bytes, known: Mapping[str, Origin]) -> Iterator[tuple[str, Origin | None]]:
@@ -128,13 +193,26 @@ def _trace(name: str, content: bytes, known: Mapping[str, Origin]) -> Iterator[t
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
-    """The files of an archive."""
-    if name.endswith((".zip", ".whl")):
-        with zipfile.ZipFile(io.BytesIO(content)) as archive:
-            for entry in archive.infolist():
-                if not entry.is_dir():
-                    yield entry.filename, archive.read(entry)
-        return
+    """The files of an archive. Raises UserError where two have one name, of which readers take either."""
+    names = set()
+    for member, unpacked in (_unzipped if name.endswith((".zip", ".whl")) else _untarred)(name, content):
+        if member in names:
+            raise UserError(f"{name}: found two files {member}, expected one")
+        names.add(member)
+        yield member, unpacked
+
+
+def _unzipped(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
+    with zipfile.ZipFile(io.BytesIO(content)) as archive:
+        # A script could stand there, or files that only a reader from the front sees.
+        if start := min((entry.header_offset for entry in archive.infolist()), default=0):
+            raise UserError(f"{name}: found {start} bytes before the first file, expected none")
+        for entry in archive.infolist():
+            if not entry.is_dir():
+                yield entry.filename, archive.read(entry)
+
+
+def _untarred(_: str, content: bytes) -> Iterator[tuple[str, bytes]]:
     with tarfile.open(fileobj=io.BytesIO(content)) as packed:
         for member in packed:
             if not member.isdir():
@@ -145,9 +223,9 @@ def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
 
 def origins(build: Path = BUILD) -> dict[str, Origin]:
     """All that may ship: the origin of each content, by its SHA-256."""
-    known: dict[str, Origin] = {digest: release for release in _jars() for digest in release.sha256}
+    known: dict[str, Origin] = {release.sha256: release for release in _jars()}
     for release, path in _wheels(build).items():
-        known[release.sha256[0]] = release
+        known[release.sha256] = release
         known.update({_digest(content): release for _, content in _unpacked(path.name, path.read_bytes())})
     known.update(dict.fromkeys(_of_cdk(), _cdk()))
     known.update(_of_checkout(build))
@@ -172,26 +250,39 @@ def _record_hash(content: bytes) -> str:
 
 
 def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
-    """What ships of this repository: files as they are, and what is made from them."""
+    """What ships of this repository: files as they are, and what is made from them. In a clone, a file that git does
+    not track is not of this repository."""
+    tracked = set(git_files.listed(ROOT)) if (ROOT / ".git").exists() else None
+
+    def ours(*sources: Path) -> bool:
+        return tracked is None or tracked.issuperset(sources)
+
     globs = [*_SOURCES, *(f"headwater/{name}" for name in artifacts.LAKE_PACKAGE)]
     for path in (path for glob in globs for path in ROOT.glob(glob)):
-        yield jars.sha256(path), str(path.relative_to(ROOT))
+        if ours(path):
+            yield jars.sha256(path), str(path.relative_to(ROOT))
     for contract in read_contracts(CONTRACTS):
-        yield _digest(contract.to_json().encode()), f"contracts/{contract.table}.yaml"
+        if ours(CONTRACTS / f"{contract.table}.yaml"):
+            yield _digest(contract.to_json().encode()), f"contracts/{contract.table}.yaml"
     yield _digest(python_archives.LAUNCHER_TEXT.encode()), "headwater/packaging/python_archives.py"
-    if artifacts.connect_is_current(build):
+    if artifacts.connect_is_current(build) and ours(*artifacts.connect_sources()):
         yield from ((jars.sha256(jar), "connect/") for jar in artifacts.connect_jars(build))
-    if artifacts.lake_jvm_is_current(build):
+    if artifacts.lake_jvm_is_current(build) and ours(*artifacts.lake_jvm_sources()):
         yield jars.sha256(artifacts.lake_jar(build)), "lake_jvm/"
     # The app has just written these, as it has the templates.
     yield from ((jars.sha256(path), "stacks/") for path in (build / "database").glob("*.json"))
 
 
 def _templates(assembly: Path) -> dict[str, Origin]:
+    return {jars.sha256(file): "stacks/" for file in _template_files(assembly)}
+
+
+def _template_files(assembly: Path) -> list[Path]:
     """The templates of the stacks, which the app has written into a synthesized folder."""
     parts = json.loads((assembly / "manifest.json").read_text())["artifacts"].values()
-    files = [part["properties"]["templateFile"] for part in parts if part["type"] == "aws:cloudformation:stack"]
-    return {jars.sha256(assembly / file): "stacks/" for file in files}
+    return [
+        assembly / part["properties"]["templateFile"] for part in parts if part["type"] == "aws:cloudformation:stack"
+    ]
 
 
 def _digest(content: bytes) -> str:

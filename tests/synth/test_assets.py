@@ -2,17 +2,20 @@
 
 import functools
 import hashlib
+import io
 import json
 import os
 import platform
 import re
 import shutil
+import subprocess
 import sys
 import tarfile
 import zipfile
 from collections.abc import Callable, Iterable
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import aws_cdk as cdk
 import pytest
@@ -116,33 +119,57 @@ def known() -> dict[str, shipped.Origin]:
     return shipped.origins()
 
 
+@pytest.fixture
+def known_once(known: dict[str, shipped.Origin], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Reads no more than once what may ship, which takes seconds."""
+    monkeypatch.setattr(shipped, "origins", lambda _: known)
+
+
 def test_every_file_that_reaches_aws_has_a_locked_hash_or_a_source(
     deployed: Synthesized, known: dict[str, shipped.Origin]
 ) -> None:
     found = shipped.trace(deployed.assembly, known)
-    assert [name for name, origin in found.items() if origin is None] == []
+    assert [name for name, origin in found if origin is None] == []
     # What is listed for the SBOM is what ships, no more and no less.
-    assert {origin for origin in found.values() if isinstance(origin, shipped.Release)} == set(shipped.releases())
-    assert {origin.partition("/")[0] for origin in found.values() if isinstance(origin, str)} == {
+    assert {origin for _, origin in found if isinstance(origin, shipped.Release)} == set(shipped.releases())
+    assert {origin.partition("/")[0] for _, origin in found if isinstance(origin, str)} == {
         *("NOTICE", "connect", "contracts", "custom_resources", "emr_bootstrap", "emr_steps", "glue_scripts"),
         *("headwater", "lake_jvm", "stacks"),
     }
 
 
-def test_the_sbom_has_the_address_and_the_hashes_of_all_that_ships(tmp_path: Path) -> None:
+def test_the_sbom_has_the_address_and_the_hash_of_all_that_ships(tmp_path: Path) -> None:
     output = tmp_path / "sbom.cdx.json"
     result = CliRunner().invoke(compose(["sbom"]), ["sbom", "--output", str(output)])
     assert result.exit_code == 0, result.output
     listed = json.loads(output.read_text())["components"]
-    addresses = [PackageURL.from_string(component["purl"]) for component in listed]
-    found = {
-        (address.type, address.namespace or "", address.name, address.version, frozenset(_hashes(component)))
-        for address, component in zip(addresses, listed, strict=True)
-    }
-    assert found == {
-        (release.ecosystem, release.group, release.name, release.version, frozenset(release.sha256))
-        for release in shipped.releases()
-    }
+    found = {component["purl"]: [entry["content"] for entry in component["hashes"]] for component in listed}
+    assert len(found) == len(listed)
+    [hudi] = [component for component in listed if component["name"].startswith("hudi-spark")]
+    within = [part["purl"] for part in hudi["components"]]
+    assert "pkg:maven/org.apache.hudi/hudi-common@1.1.1" in within
+    assert hudi["purl"] not in within
+    of_pypi = {purl: found.pop(purl) for purl in [*found] if purl.startswith("pkg:pypi/")}
+    shipped_jars = re.findall(
+        r"^(\w{64})  (?:plugins/\S+|jars/hudi-spark\S+)  (\S+):(\S+):(\S+)$", jars.LOCK.read_text(), re.MULTILINE
+    )
+    assert found == {f"pkg:maven/{group}/{name}@{version}": [digest] for digest, group, name, version in shipped_jars}
+    assert found["pkg:maven/com.fasterxml.jackson.core/jackson-core@2.18.8"] == [
+        "ab865e39f01403598748b090a3bf528616e701913a71afc37a227daa0fabb4ae"
+    ]
+    # msgspec has native code, so a wheel per platform.
+    assert sorted(PackageURL.from_string(purl).name for purl in of_pypi) == sorted(
+        [*python_archives.PACKAGES, "msgspec", "aws-cdk-lib"]
+    )
+    locked = wheels.REQUIREMENTS.read_text()
+    for purl, [digest] in of_pypi.items():
+        address = PackageURL.from_string(purl)
+        [lines] = re.findall(rf"^{address.name}=={address.version}(?: .*)?(?:\n +--hash=.*)+", locked, re.MULTILINE)
+        assert f"sha256:{digest}" in lines
+    # The lock has the source archive's hash too.
+    assert of_pypi["pkg:pypi/aws-cdk-lib@2.275.0?file_name=aws_cdk_lib-2.275.0-py3-none-any.whl"] == [
+        "223e5b8c67bee9802d714493b380251a2e8ce55c8c477e5d44ca2c85f3b322ee"
+    ]
 
 
 def test_no_environment_uploads_a_file_without_an_origin(
@@ -151,7 +178,8 @@ def test_no_environment_uploads_a_file_without_an_origin(
     # Their assets are placeholders, except for what CDK and the app add.
     placeholders = {_digest(path.read_bytes()): "a placeholder" for path in every_stack.build.rglob("*.*")}
     found = shipped.trace(every_stack.assembly, {**known, **placeholders})
-    assert [name for name, origin in found.items() if origin is None] == []
+    assert [name for name, origin in found if origin is None] == []
+    assert shipped.strange_code(every_stack.assembly) == []
 
 
 def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> None:
@@ -163,10 +191,10 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
         plugin.writestr("lib/evil.jar", "evil")
     with tarfile.open(tmp_path / "python.tar.gz", "w:gz") as archive:
         archive.add(tmp_path / "evil.sh", "site-packages/evil.py")
-    files = {name: {"source": {"path": name}} for name in ("evil.sh", "asset.1234", "plugin.zip", "python.tar.gz")}
+    _assembly(tmp_path, "evil.sh", "asset.1234", "plugin.zip", "python.tar.gz")
+    manifest = tmp_path / "stack.assets.json"
     images = {"1234": {"source": {"directory": "asset.1234"}}}
-    (tmp_path / "manifest.json").write_text('{"artifacts": {}}')
-    (tmp_path / "stack.assets.json").write_text(json.dumps({"files": files, "dockerImages": images}))
+    manifest.write_text(json.dumps({**json.loads(manifest.read_text()), "dockerImages": images}))
     named = [sentence.partition(" would be uploaded, but no lock has")[0] for sentence in shipped.unexplained(tmp_path)]
     assert named == [
         "stack.assets.json: container image 1234",
@@ -175,6 +203,75 @@ def test_a_file_without_a_locked_hash_or_a_source_is_named(tmp_path: Path) -> No
         "stack.assets.json: plugin.zip/lib/evil.jar",
         "stack.assets.json: python.tar.gz/site-packages/evil.py",
     ]
+
+
+@pytest.mark.usefixtures("known_once")
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("contents", [("evil", "known"), ("known", "evil"), ("known", "known")])
+def test_an_archive_with_two_files_of_one_name_is_refused(contents: tuple[str, str], tmp_path: Path) -> None:
+    notice = (ROOT / "NOTICE").read_text()
+    with zipfile.ZipFile(tmp_path / "plugin.zip", "w") as plugin:
+        for content in contents:
+            plugin.writestr("NOTICE", notice if content == "known" else content)
+    _assembly(tmp_path, "plugin.zip")
+    with pytest.raises(UserError, match=r"plugin\.zip: found two files NOTICE, expected one"):
+        shipped.unexplained(tmp_path)
+
+
+@pytest.mark.usefixtures("known_once")
+def test_bytes_before_the_first_file_of_a_zip_are_refused(tmp_path: Path) -> None:
+    packed = io.BytesIO()
+    with zipfile.ZipFile(packed, "w") as plugin:
+        plugin.write(ROOT / "NOTICE", "NOTICE")
+    (tmp_path / "plugin.zip").write_bytes(b"evil" + packed.getvalue())
+    _assembly(tmp_path, "plugin.zip")
+    with pytest.raises(UserError, match=r"plugin\.zip: found 4 bytes before the first file, expected none"):
+        shipped.unexplained(tmp_path)
+
+
+@pytest.mark.usefixtures("known_once")
+@pytest.mark.parametrize(
+    ("code", "explained"),
+    [
+        ({"S3Bucket": "assets-${AWS::AccountId}", "S3Key": "NOTICE"}, True),
+        ({"S3Bucket": {"Fn::Sub": "assets-${AWS::AccountId}"}, "S3Key": "NOTICE"}, True),
+        ({"S3Bucket": "assets-${AWS::AccountId}", "S3Key": "evil.zip"}, False),
+        ({"S3Bucket": "evil", "S3Key": "NOTICE"}, False),
+        ({"ZipFile": "evil"}, False),
+        ({"ImageUri": "evil"}, False),
+    ],
+)
+@pytest.mark.parametrize(("kind", "field"), [("Function", "Code"), ("LayerVersion", "Content")])
+def test_code_that_cdk_does_not_upload_is_named(
+    kind: str, field: str, code: dict[str, Any], explained: bool, tmp_path: Path
+) -> None:
+    shutil.copy(ROOT / "NOTICE", tmp_path)
+    resource = {"Type": f"AWS::Lambda::{kind}", "Properties": {field: code}}
+    (tmp_path / "stack.template.json").write_text(json.dumps({"Resources": {"Evil": resource}}))
+    _assembly(tmp_path, "NOTICE", template="stack.template.json")
+    found = shipped.unexplained(tmp_path)
+    assert [sentence.partition(": found the code {")[0] for sentence in found] == (
+        [] if explained else ["stack.template.json: Evil"]
+    )
+
+
+@pytest.mark.parametrize("clone", [True, False])
+def test_in_a_clone_only_what_git_tracks_is_a_source(
+    clone: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "custom_resources"
+    folder.mkdir()
+    for name in ("tracked", "untracked", "ignored"):
+        (folder / f"{name}.py").write_text(name)
+    (tmp_path / ".gitignore").write_text("ignored.py")
+    if clone:
+        subprocess.run(["git", "init", "--quiet"], cwd=tmp_path, check=True)
+        subprocess.run(["git", "add", "custom_resources/tracked.py"], cwd=tmp_path, check=True)
+    monkeypatch.setattr(shipped, "ROOT", tmp_path)
+    _assembly(tmp_path, "custom_resources")
+    prefix = "stack.assets.json: custom_resources/"
+    named = [sentence.partition(" would")[0].removeprefix(prefix) for sentence in shipped.unexplained(tmp_path)]
+    assert named == (["ignored.py", "untracked.py"] if clone else [])
 
 
 def test_a_jar_whose_line_the_lock_has_lost_is_named(
@@ -224,6 +321,20 @@ def test_no_plugin_with_an_altered_jar_is_zipped(tmp_path: Path) -> None:
     assert [zipped for zipped in zips if zipped.exists()] == []
 
 
+def _assembly(folder: Path, *names: str, template: str = "") -> None:
+    """Make a folder one that CDK synthesized, of a stack with this template that uploads these files."""
+    files = {
+        name: {
+            "source": {"path": name},
+            "destinations": {"here": {"bucketName": "assets-${AWS::AccountId}", "objectKey": name}},
+        }
+        for name in names
+    }
+    stack = {"type": "aws:cloudformation:stack", "properties": {"templateFile": template}}
+    (folder / "manifest.json").write_text(json.dumps({"artifacts": {"stack": stack} if template else {}}))
+    (folder / "stack.assets.json").write_text(json.dumps({"files": files}))
+
+
 def _copy(folder: Path) -> Path:
     """A copy of the built files that ship, whose files may be replaced, not written into."""
     for name in ("jars", "lake_jvm", "plugins", "stamps", "wheels"):
@@ -236,10 +347,6 @@ def _copy(folder: Path) -> Path:
 def _replace(file: Path, content: bytes) -> None:
     file.unlink()
     file.write_bytes(content)
-
-
-def _hashes(component: dict[str, list[dict[str, str]]]) -> list[str]:
-    return [entry["content"] for entry in component["hashes"]]
 
 
 def _python_files(archive: tarfile.TarFile) -> dict[str, str]:

@@ -20,7 +20,8 @@ from headwater.deployment.baselines import parse
 from headwater.deployment.protection import incomplete
 from headwater.deployment.templates import Deployment
 from headwater.errors import UserError
-from headwater.paths import BASELINES
+from headwater.packaging import shipped
+from headwater.paths import BASELINES, SYNTHESIZED
 
 STAGE = "111122223333"
 # Every status of the service model, and whether a stack that has it was ever complete.
@@ -77,7 +78,7 @@ class CloudFormation:
 
 @pytest.fixture
 def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
-    """The commands that were run; stage has two stacks."""
+    """The commands that were run; stage has two stacks, and each of its files an origin."""
     commands: list[list[str]] = []
 
     def run(command: list[str], **_: Any) -> SimpleNamespace:
@@ -90,6 +91,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     }
     monkeypatch.setattr(subprocess, "run", run)
     monkeypatch.setattr(Deployment, "read", lambda *_: Deployment(templates, "eu-central-1"))
+    monkeypatch.setattr(shipped, "unexplained", lambda _: [])
     return commands
 
 
@@ -159,6 +161,17 @@ def test_stacks_of_another_kind_of_source_are_refused(
     expected = ", ".join(f"headwater-stage-{part}" for part in left)
     with pytest.raises(UserError, match=rf"stage: found the stacks {expected} of another .*make destroy ENV=stage"):
         deploy.deploy("stage")
+    assert ran == []
+
+
+@pytest.mark.parametrize("environment", ["dev", "stage"])
+def test_a_file_without_an_origin_stops_the_deployment(
+    environment: str, monkeypatch: pytest.MonkeyPatch, ran: list[list[str]]
+) -> None:
+    answer(monkeypatch, CloudFormation({}))
+    monkeypatch.setattr(shipped, "unexplained", lambda folder: [f"{folder}/evil.sh would be uploaded"])
+    with pytest.raises(UserError, match=f"{environment}: nothing was deployed.\n{SYNTHESIZED}/evil.sh would"):
+        deploy.deploy(environment)
     assert ran == []
 
 
