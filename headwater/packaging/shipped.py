@@ -78,7 +78,11 @@ def _jars() -> dict[Release, str]:
     """The jars of others, with their paths under ``build``."""
     shipped = [jar for name in jars.PLUGINS for jar in jars.locked(name)]
     shipped += [jar for jar in jars.locked("spark") if Path(jar.path).name == jars.HUDI]
-    return {Release("maven", *jar.coordinates.split(":"), "", jar.sha256): jar.path for jar in shipped}
+    found = {}
+    for jar in shipped:
+        group, artifact, version = jar.coordinates.split(":")
+        found[Release("maven", group, artifact, version, "", jar.sha256)] = jar.path
+    return found
 
 
 def _wheels(build: Path) -> dict[Release, Path]:
