@@ -63,7 +63,7 @@ HTTP, GRPC, KAFKA, POSTGRESQL, PY4J, SPARK, PYTHON_WORKER, TLS, SILENT = (
 PARTS: Mapping[str, set[str]] = {
     r"postgres -D": {POSTGRESQL},
     r"headwater\.local\.tls_front": {POSTGRESQL},
-    r"headwater\.local\.moto_server": {HTTP},
+    r"headwater\.local\.(moto_server|s3_front)": {HTTP},
     r"DynamoDbLocal\.java": {HTTP},
     r"/weed ": {HTTP, GRPC, TLS},
     r"kafka\.Kafka": {KAFKA},
