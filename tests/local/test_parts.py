@@ -1,7 +1,10 @@
 """The local parts start, keep what they must over a crash, and are reached at the same address after it."""
 
+import socket
+import threading
 from pathlib import Path
 
+import psycopg
 import pytest
 import requests
 from botocore.exceptions import ClientError
@@ -154,6 +157,40 @@ def test_dynamodb_answers_its_own_credentials_only(aws_api: AwsApi, tmp_path: Pa
         client.meta.events.register("before-send", lambda request, **_: request.headers.update({"X-Amz-More": "x"}))
         with pytest.raises(ClientError, match="SignedHeaders"):
             client.list_tables()
+
+
+def test_no_proxy_of_the_user_gets_what_is_for_the_parts(aws_api: AwsApi, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as closed:
+        proxy = f"http://127.0.0.1:{closed.getsockname()[1]}"
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy", "all_proxy"):
+        monkeypatch.setenv(name, proxy)
+    assert proxy not in aws_api.environment().values()
+    assert aws_api.client("sts").get_caller_identity()["Account"] == "123456789012"
+    assert aws_api.client("s3").list_buckets()["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert aws_api.store.requests() is not None
+
+
+def test_whoever_has_postgresqls_port_is_not_told_its_password(tmp_path: Path) -> None:
+    said: list[bytes] = []
+
+    def impostor(listening: socket.socket) -> None:
+        connection, _ = listening.accept()
+        with connection:
+            connection.recv(1000)
+            # AuthenticationCleartextPassword
+            connection.sendall(b"R" + (8).to_bytes(4, "big") + (3).to_bytes(4, "big"))
+            said.append(connection.recv(1000))
+
+    server = PostgresqlServer(tmp_path)
+    (tmp_path / "password").write_text("the password")
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        server.port = listening.getsockname()[1]
+        thread = threading.Thread(target=impostor, args=[listening])
+        thread.start()
+        with pytest.raises(psycopg.OperationalError, match="authentication method"):
+            server.connect()
+        thread.join()
+    assert said == [b""]
 
 
 def test_the_aws_api_answers_again_at_the_same_address(aws_api: AwsApi, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from headwater.definitions.glue_table import HUDI_COLUMNS
 from headwater.errors import UserError
 from headwater.paths import CONTRACTS, ROOT
 from headwater.queries import LakeQueries
+from headwater.queries.isolated_duckdb import isolated_duckdb
 from headwater.verify import Lake
 
 ALL = read_contracts(CONTRACTS)
@@ -225,3 +226,16 @@ def test_time_zones_and_json_need_no_extension(queries: LakeQueries) -> None:
     zoned = "SELECT TIMESTAMP '2026-01-01 00:00:00 UTC' AT TIME ZONE 'Europe/Berlin', json_extract('{\"a\":1}', '$.a')"
     ((local, _),) = queries.answer(zoned).rows
     assert local.hour == 1
+
+
+def test_what_a_query_spills_is_its_owners_alone_and_goes() -> None:
+    connection = isolated_duckdb("SET memory_limit = '60MB'", "SET threads = 1")
+    told = connection.execute("SELECT current_setting('temp_directory')").fetchone()
+    assert told is not None
+    folder = Path(told[0])
+    assert folder.stat().st_mode & 0o777 == 0o700
+    spilled = connection.execute("SELECT repeat(i::varchar, 20) FROM range(1500000) t(i) ORDER BY 1 DESC, i")
+    assert spilled.fetchone() is not None
+    assert list(folder.iterdir()) != []
+    del connection, spilled
+    assert not folder.exists()
