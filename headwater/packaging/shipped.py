@@ -22,6 +22,8 @@ from headwater.packaging import artifacts, jars, python_archives, wheels
 from headwater.paths import BUILD, CONTRACTS, ROOT
 
 _CDK = "aws-cdk-lib"
+# What CDK calls the assets that the app itself writes, beside the templates: SQL for the database.
+_STATEMENTS = "Statements"
 # Of the locked hashes, that of the wheel, from which pip installs; the other is the source archive's. The lock does not
 # say which is which, `pip install --dry-run --no-deps --ignore-installed --only-binary :all: --report -` does.
 _CDK_WHEEL = "223e5b8c67bee9802d714493b380251a2e8ce55c8c477e5d44ca2c85f3b322ee"
@@ -141,7 +143,7 @@ def unexplained(assembly: Path, build: Path = BUILD) -> list[str]:
 def trace(assembly: Path, known: Mapping[str, Origin]) -> list[tuple[str, Origin | None]]:
     """The files that ``cdk deploy`` uploads from a synthesized folder: of each a name to find it by, and its origin.
     Archives that are not known as a whole are unpacked."""
-    known = {**_templates(assembly), **known}
+    known = {**_written(assembly), **known}
     found = []
     for manifest, document in _manifests(assembly):
         for key, image in document.get("dockerImages", {}).items():
@@ -189,11 +191,17 @@ def _codes(assembly: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 def _trace(name: str, content: bytes, known: Mapping[str, Origin]) -> Iterator[tuple[str, Origin | None]]:
     origin = known.get(_digest(content))
-    if origin is None and name.endswith((".zip", ".tar.gz")):
+    if origin is None and _is_archive(name, content):
         for member, unpacked in _unpacked(name, content):
             yield from _trace(f"{name}/{member}", unpacked, known)
     else:
         yield name, origin
+
+
+def _is_archive(name: str, content: bytes) -> bool:
+    if name.endswith(".zip"):
+        return zipfile.is_zipfile(io.BytesIO(content))
+    return name.endswith(".tar.gz") and tarfile.is_tarfile(io.BytesIO(content))
 
 
 def _unpacked(name: str, content: bytes) -> Iterator[tuple[str, bytes]]:
@@ -273,12 +281,17 @@ def _of_checkout(build: Path) -> Iterator[tuple[str, str]]:
         yield from ((jars.sha256(jar), "connect/") for jar in artifacts.connect_jars(build))
     if artifacts.lake_jvm_is_current(build) and ours(*artifacts.lake_jvm_sources()):
         yield jars.sha256(artifacts.lake_jar(build)), "lake_jvm/"
-    # The app has just written these, as it has the templates.
-    yield from ((jars.sha256(path), "stacks/") for path in (build / "database").glob("*.json"))
 
 
-def _templates(assembly: Path) -> dict[str, Origin]:
-    return {jars.sha256(file): "stacks/" for file in _template_files(assembly)}
+def _written(assembly: Path) -> dict[str, Origin]:
+    """What the app has written into a synthesized folder: templates, and the database's statements."""
+    statements = [
+        assembly / asset["source"]["path"]
+        for _, document in _manifests(assembly)
+        for asset in document["files"].values()
+        if asset.get("displayName") == _STATEMENTS
+    ]
+    return {jars.sha256(file): "stacks/" for file in [*_template_files(assembly), *statements] if file.is_file()}
 
 
 def _template_files(assembly: Path) -> list[Path]:
