@@ -10,7 +10,7 @@ import json
 import shutil
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any, Self
@@ -24,6 +24,7 @@ from custom_resources.lifecycle import Event, ResourceFailed
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors, order_database
 from headwater.definitions.connectors import PUBLICATION, SLOT
+from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Access
 from headwater.local.pipeline import DATABASE, ENVIRONMENT, LANDING_BUCKET, Pipeline
@@ -45,14 +46,16 @@ RENDER = {SOURCE: connectors.source_connector, SINK: connectors.sink_connector}
 class LocalMskConnect:
     """MSK Connect as far as it is used here. Each connector has a Connect cluster of its own, which ends with it.
 
-    ``plugins`` and ``workers`` are custom plugins and worker configurations by their ARNs.
+    ``plugins`` and ``workers`` are custom plugins and worker configurations by their ARNs; ``credentials`` are what the
+    plugins reach AWS with.
     """
 
-    def __init__(self, folder: Path, access: Access) -> None:
+    def __init__(self, folder: Path, access: Access, credentials: Mapping[str, str]) -> None:
         self.plugins: dict[str, Path] = {}
         self.workers: dict[str, dict[str, str]] = {}
         self._folder = folder
         self._access = access
+        self._credentials = credentials
         self._numbers = itertools.count(1)
         self._running = ExitStack()
         self._requests: dict[str, dict[str, Any]] = {}
@@ -104,6 +107,7 @@ class LocalMskConnect:
             self.workers[request["workerConfiguration"]["workerConfigurationArn"]],
             group=cluster,
             plugins=self.plugins[request["plugins"][0]["customPlugin"]["customPluginArn"]],
+            environment=aws.environment(self._credentials),
         )
         self._running.enter_context(worker)
         worker.put(name, request["connectorConfiguration"])
@@ -264,7 +268,7 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
         with pipeline.postgres.connect(DATABASE) as owner:
             load_folder(owner, folder / "data")
         pipeline.start_stream()
-        with LocalMskConnect(folder, pipeline.broker.access) as msk:
+        with LocalMskConnect(folder, pipeline.broker.access, pipeline.aws.credentials) as msk:
             properties = connectors.worker_properties(pipeline.settings)
             for number in (1, 2):
                 plugins = folder / f"plugin-{number}"

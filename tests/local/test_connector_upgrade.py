@@ -13,6 +13,7 @@ from headwater.console import announce
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.errors import UserError
+from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.local.processes import wait_until
@@ -52,8 +53,9 @@ class Upgrade:
             if not setting.startswith(("headwater.", "notification."))
         } | {"connector.class": "io.debezium.connector.postgresql.PostgresConnector"}
         access, properties = pipeline.broker.access, connectors.worker_properties(pipeline.settings)
-        self.first = ConnectWorker(folder / "first", access, properties, plugins=former_plugins(folder / "plugins"))
-        self.second = ConnectWorker(folder / "second", access, properties)
+        environment, former = aws.environment(pipeline.aws.credentials), former_plugins(folder / "plugins")
+        self.first = ConnectWorker(folder / "first", access, properties, plugins=former, environment=environment)
+        self.second = ConnectWorker(folder / "second", access, properties, environment=environment)
 
     def start(self, worker: ConnectWorker, config: dict[str, str]) -> None:
         """Run the source connector with a configuration in a worker that has been started."""

@@ -18,6 +18,7 @@ from headwater.definitions.connectors import CaptureSettings
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.deployment import rds_authority
 from headwater.errors import UserError
+from headwater.local import aws
 from headwater.local.certificates import Authority
 from headwater.local.connect import ConnectWorker
 from headwater.local.own_database import OwnDatabase
@@ -36,6 +37,7 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
             pipeline.folder / "connect",
             pipeline.broker.access,
             connectors.worker_properties(pipeline.settings),
+            environment=aws.environment(pipeline.aws.credentials),
         )
         pipeline.enter_context(pipeline.connect)
         yield pipeline

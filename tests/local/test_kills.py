@@ -18,6 +18,7 @@ from botocore.exceptions import ClientError
 
 from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
+from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, Spread
 from headwater.local.processes import occurrences, wait_until
@@ -110,11 +111,17 @@ def kill_connect(pipeline: Pipeline) -> None:
     pipeline.connect.start()
 
 
+def second_worker(pipeline: Pipeline) -> ConnectWorker:
+    """Another worker of the group of the first one, not yet started."""
+    first, environment = pipeline.connect, aws.environment(pipeline.aws.credentials)
+    return ConnectWorker(pipeline.folder / "second", first.access, first.properties, environment=environment)
+
+
 def join_and_leave(pipeline: Pipeline) -> None:
     """A second worker joins while tasks are writing, takes some of them over, and leaves."""
     while_landing(pipeline)
     first = pipeline.connect
-    with ConnectWorker(pipeline.folder / "second", first.access, first.properties) as second:
+    with second_worker(pipeline) as second:
         wait_until("tasks of the second worker", lambda: second.url in working(pipeline), timeout=60)
         while_landing(pipeline)
         assert unconfirmed(pipeline) > 0
@@ -125,7 +132,7 @@ def pause_worker(pipeline: Pipeline) -> None:
     """A worker stands still while its tasks write, until another one has them, and wakes up."""
     while_landing(pipeline)
     first = pipeline.connect
-    with ConnectWorker(pipeline.folder / "second", first.access, first.properties) as second:
+    with second_worker(pipeline) as second:
         os.killpg(first.pid, signal.SIGSTOP)
         try:
             assert unconfirmed(pipeline) > 0

@@ -100,7 +100,7 @@ class Reader:
         if placed.startswith("at="):
             self._address, placed = f"{placed}; ", "true"
         # Ctrl-C is for the command, not for a shell that waits for it.
-        own = "exec " if "replicate" in placed else ""
+        own = "exec " if "headwater replicate " in placed else ""
         # Of a shell's job in the background it would inherit that Ctrl-C is ignored.
         ignored = signal.signal(signal.SIGINT, signal.default_int_handler)
         process = subprocess.Popen(
