@@ -1,16 +1,24 @@
 """Which addresses the programs of a run listen on."""
 
 import ipaddress
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import psutil
 
 
-def listening_programs(pid: int | None = None) -> tuple[list[str], list[str]]:
-    """The command lines of the descendants of a process, by default of this one, that listen on a socket, and addresses
-    with programs, of the process too, that other machines can reach."""
+class Listening(NamedTuple):
+    """A TCP socket on which a program listens."""
+
+    process: psutil.Process
+    command: str
+    host: str
+    port: int
+
+
+def listening(pid: int | None = None) -> Iterator[Listening]:
+    """The sockets of a process, by default of this one, and of its descendants."""
     this = psutil.Process(pid)
-    listening: list[str] = []
-    reachable: list[str] = []
     for process in [this, *this.children(recursive=True)]:
         try:
             command = " ".join(process.cmdline())
@@ -19,11 +27,17 @@ def listening_programs(pid: int | None = None) -> tuple[list[str], list[str]]:
             continue
         for connection in connections:
             if connection.status == psutil.CONN_LISTEN:
-                if process != this:
-                    listening.append(command)
-                if not _is_loopback(connection.laddr.ip):
-                    reachable.append(f"{connection.laddr.ip}:{connection.laddr.port} of …{command[-200:]}")
-    return listening, sorted(reachable)
+                yield Listening(process, command, connection.laddr.ip, connection.laddr.port)
+
+
+def listening_programs(pid: int | None = None) -> tuple[list[str], list[str]]:
+    """The command lines of the descendants of a process, by default of this one, that listen on a socket, and addresses
+    with programs, of the process too, that other machines can reach."""
+    this = psutil.Process(pid)
+    found = list(listening(pid))
+    programs = [each.command for each in found if each.process != this]
+    reachable = [f"{each.host}:{each.port} of …{each.command[-200:]}" for each in found if not _is_loopback(each.host)]
+    return programs, sorted(reachable)
 
 
 def _is_loopback(address: str) -> bool:

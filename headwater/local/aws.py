@@ -44,6 +44,12 @@ def environment(credentials: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def write_variables(path: Path, environment: Mapping[str, str]) -> None:
+    """Write AWS's variables of an environment to a private file, see ``private_files.write_variables``."""
+    of_aws = {name: value for name, value in environment.items() if name.startswith("AWS_")}
+    private_files.write_variables(path, of_aws)
+
+
 def client(service: str, endpoint: str, credentials: Mapping[str, str]) -> Any:
     """Return a boto3 client of a service such as ``s3`` at the URL of a local part."""
     return boto3.client(  # type: ignore[call-overload]
@@ -103,8 +109,7 @@ class AwsApi(Part):
         if not self.store.running:
             self.store.start()
         super().start()
-        variables = {name: value for name, value in self.environment().items() if name.startswith("AWS_")}
-        private_files.write_variables(self.variables, variables)
+        write_variables(self.variables, self.environment())
 
     def stop(self) -> None:
         """Shut both down in order."""

@@ -15,7 +15,7 @@ from headwater import private_files
 from headwater.errors import UserError
 from headwater.local import aws, java
 from headwater.local.kafka import USER, Access
-from headwater.local.processes import Part, Process, ProcessError, Program, free_port, occurrences, wait_until
+from headwater.local.processes import Part, Process, ProcessError, Program, free_port, wait_until
 from headwater.packaging import jars
 from headwater.paths import BUILD
 
@@ -25,8 +25,6 @@ REBALANCE_SECONDS = 60
 SOON_SECONDS = 2
 # The worker takes a restart down, and does it a moment later.
 RESTART_SECONDS = 15
-# The worker's log begins so when the worker has its port. Until then, another user's program may have it.
-_SERVES = b"REST resources initialized; server is started and ready to handle requests"
 _EXTENSION = "org.apache.kafka.connect.rest.basic.auth.extension"
 _CLIENTS = ("", "producer.", "consumer.", "admin.")
 # A database of one's own may have an IPv6 address alone.
@@ -176,11 +174,10 @@ class ConnectWorker(Part):
             flags=_FLAGS,
         )
         self._has_port = False
-        served = occurrences(self.log, _SERVES)
 
         def answers() -> bool:
-            self._has_port = self._has_port or occurrences(self.log, _SERVES) > served
-            return self._has_port and self.request("GET", "/connectors", timeout=5).ok
+            self._has_port = True
+            return self.request("GET", "/connectors", timeout=5).ok
 
         program = Program(
             self.name,
@@ -189,7 +186,7 @@ class ConnectWorker(Part):
             env=self._environment,
             cwd=self.folder,
         )
-        return Process(program, ready=answers, timeout=90)
+        return Process(program, ready=answers, timeout=90, port=self.port)
 
     def _write_logins(self) -> Path:
         """Write who may use the REST interface, for the worker and for curl, and return the worker's file of it."""
@@ -204,9 +201,7 @@ class ConnectWorker(Part):
         login = self.access.for_java()
         return {
             # The worker's own clients, and those that it gives its connectors.
-            **{
-                f"{of}{name}": value for of in ("", "producer.", "consumer.", "admin.") for name, value in login.items()
-            },
+            **{f"{of}{name}": value for of in _CLIENTS for name, value in login.items()},
             "rest.extension.classes": f"{_EXTENSION}.BasicAuthSecurityRestExtension",
             "listeners": self.url,
             "group.id": self.group,

@@ -40,9 +40,7 @@ async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
             try:
                 await asyncio.wait({requests, answers}, return_when=asyncio.FIRST_COMPLETED)
                 if requests.done():
-                    # It may have ended before the answer to its last request has come.
                     await requests
-                    await answers
             except Refused as refused:
                 writer.write(_REFUSED.format(len(str(refused)), refused).encode())
                 await writer.drain()
@@ -52,26 +50,16 @@ async def _connect(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -
 
 
 async def _requests(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    """Copy requests until their client ends, each after its headers have been checked. Raises ``Refused`` for one that
-    is not handed on."""
-    while head := await _head(reader):
+    """Copy requests, each after its headers have been checked. Raises ``Refused`` for one that is not handed on, and
+    ``IncompleteReadError`` at the end."""
+    while True:
+        head = await reader.readuntil(b"\r\n\r\n")
         headers = _checked(head)
         writer.write(head)
         if "transfer-encoding" in headers:
             await _copy_chunks(reader, writer)
         else:
             await _copy(reader, writer, int(headers.get("content-length", "0")))
-    writer.write_eof()
-
-
-async def _head(reader: asyncio.StreamReader) -> bytes:
-    """Return the next request up to its body; none at the end."""
-    try:
-        return await reader.readuntil(b"\r\n\r\n")
-    except asyncio.IncompleteReadError as ended:
-        if ended.partial:
-            raise
-        return b""
 
 
 def _checked(head: bytes) -> dict[str, str]:

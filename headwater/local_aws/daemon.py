@@ -152,8 +152,7 @@ def serve(folder: Path) -> None:
             if name.startswith("AWS_") or os.environ.get(name) != value
         }
         running = Running(os.getpid(), psutil.Process().create_time(), changed)
-        of_aws = {name: value for name, value in changed.items() if name.startswith("AWS_")}
-        private_files.write_variables(variables_of(folder), of_aws)
+        aws.write_variables(variables_of(folder), changed)
         described = _description(folder).with_suffix(".part")
         private_files.write(described, json.dumps(asdict(running)))
         described.rename(_description(folder))

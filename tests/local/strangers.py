@@ -37,6 +37,7 @@ from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 
 from headwater.paths import ROOT
+from tests.listening import listening
 
 STRANGER = "nobody"
 _ORIGIN = "http://evil.example"
@@ -159,14 +160,11 @@ def attack(run: Run, spoken: set[str] | None = None) -> list[str]:
 
 def doors(pid: int) -> list[Door]:
     """The sockets on which a process and its descendants listen."""
-    found: dict[tuple[int, str], Door] = {}
+    found = {(each.port, ""): Door(each.command, each.port) for each in reversed([*listening(pid)])}
     root = psutil.Process(pid)
     for process in [root, *root.children(recursive=True)]:
         with suppress(psutil.NoSuchProcess):
             command = " ".join(process.cmdline())
-            for connection in process.net_connections("inet"):
-                if connection.status == psutil.CONN_LISTEN:
-                    found.setdefault((connection.laddr.port, ""), Door(command, connection.laddr.port))
             for connection in process.net_connections("unix"):
                 if connection.laddr:
                     path = str(connection.laddr)

@@ -21,6 +21,7 @@ from botocore.exceptions import ClientError
 
 from headwater.local import aws
 from headwater.local_aws.account import LocalAccount
+from tests.listening import listening
 
 FUNCTION = "guarded"
 ROLE = "guarded-role"
@@ -324,11 +325,4 @@ def test_the_functions_do_not_get_what_opens_the_account(account: LocalAccount, 
 
 
 def test_each_port_that_the_account_opens_is_one_that_is_tried_here(account: LocalAccount) -> None:
-    emulator = psutil.Process(account.emulator.pid)
-    open_ports = {
-        connection.laddr.port
-        for program in [emulator, *emulator.children(recursive=True)]
-        for connection in program.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
-    assert open_ports == {account.emulator.port}
+    assert {each.port for each in listening(account.emulator.pid)} == {account.emulator.port}

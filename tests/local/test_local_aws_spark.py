@@ -15,6 +15,7 @@ from headwater.local import aws
 from headwater.local.processes import wait_until
 from headwater.local_aws.node import Node
 from headwater.local_aws.surroundings import Surroundings
+from tests.listening import listening
 
 pytestmark = pytest.mark.drill
 
@@ -54,13 +55,7 @@ def test_a_job_runs_with_the_secret_of_its_cluster_and_not_without(node: Node) -
 
 
 def test_the_pages_of_its_daemons_show_nothing(node: Node) -> None:
-    ports = {
-        connection.laddr.port
-        for program in psutil.Process().children(recursive=True)
-        if "org.apache.spark.deploy." in " ".join(program.cmdline())
-        for connection in program.net_connections(kind="inet")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    ports = {each.port for each in listening() if "org.apache.spark.deploy." in each.command}
     assert len(ports) == 4
     answers = [answer for port in ports for path in ("/", "/json/") if (answer := get(port, path)) is not None]
     # They send everybody away to an address that no machine has.

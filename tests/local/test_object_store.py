@@ -30,7 +30,7 @@ from headwater.local.aws import REGION
 from headwater.local.certificates import Authority
 from headwater.local.object_store import ObjectStore
 from headwater.local.processes import wait_until
-from tests.listening import listening_programs
+from tests.listening import listening, listening_programs
 
 BUCKET = "headwater-objects"
 KEY = aws.make_credentials()
@@ -85,13 +85,7 @@ def http_ports(store: ObjectStore) -> dict[str, str]:
 
 def ports_behind(store: ObjectStore) -> set[int]:
     """All TCP ports on which SeaweedFS listens, behind the front of S3."""
-    process = psutil.Process(store.pid)
-    return {
-        connection.laddr.port
-        for one in [process, *process.children(recursive=True)]
-        for connection in one.net_connections(kind="tcp")
-        if connection.status == psutil.CONN_LISTEN
-    }
+    return {each.port for each in listening(store.pid)}
 
 
 def sockets(store: ObjectStore) -> list[Path]:
