@@ -678,8 +678,11 @@ def commit_until_compacting(changes: LandedChanges, commit: Callable[[], str]) -
     raise AssertionError("no compaction began")
 
 
-def list_instants(written: HudiTable) -> list[str]:
-    return [str(instant) for instant in written._meta_client().getActiveTimeline().getInstants()]
+def list_instants(written: HudiTable) -> list[tuple[str, str, bool]]:
+    """Each instant's time and action, and whether it is completed. A compaction goes on in its own thread, from
+    requested to inflight: that difference is left out."""
+    instants = written._meta_client().getActiveTimeline().getInstants()
+    return [(str(one.requestedTime()), str(one.getAction()), bool(one.isCompleted())) for one in instants]
 
 
 def test_what_waits_is_committed_in_parts_that_the_driver_holds(
