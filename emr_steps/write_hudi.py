@@ -11,7 +11,7 @@ import sys
 from functools import partial
 
 from headwater.contract.model import Contract
-from headwater.lake import job
+from headwater.lake import job, warm_up
 from headwater.lake.copy_backfill import CopyBackfill
 from headwater.lake.copy_requests import COPY
 from headwater.lake.debezium_decoder import kept_decoder, rest_form
@@ -61,7 +61,7 @@ def main(argv: list[str]) -> int:
 
     def write(running: Job) -> None:
         work = {contract.table: partial(table_work, running, contract, options) for contract in running.contracts}
-        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
+        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max), warm_up=warm_up.landed)
 
     return job.main("headwater write_hudi", options.contract, options, write)
 
