@@ -338,13 +338,13 @@ class HudiTable:
 
     def _create(self) -> None:
         """Create the table, or one without a commit anew: the contract may have changed since."""
-        properties = self._java("java.util.Properties")()
-        for name, value in {**_TABLE_PROPERTIES, **_table_properties(self.contract)}.items():
-            properties.setProperty(name, value)
+        properties = {**_TABLE_PROPERTIES, **_table_properties(self.contract)}
         builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").newTableBuilder()
         configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
         storage = self._java("org.apache.hudi.storage.hadoop.HadoopStorageConfiguration")(configuration)
-        self._declare_ordering(builder.fromProperties(properties).initTable(storage, self.uri))
+        as_java = self._java("java.util.Properties")()
+        as_java.putAll(properties)
+        self._declare_ordering(builder.fromProperties(as_java).initTable(storage, self.uri))
 
     def run_open_compaction(self) -> None:
         """Run the compaction that a killed writer has left, if there is one: hudi-rs leaves out what was committed

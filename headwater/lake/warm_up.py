@@ -131,7 +131,9 @@ def _scratch(running: Job, database: str) -> Iterator[Scratch]:
     try:
         lease = leases.take(_SOURCE_TABLE)
         table = HudiTable(running.spark, contract(database), uri, running.settings.parallelism)
-        writer = TableWriter(table, lease, services, replace(running.settings, quarantine=f"{uri}/_quarantine"))
+        strict = {"epoch": None, "max_bad_share": 0.0, "max_unfit_share": 0.0}
+        settings = replace(running.settings, quarantine=f"{uri}/_quarantine", **strict)
+        writer = TableWriter(table, lease, services, settings)
         try:
             yield Scratch(writer, uri)
         finally:
