@@ -166,6 +166,12 @@ class Job:
                 looked.wait()
             self._warm(warm_up)
 
+        def follow(table: str, prepare: Callable[[], CommitNext]) -> None:
+            try:
+                loop(table, prepare)
+            finally:
+                looked_at[table].set()
+
         def loop(table: str, prepare: Callable[[], CommitNext]) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
             while not self.stop.is_set():
@@ -185,7 +191,7 @@ class Job:
                     return
                 self.stop.wait(rest)
 
-        threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
+        threads = [threading.Thread(target=follow, args=item, name=f"writer {item[0]}") for item in work.items()]
         if not self.options.once:
             threads.append(threading.Thread(target=warm, name="warm-up"))
         for thread in threads:
@@ -201,16 +207,15 @@ class Job:
 
     def _warm(self, warm_up: Callable[[Job], None]) -> None:
         """Warm up and say that the job is ready. A warm-up that fails is reported, and the job goes on without."""
+        if self.stop.is_set():
+            return
         began = self.clock()
-        error = ""
+        event: dict[str, Any] = {"event": "ready"}
         try:
-            if not self.stop.is_set():
-                warm_up(self)
+            warm_up(self)
         except Exception as failed:
-            error = f"{type(failed).__name__}: {failed}"
-        if not self.stop.is_set():
-            event = {"event": "ready", "warm_up_seconds": round(self.clock() - began, 3)}
-            print_event(event | {"warm_up_failed": error} if error else event)
+            event["warm_up_failed"] = f"{type(failed).__name__}: {failed}"
+        print_event(event | {"warm_up_seconds": round(self.clock() - began, 3)})
 
     def _work(
         self,

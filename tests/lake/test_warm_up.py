@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from headwater.lake import warm_up
+from headwater.lake import landed_warm_up, streamed_warm_up, warm_up
 from headwater.lake.job import Job, parser
 from headwater.lake.table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline
 
-WARM_UPS = [warm_up.landed, warm_up.read, warm_up.streamed]
+WARM_UPS = [landed_warm_up.warm_up, streamed_warm_up.of_api, streamed_warm_up.of_glue]
 
 
 @pytest.fixture
@@ -58,11 +58,11 @@ def test_what_a_killed_warm_up_left_is_deleted_later(
 ) -> None:
     left = f"{pipeline.prefix}/lake/_warm_up/of-another/warm_up/a.parquet"
     pipeline.s3.put_object(Bucket=BUCKET, Key=left, Body=b"")
-    warm_up.landed(job)
+    landed_warm_up.warm_up(job)
     # It may be another job's that runs.
     assert keys(pipeline) == [left]
     monkeypatch.setattr(warm_up, "_LEFT_BEHIND", dt.timedelta(seconds=-60))
-    warm_up.landed(job)
+    landed_warm_up.warm_up(job)
     assert keys(pipeline) == []
 
 
@@ -73,5 +73,5 @@ def test_a_job_that_is_told_to_stop_warms_up_no_further(pipeline: Pipeline, job:
                 job.stop.set()
             return getattr(job.services.s3, name)
 
-    warm_up.landed(replace(job, services=replace(job.services, s3=Stopping())))
+    landed_warm_up.warm_up(replace(job, services=replace(job.services, s3=Stopping())))
     assert keys(pipeline) == []
