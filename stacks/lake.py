@@ -182,8 +182,9 @@ class LakeStack(HeadwaterStack):
 
     def grant_write_tables(self, grantee: iam.IGrantable, contracts: Sequence[Contract]) -> None:
         """Let a writer write these tables and their histories, with their leases and quarantines, register their
-        partitions, and read and answer requests."""
+        partitions, read and answer requests, and warm up."""
         contracts = lake_tables(contracts)
+        self._grant_folder(grantee, f"{LAKE_PREFIX}/_warm_up")
         for contract in contracts:
             self._grant_folder(grantee, f"{LAKE_PREFIX}/{contract.table}")
             lease, quarantine = f"_leases/{contract.table}.json", f"_quarantine/{contract.table}/*"

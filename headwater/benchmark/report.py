@@ -23,11 +23,13 @@ _TEMPLATE = Path(__file__).with_name("report.html.j2")
 
 @dataclass(frozen=True)
 class Run:
-    """What was measured; ``pipeline`` is None where it was left out."""
+    """What was measured on a machine that takes ``loop_seconds`` for the fixed loop; ``pipeline`` is None where it was
+    left out."""
 
     commits: Sequence[Measured]
     decoding: Sequence[DecoderFigures]
     pipeline: Figures | None
+    loop_seconds: float
 
     @property
     def scales(self) -> list[Scale]:
@@ -65,6 +67,7 @@ def _document(run: Run) -> dict[str, Any]:
         ],
         "decoding": [asdict(figures) for figures in run.decoding],
         "pipeline": asdict(run.pipeline) if run.pipeline else None,
+        "loop_seconds": round(run.loop_seconds, 2),
     }
 
 

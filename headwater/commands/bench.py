@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from headwater import fixed_loop
 from headwater.benchmark import bursts, commits, decoding, first_load, pipeline, report
 from headwater.benchmark.commits import OURS, PEERS, Measured, Scale, Variant
 from headwater.console import announce, say
@@ -72,20 +73,22 @@ def bench(
                     say(f"{name}: {seconds:.6f} s")
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / f"{only}.json"
-        path.write_text(json.dumps(document, indent=1) + "\n")
+        figures = {"loop_seconds": round(fixed_loop.seconds(), 2), "figures": document}
+        path.write_text(json.dumps(figures, indent=1) + "\n")
         say(f"Figures: {path}")
         return
+    loop = fixed_loop.seconds()
     measured: list[Measured] = []
     for scale_, variants, peers in QUICK_RUNS if quick else FULL_RUNS:
         for each in commits.run(scale_, announce, variants, peers):
             measured.append(each)
             # Hours may follow: what is known stays, whatever becomes of the others.
-            report.build(folder, report.Run(measured, (), None))
+            report.build(folder, report.Run(measured, (), None, loop))
     with announce("Decoding DynamoDB's changes on one core, and with boto3's deserializer"):
         decoder = decoding.run()
-    report.build(folder, report.Run(measured, decoder, None))
+    report.build(folder, report.Run(measured, decoder, None, loop))
     if not quick:
-        report.build(folder, report.Run(measured, decoder, pipeline.run(scale, idle, announce)))
+        report.build(folder, report.Run(measured, decoder, pipeline.run(scale, idle, announce), loop))
     table = Table(title="Commits, and their requests to S3 a month", title_justify="left")
     for heading in ("system", "rows", "median s", "times", "p99 s", "$/month", "differ"):
         table.add_column(heading, justify="left" if heading == "system" else "right", no_wrap=True)

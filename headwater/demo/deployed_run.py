@@ -19,6 +19,7 @@ import pyarrow as pa
 import yaml
 from tenacity import retry, retry_if_exception_type, stop_after_attempt
 
+from headwater import fixed_loop
 from headwater.console import Announce
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.definitions.connectors import topic
@@ -136,6 +137,7 @@ def run(
                     pipelines=[each for each in both if each.tables],
                     seconds=phases.seconds,
                     lake_orders=_orders(deployment),
+                    loop_seconds=fixed_loop.seconds(),
                     memory_bytes=memory.peak,
                     peak_memory_bytes=memory.peak_of_all,
                     top_customers_before=leaders,

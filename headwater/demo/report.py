@@ -157,6 +157,7 @@ class DemoRun:
     ``seconds`` is the time that each phase took, ``lake_orders`` are the live rows of the lake's orders,
     ``memory_bytes`` is the largest memory of each part, ``peak_memory_bytes`` that of all at one time, ``cores`` are
     those that others than the relational writer took under the workload, None where that was not measured,
+    ``loop_seconds`` is the time of the fixed loop on the machine,
     ``top_customers_before`` are the customers with the most revenue before the workload, and ``update`` is None where
     nothing was deployed under it. What was on its way during the update does not count in the pipelines' freshness.
     """
@@ -164,6 +165,7 @@ class DemoRun:
     pipelines: Sequence[PipelineRun]
     seconds: Mapping[str, float]
     lake_orders: pa.Table
+    loop_seconds: float
     memory_bytes: Mapping[str, int] = field(default_factory=dict)
     peak_memory_bytes: int = 0
     top_customers_before: Sequence[str] = ()
@@ -222,6 +224,7 @@ def _document(run: DemoRun, customers: Sequence[CustomerRevenue]) -> dict[str, A
         },
         "arrivals_by_pipeline": {pipeline.name: pipeline.arrivals for pipeline in run.pipelines if pipeline.arrivals},
         "seconds": dict(run.seconds),
+        "loop_seconds": round(run.loop_seconds, 2),
         "memory_bytes": dict(run.memory_bytes),
         "peak_memory_bytes": run.peak_memory_bytes,
         "cores": asdict(run.cores) if run.cores else None,
@@ -247,6 +250,7 @@ def _page(run: DemoRun, customers: Sequence[CustomerRevenue]) -> str:
         memory=run.peak_memory_bytes or sum(run.memory_bytes.values()),
         update=run.update,
         seconds=sum(run.seconds.values()),
+        loop_seconds=run.loop_seconds,
         leaders_before=run.top_customers_before,
         leaders=[customer.customer_id for customer in customers[:3]],
         shown_customers=PIE_CUSTOMERS,

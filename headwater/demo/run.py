@@ -15,6 +15,7 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
+from headwater import fixed_loop
 from headwater.console import Announce
 from headwater.contract.reading import read_contracts
 from headwater.demo import report
@@ -145,6 +146,7 @@ def run(
                     pipelines=[each for each in both if each.tables],
                     seconds=phases.seconds,
                     lake_orders=_orders(relational),
+                    loop_seconds=fixed_loop.seconds(),
                     memory_bytes=memory.peak,
                     top_customers_before=leaders,
                     cores=cores,

@@ -97,7 +97,8 @@ class AwsApi(Part):
 
     @property
     def variables(self) -> Path:
-        """A file from which a person's shell takes the variables of all services here, by ``. FILE``."""
+        """The file from which a person's shell takes the variables of all services here, by ``. FILE``, once it is
+        written."""
         return self.folder / "variables"
 
     def client(self, service: str) -> Any:
@@ -109,7 +110,6 @@ class AwsApi(Part):
         if not self.store.running:
             self.store.start()
         super().start()
-        write_variables(self.variables, self.environment())
 
     def stop(self) -> None:
         """Shut both down in order."""

@@ -113,6 +113,7 @@ class Pipeline(ExitStack):
     def start_stream(self) -> None:
         """Start the AWS API and Kafka, and create what the connectors expect to find in both."""
         self.enter_context(self.aws)
+        aws.write_variables(self.aws.variables, self.aws.environment())
         create_lake(self.aws, self._catalogued)
         secret = {"username": CDC_ROLE, "password": self.passwords[CDC_ROLE]}
         self.aws.client("secretsmanager").create_secret(Name=SECRET_NAME, SecretString=json.dumps(secret))

@@ -124,6 +124,7 @@ class Through(AwsApi):
 
     def __init__(self, api: AwsApi, recorder: Recorder, s3_recorder: Recorder) -> None:
         super().__init__(api.folder)
+        self.credentials = api.credentials
         self._api = api
         self._recorder = recorder
         self._s3_recorder = s3_recorder

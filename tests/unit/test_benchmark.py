@@ -110,7 +110,7 @@ def test_a_report_tells_each_median_as_a_multiple_of_ours(tmp_path: Path) -> Non
     decoder = DecoderFigures(
         0, record_bytes=1_000, decoder_per_second=40, deserializer_per_second=10, one_image_per_second=20
     )
-    report.build(tmp_path, report.Run([ours, theirs], [decoder], None))
+    report.build(tmp_path, report.Run([ours, theirs], [decoder], None, 0.75))
     document = json.loads((tmp_path / "report.json").read_text())
     assert [each["times_headwater"] for each in document["commits"]] == [1.0, 2.0]
     assert document["commits"][1]["commit_seconds"] == [1.0, 1.2, 1.0, 9.0]
@@ -124,7 +124,7 @@ def test_a_report_tells_each_median_as_a_multiple_of_ours(tmp_path: Path) -> Non
 
 def test_a_report_names_the_system_whose_rows_differ(tmp_path: Path) -> None:
     ours, theirs = measured(commits.OURS[0].system, 0.5), measured("Iceberg", 1.0, differ=3)
-    report.build(tmp_path, report.Run([ours, theirs, measured("a limit", 0.1, differ=None)], [], None))
+    report.build(tmp_path, report.Run([ours, theirs, measured("a limit", 0.1, differ=None)], [], None, 0.75))
     page = (tmp_path / "report.html").read_text()
     assert "✗ Iceberg: not the rows of the log" in page
     assert "Every table" not in page

@@ -102,6 +102,7 @@ def built(folder: Path, **changes: Any) -> tuple[str, dict[str, Any]]:
         "pipelines": [RELATIONAL],
         "seconds": {"start": 1.5, "drain": 0.5},
         "lake_orders": ORDERS,
+        "loop_seconds": 0.75,
     } | changes
     report.build(folder / "demo", DemoRun(**arguments))
     page = (folder / "demo" / "report.html").read_text()
@@ -349,7 +350,7 @@ def test_a_report_that_cannot_be_written_costs_a_line(tmp_path: Path) -> None:
     said: list[str] = []
     for folder in (tmp_path / "file", tmp_path / "folder"):
         with report.reported(folder, said.append):
-            report.build(folder, DemoRun([RELATIONAL], {}, ORDERS))
+            report.build(folder, DemoRun([RELATIONAL], {}, ORDERS, 0.75))
     failed, written = said
     assert failed.startswith(f"There is no report in {tmp_path / 'file'}: FileExistsError: ")
     assert written == f"Report: {tmp_path / 'folder' / 'report.html'}"
