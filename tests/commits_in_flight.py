@@ -8,7 +8,7 @@ import time
 
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import LAKE_BUCKET, Pipeline
-from headwater.local.processes import wait_until
+from headwater.waiting import wait_until
 
 COMMIT = "deltacommit"
 COMPACTION = "compaction"
@@ -50,7 +50,7 @@ def stop_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str =
         os.killpg(pipeline.writer.pid, signal.SIGCONT)
         return False
 
-    wait_until(f"a {action} in flight", stands, timeout=120, poll=0.01)
+    wait_until(f"a {action} in flight", stands, poll=0.01)
 
 
 def kill_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:

@@ -10,9 +10,9 @@ import psutil
 import psycopg
 from kafka.admin import KafkaAdminClient
 
-from headwater.local.processes import wait_until
 from headwater.local_aws import stream
 from headwater.local_aws.daemon import Running
+from headwater.waiting import wait_until
 from tests.checkout import Checkout
 
 ORDERS_DATABASE = "northwind"
@@ -89,7 +89,7 @@ class Deployment:
 
     def await_equality(self, seconds: float = 120) -> None:
         """Wait until the lake equals its sources."""
-        wait_until("the lake to equal its sources", lambda: self.verified()["equal"], timeout=seconds, poll=2)
+        wait_until("the lake to equal its sources", lambda: self.verified()["equal"], poll=2)
 
     def running(self) -> dict[str, Any]:
         """What runs, by the names that a restart or a replacement would change."""

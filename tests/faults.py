@@ -15,7 +15,7 @@ import psutil
 import psycopg
 
 from headwater.definitions.connectors import SLOT
-from headwater.local.processes import wait_until
+from headwater.waiting import wait_until
 from tests.checkout import succeeded
 from tests.deployment import Deployment
 
@@ -133,7 +133,7 @@ def begin_to_compare(deployment: Deployment) -> None:
         return not [name for name, state in deployment.alarms().items() if "-compared-" in name and state == "ALARM"]
 
     try:
-        wait_until("the comparison to be seen", is_seen, 300, 2)
+        wait_until("the comparison to be seen", is_seen, poll=2)
     finally:
         comparing.terminate()
         comparing.wait(60)
@@ -195,7 +195,7 @@ def drop_slot(deployment: Deployment) -> None:
             return False
         return True
 
-    wait_until("the slot to go", dropped, 30, 0.05)
+    wait_until("the slot to go", dropped, poll=0.05)
 
 
 def raise_epoch(deployment: Deployment) -> None:
@@ -298,14 +298,14 @@ def lose_what_landed(deployment: Deployment) -> None:
         listed = s3.list_objects_v2(Bucket=bucket, Prefix=folder)["Contents"]
         return sorted(each["Key"] for each in listed if each["Key"] not in before)
 
-    wait_until("the change to land", lambda: bool(landed()), 60)
+    wait_until("the change to land", lambda: bool(landed()))
     key = landed()[0]
     found = s3.get_object(Bucket=bucket, Key=key)
     LOST.append((bucket, key, found["Body"].read(), found["Metadata"]))
     s3.delete_object(Bucket=bucket, Key=key)
     # Another change, so that there is something behind the gap.
     sql(deployment, "UPDATE northwind.products SET unit_price = unit_price + 1")
-    wait_until("the next change to land", lambda: bool(landed()), 60)
+    wait_until("the next change to land", lambda: bool(landed()))
     thaw(*words)(deployment)
 
 
@@ -495,7 +495,7 @@ def allow_the_rotation(deployment: Deployment) -> None:
     former = deployment.login("cdc")["password"]
     secrets.update_secret_version_stage(SecretId=ROTATED, VersionStage="AWSPENDING", RemoveFromVersionId=left)
     secrets.rotate_secret(SecretId=ROTATED)
-    wait_until("the password to be rotated", lambda: deployment.login("cdc")["password"] != former, 60)
+    wait_until("the password to be rotated", lambda: deployment.login("cdc")["password"] != former)
 
 
 def take_the_node_back(deployment: Deployment) -> None:

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -23,16 +24,14 @@ from headwater.console import say
 from headwater.errors import UserError
 from headwater.folder_lock import claim
 from headwater.local import aws
-from headwater.local.processes import wait_until
 from headwater.local_aws.account import LocalAccount
 from headwater.log_files import tail
 from headwater.paths import BUILD, ROOT
+from headwater.waiting import cpu_seconds, wait_until
 
 FOLDER = BUILD / "local_aws" / "account"
 REGION = aws.REGION
 """Where the local AWS is."""
-_STARTS_SECONDS = 60.0
-_ENDS_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +76,7 @@ class Running:
             return cls.find(folder) is not None
 
         try:
-            wait_until("the local AWS to start", answers, _STARTS_SECONDS)
+            wait_until("the local AWS to start", answers, work=partial(cpu_seconds, child.pid))
         except BaseException:
             child.terminate()
             raise
@@ -98,7 +97,7 @@ class Running:
     def stop(self, folder: Path = FOLDER) -> None:
         """End it with all that runs in it, and remove what it has stored."""
         os.kill(self.pid, signal.SIGTERM)
-        wait_until("the local AWS to end", lambda: not self._runs(), _ENDS_SECONDS)
+        wait_until("the local AWS to end", lambda: not self._runs(), work=partial(cpu_seconds, self.pid))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _runs(self) -> bool:

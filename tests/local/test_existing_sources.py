@@ -17,11 +17,11 @@ from headwater.commands.destroy import SLOT_LEFT
 from headwater.contract.reading import read_contract
 from headwater.local.dynamodb_local import create_table
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.local_aws.daemon import Running
 from headwater.paths import CONTRACTS
 from headwater.samples import dynamodb_tables
+from headwater.waiting import wait_until
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.local.test_own_database import CHANGES, SCHEMA
@@ -142,10 +142,10 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
         tables = ("--dynamodb-table", f"accounts={TABLE}")
         return headwater("verify", *options, *at, *tables, **aws).returncode == 0
 
-    wait_until("the lake to equal the database", equal, 240, 5)
+    wait_until("the lake to equal the database", equal, poll=5)
     with server.connect("rental") as owner:
         owner.execute(CHANGES.encode())
-    wait_until("the lake to equal the database again", equal, 240, 5)
+    wait_until("the lake to equal the database again", equal, poll=5)
     url = f"postgresql://{server.superuser}@{server.host}:{server.port}/rental"
     told = headwater("status", "local", "--json", "--database-url", url, **deployment.variables)
     parts = {part["name"]: part for part in json.loads(told.stdout)["parts"]}

@@ -18,8 +18,8 @@ from headwater.lake.requests import Requests
 from headwater.local import aws
 from headwater.local.kafka import Broker
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
-from headwater.local.processes import wait_until
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 from tests.stores import Trace, file_traces, traces
 
 pytestmark = pytest.mark.drill
@@ -169,7 +169,7 @@ class Leak:
     def await_no_rows(self, command: str) -> None:
         """Repeat a query of the page until it gives no rows."""
         query = command.replace("$SINCE", self._since)
-        wait_until("all rows to be written anew", lambda: "0 rows" in self.run(query).splitlines(), 120, 1)
+        wait_until("all rows to be written anew", lambda: "0 rows" in self.run(query).splitlines(), poll=1)
 
     def drain(self, command: str) -> None:
         """Wait for what ``headwater status`` tells where a pipeline is deployed: nothing is left to land or read."""
@@ -187,7 +187,7 @@ class Leak:
         client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=configs)])
         client.close()
         if is_short:
-            wait_until("Kafka to delete", lambda: not file_traces(self.pipeline.folder / "kafka", MARKERS), 120, 1)
+            wait_until("Kafka to delete", lambda: not file_traces(self.pipeline.folder / "kafka", MARKERS), poll=1)
 
     def python(self, command: str) -> None:
         """Run a statement of Python on the page."""
@@ -213,7 +213,7 @@ def let_leak(leak: Leak) -> None:
     requests = Requests(s3, LAKE, "people")
     with leak.headwater("headwater backfill --table TABLE") as backfill:
         wait_until(
-            "a copy that is asked for", lambda: any(id_.startswith("copy/") for id_, _ in requests.listed()), 60, 0.01
+            "a copy that is asked for", lambda: any(id_.startswith("copy/") for id_, _ in requests.listed()), poll=0.01
         )
         backfill.kill()
     both = [Requests(s3, LAKE, table) for table in ("people", "people_changes")]
@@ -221,7 +221,7 @@ def let_leak(leak: Leak) -> None:
     def loaded() -> bool:
         return all(of.is_answered(id_) for of in both for id_, _ in of.listed())
 
-    wait_until("the copy to be loaded", loaded, 120)
+    wait_until("the copy to be loaded", loaded)
     # It fits now: a row that does not could not be read again.
     leak.change("UPDATE shop.people SET born = '2000-01-01' WHERE id = 21")
     leak.pipeline.drain()

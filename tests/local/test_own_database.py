@@ -15,9 +15,9 @@ import pytest
 
 from headwater.local.pipeline import LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.paths import ROOT, RUN
+from headwater.waiting import wait_until
 from tests.local.strangers import Run, attack
 
 CDC_PASSWORD = "of the reader's own 271828"
@@ -204,16 +204,16 @@ def test_a_killed_run_leaves_neither_its_slot_nor_a_process(
     reader.run(capture)
     with server.connect("rental") as owner, reader.start(replicate) as process:
         slots = "SELECT active FROM pg_replication_slots"
-        wait_until("the slot to be read", lambda: owner.execute(slots).fetchall() == [(True,)], 120)
+        wait_until("the slot to be read", lambda: owner.execute(slots).fetchall() == [(True,)])
         parts = psutil.Process(process.pid).children(recursive=True)
         assert len(parts) > 5
         process.send_signal(number)
         ended(process, 60)
-        wait_until("the slot to be dropped", lambda: owner.execute(slots).fetchall() == [], 60)
-        wait_until("no process to be left", lambda: not [part for part in parts if is_alive(part)], 60)
+        wait_until("the slot to be dropped", lambda: owner.execute(slots).fetchall() == [])
+        wait_until("no process to be left", lambda: not [part for part in parts if is_alive(part)])
         # The next run is not in the way of anything.
         with reader.start(replicate) as again:
-            wait_until("the slot to be read again", lambda: owner.execute(slots).fetchall() == [(True,)], 120)
+            wait_until("the slot to be read again", lambda: owner.execute(slots).fetchall() == [(True,)])
             again.send_signal(signal.SIGINT)
             ended(again, 60)
         assert again.returncode == 130

@@ -25,10 +25,10 @@ from headwater.benchmark import change_log
 from headwater.contract.reading import read_contracts
 from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, bytes_of_part
-from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, ROOT
 from headwater.samples import orders
+from headwater.waiting import wait_until
 from tests.background import going_on
 
 LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}
@@ -139,7 +139,7 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
         return known
 
     with going_on(partial(change_other_rows, pipeline)), comparison(pipeline, "--repair") as (process, said):
-        wait_until("the first round", lambda: sum("rows compared" in line for line in said) >= 3, 60, 0.2)
+        wait_until("the first round", lambda: sum("rows compared" in line for line in said) >= 3, poll=0.2)
         with pipeline.source() as owner, owner.transaction():
             # No event tells of these.
             owner.execute("ALTER PUBLICATION headwater DROP TABLE northwind.customers")
@@ -154,7 +154,7 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
             return sum("equal again" in line for line in said) == len(LOST)
 
         try:
-            wait_until("what was lost to be mended", mended, 240, 0.2)
+            wait_until("what was lost to be mended", mended, poll=0.2)
         finally:
             sys.stdout.write("\n".join(said))
         process.send_signal(signal.SIGINT)
@@ -193,7 +193,7 @@ def test_a_row_of_a_million_that_is_lost_is_named_at_a_bounded_load(
                 assert process.poll() is None, "\n".join(said)
                 return sum("rows compared" in line for line in said)
 
-            wait_until("the first round", lambda: rounds() > 0, 900, 0.2)
+            wait_until("the first round", lambda: rounds() > 0, poll=0.2)
             figures["seconds_of_a_round"] = time.monotonic() - began
             taken = (cpu_seconds(many_rows.postgres.pid) - before) / figures["seconds_of_a_round"]
             figures["cores_of_postgresql"] = taken - alone
@@ -203,7 +203,7 @@ def test_a_row_of_a_million_that_is_lost_is_named_at_a_bounded_load(
                 owner.execute("UPDATE shop.payments SET status = 'lost' WHERE id = 1")
                 owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.payments")
             lost = time.monotonic()
-            wait_until("it to be named", lambda: rounds() > 0 and any(": different" in line for line in said), 900, 0.2)
+            wait_until("it to be named", lambda: rounds() > 0 and any(": different" in line for line in said), poll=0.2)
             figures["seconds_until_named"] = time.monotonic() - lost
     named = [line for line in said if re.search("different|missing|extra", line)]
     assert [line.split(" ", 1)[1] for line in named] == ["payments id = 1: different"]

@@ -22,7 +22,6 @@ from headwater.commands.postgresql import CredentialsRefused
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.lake import metrics
-from headwater.local.processes import wait_until
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.verify import watch as watch_module
@@ -30,6 +29,7 @@ from headwater.verify.bunches import Bunch, Found, Pace
 from headwater.verify.lake_reader import CompactionOpen
 from headwater.verify.postgresql_source import PostgresqlTable
 from headwater.verify.watch import Difference, TableWatch
+from headwater.waiting import wait_until
 from tests.unit.conftest import BUCKET
 
 CONTRACT = from_document(
@@ -885,7 +885,7 @@ def test_a_repair_is_bounded_takes_all_in_turn_and_reads_a_whole_table_seldom(co
     repairs = endless_comparison._Repairs(repair)
 
     def done() -> None:
-        wait_until("the repair", lambda: repairs.are_done, 10, 0.01)
+        wait_until("the repair", lambda: repairs.are_done, poll=0.01)
 
     # What is under way is not asked for again, nor anything beside it.
     repairs.ask("things", lost, 100)
