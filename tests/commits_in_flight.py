@@ -50,7 +50,7 @@ def stop_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str =
         os.killpg(pipeline.writer.pid, signal.SIGCONT)
         return False
 
-    wait_until(f"a {action} in flight", stands, poll=0.01)
+    wait_until(f"a {action} in flight", stands, lambda: len(pipeline.commits()), poll=0.01)
 
 
 def kill_within(pipeline: Pipeline | KeyValuePipeline, table: str, action: str = COMMIT) -> set[str]:

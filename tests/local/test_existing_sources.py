@@ -21,7 +21,6 @@ from headwater.local.tls_front import TlsFront
 from headwater.local_aws.daemon import Running
 from headwater.paths import CONTRACTS
 from headwater.samples import dynamodb_tables
-from headwater.waiting import wait_until
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.local.test_own_database import CHANGES, SCHEMA
@@ -142,10 +141,10 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
         tables = ("--dynamodb-table", f"accounts={TABLE}")
         return headwater("verify", *options, *at, *tables, **aws).returncode == 0
 
-    wait_until("the lake to equal the database", equal, poll=5)
+    deployment.wait_until("the lake to equal the database", equal)
     with server.connect("rental") as owner:
         owner.execute(CHANGES.encode())
-    wait_until("the lake to equal the database again", equal, poll=5)
+    deployment.wait_until("the lake to equal the database again", equal)
     url = f"postgresql://{server.superuser}@{server.host}:{server.port}/rental"
     told = headwater("status", "local", "--json", "--database-url", url, **deployment.variables)
     parts = {part["name"]: part for part in json.loads(told.stdout)["parts"]}

@@ -18,7 +18,6 @@ from headwater.local_aws.daemon import Running
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import dynamodb_tables, orders
-from headwater.waiting import wait_until
 from tests.checkout import Checkout, succeeded
 from tests.deployment import Deployment
 from tests.faults import CHANGES, CHANGES_FIRST, FAULTS, THRESHOLDS, Fault, sql
@@ -95,31 +94,33 @@ def test_status_names_the_part_and_its_page_alarms_ring_and_all_is_well_again(
     deployment: Deployment, name: str
 ) -> None:
     fault = FAULTS[name]
-    wait_until("all to be well", lambda: not present(state(deployment)), poll=2)
+    deployment.wait_until("all to be well", lambda: not present(state(deployment)), MENDED_SECONDS)
     began = time.time()
     try:
         fault.bring(deployment)
         if name in CHANGES_FIRST:
             sql(deployment, *CHANGES)
-        wait_until(f"status to tell of {fault.word}", lambda: tells_of(deployment, fault), poll=2)
+        deployment.wait_until(f"status to tell of {fault.word}", lambda: tells_of(deployment, fault), FOUND_SECONDS)
         if fault.log is not None:
             part, text = fault.log
-            wait_until(f"the log to tell of {text}", lambda: text in errors_of(deployment, part), poll=2)
+            deployment.wait_until(
+                f"the log to tell of {text}", lambda: text in errors_of(deployment, part), FOUND_SECONDS
+            )
         rang: dict[str, str] = {}
-        wait_until(
+        deployment.wait_until(
             f"{', '.join(fault.alarms)} to ring, and to name the pages",
             lambda: fault.alarms.items() <= rung(deployment, fault, began, rang).items(),
-            poll=2,
+            FOUND_SECONDS,
         )
     finally:
         fault.mend(deployment)
-    wait_until("all to be well again", lambda: not present(state(deployment)), poll=2)
+    deployment.wait_until("all to be well again", lambda: not present(state(deployment)), MENDED_SECONDS)
     # A table that failed rests before it begins anew.
     deployment.await_equality(900)
 
 
 def test_every_alarm_that_rang_is_ok_again(deployment: Deployment) -> None:
-    wait_until("no alarm to ring", lambda: state(deployment)["state"] == "well", poll=5)
+    deployment.wait_until("no alarm to ring", lambda: state(deployment)["state"] == "well", SILENT_SECONDS)
     assert "ALARM" not in deployment.alarms().values()
 
 

@@ -97,7 +97,7 @@ def landed(pipeline: Pipeline) -> int:
     return sum(len(page.get("Contents", ())) for page in pages)
 
 
-def while_landing(pipeline: Pipeline, timeout: float = 60) -> None:
+def while_landing(pipeline: Pipeline) -> None:
     """Return when the sink has just put an object and more changes wait behind it."""
     before = landed(pipeline)
     wait_until("objects to land", lambda: landed(pipeline) > before, poll=0.02)
@@ -140,7 +140,7 @@ def pause_worker(pipeline: Pipeline) -> None:
             pipeline.connect = second
             wait_until("all tasks to be the second worker's", lambda: working(pipeline) == {second.url})
             # PostgreSQL and the broker wait for the silent holder of the slot and of the partitions for a minute.
-            while_landing(pipeline, timeout=240)
+            while_landing(pipeline)
         finally:
             pipeline.connect = first
             os.killpg(first.pid, signal.SIGCONT)

@@ -20,6 +20,7 @@ from headwater.local.kafka import Broker
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from tests import programs
 from tests.stores import Trace, file_traces, traces
 
 pytestmark = pytest.mark.drill
@@ -142,7 +143,7 @@ class Leak:
     def run(self, command: str) -> str:
         """Run a command of the page, with yes for an answer, and return what it says."""
         with self.headwater(command) as process:
-            said, _ = process.communicate("y\n", timeout=300)
+            said, _ = programs.said_by(process, "y\n")
         assert process.returncode == 0, f"{command}\n{said}"
         return said
 
@@ -164,7 +165,7 @@ class Leak:
 
     def note_time(self, command: str) -> None:
         shell = ["bash", "-c", f"{command} && echo $SINCE"]
-        self._since = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+        self._since = subprocess.run(shell, check=True, capture_output=True, text=True).stdout.strip()
 
     def await_no_rows(self, command: str) -> None:
         """Repeat a query of the page until it gives no rows."""
@@ -192,7 +193,7 @@ class Leak:
     def python(self, command: str) -> None:
         """Run a statement of Python on the page."""
         arguments = shlex.split(command.replace("LAKE_BUCKET", LAKE_BUCKET))[1:]
-        subprocess.run([sys.executable, *arguments], env=self.pipeline.aws.environment(), check=True, timeout=60)
+        programs.run([sys.executable, *arguments], env=self.pipeline.aws.environment()).check_returncode()
 
 
 @pytest.fixture(scope="module")

@@ -154,7 +154,7 @@ class Tables(ABC):
             self.job.check()
             return all(max(delays, default=0) < float("inf") for delays in self.delays(0).values())
 
-        wait_until("all to be committed", committed, poll=0.5)
+        wait_until("all to be committed", committed, self.events.progress, poll=0.5)
 
 
 class TablesOfPostgresql(Tables):

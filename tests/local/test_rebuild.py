@@ -26,7 +26,6 @@ from headwater.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 SCALE = 2.0
-SECONDS = 900
 
 
 def test_a_lake_is_read_into_empty_buckets(
@@ -53,7 +52,7 @@ def test_a_lake_is_read_into_empty_buckets(
             started = time.monotonic()
             restart(relational, key_value)
             read_all(relational, key_value, monkeypatch)
-            wait_until("the lake to be as the sources", lambda: differing() == [], poll=2)
+            wait_until("the lake to be as the sources", lambda: differing() == [], differing, poll=2)
             rows = sum(table.lake_rows for table in [*relational.verify(), *key_value.verify()])
             with capsys.disabled():
                 say(f"{rows:,} rows of {len(contracts)} tables in {time.monotonic() - started:.0f} s")

@@ -31,6 +31,7 @@ from headwater.local.postgresql_server import PostgresqlServer
 from headwater.order_database import copying
 from headwater.order_database.copying import Moment, copy_table
 from headwater.waiting import wait_until
+from tests import programs
 from tests.local.test_types import CONTRACTS, EARLY, EXACT, TABLE, UNFIT, insert, lake_contents, landed_values
 
 CONTRACT = """
@@ -145,7 +146,7 @@ def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:
         **pipeline.aws.environment(),
         "HEADWATER_DB_PASSWORD": server.password,
     }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return programs.run(command, env=environment)
 
 
 class Database:
