@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -25,15 +26,15 @@ from headwater.local.processes import occurrences
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
-from headwater.samples.orders_workload import OrdersSummary
-from headwater.samples.paced_workers import WorkloadPlan
+from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.waiting import wait_until
+from tests.background import going_on
 from tests.commits_in_flight import COMPACTION, complete_instants, kill_within, stop_within
 
-# Longer than any kill takes: the workload is stopped once the kills are over.
-SECONDS_PER_KILL = 150
+# Of one round of the workload, which goes on until the kills are over.
+ROUND_SECONDS = 150
 TRANSACTIONS_PER_SECOND = 30
-LEAST_TRANSACTIONS = 100
+LEAST_TRANSACTIONS = 60
 FULL_SECONDS = 30
 AWAKE_SECONDS = 20
 SPREAD = Spread(partitions=3, sink_tasks=2)
@@ -54,30 +55,24 @@ def _load(owner: object, folder: Path) -> None:
 
 
 class Changes:
-    """A workload in the background."""
+    """A workload that goes on, and how many transactions it has made."""
 
-    def __init__(self, pipeline: Pipeline, seconds: float, seed: int) -> None:
-        self._results: list[OrdersSummary | BaseException] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(pipeline, seconds, seed))
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self._pipeline = pipeline
+        self._seed = seed
+        self._former = self.made = 0
 
-    def _run(self, pipeline: Pipeline, seconds: float, seed: int) -> None:
-        try:
-            plan = WorkloadPlan(seconds, round(seconds * TRANSACTIONS_PER_SECOND), workers=4, seed=seed)
-            self._results.append(orders_workload.run(pipeline.application, plan, stop=self._stop))
-        except BaseException as error:
-            self._results.append(error)
+    def go_on(self, stop: threading.Event) -> None:
+        """Do one round after another."""
+        for seed in itertools.count(self._seed):
+            if stop.is_set():
+                return
+            plan = WorkloadPlan(ROUND_SECONDS, ROUND_SECONDS * TRANSACTIONS_PER_SECOND, workers=4, seed=seed)
+            done = orders_workload.run(self._pipeline.application, plan, self._count, stop)
+            self._former += done.transactions
 
-    def __enter__(self) -> Changes:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        (result,) = self._results
-        assert isinstance(result, OrdersSummary), result
-        assert result.transactions >= LEAST_TRANSACTIONS
+    def _count(self, now: WorkloadProgress) -> None:
+        self.made = self._former + now.changes
 
 
 def unconfirmed(pipeline: Pipeline) -> int:
@@ -316,13 +311,20 @@ def test_repeated_kills_of_one_part_lose_and_double_nothing(
     run_with(pipeline, [kill] * request.config.getoption("--kills"), seed=len(kill.__name__))
 
 
+def await_more(changes: Changes) -> None:
+    """Let some transactions pass."""
+    enough = changes.made + LEAST_TRANSACTIONS
+    wait_until("more transactions", lambda: changes.made >= enough, lambda: changes.made)
+
+
 def run_with(pipeline: Pipeline, kills: Sequence[Callable[[Pipeline], None]], seed: int) -> None:
     """Change the source, and kill parts meanwhile; then lake and source are equal."""
-    with Changes(pipeline, len(kills) * SECONDS_PER_KILL, seed):
+    changes = Changes(pipeline, seed)
+    with going_on(changes.go_on):
         for kill in kills:
-            time.sleep(3)
+            await_more(changes)
             kill(pipeline)
-        time.sleep(2)
+        await_more(changes)
     for name in pipeline.connector_names:
         pipeline.connect.await_running(name)
     pipeline.drain()
