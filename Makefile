@@ -9,6 +9,14 @@ unexport PYTHONDONTWRITEBYTECODE
 
 BIN := .venv/bin
 ENV := dev
+ENVIRONMENTS := $(sort $(notdir $(basename $(wildcard config/*.yaml))))
+# Refused here, before anything is set up: that takes minutes.
+ifneq ($(filter synth check cost diff deploy destroy,$(MAKECMDGOALS)),)
+ifneq ($(words $(ENV)) $(ENV),1 $(filter $(ENV),$(ENVIRONMENTS)))
+$(error ENV: found "$(ENV)", expected one of: $(ENVIRONMENTS) (a file in config/, without .yaml). \
+	Name one, such as: make $(firstword $(MAKECMDGOALS)) ENV=dev)
+endif
+endif
 # Without CDK's notices, synthesis needs no network.
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
 # Two processes, each with whole files; drills are left out.

@@ -24,6 +24,7 @@ from headwater.lake.forget_requests import FORGET
 from headwater.lake.idle_pause import FIRST_PAUSE_SECONDS, IdlePause
 from headwater.lake.job import CommitNext, Job
 from headwater.lake.landed_changes import LandedChanges
+from headwater.lake.landed_warm_up import warm_up
 from headwater.lake.landing import Landing
 from headwater.lake.replay import Replay
 from headwater.lake.replay_requests import REPLAY
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> int:
 
     def write(running: Job) -> None:
         work = {contract.table: partial(table_work, running, contract, options) for contract in running.contracts}
-        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max))
+        running.run(work, IdlePause(FIRST_PAUSE_SECONDS, options.idle_seconds_max), warm_up=warm_up)
 
     return job.main("headwater write_hudi", options.contract, options, write)
 

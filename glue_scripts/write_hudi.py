@@ -27,7 +27,7 @@ from pyspark.sql import DataFrame
 from headwater.contract.masks import needed_key, read_key
 from headwater.contract.model import Contract
 from headwater.errors import UserError
-from headwater.lake import job
+from headwater.lake import job, streamed_warm_up
 from headwater.lake.backfill import Backfill
 from headwater.lake.backfill_requests import BACKFILL
 from headwater.lake.dynamodb_decoder import kept_decoder, rest_form
@@ -170,6 +170,7 @@ def follow_api(running: Job, work: MakeTableWork, options: argparse.Namespace) -
     running.run(
         {table: partial(_commits_read, running, make, options) for table, make in work.items()},
         IdlePause(pause, pause),
+        warm_up=streamed_warm_up.of_api,
     )
 
 
@@ -247,6 +248,7 @@ def follow(
             {table: partial(commits, table, make) for table, make in work.items()},
             REQUESTS_PAUSE,
             lambda table: queries[table].waits(),
+            streamed_warm_up.of_glue,
         )
     finally:
         _stop(queries.values())

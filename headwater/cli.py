@@ -1,6 +1,8 @@
 """The ``headwater`` command."""
 
 import sys
+from importlib.metadata import version
+from typing import Annotated
 
 import typer
 from rich.console import Console
@@ -14,23 +16,32 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    # Plain help: to import Rich's Markdown takes longer than all the rest.
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["--help", "-h"]},
 )
+commands.add_all(app)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"headwater {version('headwater')}\n")
+        raise typer.Exit
 
 
 @app.callback()
-def headwater() -> None:
+def headwater(
+    show_version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
     """Keep an Apache Hudi lake in step with operational databases."""
-
-
-def compose(arguments: list[str]) -> typer.Typer:
-    """Add the verb that the arguments ask for, or all where they ask for none: some verbs are slow to load."""
-    return commands.add(app, [argument for argument in arguments[:1] if argument in commands.VERBS] or commands.VERBS)
 
 
 def main() -> None:
     """Run the command line. A UserError is printed without a traceback and ends with status 2; Ctrl-C ends with 130."""
     try:
-        compose(sys.argv[1:])()
+        app()
     except UserError as error:
         Console(stderr=True, highlight=False, soft_wrap=True).print(f"[bold red]Error:[/] {escape(str(error))}")
         sys.exit(2)

@@ -1,4 +1,4 @@
-"""``headwater assets``: make what goes to S3."""
+"""``headwater assets``: build the jars, plugins and packages that go to S3."""
 
 from headwater.console import announce, say
 from headwater.local_aws import authority

@@ -1,4 +1,4 @@
-"""``headwater backfill``: load what a table already holds as its oldest state."""
+"""``headwater backfill``: load the rows that a table already holds."""
 
 from __future__ import annotations
 

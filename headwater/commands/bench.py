@@ -1,4 +1,4 @@
-"""``headwater bench``: measure on this machine."""
+"""``headwater bench``: measure commits, drain, decoding and freshness here."""
 
 import json
 import statistics

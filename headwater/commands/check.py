@@ -1,4 +1,4 @@
-"""``headwater check``: check the flows and rights in an environment's synthesized templates, and the uploaded files."""
+"""``headwater check``: check an environment's network flows, rights and files."""
 
 from pathlib import Path
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""``headwater contract``: contracts before they are deployed."""
+"""``headwater contract``: check contracts, compare versions, and write new ones."""
 
 import io
 import json

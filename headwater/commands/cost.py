@@ -1,4 +1,4 @@
-"""``headwater cost``: what an environment costs per month."""
+"""``headwater cost``: estimate the cost of an environment per month."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``headwater db``: the order database, and the capture of another one."""
+"""``headwater db``: set up the order database, or the capture of your own."""
 
 import sys
 import tempfile

@@ -1,4 +1,4 @@
-"""``headwater demo``: the whole pipeline on this machine, with proof."""
+"""``headwater demo``: run the pipeline on this machine and compare lake and sources."""
 
 import sys
 from pathlib import Path

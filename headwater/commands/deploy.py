@@ -1,4 +1,4 @@
-"""``headwater deploy``: the stacks of an environment, protected once they are complete."""
+"""``headwater deploy``: deploy the stacks of an environment."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""``headwater destroy``: no stack is left of an environment, and of the local AWS nothing once it has no stack."""
+"""``headwater destroy``: delete the stacks of an environment."""
 
 import shlex
 from collections.abc import Iterator, Sequence

@@ -1,4 +1,4 @@
-"""``headwater epoch``: begin the source's history anew in an environment, where it was cut."""
+"""``headwater epoch``: raise an epoch after changes of a source were lost."""
 
 from typing import Annotated, Literal
 

@@ -1,4 +1,4 @@
-"""``headwater expire``: delete at once what a table keeps for a time only."""
+"""``headwater expire``: delete a table's past now, and not when it expires."""
 
 from pathlib import Path
 from typing import Annotated

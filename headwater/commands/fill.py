@@ -1,4 +1,4 @@
-"""``headwater fill``: fill the columns that a contract has gained from what ``_rest`` has kept of them."""
+"""``headwater fill``: fill new columns of old rows from their unmapped fields."""
 
 from pathlib import Path
 from typing import Annotated

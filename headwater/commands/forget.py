@@ -1,4 +1,4 @@
-"""``headwater forget``: take a row, with all its past, out of every store of its table."""
+"""``headwater forget``: erase one row and its past from every store."""
 
 import base64
 import datetime as dt

@@ -1,4 +1,4 @@
-"""``headwater jars``: verify the jars under ``build/`` against their lock, or renew it."""
+"""``headwater jars``: verify the jars and plugins against their lock, or renew it."""
 
 import typer
 

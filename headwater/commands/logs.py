@@ -1,4 +1,4 @@
-"""``headwater logs``: what a part of a deployed environment has written into its log."""
+"""``headwater logs``: print the log of one part of an environment."""
 
 import datetime as dt
 import re

@@ -1,4 +1,4 @@
-"""``headwater prices``: make a region's price file from AWS's public price lists."""
+"""``headwater prices``: write a region's prices from AWS's public price lists."""
 
 from collections.abc import Collection, Mapping
 from pathlib import Path

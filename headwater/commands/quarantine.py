@@ -1,4 +1,4 @@
-"""``headwater quarantine``: list, show, replay and drop the records that could not be decoded."""
+"""``headwater quarantine``: list, show, replay and drop records that failed to decode."""
 
 import json
 import sys

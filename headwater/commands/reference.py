@@ -1,6 +1,4 @@
-"""``headwater reference``: write the pages and the schemas that are made from the baselines and from the code."""
-
-import typer
+"""``headwater reference``: write the pages and schemas made from baselines and code."""
 
 from headwater import commands
 from headwater.console import say
@@ -15,7 +13,7 @@ def reference() -> None:
         **reference_pages.pages(),
         **schemas.files(),
         python_api.PAGE: python_api.page(),
-        command_line.PAGE: command_line.page(commands.add(typer.Typer())),
+        command_line.PAGE: command_line.page(map(commands.load, commands.VERBS)),
     }
     stale = {path: text for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text}
     for path, text in stale.items():

@@ -1,4 +1,4 @@
-"""``headwater replicate``: a PostgreSQL of one's own in a lake on this machine, with proof."""
+"""``headwater replicate``: follow a PostgreSQL of your own into a lake on this machine."""
 
 import sys
 from collections.abc import Callable, Mapping

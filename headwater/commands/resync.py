@@ -1,4 +1,4 @@
-"""``headwater resync``: have tables read again, beside their changes."""
+"""``headwater resync``: read tables again while their changes go on."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path

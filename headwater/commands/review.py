@@ -1,4 +1,4 @@
-"""``headwater review``: what a change does to a deployment, from the baselines before and after it."""
+"""``headwater review``: show what a change does to a deployment."""
 
 import subprocess
 from pathlib import Path

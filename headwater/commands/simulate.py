@@ -1,4 +1,4 @@
-"""``headwater simulate``: how fresh the lake would be."""
+"""``headwater simulate``: simulate how fresh the lake would be under a load."""
 
 import json
 import math

@@ -1,4 +1,4 @@
-"""``headwater sql``: ask the lake in Athena's SQL, without Athena."""
+"""``headwater sql``: query the lake in Athena's SQL, without Athena."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""``headwater status``: how a deployed environment is, from its sources to the lake, and what to do next."""
+"""``headwater status``: show how an environment is, and what to do next."""
 
 import datetime as dt
 import json

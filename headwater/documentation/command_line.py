@@ -1,6 +1,8 @@
 """``docs/reference/cli.md``: every command with its arguments and options, as typer tells them."""
 
 import re
+from collections.abc import Iterable
+from typing import Any
 
 import typer
 from typer.cli import get_docs_for_click
@@ -10,18 +12,20 @@ from headwater.paths import ROOT
 PAGE = ROOT / "docs" / "reference" / "cli.md"
 
 _INTRODUCTION = """# The command line
-`.venv/bin/headwater` inside the checkout has a verb for each task; `--help` after a verb prints what stands here. Wrong
-input ends a command with status 2, and with a message that names what was found and what was expected.
+`.venv/bin/headwater` inside the checkout has a verb for each task. `headwater --help` lists the verbs, and `--help` or
+`-h` after a verb prints what stands here. `headwater --version` prints the version. Wrong input ends a command with
+status 2, and with a message that names what was found and what was expected.
 `make reference` writes this page.
 """
 _COMMANDS = re.compile(r"^\* `(?P<name>[a-z][a-z-]*)`(?:: .*)?$", re.MULTILINE)
 _HELP_OPTION = re.compile(r"^\* `--help`: .*\n", re.MULTILINE)
 
 
-def page(app: typer.Typer) -> str:
-    """Return the page for an app with all of its verbs; it is the same in every checkout."""
-    command = typer.main.get_command(app)
-    told = get_docs_for_click(obj=command, ctx=typer.Context(command, info_name="headwater"), name="headwater")
+def page(verbs: Iterable[Any]) -> str:
+    """Return the page for the commands of all verbs; it is the same in every checkout."""
+    told = "".join(
+        get_docs_for_click(obj=verb, ctx=typer.Context(verb), indent=1, call_prefix="headwater") for verb in verbs
+    )
     _, *sections = re.split(r"^(?=#{2,} )", told, flags=re.MULTILINE)
     return _INTRODUCTION + "\n" + "\n".join(f"{_section(section)}\n" for section in sections)
 

@@ -148,21 +148,35 @@ class Job:
         work: Mapping[str, Callable[[], CommitNext]],
         pause: IdlePause,
         is_idle: Callable[[str], bool] = lambda table: True,
+        warm_up: Callable[[Job], None] = lambda job: None,
     ) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
         stop. ``work`` prepares it. A table without work is looked at again after ``pause``, and reported as idle where
-        ``is_idle`` says so: a silent table raises an alarm.
+        ``is_idle`` says so: a silent table raises an alarm. Once each table has been looked at, so that what waited for
+        the job does not wait for this, ``warm_up`` is done beside the work, and the job says that it is ready.
 
         A table that fails rests and is prepared anew, alone: ``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter. The
         job ends if all of its tables fail for good (``Failures``), or without a living Spark, since a new process may
         help then. It raises the error of a table that failed last, where there is one."""
         failures = Failures(work)
+        looked_at = {table: threading.Event() for table in work}
+
+        def warm() -> None:
+            for looked in looked_at.values():
+                looked.wait()
+            self._warm(warm_up)
+
+        def follow(table: str, prepare: Callable[[], CommitNext]) -> None:
+            try:
+                loop(table, prepare)
+            finally:
+                looked_at[table].set()
 
         def loop(table: str, prepare: Callable[[], CommitNext]) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
             while not self.stop.is_set():
                 try:
-                    self._work(table, prepare(), pause, is_idle, failures)
+                    self._work(table, _first_told(prepare(), looked_at[table]), pause, is_idle, failures)
                     if table in self.writers:
                         self.writers[table].settle()
                     return
@@ -171,12 +185,15 @@ class Job:
                         return  # nothing is left to do that needs it
                     rest = self._rest(table, error, failures)
                 finally:
+                    looked_at[table].set()
                     self.services.decoding.rest(table)
                 if rest is None:
                     return
                 self.stop.wait(rest)
 
-        threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
+        threads = [threading.Thread(target=follow, args=item, name=f"writer {item[0]}") for item in work.items()]
+        if not self.options.once:
+            threads.append(threading.Thread(target=warm, name="warm-up"))
         for thread in threads:
             thread.start()
         for thread in threads:
@@ -187,6 +204,18 @@ class Job:
                 closed.callback(writer.close)
             closed.callback(self.services.decoding.close)
         failures.raise_first()
+
+    def _warm(self, warm_up: Callable[[Job], None]) -> None:
+        """Warm up and say that the job is ready. A warm-up that fails is reported, and the job goes on without."""
+        if self.stop.is_set():
+            return
+        began = self.clock()
+        event: dict[str, Any] = {"event": "ready"}
+        try:
+            warm_up(self)
+        except Exception as failed:
+            event["warm_up_failed"] = f"{type(failed).__name__}: {failed}"
+        print_event(event | {"warm_up_seconds": round(self.clock() - began, 3)})
 
     def _work(
         self,
@@ -245,6 +274,17 @@ class Job:
             return not self.spark.sparkContext._jsc.sc().isStopped()
         except Exception:  # the JVM does not even answer
             return False
+
+
+def _first_told(commit_next: CommitNext, told: threading.Event) -> CommitNext:
+    """``commit_next``, which sets ``told`` when it has looked once."""
+
+    def commit() -> bool:
+        worked = commit_next()
+        told.set()
+        return worked
+
+    return commit
 
 
 @contextmanager

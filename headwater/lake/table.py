@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.types import StructType
 
 from headwater.contract.evolution import NARROWER, OTHER, TYPE_RULE, WIDER, type_change
 from headwater.contract.model import Contract
@@ -79,6 +81,27 @@ _OPTIONS = {
     **_READ_OPTIONS,
 }
 
+# What Hudi's Spark writer makes of these options when it creates a table.
+_TABLE_PROPERTIES = {
+    "hoodie.table.type": "MERGE_ON_READ",
+    "hoodie.table.version": "6",
+    "hoodie.table.format": "native",
+    "hoodie.timeline.layout.version": "1",
+    "hoodie.table.base.file.format": "PARQUET",
+    "hoodie.archivelog.folder": "history",
+    "hoodie.table.recordkey.fields": "_key",
+    "hoodie.table.ordering.fields": "_order",
+    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
+    "hoodie.compaction.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
+    "hoodie.datasource.write.hive_style_partitioning": "true",
+    "hoodie.datasource.write.partitionpath.urlencode": "true",
+    "hoodie.datasource.write.drop.partition.columns": "false",
+    "hoodie.partition.metafile.use.base.format": "false",
+    "hoodie.populate.meta.fields": "true",
+    "hoodie.table.cdc.enabled": "false",
+    "hoodie.table.timeline.timezone": "LOCAL",
+}
+
 # Hudi 1.1.1 refuses a wider decimal, which every reader takes from Parquet. Both settings together switch its check of
 # schemas off. No column is dropped, because ``evolve`` writes those that a contract lacks.
 _WIDER_TYPES = {
@@ -124,12 +147,14 @@ class HudiTable:
         self._columns = [(name, F.col(name)) for name, _ in contract.lake_columns()]
         self.has_contracts_columns = True
         self._latest = ""
+        self._has_commit: bool | None = None
         self._small_upserts: Any = None
 
     def last_commit(self) -> Commit | None:
         """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing and
         ClockAhead."""
         client = self._meta_client()
+        self._has_commit = False
         if client is None:
             return None
         self._declare_ordering(client)
@@ -143,6 +168,7 @@ class HudiTable:
             metadata = timeline.readCommitMetadata(instant)
             progress = metadata.getExtraMetadata().get(NOTED_AS)
             if progress is not None:
+                self._has_commit = True
                 partitions = [str(path) for path in elements(metadata.getPartitionToWriteStats().keySet())]
                 return Commit(instant.requestedTime(), partitions, self._read_progress(progress))
         if timeline.countInstants():
@@ -177,8 +203,8 @@ class HudiTable:
         rows in them Hudi 0.15 does not read narrow ones as wide ones, and hudi-rs fails on a key that lacks the column
         twice. Raises ValueError where a type has changed otherwise; nothing is
         written then."""
-        schema = self._stored().schema
-        stored = {field.name: field.dataType for field in schema if not field.name.startswith("_hoodie_")}
+        schema = self._stored_type()
+        stored = {field.name: field.dataType for field in schema}
         self._columns = []
         is_added = grows = False
         refused = []
@@ -206,10 +232,18 @@ class HudiTable:
         self._columns += former
         self.has_contracts_columns &= not former
         if is_added or grows:
-            nothing = self.spark.createDataFrame([], schema).select(*stored)
+            nothing = self.spark.createDataFrame([], schema)
             self._commit(nothing, progress, {"hoodie.datasource.write.operation": "upsert", **_COMPACT_ALL})
         if grows:
             self._options |= _WIDER_TYPES
+
+    def _stored_type(self) -> StructType:
+        """The columns of the table's rows, without Hudi's. Spark's reader knows them too, after a second of the
+        driver's start."""
+        schema = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
+        utilities = self._java("org.apache.hudi.AvroConversionUtils")
+        type_ = utilities.convertAvroSchemaToStructType(schema.getTableAvroSchema(False))
+        return StructType.fromJson(json.loads(type_.json()))
 
     def _stored(self) -> DataFrame:
         return self.spark.read.format("hudi").options(**_READ_OPTIONS).load(self.uri)
@@ -226,7 +260,8 @@ class HudiTable:
 
     def insert(self, rows: DataFrame, progress: Progress) -> Commit:
         """Commit rows (at most one per partition and key) into an empty table, together with the progress, as one
-        atomic step. It costs less than ``upsert``, which looks for rows to merge with."""
+        atomic step. It costs less than ``upsert``, which looks for rows to merge with; for few rows ``upsert_few``
+        costs a fraction of both."""
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "bulk_insert"})
 
     def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
@@ -283,16 +318,33 @@ class HudiTable:
             return None
         instant, *partitions = (str(part) for part in elements(written))
         self._latest = instant
+        self._has_commit = True
         return Commit(instant, partitions, progress)
 
     def _opened(self) -> Any:
-        """Java's ``SmallUpserts`` of the table."""
+        """Java's ``SmallUpserts`` of the table, which is created if there is none."""
         if self._small_upserts is None:
+            if self._has_commit is None:
+                self.last_commit()
+            if not self._has_commit:
+                self._create()
+            first_type = None if self._has_commit else self._lake_type
             options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
             spark: Any = self.spark.sparkContext
             made = self._java("io.headwater.hudi.SmallUpserts")
-            self._small_upserts = made(spark._jsc, self.uri, options, list(self.contract.place), _FEW_MEGABYTES)
+            place = list(self.contract.place)
+            self._small_upserts = made(spark._jsc, self.uri, options, place, _FEW_MEGABYTES, first_type)
         return self._small_upserts
+
+    def _create(self) -> None:
+        """Create the table, or one without a commit anew: the contract may have changed since."""
+        properties = {**_TABLE_PROPERTIES, **_table_properties(self.contract)}
+        builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").newTableBuilder()
+        configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
+        storage = self._java("org.apache.hudi.storage.hadoop.HadoopStorageConfiguration")(configuration)
+        as_java = self._java("java.util.Properties")()
+        as_java.putAll(properties)
+        self._declare_ordering(builder.fromProperties(as_java).initTable(storage, self.uri))
 
     def run_open_compaction(self) -> None:
         """Run the compaction that a killed writer has left, if there is one: hudi-rs leaves out what was committed
@@ -500,6 +552,15 @@ def is_in(partition: Mapping[str, Any]) -> Column:
     for name, value in partition.items():
         condition &= F.col(name).isNull() if value is None else F.col(name) == F.lit(value)
     return condition
+
+
+def _table_properties(contract: Contract) -> dict[str, str]:
+    """What ``hoodie.properties`` says of a contract's table."""
+    return {
+        "hoodie.table.name": contract.table,
+        "hoodie.table.keygenerator.type": "SIMPLE" if contract.partitions else "NON_PARTITION",
+        "hoodie.table.partition.fields": ",".join(contract.partitions),
+    }
 
 
 def _table_options(contract: Contract, parallelism: int) -> dict[str, str]:

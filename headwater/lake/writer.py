@@ -302,18 +302,18 @@ class TableWriter:
 
     def commit_held(self, batch: HeldBatch, name: str, advance: Advance, clear: Clear | None = None) -> None:
         """Commit a batch that is in the driver, in which nothing is left, as ``commit`` does. It takes a job of Spark
-        only where it makes the table, or much has to be compared with what is in it."""
+        only if much has to be compared with what is in the table."""
         with self._committing:
             started = time.time()
             counts = batch.counts(self.progress.purged, self.progress.floor)
             beside = batch.counts_beside()
-            if not self._has_rows or counts.late or self._may_be_erased(counts):
+            if counts.late or self._may_be_erased(counts):
                 self._persisted(batch.frame(), self._reviewed(name), advance, beside=beside, clear=clear)
                 return
             held = replace(counts, rows=counts.rows - beside.rows)
 
             def write(progress: Progress) -> Commit:
-                may_end = self._may_end(progress.floor)
+                may_end = self._has_rows and self._may_end(progress.floor)
                 most = _FEW_ROWS - held.rows
                 written = self._table.upsert_held(batch.rows, progress, may_end=may_end, most_ended=most)
                 return written or self._write(batch.frame(), held, progress)
@@ -380,9 +380,8 @@ class TableWriter:
 
     @property
     def commits_held(self) -> bool:
-        """Whether ``commit_held`` needs no job of Spark as a rule: the table is there, with just the contract's
-        columns."""
-        return self._has_rows and self._table.has_contracts_columns
+        """Whether ``commit_held`` needs no job of Spark as a rule: the table has just the contract's columns."""
+        return self._table.has_contracts_columns
 
     def read(self) -> DataFrame:
         """The table's newest state, tombstones included, in the columns of the contract's ``lake_columns``."""
@@ -527,7 +526,7 @@ class TableWriter:
         if self._has_rows and self._may_end(progress.floor):
             is_unique = False
             rows = rows.unionByName(ended(self._table.read(), self.contract, progress.floor))
-        is_few = self._has_rows and counts.rows <= _FEW_ROWS
+        is_few = counts.rows <= _FEW_ROWS
         commit = self._table.upsert_few(rows, progress) if is_few else None
         if commit is None:
             # A compaction is waited for before such a commit, and that may take as long as the lease lasts.

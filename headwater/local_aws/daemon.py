@@ -1,6 +1,6 @@
 """The local AWS as a process that stays when the command that started it has ended, until it is told to end.
 
-python -m headwater.local_aws.daemon FOLDER
+The process is ``serve``, which imports all parts of an account; commands that find or end it do not.
 """
 
 from __future__ import annotations
@@ -11,8 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, Self
@@ -22,9 +21,7 @@ import psutil
 from headwater import private_files
 from headwater.console import say
 from headwater.errors import UserError
-from headwater.folder_lock import claim
 from headwater.local import aws
-from headwater.local_aws.account import LocalAccount
 from headwater.log_files import tail
 from headwater.paths import BUILD, ROOT
 from headwater.waiting import cpu_seconds, wait_until
@@ -47,7 +44,7 @@ class Running:
     def find(cls, folder: Path = FOLDER) -> Self | None:
         """The one below a folder; None where none runs."""
         try:
-            found = cls(**json.loads(_description(folder).read_text()))
+            found = cls(**json.loads(description_of(folder).read_text()))
         except FileNotFoundError:
             return None
         return found if found._runs() else None
@@ -111,7 +108,7 @@ class Running:
 
 def command(folder: Path) -> list[str]:
     """The command line of one below a folder."""
-    return [sys.executable, "-m", __name__, str(folder)]
+    return [sys.executable, "-m", "headwater.local_aws.serve", str(folder)]
 
 
 def log_of(folder: Path = FOLDER) -> Path:
@@ -133,30 +130,6 @@ def warn_of_root() -> None:
         )
 
 
-def _description(folder: Path) -> Path:
+def description_of(folder: Path) -> Path:
+    """The file that describes the one below a folder while it runs."""
     return folder / "account.json"
-
-
-def serve(folder: Path) -> None:
-    """Have an account until SIGTERM."""
-    ended = threading.Event()
-    signal.signal(signal.SIGTERM, lambda *_: ended.set())
-    with claim(folder, "a local AWS"), LocalAccount(folder) as account:
-        shutil.rmtree(folder, ignore_errors=True)
-        private_files.make_private(folder)
-        account.start()
-        changed = {
-            name: value
-            for name, value in account.environment().items()
-            if name.startswith("AWS_") or os.environ.get(name) != value
-        }
-        running = Running(os.getpid(), psutil.Process().create_time(), changed)
-        aws.write_variables(variables_of(folder), changed)
-        described = _description(folder).with_suffix(".part")
-        private_files.write(described, json.dumps(asdict(running)))
-        described.rename(_description(folder))
-        ended.wait()
-
-
-if __name__ == "__main__":
-    serve(Path(sys.argv[1]))

@@ -361,7 +361,7 @@ def test_a_table_whose_first_commit_fails_takes_an_export_of_before_it_began_ane
     uri = accounts.export(time.time_ns() // 1000 + SECOND, [item("exported")])
     id_ = accounts.ask(uri)
     with monkeypatch.context() as patch:
-        patch.setattr(HudiTable, "insert", failed)
+        patch.setattr(HudiTable, "upsert_few", failed)
         with pytest.raises(OSError, match="S3 does not answer"):
             work.requested.commit_next()
     time.sleep(1.1)

@@ -22,7 +22,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from custom_resources.connector import RELEASE, RELEASED
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import Contract, History, change_history
 from headwater.contract.reading import parse_contract, read_contracts
 from headwater.definitions import connectors
@@ -753,7 +753,7 @@ def command(capture: Capture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -
     def run(verb: str, *arguments: str) -> Result:
         reach = ["--host", "127.0.0.1", "--endpoint", aws.s3_endpoint, "--region", REGION, *at]
         given = [verb, *arguments, *reach]
-        return CliRunner().invoke(compose(given), given)
+        return CliRunner().invoke(app, given)
 
     return run
 

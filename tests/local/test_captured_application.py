@@ -16,7 +16,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import parse_contract
 from headwater.errors import UserError
@@ -186,7 +186,7 @@ class Clinic:
         arguments = ["db", verb, "--host", self.server.host, "--port", str(self.server.port), "--database", self.name]
         if verb == "capture":
             arguments += ["--contracts", str(self._contracts)]
-        return CliRunner().invoke(compose(["db"]), [*arguments, *more], catch_exceptions=False).output
+        return CliRunner().invoke(app, [*arguments, *more], catch_exceptions=False).output
 
     def identities(self) -> dict[str, str]:
         with self.owner() as owner:

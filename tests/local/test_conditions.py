@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
 
@@ -214,7 +214,7 @@ class Shop:
     def run(self, *command: str) -> Result:
         at = ["--host", self.server.host, "--port", str(self.server.port), "--database", self.name, "--user", self.user]
         arguments = [*command, *at, *([] if "release" in command else ["--contracts", str(self.folder)])]
-        return CliRunner().invoke(compose([command[0]]), arguments)
+        return CliRunner().invoke(app, arguments)
 
     def takes(self, where: str) -> str:
         """What the command says of a condition that it takes."""

@@ -21,7 +21,7 @@ import pytest
 from psycopg import sql
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater import cli
 from headwater.commands import sources
 from headwater.contract.model import DEFAULT, DROP, HMAC, POSTGRESQL, Contract, Mask, of_database
 from headwater.contract.reading import parse_contract, read_contracts
@@ -1246,7 +1246,7 @@ def test_the_command_checks_a_real_database_and_ends_with_1_where_it_does_not_fi
     arguments += ["--host", info.host, "--database", info.dbname]
 
     def run(*more: str) -> Result:
-        return CliRunner().invoke(compose(["contract"]), [*arguments, *more], catch_exceptions=False)
+        return CliRunner().invoke(cli.app, [*arguments, *more], catch_exceptions=False)
 
     assert "valid contracts: 1, problems: 0, warnings: 0" in run().stdout
     visited_db.execute("ALTER TABLE northwind.visits ALTER place TYPE uuid USING NULL")

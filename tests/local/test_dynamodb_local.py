@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.reading import from_document, read_contract
 from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
@@ -78,7 +78,7 @@ def test_a_contract_that_is_inferred_of_a_table_passes_its_check(
     def run(*arguments: str) -> Result:
         where = ["--contracts", str(tmp_path), "--dynamodb-endpoint", dynamodb.endpoint, "--region", REGION]
         given = ["contract", *arguments, *where]
-        return CliRunner().invoke(compose(given), given)
+        return CliRunner().invoke(app, given)
 
     done = run("infer", "--from-dynamodb", "inferred")
     assert done.exit_code == 0, done.output

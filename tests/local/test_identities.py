@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import sources
 from headwater.contract.reading import read_contracts
 from headwater.definitions.order_database import capture_statements
@@ -57,7 +57,7 @@ class Clinic:
         arguments = [*command, *at, "--user", self._user]
         if "release" not in command:
             arguments += ["--contracts", str(self.folder)]
-        return CliRunner().invoke(compose([command[0]]), arguments)
+        return CliRunner().invoke(app, arguments)
 
     def infer(self, *tables: str) -> Result:
         return self.run(

@@ -16,7 +16,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import parse_contract, read_contract
 from headwater.local.aws import REGION, AwsApi
@@ -160,7 +160,7 @@ def test_a_row_that_the_source_does_not_have_goes_by_a_repair(
     assert [table.extra for table in pipeline.verify()] == [1, 0]
     verify = ["verify", "--lake", LAKE, "--contracts", str(tmp_path), "--endpoint", pipeline.aws.s3_endpoint]
     verify += ["--dynamodb-endpoint", pipeline.dynamodb.endpoint, "--region", REGION, "--repair"]
-    repaired = CliRunner().invoke(compose(verify), verify)
+    repaired = CliRunner().invoke(app, verify)
     assert repaired.exit_code == 1, repaired.output
     assert re.search(r"accounts id = a ghost, cust_name = .*: extra", repaired.stdout)
     assert "Requested: " in repaired.stdout

@@ -12,7 +12,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.reading import read_contracts
 from headwater.definitions.named_queries import named_queries
 from headwater.local.aws import REGION
@@ -83,7 +83,7 @@ def lake(pipeline: Pipeline, then: object, monkeypatch: pytest.MonkeyPatch) -> A
     def ask(query: str) -> list[tuple[Any, ...]]:
         where = ["--lake", LAKE, "--endpoint", pipeline.aws.s3_endpoint, "--region", REGION]
         arguments = ["sql", query, *where, "--json"]
-        done = CliRunner().invoke(compose(arguments), arguments)
+        done = CliRunner().invoke(app, arguments)
         assert done.exit_code == 0, done.output
         return [tuple(row.values()) for row in json.loads(done.stdout)]
 

@@ -11,7 +11,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.console import say
 from headwater.contract.model import of_database
 from headwater.contract.reading import read_contracts
@@ -100,6 +100,6 @@ def read_all(relational: Pipeline, key_value: KeyValuePipeline, monkeypatch: pyt
     database = ["--host", relational.postgres.host, "--port", str(relational.postgres.port), "--database", DATABASE]
     lake = ["--lake", LAKE, "--endpoint", relational.aws.s3_endpoint, "--region", REGION]
     given = ["resync", "--all", *database, *lake, "--dynamodb-endpoint", key_value.dynamodb.endpoint]
-    asked = CliRunner().invoke(compose(given), given)
+    asked = CliRunner().invoke(app, given)
     assert asked.exit_code == 0, (asked.output, asked.exception)
     assert len(of_database(read_contracts(CONTRACTS), "dynamodb")) == asked.stdout.count("Done: ")

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
@@ -235,18 +235,18 @@ class TestCommand:
     ) -> None:
         source.execute("CREATE TABLE watched (id integer PRIMARY KEY)")
         source.execute("INSERT INTO watched VALUES (41)")
-        differs = CliRunner().invoke(compose(arguments), arguments)
+        differs = CliRunner().invoke(app, arguments)
         assert differs.exit_code == 1
         assert "watched id = 41: missing" in differs.stdout
 
         source.execute("TRUNCATE watched")
-        equal = CliRunner().invoke(compose(arguments), [*arguments, "--json"])
+        equal = CliRunner().invoke(app, [*arguments, "--json"])
         assert equal.exit_code == 0
         assert json.loads(equal.stdout)["tables"][0]["source_rows"] == 0
 
     def test_a_password_in_the_url_is_refused(self, arguments: list[str]) -> None:
         arguments[-1] = arguments[-1].replace("@", ":secret@")
-        refused = CliRunner().invoke(compose(arguments), arguments)
+        refused = CliRunner().invoke(app, arguments)
         assert isinstance(refused.exception, UserError)
         assert "HEADWATER_DB_PASSWORD" in str(refused.exception)
         assert "secret" not in str(refused.exception)
@@ -299,19 +299,19 @@ class TestDynamoDbCommand:
         key = {"id": {"S": "a"}, "number": {"N": "1.5"}}
         client.put_item(TableName="shop-things-dev", Item={**key, "more": {"SS": ["x"]}})
         renamed = [*arguments, "--dynamodb-table", "things=shop-things-dev"]
-        differs = CliRunner().invoke(compose(renamed), renamed)
+        differs = CliRunner().invoke(app, renamed)
         assert differs.exit_code == 1, differs.output
         assert "things id = a, number = 1.500000000: missing" in differs.stdout
 
         client.delete_item(TableName="shop-things-dev", Key=key)
-        equal = CliRunner().invoke(compose(renamed), [*renamed, "--json"])
+        equal = CliRunner().invoke(app, [*renamed, "--json"])
         assert equal.exit_code == 0, equal.output
         assert json.loads(equal.stdout)["tables"][0]["source_rows"] == 0
 
     def test_a_table_that_is_not_there_is_an_error_that_says_where_it_was_looked_for(
         self, arguments: list[str]
     ) -> None:
-        refused = CliRunner().invoke(compose(arguments), arguments)
+        refused = CliRunner().invoke(app, arguments)
         assert isinstance(refused.exception, UserError)
         assert "things: reading the DynamoDB table shop-things failed" in str(refused.exception)
         assert "--dynamodb-table" in str(refused.exception)

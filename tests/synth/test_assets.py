@@ -22,7 +22,7 @@ import pytest
 from packageurl import PackageURL
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater import cli
 from headwater.contract.model import DYNAMODB, POSTGRESQL, Contract, of_database
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
@@ -140,7 +140,7 @@ def test_every_file_that_reaches_aws_has_a_locked_hash_or_a_source(
 
 def test_the_sbom_has_the_address_and_the_hash_of_all_that_ships(tmp_path: Path) -> None:
     output = tmp_path / "sbom.cdx.json"
-    result = CliRunner().invoke(compose(["sbom"]), ["sbom", "--output", str(output)])
+    result = CliRunner().invoke(cli.app, ["sbom", "--output", str(output)])
     assert result.exit_code == 0, result.output
     listed = json.loads(output.read_text())["components"]
     found = {component["purl"]: [entry["content"] for entry in component["hashes"]] for component in listed}

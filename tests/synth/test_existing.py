@@ -10,7 +10,7 @@ import msgspec
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.definitions.connectors import SLOT
 from headwater.definitions.left_slot import parameter
@@ -410,7 +410,7 @@ def test_make_check_lets_it_through(existing: Synthesized, monkeypatch: pytest.M
     # The assets of these stacks are placeholders.
     monkeypatch.setattr(shipped, "unexplained", lambda _: [])
     arguments = ["check", "dev", "--synthesized", str(existing.assembly)]
-    result = CliRunner().invoke(compose(["check"]), arguments, catch_exceptions=False)
+    result = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert result.exit_code == 0, result.stdout
     assert "| source connector | beyond the VPC | tcp 5433 | peering | dev |" in result.stdout
 

@@ -1,8 +1,18 @@
 """The command line speaks to people."""
 
+import re
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
+
+import pytest
+
+from headwater.commands import VERBS
+from headwater.paths import ROOT
+
+SLOW = {"aws_cdk", "boto3", "botocore", "duckdb", "jsii", "pyarrow", "pyspark"}
+"""What takes tenths of a second to import."""
 
 
 def headwater(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -10,10 +20,43 @@ def headwater(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, cwd=cwd, check=False)
 
 
-def test_help_names_the_commands(tmp_path: Path) -> None:
-    done = headwater("--help", cwd=tmp_path)
+@pytest.mark.parametrize("option", ["--help", "-h"])
+def test_help_lists_each_verb_with_a_whole_sentence(option: str, tmp_path: Path) -> None:
+    done = headwater(option, cwd=tmp_path)
     assert done.returncode == 0
-    assert {"db", "demo", "verify", "jars", "assets"} <= set(done.stdout.split())
+    _, listed = done.stdout.split("Commands:\n")
+    assert tuple(re.findall(r"^  ([a-z]+) +[A-Z].*[^.]\.$", listed, re.MULTILINE)) == VERBS
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["-h"], [], ["--version"], ["statsu"]], ids=" ".join)
+def test_what_needs_no_verb_imports_none(arguments: list[str], tmp_path: Path) -> None:
+    program = (
+        f"import sys; sys.argv = ['headwater', *{arguments}]; from headwater import cli\n"
+        "try: cli.main()\n"
+        "finally: sys.stderr.write('\\nImported: ' + ' '.join(sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, cwd=tmp_path, check=False)
+    imported = set(done.stderr.partition("\nImported: ")[2].split())
+    assert "headwater.cli" in imported
+    assert imported & (SLOW | {f"headwater.commands.{verb}" for verb in VERBS}) == set()
+
+
+def test_a_verb_shows_its_own_help_by_either_option(tmp_path: Path) -> None:
+    shown, too = (headwater("sbom", option, cwd=tmp_path) for option in ("--help", "-h"))
+    assert (shown.returncode, shown.stdout) == (0, too.stdout)
+    assert "CycloneDX" in shown.stdout
+    assert "--output" in shown.stdout
+
+
+def test_the_version_is_that_of_the_package(tmp_path: Path) -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert headwater("--version", cwd=tmp_path).stdout == f"headwater {project['version']}\n"
+
+
+def test_an_unknown_verb_is_refused_with_a_close_one(tmp_path: Path) -> None:
+    done = headwater("statsu", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.endswith("Error: No such command 'statsu'. Did you mean 'status'?\n")
 
 
 def test_a_user_error_is_printed_without_a_traceback_and_ends_with_status_2(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import contract, sources
 from headwater.definitions import dynamodb_checks, kinesis_checks, source_checks
 from headwater.definitions.kinesis_checks import ExpectedStream
@@ -22,7 +22,7 @@ PRODUCTS = (CONTRACTS / "products.yaml").read_text()
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner().invoke(compose(["contract"]), ["contract", *arguments], catch_exceptions=False)
+    return CliRunner().invoke(app, ["contract", *arguments], catch_exceptions=False)
 
 
 def test_valid_contracts_end_with_0() -> None:

@@ -225,7 +225,7 @@ def assembly(tmp_path: Path) -> Path:
 
 def run(*arguments: str) -> str:
     runner = CliRunner(env={"COLUMNS": "120"})
-    done = runner.invoke(cli.compose(["cost"]), ["cost", *arguments], catch_exceptions=False)
+    done = runner.invoke(cli.app, ["cost", *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
 

@@ -14,7 +14,7 @@ from botocore.exceptions import NoCredentialsError
 from moto import mock_aws
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import destroy
 from headwater.definitions.left_slot import parameter
 from tests.unit.conftest import EXISTING, REGION, write_dev
@@ -35,7 +35,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     def run(*parts: str, cdk: int = 0) -> Result:
         write_dev(tmp_path, *parts)
         monkeypatch.setattr(subprocess, "run", lambda *_, **__: SimpleNamespace(returncode=cdk))
-        return CliRunner().invoke(compose(["destroy"]), ["destroy", "dev"])
+        return CliRunner().invoke(app, ["destroy", "dev"])
 
     return run
 

@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import environments, forget, resync, sources
 from headwater.errors import UserError
 from headwater.lake import requests as lake_requests
@@ -53,7 +53,7 @@ def named(command: tuple[str, ...]) -> str:
 
 
 def run(*arguments: str) -> Result:
-    return CliRunner(env={"COLUMNS": "500"}).invoke(compose(list(arguments)), list(arguments))
+    return CliRunner(env={"COLUMNS": "500"}).invoke(app, list(arguments))
 
 
 def refusal(*arguments: str) -> str:

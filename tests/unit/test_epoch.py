@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import epoch
 from headwater.deployment.environment_rules import read_environment
 from headwater.errors import UserError
@@ -23,7 +23,7 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(compose(["epoch"]), ["epoch", *arguments], catch_exceptions=False)
+    done = CliRunner().invoke(app, ["epoch", *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.output
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract import evolution
 from headwater.contract.evolution import FILL, NARROWER, OTHER, REFUSED, SAFE, SAME, WIDER, changes, type_change
 from headwater.contract.reading import parse_contract
@@ -164,7 +164,7 @@ def diff(folder: Path, new: str, *more: str) -> Result:
     (folder / "old.yaml").write_text(TEXT)
     (folder / "new.yaml").write_text(new)
     arguments = ["contract", "diff", str(folder / "old.yaml"), str(folder / "new.yaml"), *more]
-    return CliRunner().invoke(compose(["contract"]), arguments, catch_exceptions=False)
+    return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
 
 def test_the_status_tells_the_worst_verdict(tmp_path: Path) -> None:
@@ -183,7 +183,7 @@ def test_the_status_tells_the_worst_verdict(tmp_path: Path) -> None:
 
 
 def test_the_baselines_of_contracts_are_compared_with_their_files() -> None:
-    result = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "reviewed/contracts", "contracts"])
+    result = CliRunner().invoke(app, ["contract", "diff", "reviewed/contracts", "contracts"])
     assert (result.exit_code, result.stdout) == (0, "No difference\n")
 
 
@@ -196,9 +196,9 @@ def test_a_revision_is_compared_with_the_files(tmp_path: Path, monkeypatch: pyte
     for arguments in (["init", "-q"], ["add", "."], ["commit", "-q", "-m", "before"]):
         subprocess.run([*git, *arguments], check=True)
     (contracts / "parcels.yaml").write_text(TEXT.replace("buckets: 2", "buckets: 3"))
-    result = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "HEAD:contracts", "--json"])
+    result = CliRunner().invoke(app, ["contract", "diff", "HEAD:contracts", "--json"])
     assert (result.exit_code, json.loads(result.stdout)["changes"][0]["change"]) == (1, "2 becomes 3")
-    unknown = CliRunner().invoke(compose(["contract"]), ["contract", "diff", "HEAD:elsewhere"])
+    unknown = CliRunner().invoke(app, ["contract", "diff", "HEAD:elsewhere"])
     assert isinstance(unknown.exception, UserError)
     assert "HEAD:elsewhere: found neither a file nor a folder" in str(unknown.exception)
 
@@ -240,7 +240,7 @@ def test_the_gate_refuses_what_the_writer_would_refuse(tmp_path: Path) -> None:
     def gate(before: str, after: str) -> Result:
         folders = ["--contracts-before", str(tmp_path / before), "--contracts", str(tmp_path / after)]
         arguments = ["review", "gate", "dev", "--before", str(BASELINES), *folders]
-        return CliRunner().invoke(compose(["review"]), arguments, catch_exceptions=False)
+        return CliRunner().invoke(app, arguments, catch_exceptions=False)
 
     assert gate("before", "before").exit_code == 0
     # A base branch may have no contracts.

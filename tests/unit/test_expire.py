@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands.expire import expire
 from headwater.errors import UserError
 from headwater.lake import expire_requests
@@ -42,7 +42,7 @@ def test_the_command_asks_both_writers_and_tells_what_is_deleted_and_what_stays(
 def test_nothing_is_asked_for_without_a_yes_or_a_contract(s3: Any) -> None:
     lake = f"s3://{BUCKET}/{uuid.uuid4().hex[:8]}"
     arguments = ["expire", "customers", "--lake", lake]
-    refused = CliRunner().invoke(compose(arguments), arguments, input="n\n")
+    refused = CliRunner().invoke(app, arguments, input="n\n")
     assert "Delete the past of customers and customers_changes for good? [y/N]" in refused.output
     assert refused.exit_code == 1
     assert Requests(s3, lake, "customers").listed() == []

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import subprocess
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from types import SimpleNamespace
 from typing import Any
@@ -212,6 +213,9 @@ def run_for(
     time: FakeTime,
     orders: CommitNext,
     pause: IdlePause,
+    *,
+    warm_up: Callable[[Job], None] = lambda job: None,
+    once: bool = False,
     **others: CommitNext,
 ) -> list[dict[str, Any]]:
     """Run the loops of the tables until the time is over, and return what was reported. Spark ends with the first table
@@ -226,9 +230,11 @@ def run_for(
     services: Any = SimpleNamespace(report=events.append, decoding=DecodingAhead())
     leases: Any = None
     settings: Any = None
-    options = argparse.Namespace(once=False)
+    options = argparse.Namespace(once=once)
     run = Job([], leases, spark, services, settings, options, time, clock=lambda: time.now).run
-    run({table: partial(returned, work) for table, work in {"orders": orders, **others}.items()}, pause)
+    run(
+        {table: partial(returned, work) for table, work in {"orders": orders, **others}.items()}, pause, warm_up=warm_up
+    )
     return events
 
 
@@ -260,6 +266,53 @@ def test_an_idle_writer_reports_in_every_minute_at_each_pause_that_a_file_may_na
     time = FakeTime(end=3600)
     reported = len(run_for(time, Landed(time).commit_next, IdlePause(0.5, longest)))
     assert 60 <= reported <= 121
+
+
+def test_a_job_warms_up_when_all_tables_were_looked_at() -> None:
+    deeds: list[str] = []
+
+    def look(table: str) -> bool:
+        deeds.append(table)
+        if table == "products" and deeds.count(table) == 1:
+            wait_until("the other table's look", lambda: "orders" in deeds, poll=0.001)
+            raise OSError("S3 refused")
+        # The time goes on once the warm-up is over.
+        wait_until("the warm-up", lambda: deeds.count(table) == 1 or "warm" in deeds, poll=0.001)
+        return False
+
+    warm: Callable[[Job], None] = lambda job: deeds.append("warm")  # noqa: E731
+    products = partial(look, "products")
+    run_for(FakeTime(end=60), partial(look, "orders"), IdlePause(1, 1), products=products, warm_up=warm)
+    before = deeds[: deeds.index("warm")]
+    assert set(before) == {"orders", "products"}
+    assert deeds.count("warm") == 1
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_job_is_ready_also_if_its_warm_up_fails(capsys: pytest.CaptureFixture[str], *, fails: bool) -> None:
+    looked, warms = threading.Event(), threading.Event()
+
+    def warm(job: Job) -> None:
+        warms.set()
+        if fails:
+            raise OSError("S3 refused")
+
+    def look() -> bool:
+        if looked.is_set():
+            warms.wait()
+        looked.set()
+        return False
+
+    run_for(FakeTime(end=2), look, IdlePause(1, 1), warm_up=warm)
+    event = json.loads(capsys.readouterr().out)
+    assert event["event"] == "ready"
+    assert event.get("warm_up_failed") == ("OSError: S3 refused" if fails else None)
+
+
+def test_a_job_that_only_drains_does_not_warm_up() -> None:
+    warmed: list[Job] = []
+    run_for(FakeTime(end=60), lambda: False, IdlePause(1, 1), warm_up=warmed.append, once=True)
+    assert warmed == []
 
 
 class Failing:

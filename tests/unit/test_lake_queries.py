@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import History, lake_tables
 from headwater.contract.reading import read_contracts
 from headwater.definitions.glue_table import HUDI_COLUMNS
@@ -148,7 +148,7 @@ def test_the_queries_of_the_documentation_run(queries: LakeQueries, sql: str) ->
 
 def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
     def run(*arguments: str, stdin: str = "") -> str:
-        done = CliRunner().invoke(compose(["sql"]), ["sql", *arguments], input=stdin)
+        done = CliRunner().invoke(app, ["sql", *arguments], input=stdin)
         assert done.exit_code == 0, done.output
         return done.stdout
 
@@ -159,7 +159,7 @@ def test_a_lake_in_a_folder_is_asked_on_the_command_line() -> None:
     assert json.loads(counted) == [{"number": 0}]
     pasted = """SELECT count(*) AS "it's" FROM orders WHERE "_op" = 'd'\n"""
     assert json.loads(run("--lake", "nowhere", "--json", "-", stdin=pasted)) == [{"it's": 0}]
-    refused = CliRunner().invoke(compose(["sql"]), ["sql", "SELECT 1"])
+    refused = CliRunner().invoke(app, ["sql", "SELECT 1"])
     assert isinstance(refused.exception, UserError)
     assert HUDI_COLUMNS[0] in run(f'SELECT "{HUDI_COLUMNS[0]}" FROM orders', "--lake", "nowhere")
 
@@ -214,7 +214,7 @@ def test_a_query_reaches_nothing_but_the_lake(sql: str, message: str, tmp_path: 
     kept = tmp_path / "kept.csv"
     kept.write_text("word\nhunter2\n")
     given = ["sql", sql.format(file=kept, folder=tmp_path), "--lake", "nowhere", "--json"]
-    done = CliRunner().invoke(compose(given), given)
+    done = CliRunner().invoke(app, given)
     assert isinstance(done.exception, UserError), (done.output, done.exception)
     assert message in str(done.exception)
     assert "hunter2" not in done.output + str(done.exception)

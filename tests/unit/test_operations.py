@@ -17,7 +17,7 @@ from botocore.exceptions import ClientError
 from typer.core import TyperGroup
 from typer.main import get_command
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import POSTGRESQL, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import topic
@@ -422,11 +422,11 @@ def test_what_to_do_names_commands_that_can_be_run_as_they_are(s3: Any, monkeypa
 
 def assert_is_understood(*words: str) -> None:
     """The command line takes these words."""
-    command: Any = get_command(compose(list(words)))
-    context = command.make_context("headwater", list(words))
-    while isinstance(command, TyperGroup):
-        name, command, rest = command.resolve_command(context, [*context._protected_args, *context.args])
-        context = command.make_context(name, rest, parent=context)
+    context: Any = get_command(app).make_context("headwater", list(words))
+    while isinstance(context.command, TyperGroup):
+        name, verb, rest = context.command.resolve_command(context, [*context._protected_args, *context.args])
+        assert verb is not None
+        context = verb.make_context(name, rest, parent=context)
     assert "dev" in context.params.values()
 
 

@@ -14,7 +14,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headwater.benchmark import planning
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.demo.cores import taken_beside
 from headwater.errors import UserError
 from headwater.paths import ROOT
@@ -69,7 +69,7 @@ def test_the_command_shows_what_was_measured_beside_what_is_simulated(tmp_path: 
     path = tmp_path / "report.json"
     path.write_text(json.dumps(report(0.5)))
     arguments = ["simulate", "--report", str(path)]
-    shown = CliRunner().invoke(compose(arguments), arguments)
+    shown = CliRunner().invoke(app, arguments)
     assert shown.exit_code == 0, shown.output
     lines = [line.replace("│", " ").split() for line in shown.stdout.splitlines()]
     assert ["measured", "1.2", "2.5"] in lines
@@ -81,7 +81,7 @@ def test_a_file_that_is_no_report_of_the_demo_is_refused(tmp_path: Path, text: s
     path = tmp_path / "report.json"
     path.write_text(text)
     arguments = ["simulate", "--report", str(path)]
-    refused = CliRunner().invoke(compose(arguments), arguments)
+    refused = CliRunner().invoke(app, arguments)
     assert isinstance(refused.exception, UserError)
     assert "expected a report.json of `headwater demo`" in str(refused.exception)
 

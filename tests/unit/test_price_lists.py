@@ -248,7 +248,7 @@ def price_list(offer: str, rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def run(*arguments: str) -> str:
-    done = CliRunner().invoke(cli.compose(["prices"]), ["prices", *arguments], catch_exceptions=False)
+    done = CliRunner().invoke(cli.app, ["prices", *arguments], catch_exceptions=False)
     assert done.exit_code == 0
     return done.stdout
 

@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import pytest
-import typer
 
 from headwater import commands
 from headwater.documentation import command_line, python_api
@@ -13,7 +12,7 @@ from headwater.paths import ROOT
 
 @pytest.fixture(scope="module")
 def command_page() -> str:
-    return command_line.page(commands.add(typer.Typer()))
+    return command_line.page(map(commands.load, commands.VERBS))
 
 
 def test_the_page_of_the_python_api_is_up_to_date() -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.deployment.review_comment import MOST_CHARACTERS, Section, marker, render
 
 RUN = "https://github.com/o/r/actions/runs/1"
@@ -59,7 +59,7 @@ def test_the_command_reads_what_the_steps_wrote_and_says_what_is_missing(tmp_pat
     (tmp_path / "gate.txt").write_text("dev: nothing is lost")
     (tmp_path / "diff.txt").write_text(LONG)
     arguments = ["review", "comment", "dev", str(tmp_path), "--run-url", RUN]
-    done = CliRunner().invoke(compose(arguments), arguments, catch_exceptions=False)
+    done = CliRunner().invoke(app, arguments, catch_exceptions=False)
     assert done.exit_code == 0
     assert done.output.startswith(marker("dev"))
     assert "dev: nothing is lost" in done.output

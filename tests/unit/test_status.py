@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import environments, status
 from headwater.lake.command_lines import CommandLines
 from headwater.operations import watched
@@ -28,7 +28,7 @@ def shown(monkeypatch: pytest.MonkeyPatch, *tables: Part, options: tuple[str, ..
     monkeypatch.setattr(status, "through_data_api", lambda deployed: None)
     monkeypatch.setattr(status, "observe", lambda deployed, query: state)
     arguments = ["status", "dev", *options]
-    return CliRunner(env={"COLUMNS": "250"}).invoke(compose(arguments), arguments, catch_exceptions=False)
+    return CliRunner(env={"COLUMNS": "250"}).invoke(app, arguments, catch_exceptions=False)
 
 
 def compared(s3: Any, known: Watched) -> Part:

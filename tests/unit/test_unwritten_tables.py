@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.commands import environments, status
 from headwater.contract.model import History, catalog_names, lake_tables
 from headwater.contract.reading import read_contracts
@@ -111,7 +111,7 @@ class Environment:
         monkeypatch.setattr(environments, "deployed", lambda name, contracts: asked)
         monkeypatch.setattr(status, "through_data_api", lambda deployed: self.query)
         arguments = ["status", "dev", *options]
-        return CliRunner(env={"COLUMNS": "250"}).invoke(compose(arguments), arguments, catch_exceptions=False)
+        return CliRunner(env={"COLUMNS": "250"}).invoke(app, arguments, catch_exceptions=False)
 
     def told(self, monkeypatch: pytest.MonkeyPatch) -> tuple[int, dict[str, Any]]:
         """The command's status, and what its JSON says of each table."""

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from typer.testing import CliRunner
 
-from headwater.cli import compose
+from headwater.cli import app
 from headwater.contract.model import Contract
 from headwater.contract.reading import from_document, read_contract
 from headwater.contract.types import Type
@@ -644,13 +644,13 @@ class TestCommand:
             "/nowhere",
             *(part for option in options for part in ("--dynamodb-table", option)),
         ]
-        refused = CliRunner().invoke(compose(arguments), arguments)
+        refused = CliRunner().invoke(app, arguments)
         assert isinstance(refused.exception, UserError)
         assert message in str(refused.exception)
 
     def test_an_endpoint_that_is_no_address_is_refused(self) -> None:
         arguments = ["verify", "--lake", "/nowhere", "--dynamodb-endpoint", "localhost:8000"]
-        refused = CliRunner().invoke(compose(arguments), arguments)
+        refused = CliRunner().invoke(app, arguments)
         assert isinstance(refused.exception, UserError)
         assert "--dynamodb-endpoint" in str(refused.exception)
         assert "http://127.0.0.1:8000" in str(refused.exception)

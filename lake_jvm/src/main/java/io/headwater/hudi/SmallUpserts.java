@@ -102,6 +102,7 @@ import org.apache.spark.unsafe.types.UTF8String;
 import org.slf4j.Logger;
 import org.slf4j.LoggerFactory;
 import scala.Function1;
+import scala.Tuple2;
 
 /**
  * Commits small batches to a merge-on-read table with a simple bucket index: a log file for each file group that has a
@@ -169,14 +170,20 @@ public final class SmallUpserts implements AutoCloseable {
     private Future<Integer> archiving;
 
     /**
-     * Opens a table that has a commit, and rolls back what a crash left of an unfinished one.
+     * Opens a table, and rolls back what a crash left of an unfinished commit.
      *
      * @param options Hudi's options of the table's writer
      * @param place the columns that say where a row is: the partition's, and the record key
      * @param mostCompacted how many megabytes of base and log files are read without a job of Spark
+     * @param firstType the columns of a table without a commit; null if the table has one
      */
     public SmallUpserts(
-            JavaSparkContext spark, String basePath, Map<String, String> options, List<String> place, long mostCompacted)
+            JavaSparkContext spark,
+            String basePath,
+            Map<String, String> options,
+            List<String> place,
+            long mostCompacted,
+            StructType firstType)
             throws Exception {
         this.spark = spark;
         this.place = new ArrayList<>(place);
@@ -189,13 +196,15 @@ public final class SmallUpserts implements AutoCloseable {
                 .setBasePath(basePath)
                 .setLoadActiveTimelineOnLoad(true)
                 .build();
-        schema = new TableSchemaResolver(metaClient).getTableAvroSchema(false);
+        String name = metaClient.getTableConfig().getTableName();
+        schema = firstType == null
+                ? new TableSchemaResolver(metaClient).getTableAvroSchema(false)
+                : schemaOf(firstType, name);
         schemaWithMeta = HoodieAvroUtils.addMetadataFields(schema, false);
         type = AvroConversionUtils.convertAvroSchemaToStructType(schema);
         TypedProperties properties = new TypedProperties();
         properties.putAll(options);
         keys = (BaseKeyGenerator) HoodieSparkKeyGeneratorFactory.createKeyGenerator(properties);
-        String name = metaClient.getTableConfig().getTableName();
         client = DataSourceUtils.createHoodieClient(spark, schema.toString(), basePath, name, options);
         client.setOperationType(WriteOperationType.UPSERT);
         config = client.getConfig();
@@ -207,6 +216,12 @@ public final class SmallUpserts implements AutoCloseable {
             client.close();
             throw failed;
         }
+    }
+
+    /** The Avro schema that Hudi's Spark writer gives to rows of a table. */
+    private static Schema schemaOf(StructType type, String table) {
+        Tuple2<String, String> names = AvroConversionUtils.getAvroRecordNameAndNamespace(table);
+        return AvroConversionUtils.convertStructTypeToAvroSchema(type, names._1(), names._2());
     }
 
     private static ExecutorService requests(String name, int threads) {
