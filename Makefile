@@ -2,7 +2,7 @@
 # must be there.
 .DEFAULT_GOAL := help
 .PHONY: help setup assets sbom demo test unit lint synth check cost diff baselines deploy destroy \
-	reference site requests bench soak drills mutants lock clean
+	reference site requests bench soak drills busy mutants lock clean
 
 # Where that is set, every program compiles what it imports anew, which is half of a synthesis: uv compiles nothing.
 unexport PYTHONDONTWRITEBYTECODE
@@ -114,6 +114,10 @@ soak: assets ## Draw ten thousand histories of keys, then run the demo under loa
 
 drills: assets ## Run what `make test` leaves out: each part killed KILLS=3 times, a faulty store, source changes, …
 	@$(BIN)/pytest -m drill $(if $(KILLS),--kills $(KILLS)) tests/lake tests/local
+
+busy: assets ## Run the demo and all tests beside eight loops that take every core (LOOPS=N)
+	@tools/busy $(or $(LOOPS),8) -- $(MAKE) --no-print-directory demo
+	@tools/busy $(or $(LOOPS),8) -- $(MAKE) --no-print-directory test
 
 mutants: setup ## Change what orders and positions changes in every small way, and see that a test fails (MODULES="lease …")
 	@$(BIN)/python tools/mutants.py $(MODULES)

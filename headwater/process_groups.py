@@ -5,30 +5,34 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 from headwater import private_files
 from headwater.errors import UserError
+from headwater.waiting import PATIENCE_SECONDS, StuckError, cpu_seconds, wait_until
 
-_GONE_SECONDS = 5
+_GONE_SECONDS = 0.01
+_POLL_SECONDS = 0.05
 
 
 def run(
     name: str,
     argv: Sequence[str],
     log: Path,
-    seconds: float,
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
+    patience: float = PATIENCE_SECONDS,
 ) -> int:
     """Run a program and return its exit status. If this is left before the program's end, all its processes are killed.
 
     ``name`` is what a person calls it. Its output is appended to ``log``. ``env`` is the whole environment, ``cwd`` the
-    working directory; None stands for this process's own. Raises UserError if it has not ended after ``seconds``.
+    working directory; None stands for this process's own. ``patience`` is that of ``wait_until``, in seconds. Raises
+    UserError if the program stands still.
     """
     with private_files.append(log) as out:
         child = subprocess.Popen(
@@ -42,12 +46,30 @@ def run(
             umask=private_files.UMASK,
         )
     try:
-        return child.wait(seconds)
+        await_end(name, child, patience)
     except BaseException as error:
         kill(child)
-        if isinstance(error, subprocess.TimeoutExpired):
-            raise UserError(f"{name} had not ended after {seconds:.0f} s and was killed. Its log is {log}") from None
+        if isinstance(error, StuckError):
+            raise UserError(f"{error}. It was killed. Its log is {log}") from None
         raise
+    return child.returncode
+
+
+def await_end(
+    name: str,
+    child: subprocess.Popen[bytes],
+    patience: float = PATIENCE_SECONDS,
+    work: Callable[[], float] | None = None,
+) -> None:
+    """Wait until a program has ended. ``patience`` and ``work`` are those of ``wait_until``, which raises StuckError;
+    by default the work is the program's and its descendants'."""
+    wait_until(
+        f"{name} to end",
+        lambda: child.poll() is not None,
+        poll=_POLL_SECONDS,
+        patience=patience,
+        work=work or partial(cpu_seconds, child.pid),
+    )
 
 
 def kill(leader: subprocess.Popen[bytes]) -> None:
@@ -61,7 +83,15 @@ def kill(leader: subprocess.Popen[bytes]) -> None:
         with suppress(psutil.NoSuchProcess):
             descendant.kill()
     leader.wait()
-    psutil.wait_procs(descendants, timeout=_GONE_SECONDS)
+    wait_until(f"the processes of {leader.pid} to be gone", lambda: all(map(_is_gone, descendants)), poll=_GONE_SECONDS)
+
+
+def _is_gone(process: psutil.Process) -> bool:
+    """Whether a process has ended, even if nobody has asked for its status yet."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
 
 
 def _descendants(pid: int) -> list[psutil.Process]:

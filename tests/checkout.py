@@ -9,8 +9,10 @@ from contextlib import suppress
 from pathlib import Path
 
 from headwater.local_aws import checkout
+from tests import programs
 
-COMMAND_SECONDS = 900
+# The local AWS, which works for a command, is no descendant of this process.
+PATIENCE_SECONDS = 900
 USER_ERROR = 2
 QUESTION = b"(y/n)"
 
@@ -20,15 +22,7 @@ class Checkout(checkout.Checkout):
 
     def run(self, *command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command with this Python first on the path, as `make` does."""
-        return subprocess.run(
-            command,
-            cwd=self.folder,
-            env=self.environment(variables),
-            capture_output=True,
-            text=True,
-            timeout=COMMAND_SECONDS,
-            check=False,
-        )
+        return programs.run(command, patience=PATIENCE_SECONDS, cwd=self.folder, env=self.environment(variables))
 
     def run_headwater(self, *arguments: str, **variables: str) -> subprocess.CompletedProcess[str]:
         """Run a command of Headwater's."""

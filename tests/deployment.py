@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,10 @@ import psutil
 import psycopg
 from kafka.admin import KafkaAdminClient
 
-from headwater.local.processes import wait_until
+from headwater.local.processes import occurrences
 from headwater.local_aws import stream
 from headwater.local_aws.daemon import Running
+from headwater.waiting import cpu_seconds, wait_until
 from tests.checkout import Checkout
 
 ORDERS_DATABASE = "northwind"
@@ -87,9 +90,19 @@ class Deployment:
         assert done.returncode in (0, 1), done.stderr
         return {"equal": done.returncode == 0, **json.loads(done.stdout)}
 
-    def await_equality(self, seconds: float = 120) -> None:
+    def wait_until(self, what: str, condition: Callable[[], bool], patience: float = 300, poll: float = 2) -> None:
+        """Wait for what the local AWS does. Its rules, alarms and waiters look every minute, or every five."""
+        work = partial(cpu_seconds, self.pid)
+        wait_until(what, condition, self.progress, poll=poll, patience=patience, work=work)
+
+    def progress(self) -> dict[str, Any]:
+        """The states that change while the local AWS does something."""
+        written = self.checkout.account.glob("emr/*/steps/*/stdout")
+        return {"alarms": self.alarms(), "commits": sum(occurrences(out, b'"event": "commit"') for out in written)}
+
+    def await_equality(self, patience: float = 300) -> None:
         """Wait until the lake equals its sources."""
-        wait_until("the lake to equal its sources", lambda: self.verified()["equal"], timeout=seconds, poll=2)
+        self.wait_until("the lake to equal its sources", lambda: self.verified()["equal"], patience)
 
     def running(self) -> dict[str, Any]:
         """What runs, by the names that a restart or a replacement would change."""

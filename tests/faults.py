@@ -15,7 +15,6 @@ import psutil
 import psycopg
 
 from headwater.definitions.connectors import SLOT
-from headwater.local.processes import wait_until
 from tests.checkout import succeeded
 from tests.deployment import Deployment
 
@@ -133,10 +132,10 @@ def begin_to_compare(deployment: Deployment) -> None:
         return not [name for name, state in deployment.alarms().items() if "-compared-" in name and state == "ALARM"]
 
     try:
-        wait_until("the comparison to be seen", is_seen, 300, 2)
+        deployment.wait_until("the comparison to be seen", is_seen)
     finally:
         comparing.terminate()
-        comparing.wait(60)
+        comparing.wait()
         # Else it would be missed.
         compare(deployment)
         deployment.checkout.change("config/local.yaml", "comparison_minutes: 5", "comparison_minutes: null")
@@ -195,7 +194,7 @@ def drop_slot(deployment: Deployment) -> None:
             return False
         return True
 
-    wait_until("the slot to go", dropped, 30, 0.05)
+    deployment.wait_until("the slot to go", dropped, poll=0.05)
 
 
 def raise_epoch(deployment: Deployment) -> None:
@@ -298,14 +297,14 @@ def lose_what_landed(deployment: Deployment) -> None:
         listed = s3.list_objects_v2(Bucket=bucket, Prefix=folder)["Contents"]
         return sorted(each["Key"] for each in listed if each["Key"] not in before)
 
-    wait_until("the change to land", lambda: bool(landed()), 60)
+    deployment.wait_until("the change to land", lambda: bool(landed()))
     key = landed()[0]
     found = s3.get_object(Bucket=bucket, Key=key)
     LOST.append((bucket, key, found["Body"].read(), found["Metadata"]))
     s3.delete_object(Bucket=bucket, Key=key)
     # Another change, so that there is something behind the gap.
     sql(deployment, "UPDATE northwind.products SET unit_price = unit_price + 1")
-    wait_until("the next change to land", lambda: bool(landed()), 60)
+    deployment.wait_until("the next change to land", lambda: bool(landed()))
     thaw(*words)(deployment)
 
 
@@ -477,7 +476,7 @@ def read_accounts_again(deployment: Deployment) -> None:
     """By the step of the page: items that are read stand among the changes of a minute ago."""
     time.sleep(61)
     succeeded(deployment.checkout.run_headwater("resync", "accounts", "--env", "local", **deployment.variables))
-    deployment.await_equality(300)
+    deployment.await_equality()
     set_attribute(deployment, "avatar", {"B": b"c"})
 
 
@@ -495,7 +494,7 @@ def allow_the_rotation(deployment: Deployment) -> None:
     former = deployment.login("cdc")["password"]
     secrets.update_secret_version_stage(SecretId=ROTATED, VersionStage="AWSPENDING", RemoveFromVersionId=left)
     secrets.rotate_secret(SecretId=ROTATED)
-    wait_until("the password to be rotated", lambda: deployment.login("cdc")["password"] != former, 60)
+    deployment.wait_until("the password to be rotated", lambda: deployment.login("cdc")["password"] != former)
 
 
 def take_the_node_back(deployment: Deployment) -> None:

@@ -24,8 +24,8 @@ from headwater.demo.freshness import PublishedInstants
 from headwater.demo.waterfall import PassedS3, passed_s3
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
-from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS, RUN
+from headwater.waiting import wait_until
 
 _ORDERS = "orders"
 _ONE = "order_id = (SELECT min(order_id) FROM northwind.orders WHERE order_date IS NOT NULL)"
@@ -129,9 +129,9 @@ def _of_payments(announce: Announce, folder: Path) -> dict[str, float]:
             _await_in_kafka(pipeline, 3 * _PAYMENTS)
             before = _landed(pipeline)
             pipeline.connect.put(*sink)
-            wait_until("the first payments to land", lambda: _landed(pipeline) > before, 60, 0.05)
+            wait_until("the first payments to land", lambda: _landed(pipeline) > before, poll=0.05)
             first, started = _landed(pipeline), time.monotonic()
-            wait_until("all payments to land", lambda: _landed(pipeline) >= 3 * _PAYMENTS, 60, 0.05)
+            wait_until("all payments to land", lambda: _landed(pipeline) >= 3 * _PAYMENTS, poll=0.05)
             landing = (time.monotonic() - started) / (3 * _PAYMENTS - first)
     return {"payment_capture": capture / _PAYMENTS, "payment_landing": landing}
 
@@ -143,7 +143,7 @@ def _change_each_way(pipeline: Pipeline) -> None:
             update = f"UPDATE northwind.orders SET freight = freight + 1 WHERE {which}"
             wanted += owner.execute(update.encode()).rowcount
             _await_in_kafka(pipeline, wanted)
-            wait_until("the lake to have them", partial(_committed, pipeline, wanted), 60, 0.05)
+            wait_until("the lake to have them", partial(_committed, pipeline, wanted), poll=0.05)
 
 
 def _in_kafka(pipeline: Pipeline) -> int:
@@ -151,7 +151,7 @@ def _in_kafka(pipeline: Pipeline) -> int:
 
 
 def _await_in_kafka(pipeline: Pipeline, records: int) -> None:
-    wait_until(f"{records:,} changes in Kafka", lambda: _in_kafka(pipeline) >= records, 120, 0.05)
+    wait_until(f"{records:,} changes in Kafka", lambda: _in_kafka(pipeline) >= records, poll=0.05)
 
 
 def _committed(pipeline: Pipeline, records: int) -> bool:

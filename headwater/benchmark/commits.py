@@ -36,11 +36,11 @@ from headwater.folder_lock import claimed_empty
 from headwater.local import spark
 from headwater.local.aws import REGION, AwsApi
 from headwater.local.pipeline import EventLog, bytes_of_part, local_lake
-from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.packaging import jars
 from headwater.paths import ROOT, RUN
 from headwater.verify import read_lake
+from headwater.waiting import wait_until
 
 WARMING = 3
 _BUCKET = "headwater-bench"
@@ -505,7 +505,7 @@ class _Bench:
                 return max(log.cursor().values(), default=0) >= offset
 
             # It has resumed from the table's rows.
-            wait_until("the writer to look for changes", lambda: reached(bodies[0].first), 60)
+            wait_until("the writer to look for changes", lambda: reached(bodies[0].first))
             began = time.monotonic()
             depth = 0
             for number, body in enumerate(bodies):
@@ -514,7 +514,7 @@ class _Bench:
                 landed.append(time.time())
                 if number % _COMMITS_A_LOOK == 0:
                     depth = max(depth, self._depth(variant))
-            wait_until("the writer to commit all that has landed", lambda: reached(bodies[-1].next), 300)
+            wait_until("the writer to commit all that has landed", lambda: reached(bodies[-1].next), log.progress)
             depth = max(depth, self._depth(variant))
         commits = log.commits()
         if len(commits) != self.commits:

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from headwater.benchmark import change_log
@@ -21,8 +22,8 @@ from headwater.demo.memory import MemoryWatch
 from headwater.errors import UserError
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, LAKE, Pipeline
-from headwater.local.processes import wait_until
 from headwater.paths import RUN
+from headwater.waiting import wait_until
 
 ROWS = 5_000_000
 PEERS_ROWS = 500_000
@@ -69,7 +70,7 @@ def run(announce: Announce, rows: int = ROWS, folder: Path = RUN / "bench-first-
     """Measure ``headwater backfill``. A writer that has just started counts from the command's start on."""
     with _started(announce, folder, rows, connectors.NO_DATA) as pipeline:
         # The connector reads nothing; it is ready once its slot is there.
-        wait_until("the source connector's slot", lambda: _has_slot(pipeline), 120)
+        wait_until("the source connector's slot", lambda: _has_slot(pipeline))
         with (
             announce(f"Loading {rows:,} rows by headwater backfill, with {_CHANGES_A_SECOND} changes a second"),
             MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as memory,
@@ -89,7 +90,8 @@ def run_peer(announce: Announce, rows: int = PEERS_ROWS, folder: Path = RUN / "b
             MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as memory,
         ):
             began = time.monotonic()
-            wait_until("the rows to be in the lake", lambda: _committed(pipeline) >= rows, 3_600, 0.25)
+            committed = partial(_committed, pipeline)
+            wait_until("the rows to be in the lake", lambda: committed() >= rows, committed, poll=0.25)
             seconds = time.monotonic() - began
         return _measured(announce, pipeline, rows, seconds, seconds, memory)
 
@@ -112,7 +114,7 @@ def _started(announce: Announce, folder: Path, rows: int, snapshot_mode: str) ->
                 pipeline.start_stream()
                 waits = ["--await-backfill"] if snapshot_mode == connectors.NO_DATA else []
                 pipeline.start_writer(*waits, memory=_MEMORY, optimized=True)
-                wait_until("the writer to look", lambda: bool(pipeline.events.update()), 120)
+                wait_until("the writer to look", lambda: bool(pipeline.events.update()))
                 pipeline.start_connect()
             yield pipeline
 
@@ -121,7 +123,7 @@ def _measured(
     announce: Announce, pipeline: Pipeline, rows: int, seconds: float, reading: float, memory: MemoryWatch
 ) -> FirstLoad:
     with announce("Comparing the lake with the source"):
-        pipeline.drain(600)
+        pipeline.drain()
         (compared,) = pipeline.verify()
     differences = compared.missing + compared.extra + compared.different
     return FirstLoad(rows, seconds, reading, sum(memory.peak.values()), differences)

@@ -18,15 +18,14 @@ from headwater.demo.report import Freshness
 from headwater.demo.waterfall import passed_s3
 from headwater.folder_lock import claimed_empty
 from headwater.local.pipeline import DATABASE, Pipeline
-from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, RUN
 from headwater.samples import orders
+from headwater.waiting import wait_until
 
 SEED = 1996
 _DRAIN_MEMORY = "3g"  # one commit takes in everything that has landed
 _BACKLOG_UPDATES = 10  # of every order, while no writer runs
-_DRAIN_SECONDS = 900
 _SAMPLE_SECONDS = 2.0
 
 
@@ -131,7 +130,7 @@ def _drain(pipeline: Pipeline) -> _Drained:
     before = len(pipeline.events.commits())
     writer = pipeline.start_writer("--once", memory=_DRAIN_MEMORY, optimized=True)
     with MemoryWatch(pipeline.memory_bytes, _SAMPLE_SECONDS) as watch:
-        if writer.wait(_DRAIN_SECONDS) != 0:
+        if writer.await_end() != 0:
             writer.check()
     commits = pipeline.events.commits()[before:]
     began = min(commit["completed_at"] - commit["seconds"] for commit in commits)
@@ -178,10 +177,13 @@ def _change_one_by_one(pipeline: Pipeline, transactions: int) -> None:
 
 def _await_landed(pipeline: Pipeline) -> None:
     """Wait until every change that the source has committed so far is in the landing bucket."""
-    ends = pipeline.await_captured(timeout=600)
+    ends = pipeline.await_captured()
 
-    def landed() -> bool:
+    def landed() -> dict[str, int]:
         pipeline.connect.check()
-        return all(landed_end(pipeline, source) >= end for source, end in ends.items())
+        return {source: landed_end(pipeline, source) for source in ends}
 
-    wait_until("the changes to land", landed, timeout=600, poll=0.5)
+    def is_landed() -> bool:
+        return all(end >= ends[source] for source, end in landed().items())
+
+    wait_until("the changes to land", is_landed, landed, poll=0.5)

@@ -12,6 +12,7 @@ import boto3
 import typer
 from botocore.exceptions import BotoCoreError, ClientError
 
+from headwater import process_groups
 from headwater.console import announce, say
 from headwater.deployment.baselines import CDK
 from headwater.deployment.environment import Environment
@@ -23,6 +24,7 @@ from headwater.local_aws.daemon import REGION, Running, log_of, variables_of
 from headwater.log_files import tail
 from headwater.packaging import shipped
 from headwater.paths import CONFIG, ROOT, SYNTHESIZED
+from headwater.waiting import StuckError, cpu_seconds
 
 BOOTSTRAP = "CDKToolkit"
 """The stack of CDK's own."""
@@ -32,8 +34,8 @@ IMPATIENT = ROOT / "local_aws" / "impatient.js"
 """What is loaded into CDK's command line where it deploys to the local AWS."""
 # The stacks that only one kind of a source has, and the stack of the other kind that stands in their place, if any.
 _OF_A_KIND = {"database": "", "database-content": "", "key-value": "", "database-peering": "database"}
-# What a deployment takes on a slow machine, twice over.
-_HERE_SECONDS = 900
+# Its waiters and rules look every few minutes.
+_PATIENCE_SECONDS = 600.0
 
 
 def deploy(
@@ -150,8 +152,8 @@ def _cdk_deploy(name: str, running: Running | None, approval: str, *options: str
 
 def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> None:
     """Run CDK's command line for an environment, against the local AWS where one is given. Raises typer.Exit with its
-    status where it fails; against the local AWS UserError, with the end of that one's log, also where it takes too
-    long."""
+    status where it fails; against the local AWS UserError, with the end of that one's log, also where both stand
+    still."""
     command = [CDK[0], "--no-notices", "--context", f"env={name}", *arguments]
     if running is None:
         status = subprocess.run(command, cwd=ROOT).returncode
@@ -163,9 +165,19 @@ def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> 
         kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
         node = f"{kept.get('NODE_OPTIONS', '')} --require {json.dumps(str(IMPATIENT))}".strip()
         variables = {**kept, **running.environment, "NODE_OPTIONS": node}
-        status = subprocess.run(command, cwd=ROOT, env=variables, timeout=_HERE_SECONDS).returncode
+        with subprocess.Popen(command, cwd=ROOT, env=variables) as child:
+            try:
+                process_groups.await_end("CDK", child, _PATIENCE_SECONDS, lambda: _work(child, running))
+            except BaseException:
+                child.kill()
+                raise
+        status = child.returncode
         failed = f"ended with {status}" if status else ""
-    except subprocess.TimeoutExpired:
-        failed = f"has not ended after {_HERE_SECONDS} s"
+    except StuckError as error:
+        failed = f"was killed: {error}"
     if failed:
         raise UserError(f"cdk {arguments[0]} {failed}. The end of {log_of()}:\n{tail(log_of())}")
+
+
+def _work(child: subprocess.Popen[bytes], running: Running) -> float:
+    return cpu_seconds(child.pid) + cpu_seconds(running.pid)

@@ -38,8 +38,10 @@ from headwater.samples.items_workload import ItemsSummary
 from headwater.samples.orders_workload import OrdersSummary
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.verify import TableComparison, read_live_table
+from headwater.waiting import StuckError, wait_until
 
-_DRAIN_SECONDS = 600
+# A writer that fails is started again within ten minutes.
+_PATIENCE_SECONDS = 900.0
 _POLL_SECONDS = 0.5
 # For how long nothing was committed when it is looked whether that was the last.
 _REST_SECONDS = 2.0
@@ -210,35 +212,44 @@ def _execute(deployment: LocalDeployment, statement: str) -> None:
 
 
 def _drain(deployment: LocalDeployment, contracts: Sequence[Contract], instants: PublishedInstants) -> None:
-    """Wait until the lake equals its sources, which rest. Raises UserError where that takes too long."""
-    deadline = time.monotonic() + _DRAIN_SECONDS
+    """Wait until the lake equals its sources, which rest. Raises UserError if the lake stands still before."""
     compared: dict[str, TableComparison] = {}
     published: dict[str, int] = {}
     latest: dict[str, int] = {}
     since = time.monotonic()
-    while True:
+
+    def is_equal() -> bool:
+        nonlocal published, latest, since
         now = instants.counts()
         if now != latest:
             latest, since = now, time.monotonic()
         # Nothing but another commit can have changed what differed. Writers that still commit need the processors more.
         changed = [contract for contract in contracts if now[contract.table] != published.get(contract.table)]
-        if changed and (time.monotonic() > since + _REST_SECONDS or time.monotonic() > deadline):
+        if changed and time.monotonic() > since + _REST_SECONDS:
             published = now
-            compared |= {table.name: table for table in deployment.verify(changed)}
+            compared.update({table.name: table for table in deployment.verify(changed)})
             if all(table.equal for table in compared.values()):
-                return
+                return True
         deployment.check()
-        if time.monotonic() > deadline:
-            differing = ", ".join(
-                f"{table.name} ({table.missing} missing, {table.extra} extra, {table.different} different)"
-                for table in compared.values()
-                if not table.equal
-            )
-            raise UserError(
-                f"after {_DRAIN_SECONDS} s the lake differs from its sources: {differing}. "
-                f"The parts' logs are below {deployment.checkout.account}"
-            )
-        time.sleep(_POLL_SECONDS)
+        return False
+
+    try:
+        wait_until(
+            "the lake to equal its sources",
+            is_equal,
+            lambda: {"commits": instants.counts()},
+            poll=_POLL_SECONDS,
+            patience=_PATIENCE_SECONDS,
+        )
+    except StuckError as error:
+        differing = ", ".join(
+            f"{table.name} ({table.missing} missing, {table.extra} extra, {table.different} different)"
+            for table in compared.values()
+            if not table.equal
+        )
+        raise UserError(
+            f"{error}. Found differences in: {differing}. The parts' logs are below {deployment.checkout.account}"
+        ) from error
 
 
 def _workload_text(contracts: Sequence[Contract], plan: DemoPlan) -> str:

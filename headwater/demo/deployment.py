@@ -41,7 +41,7 @@ from headwater.verify import (
 
 ENVIRONMENT = "local"
 DATABASE = "northwind"
-_COMMAND_SECONDS = 1200.0
+_PATIENCE_SECONDS = 600.0
 # What people call what runs below the account's folders of these names; the rest is the account's own.
 _PARTS = {
     "rds": "PostgreSQL",
@@ -272,5 +272,5 @@ class LocalDeployment(ExitStack):
 
 def _succeed(process: Process) -> None:
     """Wait until a command has succeeded. Raises UserError with the end of its log where it has not."""
-    if process.wait(_COMMAND_SECONDS):
+    if process.await_end(_PATIENCE_SECONDS):
         process.check()

@@ -12,7 +12,8 @@ from headwater.local.own_database import OwnDatabase, OwnPipeline
 from headwater.paths import RUN
 from headwater.verify import TableComparison
 
-_DRAIN_SECONDS = 24 * 3600
+# A large database may commit little for long.
+_PATIENCE_SECONDS = 2 * 3600.0
 _COMPARISONS = 3
 
 
@@ -55,7 +56,7 @@ def _compare(pipeline: OwnPipeline, announce: Announce) -> list[TableComparison]
     again."""
     for _ in range(_COMPARISONS):
         with announce("Waiting for every row and change so far to reach the lake"):
-            pipeline.drain(_DRAIN_SECONDS)
+            pipeline.drain(_PATIENCE_SECONDS)
         with announce("Comparing the lake with its source"):
             tables = pipeline.verify()
         if all(table.equal for table in tables):

@@ -37,7 +37,6 @@ from headwater.verify import TableComparison, read_live_table
 CONNECTIONS = 6
 CLIENTS = 4
 SEED = 1996
-_DRAIN_SECONDS = 600
 _SAMPLE_SECONDS = 2.0
 
 Say = Callable[[str], None]
@@ -102,8 +101,8 @@ def run(
                 key_value.start_writer()
 
         def drain() -> None:
-            relational.drain(_DRAIN_SECONDS)
-            key_value.drain(_DRAIN_SECONDS)
+            relational.drain()
+            key_value.drain()
 
         def memory_bytes() -> dict[str, int]:
             return {**relational.memory_bytes(), **key_value.memory_bytes()}

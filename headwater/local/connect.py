@@ -4,37 +4,34 @@ import hashlib
 import hmac
 from collections.abc import Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
 import requests
-from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater import private_files
 from headwater.errors import UserError
 from headwater.local import aws, java
 from headwater.local.kafka import USER, Access
-from headwater.local.processes import Part, Process, ProcessError, Program, free_port, wait_until
+from headwater.local.processes import Part, Process, ProcessError, Program, free_port
 from headwater.packaging import jars
 from headwater.paths import BUILD
+from headwater.waiting import StuckError, cpu_seconds, wait_until
 
 HEAP = "512m"
 REQUEST_SECONDS = 30
-REBALANCE_SECONDS = 60
 SOON_SECONDS = 2
-# The worker takes a restart down, and does it a moment later.
-RESTART_SECONDS = 15
+# The worker takes a restart down, and does it a moment later: one that then stands still has no more to restart.
+RESTART_PATIENCE_SECONDS = 15
+_POLL_SECONDS = 0.3
 _EXTENSION = "org.apache.kafka.connect.rest.basic.auth.extension"
 _CLIENTS = ("", "producer.", "consumer.", "admin.")
 # A database of one's own may have an IPv6 address alone.
 _FLAGS = ("-Djava.net.preferIPv4Stack=false",)
 # A worker answers so until it hears that the leader of its group has left.
 _LEADER_GONE = "IO Error trying to forward REST request"
-
-
-class _RebalancingError(Exception):
-    """The worker cannot answer while its group rebalances."""
 
 
 class ConnectWorker(Part):
@@ -127,12 +124,15 @@ class ConnectWorker(Part):
         return answer
 
     def restart(self, name: str) -> None:
-        """Restart a connector with all its tasks, and wait until those that had failed are on their way; one that is
-        not soon has failed again."""
+        """Restart a connector with all its tasks, and wait until those that had failed are on their way. One that is
+        not when the worker stands still has failed again."""
         self._request("POST", f"/connectors/{quote(name)}/restart?includeTasks=true")
-        with suppress(ProcessError):
+        with suppress(StuckError):
             wait_until(
-                f"the failed tasks of {name} to be restarted", lambda: not self._has_failed(name), RESTART_SECONDS
+                f"the failed tasks of {name} to be restarted",
+                lambda: not self._has_failed(name),
+                patience=RESTART_PATIENCE_SECONDS,
+                work=self._work,
             )
 
     def _has_failed(self, name: str) -> bool:
@@ -143,8 +143,9 @@ class ConnectWorker(Part):
         """Delete a connector; its offsets stay."""
         self._request("DELETE", f"/connectors/{quote(name)}")
 
-    def await_running(self, name: str, timeout: float = 60) -> None:
-        """Wait until a connector and at least one task run. Raises ``ProcessError`` with the trace when one failed."""
+    def await_running(self, name: str) -> None:
+        """Wait until a connector and at least one task run. Raises ``ProcessError`` with the trace when one failed, and
+        ``StuckError`` when the worker stands still."""
 
         def runs() -> bool:
             self.check()
@@ -158,7 +159,18 @@ class ConnectWorker(Part):
                     raise ProcessError(f"the connector {name} failed:\n{part.get('trace', '(no trace)')}")
             return len(parts) > 1 and all(part["state"] == "RUNNING" for part in parts)
 
-        wait_until(f"the connector {name} to run", runs, timeout)
+        wait_until(f"the connector {name} to run", runs, partial(self._parts, name), work=self._work)
+
+    def _parts(self, name: str) -> list[str]:
+        """The states of a connector and its tasks; none if the worker does not know it yet."""
+        try:
+            status = self.status(name)
+        except UserError:
+            return []
+        return [part["state"] for part in (status["connector"], *status["tasks"])]
+
+    def _work(self) -> float:
+        return cpu_seconds(self.pid) if self.running else 0.0
 
     def _prepare(self) -> Process:
         if not self.port:
@@ -186,7 +198,7 @@ class ConnectWorker(Part):
             env=self._environment,
             cwd=self.folder,
         )
-        return Process(program, ready=answers, timeout=90, port=self.port)
+        return Process(program, ready=answers, port=self.port)
 
     def _write_logins(self) -> Path:
         """Write who may use the REST interface, for the worker and for curl, and return the worker's file of it."""
@@ -222,19 +234,27 @@ class ConnectWorker(Part):
         }
 
     def _request(self, method: str, path: str, body: Mapping[str, str] | None = None) -> Any:
-        for attempt in Retrying(
-            retry=retry_if_exception_type((_RebalancingError, requests.Timeout)),
-            stop=stop_after_delay(REBALANCE_SECONDS),
-            wait=wait_fixed(0.3),
-            reraise=True,
-        ):
-            with attempt:
-                try:
-                    answer = self.request(method, path, body)
-                except requests.ConnectionError as error:
-                    raise ProcessError(f"the Kafka Connect worker does not answer: {error}") from error
-                if answer.status_code == requests.codes.conflict or _LEADER_GONE in answer.text:
-                    raise _RebalancingError(answer.text)
+        answers: list[requests.Response] = []
+
+        def is_answered() -> bool:
+            try:
+                answer = self.request(method, path, body)
+            except requests.ConnectionError as error:
+                raise ProcessError(f"the Kafka Connect worker does not answer: {error}") from error
+            except requests.Timeout:
+                return False
+            answers.append(answer)
+            # It cannot answer while its group rebalances.
+            return answer.status_code != requests.codes.conflict and _LEADER_GONE not in answer.text
+
+        wait_until(
+            f"{self.name} to answer {method} {path}",
+            is_answered,
+            lambda: answers[-1].text if answers else None,
+            poll=_POLL_SECONDS,
+            work=self._work,
+        )
+        answer = answers[-1]
         if not answer.ok:
             raise UserError(f"Kafka Connect refused {method} {path} with {answer.status_code}: {_message(answer)}")
         return answer.json() if answer.content else None

@@ -65,7 +65,6 @@ class DynamoDbLocal(Part):
         return Process(
             program,
             ready=lambda: "TableNames" in self.client("dynamodb").list_tables(),
-            timeout=90,
             port=self.port,
         )
 

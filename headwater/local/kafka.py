@@ -192,7 +192,6 @@ class Broker(Part):
             Program(self.name, java.argv(broker, self.folder), log),
             # The port opens before the broker serves; the log tells when it does.
             ready=lambda: occurrences(log, b"Kafka Server started") > served,
-            timeout=90,
             port=port,
         )
 

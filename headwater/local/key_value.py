@@ -22,11 +22,12 @@ from headwater.local.pipeline import (
     bytes_of_part,
     local_lake,
 )
-from headwater.local.processes import Process, wait_until
+from headwater.local.processes import Process
 from headwater.local.relay import ORDERLY, Misbehaviour, Relay
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from headwater.verify import DynamoDbSource, Lake, TableComparison, verify_tables
+from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 SHARDS = 2
 _DRIVER_MEMORY = "1g"
@@ -136,12 +137,19 @@ class KeyValuePipeline(ExitStack):
         """Return a boto3 client of ``dynamodb``."""
         return self.dynamodb.client("dynamodb")
 
-    def drain(self, timeout: float = 300) -> None:
-        """Wait until every change made so far is in the lake. The writer must be running."""
+    def drain(self, patience: float = PATIENCE_SECONDS) -> None:
+        """Wait until every change made so far is in the lake. The writer must be running. ``patience`` is that of
+        ``wait_until``, which raises ``StuckError``."""
         for table, source in self.tables.items():
-            source.relay.await_caught_up(timeout)
+            source.relay.await_caught_up(patience)
             drained = partial(self._is_drained, source.stream_arn())
-            wait_until(f"the Glue job's script to reach the end of the stream of {table}", drained, timeout, 0.5)
+            wait_until(
+                f"the Glue job's script to reach the end of the stream of {table}",
+                drained,
+                self.events.progress,
+                poll=0.5,
+                patience=patience,
+            )
 
     def _is_drained(self, stream_arn: str) -> bool:
         stream = KinesisStream(self.aws.client("kinesis"), stream_arn, TRIM_HORIZON)

@@ -26,12 +26,13 @@ from headwater.local.aws import AwsApi
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import Part, Process, ProcessError, private_bytes, wait_until
+from headwater.local.processes import Part, Process, ProcessError, private_bytes
 from headwater.local.spark import SparkJob
 from headwater.local.tls_front import TlsFront
 from headwater.order_database import administration
 from headwater.paths import CONTRACTS, ROOT
 from headwater.verify import Lake, PostgresqlSource, TableComparison, load_queries, s3_options, verify_tables
+from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 DATABASE = "northwind"
 GLUE_DATABASE = "headwater_local"
@@ -214,11 +215,13 @@ class Pipeline(ExitStack):
         """Connect as the application that changes orders."""
         return self.postgres.connect(DATABASE, "headwater_app", self.passwords["headwater_app"])
 
-    def await_captured(self, timeout: float = 300) -> dict[str, int]:
+    def await_captured(self, patience: float = PATIENCE_SECONDS) -> dict[str, int]:
         """Wait until Debezium has confirmed every change that the source has committed so far.
 
-        Returns the next offset of every ``topic/partition`` that holds changes of the tables.
+        Returns the next offset of every ``topic/partition`` that holds changes of the tables. ``patience`` is that of
+        ``wait_until``, which raises ``StuckError``.
         """
+        topics = connectors.table_topics(self.contracts, self.settings)
         with self.source() as owner:
             now = _value(owner, "SELECT pg_current_wal_insert_lsn()")
             # This makes an event after that position: a connector confirms what it has sent, and nothing in silence.
@@ -232,14 +235,26 @@ class Pipeline(ExitStack):
                 self.check()
                 return bool(_value(owner, confirmed, (now, connectors.SLOT)))
 
-            wait_until("Debezium to confirm the source's log", all_confirmed, timeout)
-        topics = connectors.table_topics(self.contracts, self.settings)
+            def progress() -> dict[str, object]:
+                return {
+                    "confirmed": _value(owner, "SELECT max(confirmed_flush_lsn)::text FROM pg_replication_slots"),
+                    "records in Kafka": sum(self.broker.ends(topics).values()),
+                }
+
+            wait_until("Debezium to confirm the source's log", all_confirmed, progress, patience=patience)
         return {f"{topic}/{part}": end for (topic, part), end in self.broker.ends(topics).items() if end}
 
-    def drain(self, timeout: float = 300) -> None:
-        """Wait until every change that the source has committed so far is in the lake. The writer must be running."""
-        ends = self.await_captured(timeout)
-        wait_until("the writer to reach the ends of the topics", lambda: self._reached(ends), timeout, 0.25)
+    def drain(self, patience: float = PATIENCE_SECONDS) -> None:
+        """Wait until every change that the source has committed so far is in the lake. The writer must be running.
+        ``patience`` is that of ``wait_until``, which raises ``StuckError``."""
+        ends = self.await_captured(patience)
+        wait_until(
+            "the writer to reach the ends of the topics",
+            lambda: self._reached(ends),
+            self.events.progress,
+            poll=0.25,
+            patience=patience,
+        )
 
     def check(self) -> None:
         """Raise ``ProcessError`` when a part other than the writer has ended or a connector's task has failed."""
@@ -356,6 +371,10 @@ class EventLog:
             other = known.get(self._histories[table], {}) if table in self._histories else cursor
             merged |= {source: min(read, other[source], key=int) for source, read in cursor.items() if source in other}
         return merged
+
+    def progress(self) -> dict[str, object]:
+        """How far the writer is: the number of its commits, and its cursor."""
+        return {"commits": len(self.commits()), "cursor": self.cursor()}
 
     def completion(self, table: str) -> dict[str, float]:
         """When each instant of a table's timeline was readable at the latest, in epoch seconds."""

@@ -4,21 +4,21 @@ import signal
 import socket
 import subprocess
 import threading
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 import psutil
-from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from headwater import private_files, process_groups
 from headwater.errors import UserError
 from headwater.log_files import tail
+from headwater.waiting import PATIENCE_SECONDS, StuckError, cpu_seconds, wait_until, work_beside
 
 # Sends signal $2 to the process group $1 when standard input ends without a word, and SIGKILL two seconds later. The
 # kernel closes that pipe however the starting process ends. Unlike Linux's parent-death signal, this works on any Unix,
@@ -31,14 +31,12 @@ kill -s "$2" -- "-$1"
 kill -s KILL -- "-$1" 2>/dev/null
 """
 POLL_SECONDS = 0.05
+STOP_PATIENCE_SECONDS = 20.0
+"""For how long a program that was asked to end may use no processor before it is killed."""
 
 
 class ProcessError(UserError):
     """A local part did not start, or died. The message holds the end of its log."""
-
-
-class _NotReadyError(Exception):
-    """The process runs, but is not ready yet."""
 
 
 def free_ports(count: int) -> list[int]:
@@ -89,7 +87,7 @@ class Process:
 
     With a ``port`` of 127.0.0.1 the program is ready once it listens there itself: another user could have taken the
     port before it. Then ``ready`` is called until it returns true. An exception that it raises counts as "not yet", and
-    is shown if the program is not ready after ``timeout`` seconds. Without both the program is ready as soon as it has
+    is shown if the program stands still for ``patience`` seconds. Without both the program is ready as soon as it has
     started.
     """
 
@@ -97,14 +95,14 @@ class Process:
         self,
         program: Program,
         ready: Callable[[], bool] | None = None,
-        timeout: float = 60,
+        patience: float = PATIENCE_SECONDS,
         port: int | None = None,
     ) -> None:
         self.program = program
         self.name = program.name
         self._ready = ready
         self._port = port
-        self._timeout = timeout
+        self._patience = patience
         self._child: subprocess.Popen[bytes] | None = None
         self._guard: subprocess.Popen[bytes] | None = None
         self._clearing = threading.RLock()
@@ -121,9 +119,7 @@ class Process:
     @property
     def pid(self) -> int:
         """The program's process id. Raises ``ProcessError`` when it was not started."""
-        if self._child is None:
-            raise ProcessError(f"{self.name} is not running: start it first")
-        return self._child.pid
+        return self._started().pid
 
     @property
     def running(self) -> bool:
@@ -131,7 +127,7 @@ class Process:
         return self._child is not None and self._child.poll() is None
 
     def start(self) -> None:
-        """Start the program and wait until it is ready. Raises ``ProcessError`` when it dies or is late."""
+        """Start the program and wait until it is ready. Raises ``ProcessError`` when it dies or stands still."""
         program = self.program
         if self.running:
             raise ProcessError(f"{self.name} is running already (process {self.pid})")
@@ -164,29 +160,38 @@ class Process:
 
     def check(self) -> None:
         """Raise ``ProcessError`` with the end of the log unless the program runs."""
-        if self._child is None:
-            raise ProcessError(f"{self.name} is not running: start it first")
-        code = self._child.poll()
+        code = self._started().poll()
         if code is not None:
             raise ProcessError(f"{self.name} ended {_how(code)}. {self._log_tail()}")
 
-    def wait(self, timeout: float | None = None) -> int:
-        """Wait until the program ends by itself, and return its exit status.
-
-        Raises ``ProcessError`` when it has not ended after ``timeout`` seconds.
-        """
-        child = self._child
-        if child is None:
-            raise ProcessError(f"{self.name} is not running: start it first")
-        try:
-            code = child.wait(timeout)
-        except subprocess.TimeoutExpired as error:
-            raise ProcessError(f"{self.name} has not ended after {timeout:.0f} s. {self._log_tail()}") from error
+    def wait(self) -> int:
+        """Wait until the program ends by itself, and return its exit status."""
+        code = self._started().wait()
         self._clear_group()
         return code
 
-    def stop(self, timeout: float = 20) -> None:
-        """Ask the program to end, wait up to ``timeout`` seconds, then kill what is left of its group.
+    def ends_within(self, seconds: float) -> bool:
+        """Wait up to ``seconds``, and return whether the program has ended."""
+        with suppress(subprocess.TimeoutExpired):
+            self._started().wait(seconds)
+        return not self.running
+
+    def await_end(self, patience: float = PATIENCE_SECONDS) -> int:
+        """Wait until the program ends by itself, and return its exit status.
+
+        ``patience`` is that of ``wait_until``, in seconds; the work of all programs that this process has started
+        counts. Raises ``ProcessError`` with the end of the log if nothing moves any more.
+        """
+        child = self._started()
+        try:
+            process_groups.await_end(self.name, child, patience, work_beside)
+        except StuckError as error:
+            raise ProcessError(f"{error}. {self._log_tail()}") from error
+        return self.wait()
+
+    def stop(self, patience: float = STOP_PATIENCE_SECONDS) -> None:
+        """Ask the program to end, wait until it stands still for ``patience`` seconds, then kill what is left of its
+        group.
 
         Does nothing when it has ended already.
         """
@@ -194,8 +199,8 @@ class Process:
             return
         if self._child.poll() is None:
             self._child.send_signal(self.program.stop_signal)
-            with suppress(subprocess.TimeoutExpired):
-                self._child.wait(timeout)
+            with suppress(StuckError):
+                process_groups.await_end(self.name, self._child, patience)
         self._clear_group()
 
     def kill(self) -> None:
@@ -217,29 +222,27 @@ class Process:
             self._guard = None
 
     def _await_ready(self) -> None:
-        started = time.monotonic()
+        problem = "not ready yet"
 
-        def attempt() -> None:
+        def is_ready() -> bool:
+            nonlocal problem
             self.check()
             try:
-                done = self._listens() and (self._ready is None or self._ready())
+                return self._listens() and (self._ready is None or self._ready())
             except Exception as error:
-                raise _NotReadyError(f"{type(error).__name__}: {error}") from error
-            if not done:
-                raise _NotReadyError("not ready yet")
+                problem = f"{type(error).__name__}: {error}"
+                return False
 
+        work = partial(cpu_seconds, self.pid)
         try:
-            Retrying(
-                stop=stop_after_delay(self._timeout),
-                wait=wait_fixed(POLL_SECONDS),
-                retry=retry_if_exception_type(_NotReadyError),
-            )(attempt)
-        except RetryError as error:
-            last = error.last_attempt.exception()
-            waited = time.monotonic() - started
-            raise ProcessError(
-                f"{self.name} was not ready after {waited:.0f} s ({last}). {self._log_tail()}"
-            ) from error
+            wait_until(f"{self.name} to be ready", is_ready, poll=POLL_SECONDS, patience=self._patience, work=work)
+        except StuckError as error:
+            raise ProcessError(f"{error} ({problem}). {self._log_tail()}") from error
+
+    def _started(self) -> subprocess.Popen[bytes]:
+        if self._child is None:
+            raise ProcessError(f"{self.name} is not running: start it first")
+        return self._child
 
     def _listens(self) -> bool:
         """Whether the program itself, or a child of it, listens on its port."""
@@ -284,7 +287,7 @@ class Part(ABC):
         return self._running().pid
 
     def start(self) -> None:
-        """Start the part and wait until it serves. Raises ``ProcessError`` when it dies or is late."""
+        """Start the part and wait until it serves. Raises ``ProcessError`` when it dies or stands still."""
         private_files.make_private(self.folder)
         self._process = self._prepare()
         self._process.start()
@@ -328,15 +331,6 @@ def private_bytes(process: psutil.Process) -> int:
     Raises psutil's errors where it has ended."""
     memory = process.memory_info()
     return int(memory.rss - getattr(memory, "shared", 0))
-
-
-def wait_until(what: str, condition: Callable[[], bool], timeout: float = 30, poll: float = 0.1) -> None:
-    """Return once a condition holds. Raises ``ProcessError`` with the name ``what`` after ``timeout`` seconds."""
-    deadline = time.monotonic() + timeout
-    while not condition():
-        if time.monotonic() > deadline:
-            raise ProcessError(f"waited {timeout:.0f} s in vain for {what}")
-        time.sleep(poll)
 
 
 def _how(code: int) -> str:

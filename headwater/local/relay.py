@@ -44,7 +44,8 @@ from botocore.exceptions import ClientError
 
 from headwater.local import aws
 from headwater.local.dynamodb_local import DynamoDbLocal
-from headwater.local.processes import Part, Process, Program, occurrences, wait_until
+from headwater.local.processes import Part, Process, Program, occurrences
+from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 POLL_SECONDS = 0.1
 SWEEP_SECONDS = 2.0
@@ -167,17 +168,21 @@ class Relay(Part):
         """The next changes after a checkpoint, each with its time."""
         return Reader(self._streams, stream_arn(self._tables, self.table), checkpoint).read()
 
-    def await_caught_up(self, timeout: float = 60) -> None:
+    def await_caught_up(self, patience: float = PATIENCE_SECONDS) -> None:
         """Wait until every change made so far is in the Kinesis stream, and every item expired so far is deleted.
 
-        Raises ``ProcessError`` when the relay has died, or after ``timeout`` seconds.
+        Raises ``ProcessError`` when the relay has died. ``patience`` is that of ``wait_until``, which raises
+        ``StuckError``.
         """
 
         def caught_up() -> bool:
             self.check()
             return self.behind() == 0
 
-        wait_until(f"{self.name} to carry all changes", caught_up, timeout)
+        wait_until(f"{self.name} to carry all changes", caught_up, self._progress, patience=patience)
+
+    def _progress(self) -> dict[str, object]:
+        return {"left": self.behind(), "read up to": Checkpoint.read(self._checkpoint).positions}
 
     @property
     def _checkpoint(self) -> Path:

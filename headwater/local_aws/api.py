@@ -20,7 +20,7 @@ from botocore.model import ListShape, ServiceModel, Shape, StructureShape
 from werkzeug.exceptions import HTTPException
 from werkzeug.routing import Map, Rule
 
-_FORWARDED_SECONDS = 60
+_FORWARDED_SECONDS = 600
 _OF_CONNECTION = {"connection", "content-encoding", "content-length", "host", "transfer-encoding"}
 _OF_SIGNATURE = {"authorization", "x-amz-date", "x-amz-security-token"}
 

@@ -29,7 +29,6 @@ from headwater.local_aws.surroundings import Surroundings
 CONNECTOR = "AWS::KafkaConnect::Connector"
 CUSTOM_PLUGIN = "AWS::KafkaConnect::CustomPlugin"
 WORKER_CONFIGURATION = "AWS::KafkaConnect::WorkerConfiguration"
-_STARTS_SECONDS = 180
 _WATCH_SECONDS = 1.0
 # What a caller of UpdateConnector may change, by the type of the operation that does it.
 _WORKER_SETTING = ("capacity", "plugins", "workerConfiguration")
@@ -255,7 +254,7 @@ class Connectors:
             return
         worker = connector.workers[0]
         worker.put(name, configuration)
-        worker.await_running(name, _STARTS_SECONDS)
+        worker.await_running(name)
 
     def _stop(self, connector: _Connector) -> None:
         connector.running.close()
@@ -336,7 +335,7 @@ class Connectors:
         def restart() -> None:
             try:
                 connector.workers[0].restart(connector.name)
-                connector.workers[0].await_running(connector.name, _STARTS_SECONDS)
+                connector.workers[0].await_running(connector.name)
             except Exception as error:
                 operation["errorInfo"] = {"code": "UnknownError.Unknown", "message": str(error)}
                 self._end(operation, "RESTART_FAILED")

@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Self
 
@@ -21,15 +22,13 @@ from headwater import private_files
 from headwater.console import say
 from headwater.errors import UserError
 from headwater.local import aws
-from headwater.local.processes import wait_until
 from headwater.log_files import tail
 from headwater.paths import BUILD, ROOT
+from headwater.waiting import cpu_seconds, wait_until
 
 FOLDER = BUILD / "local_aws" / "account"
 REGION = aws.REGION
 """Where the local AWS is."""
-_STARTS_SECONDS = 60.0
-_ENDS_SECONDS = 120.0
 
 
 @dataclass(frozen=True)
@@ -74,7 +73,7 @@ class Running:
             return cls.find(folder) is not None
 
         try:
-            wait_until("the local AWS to start", answers, _STARTS_SECONDS)
+            wait_until("the local AWS to start", answers, work=partial(cpu_seconds, child.pid))
         except BaseException:
             child.terminate()
             raise
@@ -95,7 +94,7 @@ class Running:
     def stop(self, folder: Path = FOLDER) -> None:
         """End it with all that runs in it, and remove what it has stored."""
         os.kill(self.pid, signal.SIGTERM)
-        wait_until("the local AWS to end", lambda: not self._runs(), _ENDS_SECONDS)
+        wait_until("the local AWS to end", lambda: not self._runs(), work=partial(cpu_seconds, self.pid))
         shutil.rmtree(folder, ignore_errors=True)
 
     def _runs(self) -> bool:

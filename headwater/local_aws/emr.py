@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headwater.errors import UserError
-from headwater.local.processes import Process, ProcessError
+from headwater.local.processes import Process
 from headwater.local_aws.api import Api, ApiError
 from headwater.local_aws.node import Node
 from headwater.local_aws.resources import Made, Properties, ResourceType, refuse_unread
@@ -300,9 +300,7 @@ class Clusters:
 
     def _delivering(self, process: Process, folder: Path, uri: str) -> int:
         """Wait for a step's end, and deliver its logs meanwhile."""
-        while process.running:
-            with suppress(ProcessError):
-                return process.wait(_LOGS_SECONDS)
+        while not process.ends_within(_LOGS_SECONDS):
             # What a store that is down does not take, it gets later.
             with suppress(Exception):
                 self._keep_logs(folder, uri)

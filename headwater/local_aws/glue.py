@@ -32,7 +32,6 @@ JOB = "AWS::Glue::Job"
 _LOG_GROUPS = "--custom-logGroup-prefix"
 # The heap of driver and executor, in MiB, by the type of worker.
 _HEAPS = {"G.025X": 1536, "G.1X": 10240}
-_INSTALL_SECONDS = 120
 _PATIENCE_SECONDS = 60.0
 _ALIVE = ("STARTING", "RUNNING", "STOPPING")
 
@@ -198,7 +197,7 @@ class Jobs:
         pip += ["--only-binary", ":all:", *wheels.tags(wheels.X86_64), "--target", str(folder)]
         pip += [*arguments["--python-modules-installer-option"].split(), *files]
         log = folder.with_name("pip.log")
-        if process_groups.run("pip", pip, log, _INSTALL_SECONDS):
+        if process_groups.run("pip", pip, log):
             raise UserError(f"pip refused the job's modules: {tail(log)}")
 
     def _stop(self, run: _Run) -> None:

@@ -19,7 +19,6 @@ from headwater.local_aws.surroundings import Surroundings
 from headwater.log_files import tail
 from headwater.packaging import class_archive, wheels
 
-_BOOTSTRAP_SECONDS = 300
 # A machine's folder for what is added to it; on this machine it is one below the node's.
 _ADDED = "/opt/"
 _HEAP = "256m"
@@ -99,14 +98,14 @@ class Node(ExitStack):
 
     def bootstrap(self, name: str, script: str, arguments: Sequence[str]) -> None:
         """Run a script of S3, as EMR does on each node before its applications. Raises UserError with the end of its
-        output where it fails, and where it takes too long."""
+        output where it fails, and where it stands still."""
         log = self.folder / "bootstrap.log"
         path = self._fetch(script)
         if self._surroundings.idle:
             return
         command = ["bash", str(path), *map(self.localized, arguments)]
         what = f"the bootstrap action {name}"
-        status = process_groups.run(what, command, log, _BOOTSTRAP_SECONDS, self._environment(), self.folder)
+        status = process_groups.run(what, command, log, self._environment(), self.folder)
         if status:
             raise UserError(f"{what} failed with {status}: {tail(log, 5)}")
 

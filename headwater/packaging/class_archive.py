@@ -20,7 +20,6 @@ from headwater.errors import UserError
 from headwater.packaging import jars, jdk, stamps
 from headwater.paths import BUILD
 
-_SECONDS = 300
 _USES = Path(__file__).with_name("used_classes.py")
 
 
@@ -110,7 +109,7 @@ def _use(archive: Path, log: Path, build: Path) -> None:
         environment.pop("SPARK_CONF_DIR", None)
         submit = str(spark_home() / "bin" / "spark-submit")
         command = [submit, "--master", "local[2]", *arguments, str(_USES), folder]
-        status = process_groups.run("the program that uses the classes", command, log, _SECONDS, environment)
+        status = process_groups.run("the program that uses the classes", command, log, environment)
         if status or not made.exists():
             raise UserError(f"the program that uses the classes ended with {status}. Its log is {log}")
         made.replace(archive)

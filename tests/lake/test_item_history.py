@@ -48,11 +48,11 @@ from headwater.lake.replay_requests import Choice
 from headwater.lake.requests import DONE, REFUSED, RUNNING, Requests, Status
 from headwater.lake.scanned_export import export_table
 from headwater.local.aws import AwsApi
-from headwater.local.processes import wait_until
 from headwater.paths import ROOT
 from headwater.verify import compare, read_lake
 from headwater.verify.dynamodb_source import DynamoDbTable
 from headwater.verify.forms import Row
+from headwater.waiting import wait_until
 from tests.history_analyst import DATABASE, Analyst
 from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import ARN as TABLE_ARN
@@ -295,7 +295,7 @@ class Lake:
         with ThreadPoolExecutor(1) as pool:
             s3, lake = self.accounts.s3, self.accounts.lake
             loaded = pool.submit(load, s3, lake, self.contract, uri, lambda export: "of a test")
-            wait_until("the requests", lambda: asked() or loaded.done(), 60, 0.1)
+            wait_until("the requests", lambda: asked() or loaded.done(), poll=0.1)
             self.run()
             loaded.result()
 

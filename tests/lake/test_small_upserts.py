@@ -7,7 +7,6 @@ import argparse
 import datetime as dt
 import itertools
 import threading
-import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +33,7 @@ from headwater.lake.progress import Progress
 from headwater.lake.table import Commit, HudiTable
 from headwater.lake.writer import TableWriter, WriterSettings
 from headwater.verify import lake_reader
+from headwater.waiting import wait_until
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
 from tests.lake.readers import Hudi015, assert_same_to_every_reader
 
@@ -447,10 +447,13 @@ def test_commits_go_on_while_a_compaction_is_under_way(pipeline: Pipeline, hudi_
     commit_until_compacting(changes, commit)
     assert compactions() == 0
     newest = commit()
+
     # Nothing lands any more: the look for it completes the compaction.
-    deadline = time.monotonic() + 30
-    while changes.writer.table.is_compacting() and time.monotonic() < deadline:
+    def is_complete() -> bool:
         assert not changes.commit_next()
+        return not changes.writer.table.is_compacting()
+
+    wait_until("the compaction to be complete", is_complete)
     assert compactions() == 1
     assert pipeline.alive() == [account(id_, newest if id_ == 1 else "Ann") for id_ in range(4)]
     assert_same_to_every_reader(pipeline, hudi_015)

@@ -27,8 +27,8 @@ from headwater.lake.quarantine import TooManyBadRecords
 from headwater.lake.streamed_changes import StreamedChanges
 from headwater.lake.upkeep import Upkeep
 from headwater.local.aws import AwsApi
-from headwater.local.processes import wait_until
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 from tests.kinesis_api import ARN, Kinesis
 from tests.lake.accounts import SOURCE, Accounts, change, item
 
@@ -184,9 +184,9 @@ def test_a_table_that_fails_begins_anew_while_the_others_go_on(
         commit(changes, frame, batch_id)
 
     def later() -> None:
-        wait_until("two failures", lambda: len(two_tables.failed()) >= 2, timeout=60)
+        wait_until("two failures", lambda: len(two_tables.failed()) >= 2)
         two_tables.arrive("one", "2.txt", MOVED)
-        wait_until("both tables' commits", lambda: (one.commits(), two.commits()) == (2, 1), timeout=60)
+        wait_until("both tables' commits", lambda: (one.commits(), two.commits()) == (2, 1))
         wait_until("the other table's recovery", lambda: {"event": "recovered", "table": "two"} in two_tables.events)
 
     monkeypatch.setattr(StreamedChanges, "commit_frame", refused)
@@ -213,9 +213,9 @@ def test_a_table_whose_export_fails_has_one_query_when_it_begins_anew(
         return False
 
     def later() -> None:
-        wait_until("two failures", lambda: len(two_tables.failed()) >= 2, timeout=60)
+        wait_until("two failures", lambda: len(two_tables.failed()) >= 2)
         two_tables.arrive("two", "1.txt", FIRST)
-        wait_until("a commit", lambda: two.commits() == 1, timeout=60)
+        wait_until("a commit", lambda: two.commits() == 1)
         wait_until("the table's recovery", lambda: {"event": "recovered", "table": "two"} in two_tables.events)
 
     monkeypatch.setattr(Accounts, "commit_next", load)
@@ -231,10 +231,10 @@ def test_a_table_with_too_many_bad_records_stops_alone(two_tables: TwoTables, sh
     two_tables.arrive("one", "1.txt", FIRST)
 
     def later() -> None:
-        wait_until("the failure of a table", lambda: bool(two_tables.failed()), timeout=60)
+        wait_until("the failure of a table", lambda: bool(two_tables.failed()))
         time.sleep(2)
         two_tables.arrive("one", "2.txt", MOVED)
-        wait_until("the other table's next commit", lambda: one.commits() == 2, timeout=60)
+        wait_until("the other table's next commit", lambda: one.commits() == 2)
 
     with pytest.raises(TooManyBadRecords, match="20 of 20 records cannot be decoded"):
         two_tables.follow(once=False, until=later)
@@ -269,7 +269,7 @@ def test_a_batch_that_hangs_is_not_told_as_idle(
     two_tables.arrive("one", "1.txt", FIRST)
 
     def later() -> None:
-        wait_until("the failure of a table", lambda: bool(two_tables.failed()), timeout=60)
+        wait_until("the failure of a table", lambda: bool(two_tables.failed()))
 
     with pytest.raises(RuntimeError, match="it was hung"):
         two_tables.follow(once=False, until=later)

@@ -13,7 +13,6 @@ import pytest
 from headwater.contract.reading import read_contracts
 from headwater.deployment.environment_rules import read_environment
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.local_aws.account import LocalAccount
 from headwater.local_aws.cloudwatch import Alarms, Measured
 from headwater.local_aws.database import log_of_server
@@ -21,6 +20,7 @@ from headwater.local_aws.resources import Properties
 from headwater.operations import connectors, key_value
 from headwater.operations.deployed import Deployed
 from headwater.paths import CONFIG, CONTRACTS
+from headwater.waiting import wait_until
 
 MINUTE = 60
 FROM_SNS = {
@@ -343,4 +343,4 @@ def test_a_comparison_finds_by_the_minute_what_the_services_send_of_an_environme
     assert connectors.lags(known, topic) == {minute: 3}
     assert key_value.replication_ages(known, accounts) == {minute: 2.5}
     # An environment's clock is a second behind at most.
-    wait_until("the reader's age", lambda: list(key_value.ages(known, accounts).values()) == [0], 10)
+    wait_until("the reader's age", lambda: list(key_value.ages(known, accounts).values()) == [0])

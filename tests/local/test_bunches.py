@@ -22,12 +22,12 @@ from headwater.contract.model import Contract
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.verify import PostgresqlSource, paced_reader
 from headwater.verify.bunches import Bunch, Pace
 from headwater.verify.forms import Row
 from headwater.verify.paced_reader import PacedReader, Work, copied
 from headwater.verify.postgresql_source import PostgresqlTable
+from headwater.waiting import wait_until
 
 DATABASE = "bunches"
 
@@ -467,7 +467,7 @@ class TestConnection:
         pid = connection.info.backend_pid
         source.execute("SELECT pg_terminate_backend(%s)", (pid,))
         gone = "SELECT count(*) FROM pg_stat_activity WHERE pid = %s"
-        wait_until("the connection to end", lambda: source.execute(gone, (pid,)).fetchone() == (0,), 10, 0.05)
+        wait_until("the connection to end", lambda: source.execute(gone, (pid,)).fetchone() == (0,), poll=0.05)
 
     def test_one_that_is_lost_is_made_again(
         self, source: psycopg.Connection, postgresql: _Postgresql, monkeypatch: pytest.MonkeyPatch

@@ -34,10 +34,11 @@ from headwater.lake.debezium_decoder import PostgresDecoder, decode_lines
 from headwater.local import postgresql_server
 from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, Pipeline
-from headwater.local.processes import ProcessError, occurrences, wait_until
+from headwater.local.processes import ProcessError, occurrences
 from headwater.order_database.administration import read_again
 from headwater.order_database.conditions import Condition
 from headwater.order_database.gradually import Gradual
+from headwater.waiting import wait_until
 from tests.history_analyst import Analyst
 
 MIB = 1 << 20
@@ -137,7 +138,7 @@ class Capture:
             return alive == titles
 
         try:
-            wait_until(f"{table} to have {titles}", there, 60, 0.2)
+            wait_until(f"{table} to have {titles}", there, poll=0.2)
         except ProcessError:
             assert alive == titles
             raise
@@ -161,7 +162,7 @@ class Capture:
             self.pipeline.check()
             return len(self.landed(table)) >= count
 
-        wait_until(f"{count} events of {table} in the landing bucket", complete, 60, 0.2)
+        wait_until(f"{count} events of {table} in the landing bucket", complete, poll=0.2)
         return self.landed(table)
 
     def await_all_landed(self) -> dict[str, int]:
@@ -173,7 +174,7 @@ class Capture:
             self.pipeline.check()
             return all(self._next_offset(table) >= ends.get(f"{self._topic(table)}/0", 0) for table in self._tables)
 
-        wait_until("all that was captured to be in the landing bucket", all_landed, 60, 0.2)
+        wait_until("all that was captured to be in the landing bucket", all_landed, poll=0.2)
         return ends
 
     def _next_offset(self, table: str) -> int:
@@ -310,7 +311,7 @@ def test_hidden_columns_leave_the_database_by_no_name(capture: Capture, owner: p
     connect, name = capture.pipeline.connect, connectors.source_name(capture.pipeline.settings)
     config = connectors.source_connector(capture.pipeline.contracts, capture.pipeline.settings)[1]
     connect.delete(name)
-    wait_until("the source's task to end", lambda: not _slot_is_active(owner), 30)
+    wait_until("the source's task to end", lambda: not _slot_is_active(owner))
     owner.execute("UPDATE shop.people SET password = 'hush 4'")
     owner.execute("ALTER TABLE shop.people RENAME password TO secret")
     owner.execute("UPDATE shop.people SET secret = 'hush 5'")
@@ -344,7 +345,7 @@ def test_a_table_with_a_generated_column_is_read_again(capture: Capture, owner: 
     read_again(owner, ["shop.prices"])
     read_again(owner, ["shop.documents"])
     assert [event["after"]["net"] for event in capture.await_landed("prices", 4)] == [10, 20, 10, 20]
-    wait_until("both tables to be read to their ends", lambda: len(capture.ends("prices")) == 2, 30)
+    wait_until("both tables to be read to their ends", lambda: len(capture.ends("prices")) == 2)
     # Debezium of before ended its task at the next start.
     name, config = connectors.source_connector(capture.pipeline.contracts, capture.pipeline.settings)
     capture.pipeline.connect.delete(name)
@@ -498,7 +499,7 @@ def test_a_history_shows_the_table_as_of_any_instant_as_its_source_was(
         first.commit()
         other.commit()
     read_again(owner, ["shop.visits"], None)
-    wait_until("all visits to be read again", lambda: len(capture.ends("visits")) > len(ends), 60, 0.2)
+    wait_until("all visits to be read again", lambda: len(capture.ends("visits")) > len(ends), poll=0.2)
     capture.await_all_landed()
     changes = capture.rows("visits_changes")
     assert [row["_reason"] for row in changes if row["_reason"]] == []
@@ -547,13 +548,13 @@ class Interruption:
         self._before = len(self._capture.landed("documents"))
         self._pipeline.connect.delete(self.name)
         self._pipeline.connect.put(self.name, {**self._config, "producer.override.max.request.size": "20000"})
-        wait_until("the source to run", lambda: self._task("RUNNING"), 60)
+        wait_until("the source to run", lambda: self._task("RUNNING"))
         return self
 
     def strike(self, sent: int) -> None:
         """Wait until so many records were sent and the next one was not, and kill the worker."""
-        wait_until("a record to be too large", lambda: self._task("FAILED"), 60)
-        wait_until(f"{sent} records to land", lambda: len(self._new()) >= sent, 60)
+        wait_until("a record to be too large", lambda: self._task("FAILED"))
+        wait_until(f"{sent} records to land", lambda: len(self._new()) >= sent)
         self.sent = self._new()
         assert len(self.sent) == sent
         (position,) = self._pipeline.connect.offsets(self.name)
@@ -565,7 +566,7 @@ class Interruption:
             return
         self._pipeline.connect.start()
         self._pipeline.connect.put(self.name, self._config)
-        wait_until("the source to run", lambda: self._task("RUNNING"), 60)
+        wait_until("the source to run", lambda: self._task("RUNNING"))
 
     def repeated(self, until: int) -> list[dict[str, Any]]:
         """The records that were sent after the kill, up to the insert of a document."""
@@ -575,7 +576,7 @@ class Interruption:
             self._pipeline.check()
             return any((event["after"] or {}).get("id") == until for event in self._capture.landed("documents"))
 
-        wait_until(f"document {until} to land", there, 60, 0.2)
+        wait_until(f"document {until} to land", there, poll=0.2)
         return self._capture.landed("documents")[seen:]
 
     def _new(self) -> list[dict[str, Any]]:
@@ -641,12 +642,12 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
     pipeline.connect.delete(sink)
     for day in range(1, 8):
         owner.execute("INSERT INTO shop.visits VALUES (100, %s, 'Rome')", (f"2024-03-0{day}",))
-    wait_until("seven more records in Kafka", lambda: pipeline.broker.ends([topic])[topic, 0] == end + 7, 60)
+    wait_until("seven more records in Kafka", lambda: pipeline.broker.ends([topic])[topic, 0] == end + 7)
     pipeline.broker.delete_before(topic, 0, end + 4)
 
     def start_sink(settings: CaptureSettings) -> None:
         pipeline.connect.put(*connectors.sink_connector(pipeline.contracts, settings))
-        wait_until("the sink to have a task", has_task, 60)
+        wait_until("the sink to have a task", has_task)
 
     def has_task() -> bool:
         with suppress(UserError):  # A new connector is unknown until the worker has read its configuration.
@@ -659,7 +660,7 @@ def test_the_sink_stops_where_retention_overtook_it_and_goes_on_when_that_is_acc
         capture.await_landed("visits", landed + 1)
     assert len(capture.landed("visits")) == landed
     start_sink(replace(pipeline.settings, missing_offsets="accept"))
-    wait_until("the sink to run", lambda: pipeline.connect.status(sink)["tasks"][0]["state"] == "RUNNING", 60)
+    wait_until("the sink to run", lambda: pipeline.connect.status(sink)["tasks"][0]["state"] == "RUNNING")
     events = capture.await_landed("visits", landed + 3)
     assert [event["after"]["visited_on"] for event in events[landed:]] == [19787, 19788, 19789]
 
@@ -811,8 +812,8 @@ def test_positions_of_the_first_release_are_gone_on_from(capture: Capture, owner
     capture.await_all_landed()
     before = {table: len(capture.landed(table)) for table in ("documents", "visits")}
     connect.request("PUT", f"/connectors/{name}/stop").raise_for_status()
-    wait_until("the source to stop", lambda: connect.status(name)["connector"]["state"] == "STOPPED", 30)
-    wait_until("the source's task to end", lambda: not _slot_is_active(owner), 30)
+    wait_until("the source to stop", lambda: connect.status(name)["connector"]["state"] == "STOPPED")
+    wait_until("the source's task to end", lambda: not _slot_is_active(owner))
     (now,) = connect.offsets(name)  # Not before: a heartbeat moves the slot, and then an older position is refused.
     owner.execute("INSERT INTO shop.documents VALUES (9000, 'meanwhile', '')")
     stored = json.loads((CONTRACTS / "offsets_0_1_0.json").read_text())
@@ -849,12 +850,11 @@ class Epochs:
         wait_until(
             f"the source to refuse: {reason}",
             lambda: any(task["state"] == "FAILED" and reason in task["trace"] for task in self._tasks()),
-            60,
         )
 
     def await_running(self) -> None:
         """Wait until the connector, which has failed, runs."""
-        wait_until("the source to run", lambda: [task["state"] for task in self._tasks()] == ["RUNNING"], 60)
+        wait_until("the source to run", lambda: [task["state"] for task in self._tasks()] == ["RUNNING"])
 
     def _tasks(self) -> list[dict[str, Any]]:
         with suppress(UserError):  # The worker is reading its configuration.
@@ -875,7 +875,7 @@ def test_a_lost_slot_stops_capture_and_a_raised_epoch_reads_all_rows_again(
             capture.await_all_landed()
             before = len(capture.landed("documents"))
             capture.pipeline.connect.delete(connectors.source_name(capture.pipeline.settings))
-            wait_until("the slot to be free", lambda: not _slot_is_active(owner), 30)
+            wait_until("the slot to be free", lambda: not _slot_is_active(owner))
             owner.execute("UPDATE shop.documents SET title = 'unseen' WHERE id = 1")
             owner.execute("DELETE FROM shop.documents WHERE id = 2")
             if loss == "invalidated":
@@ -914,12 +914,12 @@ def test_a_connector_drops_its_slot_before_it_is_deleted_and_reads_on_only_in_an
         name, config = connectors.source_connector(pipeline.contracts, pipeline.settings)
         pipeline.connect.put(name, {**config, RELEASE: "true"})
         released = RELEASED.format(connectors.SLOT).encode()
-        wait_until("the slot to be released", lambda: occurrences(pipeline.connect.log, released) == 1, 60)
+        wait_until("the slot to be released", lambda: occurrences(pipeline.connect.log, released) == 1)
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
         epochs.await_running()
         # However often such a connector starts, it makes no slot.
         pipeline.connect.restart(name)
-        wait_until("it to start again", lambda: occurrences(pipeline.connect.log, released) == 2, 60)
+        wait_until("it to start again", lambda: occurrences(pipeline.connect.log, released) == 2)
         owner.execute("UPDATE shop.documents SET title = 'unseen' WHERE id = 1")
         assert owner.execute("SELECT count(*) FROM pg_replication_slots").fetchone() == (0,)
         epochs.put(epoch)

@@ -28,10 +28,10 @@ from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Access
 from headwater.local.pipeline import DATABASE, ENVIRONMENT, LANDING_BUCKET, Pipeline
-from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import BUILD, CONTRACTS
 from headwater.samples import orders
+from headwater.waiting import wait_until
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled, refusal
 
@@ -195,7 +195,7 @@ class Deployment:
             outcome = connector.step(event, clients, api if source else None, time.time())
             return bool(outcome["IsComplete"])
 
-        wait_until(f"{event['RequestType']} {event['PhysicalResourceId']}", done, timeout=180, poll=0.5)
+        wait_until(f"{event['RequestType']} {event['PhysicalResourceId']}", done, poll=0.5)
         self.calls += client.calls
         assert between is None
 
@@ -251,7 +251,6 @@ class Deployment:
         wait_until(
             f"a customer of {city} to land",
             lambda: any(after and after.get("city") == city for *_, after in self.landed()),
-            timeout=120,
             poll=0.5,
         )
 
@@ -322,9 +321,7 @@ def test_without_its_offset_topic_a_swap_would_take_a_new_snapshot(deployment: D
     """Shows that the first test would fail if positions did not hang on the offset topic."""
     snapshot = deployment.read_by_snapshots()
     deployment.deploy(deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-without-position"))
-    wait_until(
-        "a second snapshot", lambda: deployment.read_by_snapshots().total() > snapshot.total(), timeout=120, poll=0.5
-    )
+    wait_until("a second snapshot", lambda: deployment.read_by_snapshots().total() > snapshot.total(), poll=0.5)
 
 
 def test_on_delete_the_slot_goes_after_the_connector(deployment: Deployment) -> None:

@@ -16,10 +16,10 @@ from headwater.errors import UserError
 from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, Pipeline
-from headwater.local.processes import wait_until
 from headwater.order_database.administration import read_again
 from headwater.packaging import jars
 from headwater.paths import BUILD
+from headwater.waiting import wait_until
 from tests.local.test_capture import CONTRACTS, TABLES, Capture
 
 ROWS = 8000
@@ -81,13 +81,13 @@ def test_debezium_3_6_goes_on_where_3_3_was_stopped(upgrade: Upgrade) -> None:
         capture.await_landed("documents", 1)
         owner.execute("INSERT INTO shop.documents SELECT n, 'text', '' FROM generate_series(1, %s) AS n", (ROWS,))
         read_again(owner, ["shop.documents"])
-        wait_until("some rows to be read again", lambda: len(read_rows(capture, "incremental")) > 200, 60, 0.1)
+        wait_until("some rows to be read again", lambda: len(read_rows(capture, "incremental")) > 200, poll=0.1)
     assert len(set(read_rows(capture, "incremental"))) <= ROWS // 2
     with upgrade.second as worker, upgrade.pipeline.postgres.connect(DATABASE) as owner:
         owner.execute("UPDATE shop.documents SET title = 'meanwhile' WHERE id = 1")
         upgrade.start(worker, upgrade.config)
         others = {*range(ROWS + 1)} - {1}
-        wait_until("all rows to be read again", lambda: set(read_rows(capture, "incremental")) >= others, 120)
+        wait_until("all rows to be read again", lambda: set(read_rows(capture, "incremental")) >= others)
         owner.execute("INSERT INTO shop.documents VALUES (-1, 'at last', '')")
         capture.await_all_landed()
     events = capture.landed("documents")
@@ -118,7 +118,7 @@ def test_a_task_that_a_generated_column_has_stopped_goes_on(upgrade: Upgrade) ->
                 return [task["state"] for task in worker.status(upgrade.name)["tasks"]] == ["FAILED"]
             return False
 
-        wait_until("the task to fail at what its position asks for", failed, 60)
+        wait_until("the task to fail at what its position asks for", failed)
         worker.delete(upgrade.name)
     with upgrade.second as worker:
         upgrade.start(worker, upgrade.config)

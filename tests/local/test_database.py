@@ -33,6 +33,7 @@ from headwater.order_database import absence, administration
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders
+from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 PASSWORDS = {role: f"secret ' \\ é of {role}" for role in order_database.ROLES}
 VISITS = parse_contract(
@@ -382,7 +383,7 @@ def _race(connect: Connect, pairs: int) -> tuple[int, int]:
                 connections[at].execute(
                     "INSERT INTO northwind.order_details VALUES (%s, %s, 1, 1, 0)", (order, product)
                 )
-            gate.wait(30)
+            gate.wait(PATIENCE_SECONDS)
 
     with ThreadPoolExecutor(2) as pool:
         for future in [pool.submit(work, at) for at in range(2)]:
@@ -423,14 +424,13 @@ class Session:
         """Start a statement once those before it have ended; return when it has ended or waits for a lock."""
         self._running = self._pool.submit(self._execute, statement)
         pid = self._connection.info.backend_pid
-        deadline = time.monotonic() + 30
-        while not self._running.done():
+        running = self._running
+
+        def is_over() -> bool:
             row = self._observer.execute("SELECT cardinality(pg_blocking_pids(%s))", (pid,)).fetchone()
-            assert row is not None
-            if row[0] > 0:
-                return
-            assert time.monotonic() < deadline
-            time.sleep(0.0005)
+            return running.done() or (row is not None and row[0] > 0)
+
+        wait_until(f"{statement} to end, or to wait for a lock", is_over, poll=0.0005)
 
     def finish(self) -> None:
         self._pool.shutdown(wait=True)

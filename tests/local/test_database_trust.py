@@ -23,8 +23,8 @@ from headwater.local.certificates import Authority
 from headwater.local.connect import ConnectWorker
 from headwater.local.own_database import OwnDatabase
 from headwater.local.pipeline import DATABASE, Pipeline
-from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS
+from headwater.waiting import wait_until
 
 
 @pytest.fixture(scope="module")

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 import psutil
 import pytest
 
-from headwater.local.processes import wait_until
 from headwater.paths import BUILD, ROOT, RUN
+from headwater.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
@@ -65,8 +65,8 @@ def test_a_demo_that_is_ended_leaves_nothing_that_runs(moment: str) -> None:
         time.sleep(15)
         assert left()
         process.send_signal(ENDED[moment])
-        process.wait(60)
-    wait_until("nothing to run", lambda: not left(), timeout=15)
+        process.wait()
+    wait_until("nothing to run", lambda: not left())
 
 
 def test_the_lake_equals_its_sources_after_an_update_under_load() -> None:

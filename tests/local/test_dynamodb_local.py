@@ -21,13 +21,13 @@ from headwater.definitions import dynamodb_checks
 from headwater.errors import UserError
 from headwater.local.aws import REGION, AwsApi, make_credentials
 from headwater.local.dynamodb_local import DynamoDbLocal, create_table
-from headwater.local.processes import wait_until
 from headwater.local.relay import TTL_IDENTITY, Misbehaviour, Relay
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts, accounts_workload, dynamodb_tables, items
 from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
 from headwater.verify.bunches import Pace
 from headwater.verify.dynamodb_source import DynamoDbTable
+from headwater.waiting import wait_until
 
 ITEM = {
     "id": {"S": "account-1"},
@@ -295,7 +295,7 @@ def test_a_write_that_changes_nothing_or_is_refused_leaves_no_record(source: Sou
 def test_what_dynamodb_local_expires_has_the_identity_of_dynamodb(source: Source) -> None:
     source.put({**KEY, "expires_at": {"N": str(int(time.time()) - 60)}})
     count = partial(source.client.scan, TableName=source.name, Select="COUNT")
-    wait_until("DynamoDB Local to delete an expired item", lambda: count()["Count"] == 0, timeout=60)
+    wait_until("DynamoDB Local to delete an expired item", lambda: count()["Count"] == 0)
     with source.relay() as relay:
         relay.await_caught_up()
     assert [(record["eventName"], record["userIdentity"]) for record in source.data()] == [
@@ -337,7 +337,7 @@ def test_a_change_that_no_relay_carries_is_told_by_its_age(source: Source) -> No
         assert relay.age() == 0
         relay.kill()
         source.put({**KEY, "balance": {"N": "1"}})
-        wait_until("the change to be in the table's stream", lambda: relay.age() > 0, timeout=20)
+        wait_until("the change to be in the table's stream", lambda: relay.age() > 0)
         relay.start()
         relay.await_caught_up()
         assert relay.age() == 0

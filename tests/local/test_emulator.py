@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from headwater.packaging.local_aws import PYTHON, SOURCES
+from tests import programs
 
 WATCHED = """
 class Asked(emulator.Parts):
@@ -27,7 +28,7 @@ def updated(physical_id, former, properties, stack):
 def run(code: str) -> subprocess.CompletedProcess[str]:
     """Run code to which the emulator's module is known."""
     whole = f"import json, sys\nsys.path.insert(0, {str(SOURCES)!r})\nimport emulator\n{textwrap.dedent(code)}"
-    return subprocess.run([PYTHON, "-c", whole], capture_output=True, text=True, timeout=60, check=False)
+    return programs.run([PYTHON, "-c", whole])
 
 
 def told(code: str) -> Any:

@@ -17,7 +17,6 @@ from headwater.commands.destroy import SLOT_LEFT
 from headwater.contract.reading import read_contract
 from headwater.local.dynamodb_local import create_table
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.local_aws.daemon import Running
 from headwater.paths import CONTRACTS
@@ -142,10 +141,10 @@ def test_a_deployment_reads_sources_that_are_there_and_leaves_them(
         tables = ("--dynamodb-table", f"accounts={TABLE}")
         return headwater("verify", *options, *at, *tables, **aws).returncode == 0
 
-    wait_until("the lake to equal the database", equal, 240, 5)
+    deployment.wait_until("the lake to equal the database", equal)
     with server.connect("rental") as owner:
         owner.execute(CHANGES.encode())
-    wait_until("the lake to equal the database again", equal, 240, 5)
+    deployment.wait_until("the lake to equal the database again", equal)
     url = f"postgresql://{server.superuser}@{server.host}:{server.port}/rental"
     told = headwater("status", "local", "--json", "--database-url", url, **deployment.variables)
     parts = {part["name"]: part for part in json.loads(told.stdout)["parts"]}

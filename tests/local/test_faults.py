@@ -14,7 +14,6 @@ import pytest
 
 from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
-from headwater.local.processes import wait_until
 from headwater.local_aws.daemon import Running
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
@@ -95,32 +94,33 @@ def test_status_names_the_part_and_its_page_alarms_ring_and_all_is_well_again(
     deployment: Deployment, name: str
 ) -> None:
     fault = FAULTS[name]
-    wait_until("all to be well", lambda: not present(state(deployment)), MENDED_SECONDS, 2)
+    deployment.wait_until("all to be well", lambda: not present(state(deployment)), MENDED_SECONDS)
     began = time.time()
     try:
         fault.bring(deployment)
         if name in CHANGES_FIRST:
             sql(deployment, *CHANGES)
-        wait_until(f"status to tell of {fault.word}", lambda: tells_of(deployment, fault), FOUND_SECONDS, 2)
+        deployment.wait_until(f"status to tell of {fault.word}", lambda: tells_of(deployment, fault), FOUND_SECONDS)
         if fault.log is not None:
             part, text = fault.log
-            wait_until(f"the log to tell of {text}", lambda: text in errors_of(deployment, part), FOUND_SECONDS, 2)
+            deployment.wait_until(
+                f"the log to tell of {text}", lambda: text in errors_of(deployment, part), FOUND_SECONDS
+            )
         rang: dict[str, str] = {}
-        wait_until(
+        deployment.wait_until(
             f"{', '.join(fault.alarms)} to ring, and to name the pages",
             lambda: fault.alarms.items() <= rung(deployment, fault, began, rang).items(),
             FOUND_SECONDS,
-            2,
         )
     finally:
         fault.mend(deployment)
-    wait_until("all to be well again", lambda: not present(state(deployment)), MENDED_SECONDS, 2)
+    deployment.wait_until("all to be well again", lambda: not present(state(deployment)), MENDED_SECONDS)
     # A table that failed rests before it begins anew.
     deployment.await_equality(900)
 
 
 def test_every_alarm_that_rang_is_ok_again(deployment: Deployment) -> None:
-    wait_until("no alarm to ring", lambda: state(deployment)["state"] == "well", SILENT_SECONDS, 5)
+    deployment.wait_until("no alarm to ring", lambda: state(deployment)["state"] == "well", SILENT_SECONDS)
     assert "ALARM" not in deployment.alarms().values()
 
 

@@ -14,10 +14,11 @@ from headwater.contract.reading import parse_contract
 from headwater.local import spark
 from headwater.local.aws import AwsApi
 from headwater.local.pipeline import GLUE_DATABASE, LAKE, LAKE_BUCKET, EventLog, create_lake, local_lake
-from headwater.local.processes import Process, wait_until
+from headwater.local.processes import Process
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
 from headwater.verify import read_lake
+from headwater.waiting import wait_until
 from tests.lake.accounts import CONTRACT, SOURCE, change, item
 
 STAND_IN = Path(__file__).with_name("glue_stand_in")
@@ -64,7 +65,7 @@ class GlueRuns:
 
     def await_commits(self, count: int) -> None:
         """Wait until the runs so far have made so many commits."""
-        wait_until(f"commit {count}", lambda: len(self.events.commits()) >= count, timeout=120, poll=0.05)
+        wait_until(f"commit {count}", lambda: len(self.events.commits()) >= count, poll=0.05)
 
     def forget_last_batch(self) -> None:
         """Leave the checkpoint as a kill leaves it that comes after the commit of the last batch."""

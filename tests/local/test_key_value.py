@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 import time
@@ -24,8 +25,9 @@ from headwater.local.pipeline import LAKE, LAKE_BUCKET, create_lake
 from headwater.local.relay import Misbehaviour
 from headwater.paths import CONTRACTS
 from headwater.samples import accounts, accounts_workload, dynamodb_tables, items, items_workload
-from headwater.samples.items_workload import ItemsSummary
-from headwater.samples.paced_workers import WorkloadPlan
+from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from headwater.waiting import wait_until
+from tests.background import going_on
 from tests.commits_in_flight import kill_within
 
 ITEMS = 200
@@ -82,30 +84,31 @@ def split(pipeline: KeyValuePipeline) -> None:
 def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeated_and_late(
     pipeline: KeyValuePipeline,
 ) -> None:
-    stop = threading.Event()
-    results: list[ItemsSummary | BaseException] = []
+    former = made = 0
 
-    def work() -> None:
-        try:
-            plan = WorkloadPlan(SECONDS, CHANGES, workers=2, seed=3)
-            results.append(accounts_workload.run(pipeline.client, plan, stop=stop))
-        except BaseException as error:
-            results.append(error)
+    def count(now: WorkloadProgress) -> None:
+        nonlocal made
+        made = former + now.changes
 
-    workload = threading.Thread(target=work)
-    workload.start()
-    try:
-        time.sleep(3)
+    def change(stop: threading.Event) -> None:
+        """Change items in one round after another."""
+        nonlocal former
+        for seed in itertools.count(3):
+            if stop.is_set():
+                return
+            plan = WorkloadPlan(SECONDS, CHANGES, workers=2, seed=seed)
+            former += accounts_workload.run(pipeline.client, plan, count, stop).changes
+
+    def await_more() -> None:
+        enough = made + 50
+        wait_until("more changes", lambda: made >= enough, lambda: made)
+
+    with going_on(change):
+        await_more()
         kill_within(pipeline, "accounts")
         split(pipeline)
-        time.sleep(3)
+        await_more()
         kill_within(pipeline, "accounts")
-    finally:
-        stop.set()
-        workload.join()
-    (result,) = results
-    assert isinstance(result, ItemsSummary), result
-    assert result.changes > 50
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
     shards = [source for source in pipeline.events.cursor() if source.startswith(f"{accounts.TABLE}/")]
@@ -113,7 +116,7 @@ def test_the_lake_equals_the_table_after_kills_and_a_reshard_with_records_repeat
     newest, changes = orders_by_item(pipeline, "accounts"), orders_by_item(pipeline, "accounts_changes")
     assert {item: max(orders) for item, orders in changes.items()} == {item: max(of) for item, of in newest.items()}
     assert [item for item, orders in changes.items() if len(set(orders)) < len(orders)] == []
-    assert sum(map(len, changes.values())) > len(changes) + result.changes // 2
+    assert sum(map(len, changes.values())) > len(changes) + former // 2
 
 
 def orders_by_item(pipeline: KeyValuePipeline, table: str) -> dict[tuple[str, str], list[str]]:

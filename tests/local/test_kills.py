@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import threading
@@ -21,18 +22,19 @@ from headwater.definitions import connectors
 from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.pipeline import DATABASE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, Spread
-from headwater.local.processes import occurrences, wait_until
+from headwater.local.processes import occurrences
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import orders, orders_workload
-from headwater.samples.orders_workload import OrdersSummary
-from headwater.samples.paced_workers import WorkloadPlan
+from headwater.samples.paced_workers import WorkloadPlan, WorkloadProgress
+from headwater.waiting import wait_until
+from tests.background import going_on
 from tests.commits_in_flight import COMPACTION, complete_instants, kill_within, stop_within
 
-# Longer than any kill takes: the workload is stopped once the kills are over.
-SECONDS_PER_KILL = 150
+# Of one round of the workload, which goes on until the kills are over.
+ROUND_SECONDS = 150
 TRANSACTIONS_PER_SECOND = 30
-LEAST_TRANSACTIONS = 100
+LEAST_TRANSACTIONS = 60
 FULL_SECONDS = 30
 AWAKE_SECONDS = 20
 SPREAD = Spread(partitions=3, sink_tasks=2)
@@ -53,30 +55,24 @@ def _load(owner: object, folder: Path) -> None:
 
 
 class Changes:
-    """A workload in the background."""
+    """A workload that goes on, and how many transactions it has made."""
 
-    def __init__(self, pipeline: Pipeline, seconds: float, seed: int) -> None:
-        self._results: list[OrdersSummary | BaseException] = []
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, args=(pipeline, seconds, seed))
+    def __init__(self, pipeline: Pipeline, seed: int) -> None:
+        self._pipeline = pipeline
+        self._seed = seed
+        self._former = self.made = 0
 
-    def _run(self, pipeline: Pipeline, seconds: float, seed: int) -> None:
-        try:
-            plan = WorkloadPlan(seconds, round(seconds * TRANSACTIONS_PER_SECOND), workers=4, seed=seed)
-            self._results.append(orders_workload.run(pipeline.application, plan, stop=self._stop))
-        except BaseException as error:
-            self._results.append(error)
+    def go_on(self, stop: threading.Event) -> None:
+        """Do one round after another."""
+        for seed in itertools.count(self._seed):
+            if stop.is_set():
+                return
+            plan = WorkloadPlan(ROUND_SECONDS, ROUND_SECONDS * TRANSACTIONS_PER_SECOND, workers=4, seed=seed)
+            done = orders_workload.run(self._pipeline.application, plan, self._count, stop)
+            self._former += done.transactions
 
-    def __enter__(self) -> Changes:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join()
-        (result,) = self._results
-        assert isinstance(result, OrdersSummary), result
-        assert result.transactions >= LEAST_TRANSACTIONS
+    def _count(self, now: WorkloadProgress) -> None:
+        self.made = self._former + now.changes
 
 
 def unconfirmed(pipeline: Pipeline) -> int:
@@ -96,11 +92,11 @@ def landed(pipeline: Pipeline) -> int:
     return sum(len(page.get("Contents", ())) for page in pages)
 
 
-def while_landing(pipeline: Pipeline, timeout: float = 60) -> None:
+def while_landing(pipeline: Pipeline) -> None:
     """Return when the sink has just put an object and more changes wait behind it."""
     before = landed(pipeline)
-    wait_until("objects to land", lambda: landed(pipeline) > before, timeout, poll=0.02)
-    wait_until("changes that Debezium has not confirmed", lambda: unconfirmed(pipeline) > 0, timeout=60, poll=0.02)
+    wait_until("objects to land", lambda: landed(pipeline) > before, poll=0.02)
+    wait_until("changes that Debezium has not confirmed", lambda: unconfirmed(pipeline) > 0, poll=0.02)
 
 
 def kill_connect(pipeline: Pipeline) -> None:
@@ -122,10 +118,10 @@ def join_and_leave(pipeline: Pipeline) -> None:
     while_landing(pipeline)
     first = pipeline.connect
     with second_worker(pipeline) as second:
-        wait_until("tasks of the second worker", lambda: second.url in working(pipeline), timeout=60)
+        wait_until("tasks of the second worker", lambda: second.url in working(pipeline))
         while_landing(pipeline)
         assert unconfirmed(pipeline) > 0
-    wait_until("all tasks to be the first worker's", lambda: working(pipeline) == {first.url}, timeout=60)
+    wait_until("all tasks to be the first worker's", lambda: working(pipeline) == {first.url})
 
 
 def pause_worker(pipeline: Pipeline) -> None:
@@ -137,9 +133,9 @@ def pause_worker(pipeline: Pipeline) -> None:
         try:
             assert unconfirmed(pipeline) > 0
             pipeline.connect = second
-            wait_until("all tasks to be the second worker's", lambda: working(pipeline) == {second.url}, timeout=60)
+            wait_until("all tasks to be the second worker's", lambda: working(pipeline) == {second.url})
             # PostgreSQL and the broker wait for the silent holder of the slot and of the partitions for a minute.
-            while_landing(pipeline, timeout=240)
+            while_landing(pipeline)
         finally:
             pipeline.connect = first
             os.killpg(first.pid, signal.SIGCONT)
@@ -147,11 +143,11 @@ def pause_worker(pipeline: Pipeline) -> None:
     # It has stored positions from before its sleep. Where these came last, the next task takes changes for lost.
     if connectors.LOST_SLOT in str(pipeline.connect.status(connectors.source_name(pipeline.settings))):
         raise_epoch(pipeline)
-    while_landing(pipeline, timeout=120)
+    while_landing(pipeline)
     # Until its tasks start anew, the first worker tells what the second one wrote of them as it left.
     for name in pipeline.connector_names:
         first.restart(name)
-    wait_until("all tasks to be the first worker's", lambda: working(pipeline) == {first.url}, timeout=60)
+    wait_until("all tasks to be the first worker's", lambda: working(pipeline) == {first.url})
 
 
 def working(pipeline: Pipeline) -> set[str]:
@@ -205,7 +201,7 @@ def fill_store(pipeline: Pipeline) -> None:
         store.administer("s3.bucket.quota.enforce -apply")
         return all(refuses(s3, bucket) for bucket in buckets)
 
-    wait_until("the store to be full", is_full, timeout=60, poll=1)
+    wait_until("the store to be full", is_full, poll=1)
     time.sleep(FULL_SECONDS)
     assert unconfirmed(pipeline) > 0
     store.administer(
@@ -230,13 +226,12 @@ def lose_slot(pipeline: Pipeline) -> None:
     while_landing(pipeline)
     name = connectors.source_name(pipeline.settings)
     with pipeline.postgres.connect(DATABASE) as owner:
-        wait_until("the slot to be gone", lambda: drops_slot(owner), timeout=60, poll=0.02)
-        wait_until("capture to stop", lambda: connectors.LOST_SLOT in str(pipeline.connect.status(name)), timeout=180)
+        wait_until("the slot to be gone", lambda: drops_slot(owner), poll=0.02)
+        wait_until("capture to stop", lambda: connectors.LOST_SLOT in str(pipeline.connect.status(name)))
         lost = owner.execute("SELECT count(*) FROM northwind.orders").fetchone()
         wait_until(
             "changes that no slot keeps",
             lambda: owner.execute("SELECT count(*) FROM northwind.orders").fetchone() != lost,
-            timeout=60,
         )
     raise_epoch(pipeline)
 
@@ -248,9 +243,7 @@ def raise_epoch(pipeline: Pipeline) -> None:
     pipeline.connect.put(*connectors.source_connector(pipeline.contracts, pipeline.settings))
     # Until the worker has read its new configuration, the task is the one that has failed.
     wait_until(
-        "capture to go on",
-        lambda: [task["state"] for task in pipeline.connect.status(name)["tasks"]] == ["RUNNING"],
-        timeout=120,
+        "capture to go on", lambda: [task["state"] for task in pipeline.connect.status(name)["tasks"]] == ["RUNNING"]
     )
 
 
@@ -272,11 +265,7 @@ def kill_writer(pipeline: Pipeline) -> None:
 def kill_compaction(pipeline: Pipeline) -> None:
     """The next writer runs again what the killed one had begun."""
     killed = kill_within(pipeline, "orders", COMPACTION)
-    wait_until(
-        "the compaction to be complete",
-        lambda: killed <= complete_instants(pipeline, "orders", COMPACTION),
-        timeout=120,
-    )
+    wait_until("the compaction to be complete", lambda: killed <= complete_instants(pipeline, "orders", COMPACTION))
 
 
 def pause_writer(pipeline: Pipeline) -> None:
@@ -287,12 +276,10 @@ def pause_writer(pipeline: Pipeline) -> None:
     stop_within(pipeline, "orders")
     try:
         pipeline.start_writer()
-        wait_until("the next writer's commits", lambda: len(pipeline.commits()) > before + 2, timeout=120)
+        wait_until("the next writer's commits", lambda: len(pipeline.commits()) > before + 2)
     finally:
         os.killpg(paused.pid, signal.SIGCONT)
-    wait_until(
-        "the paused writer to find its tables taken", lambda: occurrences(log, b"LeaseLost") > losses, timeout=120
-    )
+    wait_until("the paused writer to find its tables taken", lambda: occurrences(log, b"LeaseLost") > losses)
     paused.stop()
 
 
@@ -324,15 +311,22 @@ def test_repeated_kills_of_one_part_lose_and_double_nothing(
     run_with(pipeline, [kill] * request.config.getoption("--kills"), seed=len(kill.__name__))
 
 
+def await_more(changes: Changes) -> None:
+    """Let some transactions pass."""
+    enough = changes.made + LEAST_TRANSACTIONS
+    wait_until("more transactions", lambda: changes.made >= enough, lambda: changes.made)
+
+
 def run_with(pipeline: Pipeline, kills: Sequence[Callable[[Pipeline], None]], seed: int) -> None:
     """Change the source, and kill parts meanwhile; then lake and source are equal."""
-    with Changes(pipeline, len(kills) * SECONDS_PER_KILL, seed):
+    changes = Changes(pipeline, seed)
+    with going_on(changes.go_on):
         for kill in kills:
-            time.sleep(3)
+            await_more(changes)
             kill(pipeline)
-        time.sleep(2)
+        await_more(changes)
     for name in pipeline.connector_names:
-        pipeline.connect.await_running(name, timeout=120)
+        pipeline.connect.await_running(name)
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []
 
@@ -366,6 +360,6 @@ def test_the_last_to_commit_wins_though_it_was_logged_first(pipeline: Pipeline) 
         pipeline.connect.kill()
         pipeline.connect.start()
         watch.execute("UPDATE northwind.customers SET city = 'Elsewhere' WHERE customer_id = 'ALFKI'")
-    pipeline.connect.await_running(connectors.source_name(pipeline.settings), timeout=120)
+    pipeline.connect.await_running(connectors.source_name(pipeline.settings))
     pipeline.drain()
     assert [table for table in pipeline.verify() if not table.equal] == []

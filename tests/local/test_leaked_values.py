@@ -18,8 +18,9 @@ from headwater.lake.requests import Requests
 from headwater.local import aws
 from headwater.local.kafka import Broker
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
-from headwater.local.processes import wait_until
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
+from tests import programs
 from tests.stores import Trace, file_traces, traces
 
 pytestmark = pytest.mark.drill
@@ -142,7 +143,7 @@ class Leak:
     def run(self, command: str) -> str:
         """Run a command of the page, with yes for an answer, and return what it says."""
         with self.headwater(command) as process:
-            said, _ = process.communicate("y\n", timeout=300)
+            said, _ = programs.said_by(process, "y\n")
         assert process.returncode == 0, f"{command}\n{said}"
         return said
 
@@ -164,12 +165,12 @@ class Leak:
 
     def note_time(self, command: str) -> None:
         shell = ["bash", "-c", f"{command} && echo $SINCE"]
-        self._since = subprocess.run(shell, check=True, capture_output=True, text=True, timeout=60).stdout.strip()
+        self._since = subprocess.run(shell, check=True, capture_output=True, text=True).stdout.strip()
 
     def await_no_rows(self, command: str) -> None:
         """Repeat a query of the page until it gives no rows."""
         query = command.replace("$SINCE", self._since)
-        wait_until("all rows to be written anew", lambda: "0 rows" in self.run(query).splitlines(), 120, 1)
+        wait_until("all rows to be written anew", lambda: "0 rows" in self.run(query).splitlines(), poll=1)
 
     def drain(self, command: str) -> None:
         """Wait for what ``headwater status`` tells where a pipeline is deployed: nothing is left to land or read."""
@@ -187,12 +188,12 @@ class Leak:
         client.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs=configs)])
         client.close()
         if is_short:
-            wait_until("Kafka to delete", lambda: not file_traces(self.pipeline.folder / "kafka", MARKERS), 120, 1)
+            wait_until("Kafka to delete", lambda: not file_traces(self.pipeline.folder / "kafka", MARKERS), poll=1)
 
     def python(self, command: str) -> None:
         """Run a statement of Python on the page."""
         arguments = shlex.split(command.replace("LAKE_BUCKET", LAKE_BUCKET))[1:]
-        subprocess.run([sys.executable, *arguments], env=self.pipeline.aws.environment(), check=True, timeout=60)
+        programs.run([sys.executable, *arguments], env=self.pipeline.aws.environment()).check_returncode()
 
 
 @pytest.fixture(scope="module")
@@ -213,7 +214,7 @@ def let_leak(leak: Leak) -> None:
     requests = Requests(s3, LAKE, "people")
     with leak.headwater("headwater backfill --table TABLE") as backfill:
         wait_until(
-            "a copy that is asked for", lambda: any(id_.startswith("copy/") for id_, _ in requests.listed()), 60, 0.01
+            "a copy that is asked for", lambda: any(id_.startswith("copy/") for id_, _ in requests.listed()), poll=0.01
         )
         backfill.kill()
     both = [Requests(s3, LAKE, table) for table in ("people", "people_changes")]
@@ -221,7 +222,7 @@ def let_leak(leak: Leak) -> None:
     def loaded() -> bool:
         return all(of.is_answered(id_) for of in both for id_, _ in of.listed())
 
-    wait_until("the copy to be loaded", loaded, 120)
+    wait_until("the copy to be loaded", loaded)
     # It fits now: a row that does not could not be read again.
     leak.change("UPDATE shop.people SET born = '2000-01-01' WHERE id = 21")
     leak.pipeline.drain()

@@ -19,7 +19,6 @@ from headwater.contract.model import DYNAMODB, of_database
 from headwater.contract.reading import read_contracts
 from headwater.definitions.connectors import broker_config, topic_config
 from headwater.lake.kinesis import TRIM_HORIZON, KinesisStream
-from headwater.local.processes import wait_until
 from headwater.local_aws.daemon import Running
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
@@ -230,7 +229,7 @@ def test_an_alarm_rings_for_what_it_watches_alone_and_tells_the_topic(deployment
         watched = {name: state for name, state in deployment.alarms().items() if not name.startswith("differs-")}
         return {state for name, state in watched.items() if name not in OF_EVENTS} == {"OK"}
 
-    wait_until("all alarms to be OK", all_well, timeout=240, poll=5)
+    deployment.wait_until("all alarms to be OK", all_well)
     unsent = deployment.watched() - deployment.metrics()
     assert {name for _, name in unsent} <= ONLY_WHEN_IT_HAPPENS
     sqs, sns = deployment.client("sqs"), deployment.client("sns")
@@ -244,7 +243,7 @@ def test_an_alarm_rings_for_what_it_watches_alone_and_tells_the_topic(deployment
     dynamodb = deployment.client("dynamodb")
     item = dynamodb.scan(**table, Limit=1)["Items"][0]
     dynamodb.put_item(**table, Item={**item, "loyaltyPoints": {"S": "many"}})
-    wait_until("the alarm", lambda: deployment.alarms()["unfit-accounts"] == "ALARM", timeout=180, poll=5)
+    deployment.wait_until("the alarm", lambda: deployment.alarms()["unfit-accounts"] == "ALARM")
     assert [name for name, state in deployment.alarms().items() if state == "ALARM"] == ["unfit-accounts"]
     (message,) = sqs.receive_message(QueueUrl=queue, MaxNumberOfMessages=10, WaitTimeSeconds=5)["Messages"]
     told = json.loads(json.loads(message["Body"])["Message"])
@@ -256,7 +255,7 @@ def test_an_alarm_rings_for_what_it_watches_alone_and_tells_the_topic(deployment
 def test_a_step_that_is_cancelled_is_added_again_by_the_rule(deployment: Deployment) -> None:
     cluster, step, _ = deployment.running()["steps"][0]
     deployment.client("emr").cancel_steps(ClusterId=cluster, StepIds=[step])
-    wait_until("the next step", lambda: deployment.states("steps")[:2] == ["RUNNING", "CANCELLED"], timeout=120)
+    deployment.wait_until("the next step", lambda: deployment.states("steps")[:2] == ["RUNNING", "CANCELLED"])
 
 
 def test_a_run_that_is_stopped_is_followed_by_the_next_one(deployment: Deployment) -> None:
@@ -264,27 +263,25 @@ def test_a_run_that_is_stopped_is_followed_by_the_next_one(deployment: Deploymen
     job = {"JobName": "headwater-local-key-value"}
     glue = deployment.client("glue")
     # A run that ends sooner is left to the schedule.
-    wait_until(
+    deployment.wait_until(
         "the run to be two minutes old",
         lambda: glue.get_job_run(**job, RunId=run)["JobRun"]["ExecutionTime"] >= 120,
-        timeout=130,
-        poll=2,
     )
     glue.batch_stop_job_run(**job, JobRunIds=[run])
-    wait_until("the next run", lambda: deployment.states("runs")[:2] == ["RUNNING", "STOPPED"], timeout=120)
+    deployment.wait_until("the next run", lambda: deployment.states("runs")[:2] == ["RUNNING", "STOPPED"])
 
 
 def test_a_step_that_ends_is_told_to_what_adds_it_again_and_the_schedule_does(deployment: Deployment) -> None:
     deployment.kill("SparkSubmit", "--landing")
-    wait_until("the step to have failed", lambda: deployment.states("steps")[0] == "FAILED", timeout=30)
+    deployment.wait_until("the step to have failed", lambda: deployment.states("steps")[0] == "FAILED")
     said = "failed soon after its start"
-    wait_until("the rule to call the function", lambda: said in deployment.log("custom-resources/steps"), timeout=60)
+    deployment.wait_until("the rule to call the function", lambda: said in deployment.log("custom-resources/steps"))
     functions = deployment.client("lambda").list_functions()["Functions"]
     (restart,) = [each["FunctionName"] for each in functions if "emr-writer-StepsRestart" in each["FunctionName"]]
     regularly = {"detail-type": "Scheduled Event", "detail": {}}
     deployment.client("lambda").invoke(FunctionName=restart, Payload=json.dumps(regularly).encode())
-    wait_until("the step to run", lambda: deployment.states("steps")[0] == "RUNNING", timeout=60)
-    wait_until("the alarm", lambda: deployment.alarms()["step-failed"] == "ALARM", timeout=120, poll=5)
+    deployment.wait_until("the step to run", lambda: deployment.states("steps")[0] == "RUNNING")
+    deployment.wait_until("the alarm", lambda: deployment.alarms()["step-failed"] == "ALARM")
 
 
 def test_a_worker_that_is_killed_is_replaced_and_changes_go_on(deployment: Deployment) -> None:
@@ -350,7 +347,7 @@ def test_a_column_that_is_added_comes_with_the_next_change_of_a_row(deployment: 
     with deployment.connect() as owner:
         owner.execute(f"UPDATE northwind.shippers SET phone = phone WHERE shipper_id = {first}")
     # It is null in old rows.
-    wait_until("the row", lambda: without() == rows - 1, timeout=120, poll=2)
+    deployment.wait_until("the row", lambda: without() == rows - 1)
     with deployment.connect() as owner:
         owner.execute(f"UPDATE northwind.shippers SET phone = phone WHERE shipper_id > {first}")
     deployment.await_equality()
@@ -368,7 +365,7 @@ def test_a_contract_of_dynamodb_that_is_added_makes_table_and_stream_and_its_cha
     visit = {"id": {"S": "1"}, "page": {"S": "/"}}
     deployment.client("dynamodb").put_item(TableName="headwater-local-visits", Item=visit)
     options = ("--dynamodb-table", "visits=headwater-local-visits")
-    wait_until("the item", lambda: deployment.verified(*options)["equal"], timeout=180, poll=2)
+    deployment.wait_until("the item", lambda: deployment.verified(*options)["equal"])
     (visits,) = [table for table in deployment.verified(*options)["tables"] if table["name"] == "visits"]
     assert visits["source_rows"] == visits["lake_rows"] == 1
 
@@ -494,7 +491,7 @@ def test_a_right_that_a_writer_loses_is_refused_in_s3_and_in_kinesis(deployment:
         return any(f" {action} " in line and resource in line for line in deployment.refused()[before:])
 
     for asked in (("s3:PutObject", "/_leases/orders.json"), ("kinesis:GetRecords", "stream/headwater-local-accounts")):
-        wait_until(f"{asked} to be refused", partial(refused, *asked), timeout=120)
+        deployment.wait_until(f"{asked} to be refused", partial(refused, *asked))
     deployment.checkout.change("stacks/lake.py", *reversed(may_write))
     deployment.checkout.change("stacks/key_value_sources.py", *reversed(may_read))
     succeeded(deployment.checkout.deploy())
@@ -507,7 +504,7 @@ def test_a_right_that_a_writer_loses_is_refused_in_s3_and_in_kinesis(deployment:
     )
     with deployment.connect() as owner:
         owner.execute("UPDATE northwind.customers SET city = 'Liège' WHERE city IS NOT NULL")
-    deployment.await_equality(180)
+    deployment.await_equality()
 
 
 @pytest.mark.parametrize("part", [part for part in BROKEN if part not in OF_A_FIRST_DEPLOY])

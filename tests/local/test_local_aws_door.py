@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import subprocess
 import sys
 import zipfile
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +20,7 @@ from botocore.exceptions import ClientError
 
 from headwater.local import aws
 from headwater.local_aws.account import LocalAccount
+from tests import programs
 from tests.listening import listening
 
 FUNCTION = "guarded"
@@ -78,16 +78,9 @@ class Got:
 
 def send(*asked: Sent) -> list[Got]:
     """Send requests as ``nobody`` if these tests run as root, else as their user, from a process that has no key."""
-    done = subprocess.run(
-        [sys.executable, "-I", "-c", SEND],
-        input=json.dumps([asdict(each) for each in asked]),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=True,
-        cwd="/",
-        env={},
-    )
+    given = json.dumps([asdict(each) for each in asked])
+    done = programs.run([sys.executable, "-I", "-c", SEND], given, cwd="/", env={})
+    done.check_returncode()
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     return [Got(status, {name.lower(): value for name, value in headers}, body) for status, headers, body in answers]
 

@@ -12,9 +12,9 @@ import psutil
 import pytest
 
 from headwater.local import aws
-from headwater.local.processes import wait_until
 from headwater.local_aws.node import Node
 from headwater.local_aws.surroundings import Surroundings
+from headwater.waiting import wait_until
 from tests.listening import listening
 
 pytestmark = pytest.mark.drill
@@ -37,7 +37,7 @@ def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
 
 def test_a_job_runs_with_the_secret_of_its_cluster_and_not_without(node: Node) -> None:
     with node.submit("a job", [str(node.folder / "job.py")], node.folder / "own") as job:
-        assert job.wait(300) == 0
+        assert job.await_end() == 0
     assert (node.folder / "own" / "stdout").read_text().splitlines()[-1] == "3"
     # Of the settings a stranger lacks the secret alone.
     settings = (node.folder / "own" / "conf" / "spark-defaults.conf").read_text()
@@ -48,7 +48,7 @@ def test_a_job_runs_with_the_secret_of_its_cluster_and_not_without(node: Node) -
     log = conf / "log"
     environment = {**(job.program.env or {}), "SPARK_CONF_DIR": str(conf)}
     with log.open("wb") as out, subprocess.Popen(job.program.argv, env=environment, stdout=out, stderr=out) as stranger:
-        wait_until("an answer to the stranger", lambda: stranger.poll() is not None or REFUSED in log.read_text(), 300)
+        wait_until("an answer to the stranger", lambda: stranger.poll() is not None or REFUSED in log.read_text())
         stranger.kill()
     assert REFUSED in log.read_text()
     assert "\n3\n" not in log.read_text()

@@ -26,9 +26,9 @@ from headwater.definitions.glue_table import table_input
 from headwater.local import spark
 from headwater.local.aws import REGION
 from headwater.local.pipeline import EventLog, bytes_of_part
-from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 from tests.aws_recorder import ApiWithS3Behind, Recorder
 from tests.lake import accounts
 from tests.local.test_glue_source import STAND_IN as GLUE_STAND_IN
@@ -154,7 +154,7 @@ class Tables(ABC):
             self.job.check()
             return all(max(delays, default=0) < float("inf") for delays in self.delays(0).values())
 
-        wait_until("all to be committed", committed, timeout=600, poll=0.5)
+        wait_until("all to be committed", committed, self.events.progress, poll=0.5)
 
 
 class TablesOfPostgresql(Tables):
@@ -250,7 +250,7 @@ def tables(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Tables], 
             yield tables
         finally:
             api.s3_recorder.release()
-            tables.job.stop(timeout=60)
+            tables.job.stop(60)
 
 
 def percentile(delays: list[float], share: float) -> float:

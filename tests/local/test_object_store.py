@@ -29,7 +29,7 @@ from headwater.local import aws
 from headwater.local.aws import REGION
 from headwater.local.certificates import Authority
 from headwater.local.object_store import ObjectStore
-from headwater.local.processes import wait_until
+from headwater.waiting import wait_until
 from tests.listening import listening, listening_programs
 
 BUCKET = "headwater-objects"

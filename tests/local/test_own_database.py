@@ -15,10 +15,11 @@ import pytest
 
 from headwater.local.pipeline import LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.local.tls_front import TlsFront
 from headwater.paths import ROOT, RUN
+from headwater.waiting import wait_until
 from tests.local.strangers import Run, attack
+from tests.programs import said_by
 
 CDC_PASSWORD = "of the reader's own 271828"
 PAGE = ROOT / "docs" / "tutorial" / "own-database.md"
@@ -64,15 +65,6 @@ def commands() -> list[str]:
     return [command for command in found if not command.startswith(NOT_RUN)]
 
 
-def ended(process: subprocess.Popen[str], seconds: float) -> str:
-    """What a process has still said, which is killed where it does not end."""
-    try:
-        return process.communicate(timeout=seconds)[0]
-    except subprocess.TimeoutExpired:
-        process.kill()
-        raise
-
-
 class Reader:
     """Who follows the page with a server, or with the front of one, whose certificate is verified then."""
 
@@ -116,7 +108,7 @@ class Reader:
 
     def run(self, command: str, status: int = 0) -> str:
         with self.start(command) as process:
-            said = ended(process, 120)
+            said = said_by(process)[0]
         assert process.returncode == status, said
         return said
 
@@ -165,7 +157,7 @@ def test_the_tutorial_leads_to_a_lake_that_equals_the_database_and_leaves_it_as_
             await_answer(reader, asked.group(1), 'SELECT name, area FROM country_current"', "France")
         finally:
             process.send_signal(signal.SIGINT)
-            rest = ended(process, 60)
+            rest = said_by(process)[0]
     assert process.returncode == 0, rest
     undone = re.findall(r"ALTER TABLE .*;", reader.run(release))
     assert "ALTER TABLE public.payment_2024_01 REPLICA IDENTITY DEFAULT;" in undone
@@ -204,18 +196,18 @@ def test_a_killed_run_leaves_neither_its_slot_nor_a_process(
     reader.run(capture)
     with server.connect("rental") as owner, reader.start(replicate) as process:
         slots = "SELECT active FROM pg_replication_slots"
-        wait_until("the slot to be read", lambda: owner.execute(slots).fetchall() == [(True,)], 120)
+        wait_until("the slot to be read", lambda: owner.execute(slots).fetchall() == [(True,)])
         parts = psutil.Process(process.pid).children(recursive=True)
         assert len(parts) > 5
         process.send_signal(number)
-        ended(process, 60)
-        wait_until("the slot to be dropped", lambda: owner.execute(slots).fetchall() == [], 60)
-        wait_until("no process to be left", lambda: not [part for part in parts if is_alive(part)], 60)
+        said_by(process)
+        wait_until("the slot to be dropped", lambda: owner.execute(slots).fetchall() == [])
+        wait_until("no process to be left", lambda: not [part for part in parts if is_alive(part)])
         # The next run is not in the way of anything.
         with reader.start(replicate) as again:
-            wait_until("the slot to be read again", lambda: owner.execute(slots).fetchall() == [(True,)], 120)
+            wait_until("the slot to be read again", lambda: owner.execute(slots).fetchall() == [(True,)])
             again.send_signal(signal.SIGINT)
-            ended(again, 60)
+            said_by(again)
         assert again.returncode == 130
         assert owner.execute(slots).fetchall() == []
 
@@ -230,10 +222,13 @@ def is_alive(part: psutil.Process) -> bool:
 def await_answer(reader: Reader, command: str, query: str, expected: str) -> None:
     """Ask until the lake has it."""
     asked = re.sub(r'"SELECT .*"', lambda _: f'"{query}', command)
-    for _ in range(20):
-        if re.search(rf"\b{expected}\b", answer := reader.run(asked)):
-            return
-    raise AssertionError(answer)
+    answers: list[str] = []
+
+    def is_answered() -> bool:
+        answers.append(reader.run(asked))
+        return re.search(rf"\b{expected}\b", answers[-1]) is not None
+
+    wait_until(f"the answer {expected}", is_answered, lambda: answers[-1:])
 
 
 def catalog(owner: psycopg.Connection) -> list[tuple[object, ...]]:

@@ -19,14 +19,13 @@ from headwater.definitions import connectors
 from headwater.local.aws import REGION
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
-from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS
 from headwater.samples import dynamodb_tables, orders
+from headwater.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 SCALE = 2.0
-SECONDS = 900
 
 
 def test_a_lake_is_read_into_empty_buckets(
@@ -53,7 +52,7 @@ def test_a_lake_is_read_into_empty_buckets(
             started = time.monotonic()
             restart(relational, key_value)
             read_all(relational, key_value, monkeypatch)
-            wait_until("the lake to be as the sources", lambda: differing() == [], SECONDS, 2)
+            wait_until("the lake to be as the sources", lambda: differing() == [], differing, poll=2)
             rows = sum(table.lake_rows for table in [*relational.verify(), *key_value.verify()])
             with capsys.disabled():
                 say(f"{rows:,} rows of {len(contracts)} tables in {time.monotonic() - started:.0f} s")
@@ -90,9 +89,7 @@ def restart(relational: Pipeline, key_value: KeyValuePipeline) -> None:
     before = len(key_value.events.update())
     key_value.start_writer()
     # What is read earlier than the job streams, the job refuses.
-    wait_until(
-        "the job to stream", lambda: "idle" in {event["event"] for event in key_value.events.update()[before:]}, 120
-    )
+    wait_until("the job to stream", lambda: "idle" in {event["event"] for event in key_value.events.update()[before:]})
 
 
 def read_all(relational: Pipeline, key_value: KeyValuePipeline, monkeypatch: pytest.MonkeyPatch) -> None:

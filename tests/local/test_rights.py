@@ -24,11 +24,11 @@ from headwater.local.aws import AwsApi
 from headwater.local.kafka import Broker
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, GLUE_DATABASE, LAKE_BUCKET, LANDING_BUCKET, SECRET_NAME, Pipeline
-from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, RIGHTS
 from headwater.samples import accounts, accounts_workload, items, orders, orders_workload
 from headwater.samples.paced_workers import WorkloadPlan
+from headwater.waiting import wait_until
 from tests import kafka_rights
 from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
 from tests.aws_rights import Names, rights, write_recorded
@@ -218,7 +218,7 @@ def whole_run(tmp_path_factory: pytest.TempPathFactory) -> WholeRun:
         ):
             write_accounts(key_value)
             # The job sends them once a minute, which may be longer than all it has done so far.
-            wait_until("the Glue job's metrics", partial(any_metrics, recorder), 120, 0.5)
+            wait_until("the Glue job's metrics", partial(any_metrics, recorder), poll=0.5)
             listening, reachable = listening_programs()
         asked: dict[str, list[Request]] = {}
         for request in list(api.recorder.requests):

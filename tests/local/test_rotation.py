@@ -16,8 +16,9 @@ from headwater.contract.reading import read_contracts
 from headwater.definitions import connectors
 from headwater.definitions.order_database import CDC_ROLE
 from headwater.local.pipeline import DATABASE, SECRET_NAME, Pipeline
-from headwater.local.processes import occurrences, wait_until
+from headwater.local.processes import occurrences
 from headwater.paths import CONTRACTS
+from headwater.waiting import wait_until
 from tests.data_api import CLUSTER, OWNER_SECRET, data_api
 from tests.modelled import Modelled
 
@@ -57,7 +58,7 @@ def insert(pipeline: Pipeline, customer: str) -> None:
     before = pipeline.broker.ends([CUSTOMERS])[CUSTOMERS, 0]
     with pipeline.postgres.connect(DATABASE) as owner:
         owner.execute("INSERT INTO northwind.customers (customer_id, company_name) VALUES (%s, 'C')", (customer,))
-    wait_until("the change to reach its topic", lambda: pipeline.broker.ends([CUSTOMERS])[CUSTOMERS, 0] > before, 60)
+    wait_until("the change to reach its topic", lambda: pipeline.broker.ends([CUSTOMERS])[CUSTOMERS, 0] > before)
 
 
 def cut_connections(pipeline: Pipeline) -> None:
@@ -120,7 +121,7 @@ def test_a_task_that_loses_its_connections_during_a_rotation_comes_back_with_its
     for step in STEPS[:2]:
         rotation_.take(step)
     cut_connections(pipeline)
-    wait_until("a login with the former password", lambda: occurrences(log, refused) > before, 120)
+    wait_until("a login with the former password", lambda: occurrences(log, refused) > before)
     for step in STEPS[2:]:
         rotation_.take(step)
     insert(pipeline, "GAP")

@@ -21,9 +21,10 @@ from headwater.deployment.cost import assumed
 from headwater.local import spark
 from headwater.local.aws import REGION
 from headwater.local.pipeline import EventLog
-from headwater.local.processes import Process, wait_until
+from headwater.local.processes import Process
 from headwater.local.spark import SparkJob
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 from tests.aws_recorder import ApiWithS3Behind, Recorder, Request
 from tests.lake import accounts
 from tests.lake.pipeline import CONTRACT, Pipeline, account, event
@@ -87,7 +88,7 @@ class Writer(ABC):
         """Let rows change, and give the requests until that is committed."""
         sent, commits = self.sent, len(self._events.commits())
         self._change(number, rows)
-        wait_until("the commit", lambda: len(self._events.commits()) > commits, timeout=120, poll=0.02)
+        wait_until("the commit", lambda: len(self._events.commits()) > commits, poll=0.02)
         return self.requests_after(sent)
 
     @property

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 from botocore.exceptions import ClientError
 
-from headwater.local.processes import wait_until
 from headwater.local_aws.account import LocalAccount
 from headwater.local_aws.resources import Properties
 from headwater.local_aws.rotation import SCHEDULE, Rotations
+from headwater.waiting import wait_until
 
 # Writes down its steps, leaves a pending version behind, and fails where it is told to.
 FUNCTION = """
@@ -79,7 +79,7 @@ def ask(rotated: Rotated, **of: Any) -> str:
 def test_who_asks_for_a_rotation_has_its_four_steps_taken_for_one_version(rotated: Rotated) -> None:
     assert rotated.steps() == []
     version = ask(rotated)
-    wait_until("the rotation to end", lambda: len(rotated.steps()) == len(STEPS), 60)
+    wait_until("the rotation to end", lambda: len(rotated.steps()) == len(STEPS))
     assert rotated.steps() == [f"{step} {version}" for step in STEPS]
 
 
@@ -95,7 +95,7 @@ def test_a_step_that_fails_ends_the_rotation_and_counts_as_an_error_of_its_funct
     def ended() -> bool:
         return not [thread for thread in threading.enumerate() if thread.name == f"rotation of {rotated.secret}"]
 
-    wait_until("the rotation to end", lambda: ended() and counted(), 60)
+    wait_until("the rotation to end", lambda: ended() and counted())
     assert [step.split()[0] for step in rotated.steps()] == STEPS[:2]
 
 
@@ -107,7 +107,7 @@ def test_a_rotation_waits_for_the_one_before_it_to_be_complete(rotated: Rotated)
         ask(rotated)
     secrets.update_secret_version_stage(SecretId=rotated.secret, VersionStage="AWSPENDING", RemoveFromVersionId=version)
     ask(rotated)
-    wait_until("the rotation to end", lambda: len(rotated.steps()) == len(STEPS), 60)
+    wait_until("the rotation to end", lambda: len(rotated.steps()) == len(STEPS))
 
 
 def test_a_secret_that_nothing_here_rotates_is_not_rotated(rotated: Rotated) -> None:

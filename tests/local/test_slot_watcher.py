@@ -19,8 +19,9 @@ from psycopg.pq import PGconn
 
 from headwater.errors import UserError
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import free_port, wait_until
+from headwater.local.processes import free_port
 from headwater.local.slot_watcher import SlotWatcher
+from headwater.waiting import wait_until
 
 SLOT = "watched"
 # A run that has its slot watched, and goes on until it is ended.
@@ -116,7 +117,7 @@ def await_end(watcher: psutil.Process) -> None:
         except psutil.NoSuchProcess:
             return True
 
-    wait_until("the watcher to end", ended, 60)
+    wait_until("the watcher to end", ended)
 
 
 def slots(owner: psycopg.Connection) -> list[tuple[Any, ...]]:

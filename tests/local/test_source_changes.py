@@ -18,6 +18,7 @@ from headwater.console import say
 from headwater.contract.reading import read_contracts
 from headwater.local.pipeline import DATABASE, Pipeline
 from headwater.verify import PostgresqlSource, TableComparison, verify_tables
+from headwater.waiting import wait_until
 from tests.background import going_on
 
 pytestmark = pytest.mark.drill
@@ -88,6 +89,7 @@ class Load:
         self._pipeline = pipeline
         self._ids = itertools.count(1000)
         self.errors: list[str] = []
+        self.rounds = 0
 
     def run(self, stop: threading.Event) -> None:
         with self._pipeline.postgres.connect(DATABASE) as writer:
@@ -103,6 +105,12 @@ class Load:
                             writer.execute(statement.encode())
                         except psycopg.Error as error:
                             self.errors.append(f"{statement}: {error}")
+                self.rounds += 1
+
+    def await_more(self) -> None:
+        """Let some of its changes pass."""
+        enough = self.rounds + 10
+        wait_until("more changes", lambda: self.rounds >= enough, lambda: self.rounds)
 
 
 @pytest.fixture(scope="module")
@@ -130,11 +138,11 @@ def compared(pipeline: Pipeline) -> dict[str, TableComparison]:
 def make(pipeline: Pipeline, load: Load, change: str) -> list[str]:
     """Make a change under load, and return where the lake then differs."""
     with going_on(load.run):
-        time.sleep(0.5)
+        load.await_more()
         with pipeline.postgres.connect(DATABASE) as owner:
             for statement in change.split("; "):
                 owner.execute(statement.encode())
-        time.sleep(0.5)
+        load.await_more()
     pipeline.drain()
     return [
         f"{change}: {name}: {comparison}"

@@ -9,10 +9,10 @@ from typing import Any
 
 from headwater.local import spark
 from headwater.local.aws import REGION, AwsApi
-from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.packaging import class_archive, jdk
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 from tests.lake.pipeline import Pipeline, account, event
 
 JOB = """
@@ -44,7 +44,7 @@ def test_a_job_commits_to_s3_with_the_package_that_emr_gets(aws_api: AwsApi, tmp
     job = spark.submit(SparkJob(script, ["s3://job/t"]), tmp_path / "run", aws_api)
     job.start()
     try:
-        assert job.wait(120) == 0, job.program.log_path.read_text()[-4000:]
+        assert job.await_end() == 0, job.program.log_path.read_text()[-4000:]
     finally:
         job.stop()
     (event,) = (json.loads(line) for line in (tmp_path / "run" / "events.jsonl").read_text().splitlines())
@@ -78,11 +78,11 @@ def test_a_job_that_is_told_to_stop_commits_what_it_has_begun(aws_api: AwsApi, t
 
     job.start()
     try:
-        wait_until("the first commit", lambda: said() == ["started", "commit"], timeout=60)
+        wait_until("the first commit", lambda: said() == ["started", "commit"])
         landed.land(*(event("u", 2000 + id_, account(id_), account(id_, "Bea")) for id_ in range(1000)))
-        wait_until("the next one to begin, which writes log files", has_begun, timeout=60, poll=0.02)
+        wait_until("the next one to begin, which writes log files", has_begun, poll=0.02)
         # As EMR does: it tells spark-submit's process, which is the JVM.
-        job.stop(timeout=60)
+        job.stop(60)
         assert job.wait() == 0
     finally:
         job.kill()

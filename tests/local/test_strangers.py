@@ -16,10 +16,10 @@ from headwater.local import spark
 from headwater.local.aws import AwsApi
 from headwater.local.key_value import KeyValuePipeline
 from headwater.local.pipeline import DATABASE, LANDING_BUCKET, SECRET_NAME, Pipeline
-from headwater.local.processes import wait_until
 from headwater.local.spark import SparkJob
 from headwater.local_aws.daemon import Running, log_of
 from headwater.paths import RUN
+from headwater.waiting import wait_until
 from tests.local.strangers import PY4J, PYTHON_WORKER, SILENT, SPARK, Run, attack
 
 ROW = f"stranger-row-{token_hex(8)}"
@@ -125,7 +125,7 @@ def test_a_stranger_gets_nothing_of_a_spark_job(aws_api: AwsApi, tmp_path: Path)
     script, started = tmp_path / "runner.py", tmp_path / "started"
     script.write_text(WAITS)
     with spark.submit(SparkJob(script, [str(started)]), tmp_path / "run", aws_api) as job:
-        wait_until("the job to have started", started.exists, 300)
+        wait_until("the job to have started", started.exists)
         spoken: set[str] = set()
         secrets = {"the run's key of AWS": aws_api.credentials["AWS_SECRET_ACCESS_KEY"]}
         problems = attack(Run(job.pid, [tmp_path / "run"], secrets), spoken)

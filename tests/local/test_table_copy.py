@@ -28,9 +28,10 @@ from headwater.errors import UserError
 from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, MASK_SECRET, Pipeline
 from headwater.local.postgresql_server import PostgresqlServer
-from headwater.local.processes import wait_until
 from headwater.order_database import copying
 from headwater.order_database.copying import Moment, copy_table
+from headwater.waiting import wait_until
+from tests import programs
 from tests.local.test_types import CONTRACTS, EARLY, EXACT, TABLE, UNFIT, insert, lake_contents, landed_values
 
 CONTRACT = """
@@ -66,7 +67,7 @@ def test_what_a_table_holds_and_what_changes_meanwhile_is_in_the_lake_in_all_typ
 
     with Pipeline(tmp_path, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE, snapshot_mode=NO_DATA) as pipeline:
         pipeline.start(lambda text: nullcontext(), load, "--await-backfill")
-        wait_until("the slot", lambda: captured(pipeline), 60)
+        wait_until("the slot", lambda: captured(pipeline))
         with pipeline.postgres.connect(DATABASE) as owner:
             insert(owner, 2001, {"c_text": ["inserted", "updated", "deleted"]})
             owner.execute("UPDATE shop.things SET c_text = 'by a change' WHERE id IN (1, 2002)")
@@ -103,12 +104,12 @@ def raise_epoch(pipeline: Pipeline) -> None:
     source, _ = pipeline.connector_names
     pipeline.connect.delete(source)
     with pipeline.postgres.connect(DATABASE) as owner:
-        wait_until("the slot to be free", lambda: not active(owner), 60)
+        wait_until("the slot to be free", lambda: not active(owner))
         insert(owner, 5001, {"c_text": ["between two epochs"]})
     raised = replace(pipeline.settings, epoch=2)
     pipeline.connect.put(*source_connector(pipeline.contracts, raised))
     pipeline.connect.await_running(source)
-    wait_until("the slot", lambda: captured(pipeline), 60)
+    wait_until("the slot", lambda: captured(pipeline))
     pipeline.drain()
     (compared,) = pipeline.verify()
     assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
@@ -145,7 +146,7 @@ def backfill(pipeline: Pipeline) -> subprocess.CompletedProcess[str]:
         **pipeline.aws.environment(),
         "HEADWATER_DB_PASSWORD": server.password,
     }
-    return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+    return programs.run(command, env=environment)
 
 
 class Database:
@@ -237,7 +238,7 @@ def test_a_slot_that_is_in_the_making_is_no_slot_yet(database: Database) -> None
             target=lambda: owner.execute("SELECT pg_create_logical_replication_slot(%s, 'pgoutput')", (SLOT,))
         )
         make.start()
-        wait_until("the slot to be in the making", lambda: slots(writer) == 1, 10)
+        wait_until("the slot to be in the making", lambda: slots(writer) == 1)
         with pytest.raises(UserError, match=f"found no slot {SLOT}"):
             database.read()
         writer.execute("COMMIT")
@@ -275,7 +276,7 @@ def test_a_table_that_somebody_wants_to_write_anew_is_not_read(database: Databas
         def begin(number: int) -> None:
             if number == 2:
                 writing.start()
-                wait_until("it to wait, or to be done", lambda: not writing.is_alive() or waits(watching), 10)
+                wait_until("it to wait, or to be done", lambda: not writing.is_alive() or waits(watching))
 
         database.on_connect = begin
         with pytest.raises(UserError, match="found somebody who waits to change the table itself"):
@@ -383,7 +384,7 @@ def test_a_reader_that_fails_ends_the_others_and_its_error_is_told(
         database.read()
     assert files < 6
     with database.connect() as owner:
-        wait_until("the readers to be gone", lambda: others(owner) == 0, 10)
+        wait_until("the readers to be gone", lambda: others(owner) == 0)
 
 
 def lsn(connection: psycopg.Connection) -> int:

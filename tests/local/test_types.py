@@ -24,6 +24,7 @@ from headwater.lake.debezium_decoder import PostgresDecoder, order
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline
 from headwater.order_database import absence
 from headwater.order_database.row_images import SESSION, row_images
+from tests import programs
 from tests.stores import Trace, traces
 
 CONTRACTS = Path(__file__).parent / "types"
@@ -265,7 +266,7 @@ def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and
         listed = [part for pair in options.items() for part in pair]
         environment = {**pipeline.aws.environment(), "HEADWATER_DB_PASSWORD": server.password}
         command = [sys.executable, "-m", "headwater.cli", "forget", "things", "771177", *listed]
-        return subprocess.run(command, env=environment, capture_output=True, text=True, check=False, timeout=300)
+        return programs.run(command, env=environment)
 
     with pipeline.postgres.connect(DATABASE) as owner:
         key = {

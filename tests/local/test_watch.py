@@ -17,7 +17,6 @@ from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 
-import psutil
 import psycopg
 import pytest
 
@@ -25,10 +24,10 @@ from headwater.benchmark import change_log
 from headwater.contract.reading import read_contracts
 from headwater.local.aws import REGION
 from headwater.local.pipeline import DATABASE, LAKE, LAKE_BUCKET, LANDING_BUCKET, Pipeline, bytes_of_part
-from headwater.local.processes import wait_until
 from headwater.order_database.loading import load_folder
 from headwater.paths import CONTRACTS, ROOT
 from headwater.samples import orders
+from headwater.waiting import cpu_seconds, wait_until
 from tests.background import going_on
 
 LOST = {"GONE": "extra", "WRONG": "different", "NEVER": "missing"}
@@ -68,7 +67,7 @@ def many_rows(tmp_path: Path) -> Iterator[Pipeline]:
     (contracts / "payments.yaml").write_text(change_log.contract_text(16))
     with Pipeline(tmp_path / "run", read_contracts(contracts), contracts, sql=PAYMENTS) as pipeline:
         pipeline.start(lambda text: nullcontext(), lambda owner: None)
-        pipeline.drain(900)
+        pipeline.drain()
         yield pipeline
 
 
@@ -139,7 +138,9 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
         return known
 
     with going_on(partial(change_other_rows, pipeline)), comparison(pipeline, "--repair") as (process, said):
-        wait_until("the first round", lambda: sum("rows compared" in line for line in said) >= 3, 60, 0.2)
+        wait_until(
+            "the first round", lambda: sum("rows compared" in line for line in said) >= 3, lambda: said[-1:], poll=0.2
+        )
         with pipeline.source() as owner, owner.transaction():
             # No event tells of these.
             owner.execute("ALTER PUBLICATION headwater DROP TABLE northwind.customers")
@@ -154,11 +155,11 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
             return sum("equal again" in line for line in said) == len(LOST)
 
         try:
-            wait_until("what was lost to be mended", mended, 240, 0.2)
+            wait_until("what was lost to be mended", mended, lambda: said[-1:], poll=0.2)
         finally:
             sys.stdout.write("\n".join(said))
         process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0, "\n".join(said)
+        assert process.wait() == 0, "\n".join(said)
     text = "\n".join(said)
     named = re.findall(r"(\w+) (\w+) = (\S+): (extra|different|missing)", text)
     assert {(table, key, kind) for table, _, key, kind in named} == {
@@ -168,12 +169,6 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
     assert (kept()["ended"], kept()["missing"], kept()["error"]) == (True, 0, "")
     pipeline.drain()
     assert all(table.equal for table in pipeline.verify())
-
-
-def cpu_seconds(pid: int) -> float:
-    """What a program and those below it have computed so far."""
-    program = psutil.Process(pid)
-    return sum(sum(each.cpu_times()[:2]) for each in (program, *program.children(recursive=True)))
 
 
 @pytest.mark.drill
@@ -193,7 +188,7 @@ def test_a_row_of_a_million_that_is_lost_is_named_at_a_bounded_load(
                 assert process.poll() is None, "\n".join(said)
                 return sum("rows compared" in line for line in said)
 
-            wait_until("the first round", lambda: rounds() > 0, 900, 0.2)
+            wait_until("the first round", lambda: rounds() > 0, lambda: said[-1:], poll=0.2)
             figures["seconds_of_a_round"] = time.monotonic() - began
             taken = (cpu_seconds(many_rows.postgres.pid) - before) / figures["seconds_of_a_round"]
             figures["cores_of_postgresql"] = taken - alone
@@ -203,7 +198,12 @@ def test_a_row_of_a_million_that_is_lost_is_named_at_a_bounded_load(
                 owner.execute("UPDATE shop.payments SET status = 'lost' WHERE id = 1")
                 owner.execute("ALTER PUBLICATION headwater ADD TABLE shop.payments")
             lost = time.monotonic()
-            wait_until("it to be named", lambda: rounds() > 0 and any(": different" in line for line in said), 900, 0.2)
+            wait_until(
+                "it to be named",
+                lambda: rounds() > 0 and any(": different" in line for line in said),
+                lambda: said[-1:],
+                poll=0.2,
+            )
             figures["seconds_until_named"] = time.monotonic() - lost
     named = [line for line in said if re.search("different|missing|extra", line)]
     assert [line.split(" ", 1)[1] for line in named] == ["payments id = 1: different"]

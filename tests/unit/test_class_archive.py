@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from headwater.local.processes import wait_until
+from headwater import process_groups
 from headwater.packaging import class_archive
+from headwater.waiting import StuckError, wait_until
 from tests.unit.test_processes import alive
 
 
@@ -104,16 +106,13 @@ def submit(build: Path) -> Submit:
 
 @pytest.fixture
 def too_late(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program has started all that it starts when its time is over."""
-    wait = subprocess.Popen.wait
+    """The program stands still once it has started all that it starts."""
 
-    def late(child: subprocess.Popen[bytes], timeout: float | None = None) -> int:
-        if timeout != class_archive._SECONDS:
-            return wait(child, timeout)
+    def late(name: str, *_: Any) -> None:
         wait_until("both processes", lambda: len(submit.begun()) == 3)
-        raise subprocess.TimeoutExpired("spark-submit", timeout)
+        raise StuckError(f"waited in vain for {name} to end")
 
-    monkeypatch.setattr(subprocess.Popen, "wait", late)
+    monkeypatch.setattr(process_groups, "await_end", late)
     submit.then(_ENDLESS)
 
 
@@ -126,7 +125,7 @@ def test_one_that_takes_too_long_costs_a_line_and_leaves_nothing(
 ) -> None:
     class_archive.make(quiet, build)
     (line,) = capsys.readouterr().out.splitlines()
-    assert "had not ended after 300 s" in line
+    assert "waited in vain for the program that uses the classes to end. It was killed" in line
     _, *pids = submit.begun()
     assert [pid for pid in map(int, pids) if alive(pid)] == []
     assert (left(build), class_archive.flags(build)) == ([], [])
@@ -172,15 +171,15 @@ def test_without_a_program_to_start_the_programs_do_without(build: Path, capsys:
 def test_ctrl_c_ends_the_command_and_leaves_no_process(
     build: Path, submit: Submit, too_late: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    late = subprocess.Popen.wait
+    late = process_groups.await_end
 
-    def pressed(child: subprocess.Popen[bytes], timeout: float | None = None) -> int:
+    def pressed(name: str, child: subprocess.Popen[bytes], patience: float) -> None:
         try:
-            return late(child, timeout)
-        except subprocess.TimeoutExpired:
+            late(name, child, patience)
+        except StuckError:
             raise KeyboardInterrupt from None
 
-    monkeypatch.setattr(subprocess.Popen, "wait", pressed)
+    monkeypatch.setattr(process_groups, "await_end", pressed)
     with pytest.raises(KeyboardInterrupt):
         class_archive.make(quiet, build)
     assert [pid for pid in map(int, submit.begun()[1:]) if alive(pid)] == []

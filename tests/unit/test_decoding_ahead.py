@@ -9,6 +9,7 @@ import pytest
 from headwater.lake import decoding_ahead
 from headwater.lake.decoding_ahead import DecodingAhead
 from headwater.lake.landing import LandingObject
+from headwater.waiting import PATIENCE_SECONDS
 
 AHEAD = 2
 ORDERS, OTHERS = "orders", "others"
@@ -49,7 +50,7 @@ def test_objects_come_in_their_order_and_the_next_ones_are_decoded_meanwhile(ahe
 
 
 def test_several_are_decoded_at_once(ahead: DecodingAhead[int]) -> None:
-    both = threading.Barrier(AHEAD, timeout=10)
+    both = threading.Barrier(AHEAD, timeout=PATIENCE_SECONDS)
 
     def decode(found: LandingObject) -> int:
         both.wait()

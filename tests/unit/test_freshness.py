@@ -18,8 +18,8 @@ from headwater.contract.reading import parse_contract
 from headwater.demo import freshness
 from headwater.demo.freshness import PublishedInstants, changed_rows
 from headwater.lake.progress import NOTED_AS, Progress
-from headwater.local.processes import wait_until
 from headwater.verify import Lake
+from headwater.waiting import wait_until
 
 THINGS = parse_contract(
     """

@@ -24,8 +24,8 @@ from headwater.lake.idle_pause import IdlePause
 from headwater.lake.job import LASTING_PAUSE, PASSING_PAUSE, CommitNext, Job, parser, running_job
 from headwater.lake.lease import LeaseLost
 from headwater.lake.quarantine import TooManyBadRecords
-from headwater.local.processes import wait_until
 from headwater.paths import CONTRACTS, ROOT
+from headwater.waiting import wait_until
 
 CONTRACTS_BY_URI = {f"s3://lake/contracts/{contract.table}.json": contract for contract in read_contracts(CONTRACTS)}
 URIS = list(CONTRACTS_BY_URI)[:2]

@@ -13,6 +13,7 @@ import pytest
 
 from headwater.lake import lease as lease_module
 from headwater.lake.lease import Lease, LeaseLost, Leases
+from headwater.waiting import PATIENCE_SECONDS
 from tests.unit.conftest import BUCKET
 
 GO_ON = threading.Event()
@@ -387,21 +388,21 @@ def test_a_lease_that_is_held_is_renewed_in_the_background_until_it_is_given_bac
         return put(**request)
 
     bucket.put_object = counted  # type: ignore[method-assign]
-    lease = Lease(bucket, "s3://lake/_leases/background.json", "writer", ttl=0.6)
+    lease = Lease(bucket, "s3://lake/_leases/background.json", "writer", ttl=3.0)
     lease.acquire(0, GO_ON)
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "lease _leases/background.json"]
     assert thread.daemon, "a writer that fails must end"
-    assert renewed.wait(10)
+    assert renewed.wait(PATIENCE_SECONDS)
     lease.release()
     assert not thread.is_alive()
 
 
 def test_a_jobs_leases_are_one_object_per_table_held_until_they_are_given_back(s3: Any) -> None:
     folder = f"s3://{BUCKET}/leases-{uuid.uuid4().hex}"
-    leases = Leases(s3, folder, "job", 2.0, GO_ON)
+    began, leases = time.time(), Leases(s3, folder, "job", 60.0, GO_ON)
     held = {table: leases.take(table) for table in ("orders", "products")}
     stored = s3.get_object(Bucket=BUCKET, Key=f"{folder.rpartition('/')[2]}/orders.json")["Body"].read()
-    assert time.time() < json.loads(stored)["expires"] < time.time() + 2.1
+    assert began + 59.9 < json.loads(stored)["expires"] < time.time() + 60.1
     assert leases.take("orders") is held["orders"]
     for table in held:
         with pytest.raises(LeaseLost, match=rf"{table}\.json: held by job\."):

@@ -15,7 +15,6 @@ from headwater.errors import UserError
 from headwater.local import aws
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import Access
-from headwater.local.processes import wait_until
 from headwater.local_aws import connect, database, dynamodb, emr, stream, without_effect
 from headwater.local_aws.api import Api, ApiError, Request
 from headwater.local_aws.glue import Jobs
@@ -23,6 +22,7 @@ from headwater.local_aws.log_delivery import LogDelivery
 from headwater.local_aws.resources import Properties, changed, refuse_unread
 from headwater.local_aws.stream import Clusters
 from headwater.local_aws.surroundings import Surroundings
+from headwater.waiting import wait_until
 
 ARN = "arn:aws:kafkaconnect:eu-central-1:111111111111:connector/headwater-local-landing/1"
 NO_STORE: Any = None
@@ -364,7 +364,7 @@ def test_a_cluster_whose_node_ends_has_ended_with_errors_and_tells(monkeypatch: 
 
     assert status(lost)["State"] == "WAITING"
     monkeypatch.setattr(clusters._clusters[lost].node, "lost", True)
-    wait_until("the cluster to end", lambda: status(lost)["State"] == "TERMINATED_WITH_ERRORS", 10)
+    wait_until("the cluster to end", lambda: status(lost)["State"] == "TERMINATED_WITH_ERRORS")
     assert status(lost)["StateChangeReason"]["Code"] == "INSTANCE_FAILURE"
     clusters.close()
     assert (status(lost)["State"], status(kept)["State"]) == ("TERMINATED_WITH_ERRORS", "TERMINATED")
@@ -392,7 +392,7 @@ def test_a_restart_is_not_taken_for_the_failure_before_it(
 
     worker = ConnectWorker(tmp_path, Access("localhost:9092", "secret"), {})
     monkeypatch.setattr(worker, "_request", answer)
-    monkeypatch.setattr("headwater.local.connect.RESTART_SECONDS", 0.5)
+    monkeypatch.setattr("headwater.local.connect.RESTART_PATIENCE_SECONDS", 0.5 if left == "FAILED" else 60)
     worker.restart("landing")
     assert asked[0] == "POST"
     assert worker.status("landing")["tasks"] == [{"state": left}]

@@ -48,7 +48,7 @@ def test_what_a_program_of_a_run_writes_is_its_owners_alone(tmp_path: Path) -> N
     program = Program("it", [sys.executable, "-c", WRITES], tmp_path / "log", cwd=tmp_path / "process")
     with Process(program) as process:
         process.wait()
-    process_groups.run("it", program.argv, tmp_path / "other.log", 60, cwd=tmp_path / "group")
+    process_groups.run("it", program.argv, tmp_path / "other.log", cwd=tmp_path / "group")
     for (folder,) in both.values():
         assert [mode(folder / name) for name in ("file", "folder")] == [0o600, 0o700]
     assert [mode(tmp_path / name) for name in ("log", "other.log")] == [0o600, 0o600]

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,18 +14,19 @@ from pathlib import Path
 import psutil
 import pytest
 
-from headwater.local.processes import Process, ProcessError, Program, free_port, free_ports, wait_until
+from headwater.local.processes import Process, ProcessError, Program, free_port, free_ports
+from headwater.waiting import PATIENCE_SECONDS, wait_until
 
 
 def python(
     tmp_path: Path,
     script: str,
     ready: Callable[[], bool] | None = None,
-    timeout: float = 60,
+    patience: float = PATIENCE_SECONDS,
     port: int | None = None,
 ) -> Process:
     argv = [sys.executable, "-c", textwrap.dedent(script)]
-    return Process(Program("the test's child", argv, tmp_path / "child.log"), ready, timeout, port)
+    return Process(Program("the test's child", argv, tmp_path / "child.log"), ready, patience, port)
 
 
 def listens(port: int) -> bool:
@@ -90,8 +90,8 @@ def test_one_that_never_gets_ready_is_stopped_and_says_why(tmp_path: Path) -> No
     def refused() -> bool:
         raise ConnectionRefusedError("nobody listens")
 
-    child = python(tmp_path, "import time; time.sleep(60)", ready=refused, timeout=0.5)
-    with pytest.raises(ProcessError, match=r"was not ready after .* s \(ConnectionRefusedError: nobody listens"):
+    child = python(tmp_path, "import time; time.sleep(60)", ready=refused, patience=0.5)
+    with pytest.raises(ProcessError, match=r"in vain for .* to be ready, .* \(ConnectionRefusedError: nobody listens"):
         child.start()
     assert not child.running
 
@@ -116,7 +116,7 @@ def test_one_that_ignores_the_request_is_killed_with_its_own_children(tmp_path: 
     child = python(tmp_path, program, ready=lambda: bool((tmp_path / "grandchild").read_text()))
     child.start()
     grandchild = int((tmp_path / "grandchild").read_text())
-    child.stop(timeout=0.2)
+    child.stop(patience=0.2)
     assert not alive(child.pid)
     assert not alive(grandchild)
 
@@ -167,13 +167,26 @@ def test_nothing_outlives_the_parent(tmp_path: Path, end: signal.Signals | None)
     assert end is None or all(alive(pid) for pid in pids)
     if end is not None:
         os.kill(parent.pid, end)
-    parent.wait(10)
+    parent.wait()
     parent.stdout.close()
-    wait_until("the children's end", lambda: not any(alive(pid) for pid in pids), timeout=5)
+    wait_until("the children's end", lambda: not any(alive(pid) for pid in pids))
 
 
-def test_wait_until_names_what_it_waited_for() -> None:
-    started = time.monotonic()
-    with pytest.raises(ProcessError, match="in vain for the moon"):
-        wait_until("the moon", lambda: False, timeout=0.2)
-    assert time.monotonic() - started < 2
+def test_whether_it_has_ended_is_known_after_a_while(tmp_path: Path) -> None:
+    with python(tmp_path, "import sys; sys.exit(3)") as child:
+        assert child.wait() == 3
+        assert child.ends_within(0)
+    with python(tmp_path, "import time; time.sleep(60)") as child:
+        assert not child.ends_within(0)
+
+
+def test_one_that_stands_still_is_not_waited_for(tmp_path: Path) -> None:
+    program = "import time; print('begun', flush=True); time.sleep(600)"
+    log = tmp_path / "child.log"
+    with (
+        python(tmp_path, program, ready=lambda: "begun" in log.read_text()) as child,
+        pytest.raises(ProcessError, match=r"(?s)in vain for the test's child to end, .* idle\..*child\.log:\nbegun"),
+    ):
+        child.await_end(patience=0.5)
+    with python(tmp_path, "raise SystemExit(3)") as child:
+        assert child.await_end() == 3

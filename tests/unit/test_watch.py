@@ -22,7 +22,6 @@ from headwater.commands.postgresql import CredentialsRefused
 from headwater.contract.reading import from_document
 from headwater.errors import UserError
 from headwater.lake import metrics
-from headwater.local.processes import wait_until
 from headwater.operations import watched
 from headwater.operations.watched import Watched
 from headwater.verify import watch as watch_module
@@ -30,6 +29,7 @@ from headwater.verify.bunches import Bunch, Found, Pace
 from headwater.verify.lake_reader import CompactionOpen
 from headwater.verify.postgresql_source import PostgresqlTable
 from headwater.verify.watch import Difference, TableWatch
+from headwater.waiting import PATIENCE_SECONDS, wait_until
 from tests.unit.conftest import BUCKET
 
 CONTRACT = from_document(
@@ -692,9 +692,7 @@ def test_a_comparison_says_that_it_runs_whatever_it_waits_for(
     assert comparing.sent.running == [], "who compares once is not missed afterwards"
 
     def slow() -> Source:
-        deadline = time.monotonic() + 30
-        while len(comparing.sent.running) < 6 and time.monotonic() < deadline:
-            time.sleep(0.01)
+        wait_until("six signs of life", lambda: len(comparing.sent.running) >= 6, poll=0.01)
         raise KeyboardInterrupt
 
     comparison = comparing.comparison(comparing.world.table(slow))
@@ -877,7 +875,7 @@ def test_a_repair_is_bounded_takes_all_in_turn_and_reads_a_whole_table_seldom(co
     going_on, rows, whole = threading.Event(), [], []
 
     def repair(_: str, found: Sequence[Difference], may_be_whole: bool) -> bool:
-        assert going_on.wait(10)
+        assert going_on.wait(PATIENCE_SECONDS)
         rows.append([each.key["id"] for each in found])
         whole.append(may_be_whole and any(each.kind == "extra" for each in found))
         return whole[-1]
@@ -885,7 +883,7 @@ def test_a_repair_is_bounded_takes_all_in_turn_and_reads_a_whole_table_seldom(co
     repairs = endless_comparison._Repairs(repair)
 
     def done() -> None:
-        wait_until("the repair", lambda: repairs.are_done, 10, 0.01)
+        wait_until("the repair", lambda: repairs.are_done, poll=0.01)
 
     # What is under way is not asked for again, nor anything beside it.
     repairs.ask("things", lost, 100)
