@@ -72,7 +72,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 def pytest_testnodedown(node: Any, error: object) -> None:
     """Add what a worker of pytest-xdist has started."""
     del error
-    node.config.stash[_STARTED].update(getattr(node, "workeroutput", {}).get("heavy_starts", {}))
+    told: dict[str, int] = getattr(node, "workeroutput", {}).get("heavy_starts", {})
+    started: Counter[str] = node.config.stash[_STARTED]
+    started.update(told)
 
 
 def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
@@ -92,8 +94,8 @@ def too_many(config: pytest.Config) -> list[str]:
         return []
     most = tomllib.loads(_MOST.read_text())[suite]
     return [
-        f"{kind}: {count} starts, at most {most.get(kind, 0)} in {_MOST.name} for {suite}. Share one that runs, or move "
-        "a test to another suite"
+        f"{kind}: {count} starts, at most {most.get(kind, 0)} in {_MOST.name} for {suite}. Share one that runs, or "
+        "move a test to another suite"
         for kind, count in config.stash[_STARTED].items()
         if count > most.get(kind, 0)
     ]
