@@ -26,7 +26,7 @@ KINDS = {
 }
 """What each heavy process counts as, by its name."""
 _MOST = Path(__file__).with_name("most_starts.toml")
-_STARTED = pytest.StashKey[Counter[str]]()
+_STARTED: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -63,7 +63,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker tells what it started; the run fails if that is too much in all."""
     config = session.config
     if hasattr(config, "workeroutput"):
-        config.workeroutput["heavy_starts"] = dict(config.stash[_STARTED])
+        config.workeroutput["heavy_starts"] = {**config.stash[_STARTED]}
     elif session.exitstatus == pytest.ExitCode.OK and too_many(config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
