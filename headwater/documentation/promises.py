@@ -28,6 +28,7 @@ UNIT, TEST, FULL, DRILLS = SUITES = ("unit", "test", "test-full", "drills")
 _BULLETS = "## What you get"
 _PROMISING = ("what happens", "fault")
 _NO_TEST = "–"
+_TEST = re.compile(r"`(test_\w+)`")
 _INTRODUCTION = """# Promises and their tests
 This page lists each promise of the [README](../README.md) and of [What a source may do](reliability.md), with the test
 that guards it. The suite is the quickest target of make that runs the test: `make test` runs all of `make unit`, and
@@ -68,7 +69,9 @@ class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
     rows: list[str] = []
     """How the rows of docs/reliability.md that promise it begin."""
     readme: list[str] = []
-    """Phrases of README.md that promise it, each of which the page has once."""
+    """Phrases of README.md that promise it."""
+    also: list[str] = []
+    """Other tests that guard it, which need not see the mutation."""
 
     @property
     def change(self) -> tuple[list[str], list[str]]:
@@ -105,7 +108,7 @@ def read(path: Path = LIST) -> Promises:
 def page(promises: Promises) -> str:
     """Return the page for a list."""
     rows = "".join(
-        f"| {_cell(each.promise)} | {_places(each)} | `{each.test}` | `make {each.suite}` | {_mutation(each)} |\n"
+        f"| {_cell(each.promise)} | {_places(each)} | {_tests(each)} | `make {each.suite}` | {_mutation(each)} |\n"
         for each in promises.promises
     )
     mutants = "".join(
@@ -115,9 +118,9 @@ def page(promises: Promises) -> str:
     return _INTRODUCTION + header + rows + _MUTANTS + mutants
 
 
-def promised_rows() -> list[str]:
-    """Return the first cell of each row of docs/reliability.md that names a test."""
-    return [row[0] for row in _rows(RELIABILITY) if row[-1] != _NO_TEST]
+def promised_rows() -> dict[str, set[str]]:
+    """Return the first cell of each row of docs/reliability.md that has a test, and the functions that it names."""
+    return {row[0]: set(_TEST.findall(row[-1])) for row in _rows(RELIABILITY) if row[-1] != _NO_TEST}
 
 
 def readme_promises() -> list[str]:
@@ -188,6 +191,11 @@ def _marks(test: str) -> set[str]:
 def _places(promise: Promise) -> str:
     places = {"[README](../README.md)": promise.readme, "[reliability](reliability.md)": promise.rows}
     return ", ".join(link for link, phrases in places.items() if phrases)
+
+
+def _tests(promise: Promise) -> str:
+    also = ", ".join(f"`{test}`" for test in promise.also)
+    return f"`{promise.test}`{also and ', also '}{also}"
 
 
 def _mutation(promise: Promise) -> str:
