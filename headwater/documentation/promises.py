@@ -163,13 +163,12 @@ def _rows(page: Path) -> Iterator[list[str]]:
 
 
 def _functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
-    """The functions of a file of tests, each with its decorators and those of its class and of the file."""
+    """The functions of a file of tests, each with the file's ``pytestmark``, its class's decorators and its own."""
     module = ast.parse(file.read_text("utf-8"))
-    common = [
-        node.value
-        for node in module.body
-        if isinstance(node, ast.Assign) and [getattr(target, "id", "") for target in node.targets] == ["pytestmark"]
-    ]
+    common: list[ast.expr] = []
+    for node in module.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            common += node.value.elts if isinstance(node.value, ast.List) else [node.value]
     for node in module.body:
         inner, outer = (node.body, node.decorator_list) if isinstance(node, ast.ClassDef) else ([node], [])
         for function in inner:
@@ -183,9 +182,8 @@ def _marks(test: str) -> set[str]:
     if not path.endswith(".py"):
         return set()
     wanted = name.partition("[")[0].rpartition("::")[2]
-    decorators = [each for function, all_ in _functions(ROOT / path) if function.name == wanted for each in all_]
-    said = (ast.unparse(each) for each in decorators)
-    return {mark for text in said for mark in re.findall(r"^\[?pytest\.mark\.(\w+)", text)}
+    marks = [mark for function, marks in _functions(ROOT / path) if function.name == wanted for mark in marks]
+    return {name for mark in marks for name in re.findall(r"^pytest\.mark\.(\w+)", ast.unparse(mark))}
 
 
 def _places(promise: Promise) -> str:

@@ -99,7 +99,7 @@ def test_what_mutants_show_is_of_modules_that_are_mutated() -> None:
         ("@pytest.mark.drill\n", "lake", "drills"),
         ("@pytest.mark.full\n", "local", "test-full"),
         ("pytestmark = pytest.mark.drill\n\n\n", "local", "drills"),
-        ("pytestmark = [pytest.mark.full]\n\n\n", "unit", "test-full"),
+        ("pytestmark = [pytest.mark.slow, pytest.mark.full]\n\n\n", "unit", "test-full"),
         ('@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.drill)])\n', "lake", "test"),
     ],
 )
