@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import tomllib
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -160,7 +161,11 @@ def test_ctrl_c_leaves_no_copy_and_no_process(tmp_path: Path) -> None:
     before = (ROOT / MUTATED).read_bytes()
     command = [*listed(tmp_path, 'prefix.strip("/")', "prefix"), "--mutations-only"]
     log = tmp_path / "copies" / "guarded.log"
-    with subprocess.Popen(command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True) as process:
+    # Whoever runs the tests in the background may ignore Ctrl-C.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, preexec_fn=heeds
+    ) as process:
         wait_until("the test to begin", lambda: log.exists() and "test session starts" in log.read_text())
         children = psutil.Process(process.pid).children(recursive=True)
         process.send_signal(signal.SIGINT)
