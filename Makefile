@@ -2,7 +2,7 @@
 # must be there.
 .DEFAULT_GOAL := help
 .PHONY: help setup assets sbom demo test unit lint synth check cost diff baselines deploy destroy \
-	reference site requests bench soak drills busy mutants lock clean
+	reference site requests bench soak drills busy mutants promises lock clean
 
 # Where that is set, every program compiles what it imports anew, which is half of a synthesis: uv compiles nothing.
 unexport PYTHONDONTWRITEBYTECODE
@@ -121,6 +121,9 @@ busy: assets ## Run the demo and all tests beside eight loops that take every co
 
 mutants: setup ## Change what orders and positions changes in every small way, and see that a test fails (MODULES="lease …")
 	@$(BIN)/python tools/mutants.py $(MODULES)
+
+promises: assets ## Break each promise by one line and see that its test fails (NAMES="truncate …" SUITE=unit)
+	@$(BIN)/python tools/promises.py $(if $(SUITE),--suite $(SUITE)) $(NAMES)
 
 # Both lists are resolved together, then written apart: a package that is in both has one version.
 lock: ## Upgrade the locked Python packages, the locks of Node's packages and the jars' lock

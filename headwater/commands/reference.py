@@ -3,16 +3,18 @@
 from headwater import commands
 from headwater.console import say
 from headwater.deployment import reference_pages, schemas
-from headwater.documentation import command_line, python_api
+from headwater.documentation import command_line, promises, python_api
 from headwater.paths import ROOT
 
 
 def reference() -> None:
-    """Write anew what is made from reviewed/ and the code: four pages of docs/reference, and schemas/ for editors."""
+    """Write anew what is made from reviewed/ and the code: four pages of docs/reference, docs/promises.md, and schemas/
+    for editors."""
     pages = {
         **reference_pages.pages(),
         **schemas.files(),
         python_api.PAGE: python_api.page(),
+        promises.PAGE: promises.page(promises.read()),
         command_line.PAGE: command_line.page(map(commands.load, commands.VERBS)),
     }
     stale = {path: text for path, text in pages.items() if not path.exists() or path.read_text("utf-8") != text}

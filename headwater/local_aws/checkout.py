@@ -13,10 +13,20 @@ from headwater.errors import UserError
 from headwater.paths import BUILD, ROOT
 
 _LOCAL_AWS = Path("build") / "local_aws"
-# What a deployment of another contract or package writes anew; the rest of build/ is shared.
-_WRITTEN = {"contracts", "custom_resources.zip", "database", "headwater.zip", "plugins", "python", "stamps", "wheels"}
+# What the assets of other contracts or other code write anew; the rest of build/ is shared.
+_WRITTEN = {
+    "contracts",
+    "custom_resources.zip",
+    "database",
+    "headwater.zip",
+    "lake_jvm",
+    "plugins",
+    "python",
+    "stamps",
+    "wheels",
+}
 # What runs from a checkout, and what it has said.
-_ITS_OWN = {"demo", "logs", "run", _LOCAL_AWS.name}
+_ITS_OWN = {"demo", "logs", "promises", "run", _LOCAL_AWS.name}
 
 
 class Checkout:
@@ -34,7 +44,7 @@ class Checkout:
         for name in (".venv", "node_modules"):
             (self.folder / name).symlink_to(ROOT / name)
         (self.folder / "build").mkdir()
-        for part in BUILD.iterdir():
+        for part in BUILD.glob("*"):
             place = self.folder / "build" / part.name
             if part.name not in _WRITTEN:
                 if part.name not in _ITS_OWN:
@@ -47,7 +57,7 @@ class Checkout:
             (self.folder / _LOCAL_AWS).symlink_to(beside.folder / _LOCAL_AWS)
             return
         (self.folder / _LOCAL_AWS).mkdir()
-        for part in (ROOT / _LOCAL_AWS).iterdir():
+        for part in (ROOT / _LOCAL_AWS).glob("*"):
             # An account has its own lock, too.
             if not part.name.lstrip(".").startswith(self.account.name):
                 (self.folder / _LOCAL_AWS / part.name).symlink_to(part)

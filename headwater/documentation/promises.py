@@ -1,0 +1,210 @@
+"""``docs/promises.md``: each promise, the test that guards it, the suite that runs the test, and one mutation, which is
+a change of the product's code that the test must catch.
+
+The list is ``reviewed/promises.yaml``. ``make promises`` applies each mutation and runs its test.
+"""
+
+from __future__ import annotations
+
+import ast
+import difflib
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from headwater.paths import REVIEWED, ROOT
+from headwater.yaml_files import END, convert, read_yaml
+
+LIST = REVIEWED / "promises.yaml"
+PAGE = ROOT / "docs" / "promises.md"
+RELIABILITY = ROOT / "docs" / "reliability.md"
+README = ROOT / "README.md"
+UNIT, TEST, FULL, DRILLS = SUITES = ("unit", "test", "test-full", "drills")
+"""The targets of make that run tests, from the quickest to the slowest."""
+
+_BULLETS = "## What you get"
+_PROMISING = ("what happens", "fault")
+_NO_TEST = "–"
+_TEST = re.compile(r"`(test_\w+)`")
+_INTRODUCTION = """# Promises and their tests
+This page lists each promise of the [README](../README.md) and of [What a source may do](reliability.md), with the test
+that guards it. The suite is the quickest target of make that runs the test: `make test` runs all of `make unit`, and
+`make test-full` all of `make test`. `make drills` runs the rest.
+
+The mutation is a change of one line of the product's code that the test must catch. `make promises` applies each
+mutation to a copy of the checkout and runs the promise's test there. It fails if the test passes, and if the test
+fails without the mutation too. A workflow runs it every night. `make promises NAMES="truncate kills"` checks some
+promises by their names in `reviewed/promises.yaml`, and `make promises SUITE=unit` those that `make unit` guards.
+
+`make reference` writes this page from `reviewed/promises.yaml`.
+"""
+_MUTANTS = """
+## Shown by `make mutants`
+`make mutants` changes these modules in every small way. The page names no mutation for the rows of [What a source may
+do](reliability.md) that their unit tests guard. Each row is shown by its first words.
+
+| module | rows |
+|---|---|
+"""
+
+
+class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """A promise, its test and its mutation."""
+
+    name: Annotated[str, msgspec.Meta(pattern=rf"^[a-z0-9-]+{END}", extra={"expected": "words joined by hyphens"})]
+    """What ``make promises`` calls it."""
+    promise: str
+    """The promise in one sentence."""
+    test: str
+    """``tests/…/test_file.py::test_name``, or ``connect/…/Test.java::method``."""
+    file: str
+    """The file that the mutation changes, below the checkout."""
+    old: Annotated[str, msgspec.Meta(min_length=1, extra={"expected": "a text of the file"})]
+    """A text that the file has once: the line to change, with its neighbours if it would not be unique."""
+    new: str
+    """What stands there instead: the same with one line changed, or without it."""
+    rows: list[str] = []
+    """How the rows of docs/reliability.md that promise it begin."""
+    readme: list[str] = []
+    """Phrases of README.md that promise it."""
+    also: list[str] = []
+    """Other tests that guard it, which need not see the mutation."""
+
+    @property
+    def change(self) -> tuple[list[str], list[str]]:
+        """The lines that the mutation takes out, and those that it puts there."""
+        before, after = ([line.strip() for line in text.splitlines()] for text in (self.old, self.new))
+        lines = list(difflib.ndiff(before, after))
+        old, new = ([line[2:] for line in lines if line.startswith(sign)] for sign in "-+")
+        return old, new
+
+    @property
+    def suite(self) -> str:
+        """The quickest of ``SUITES`` that runs the test, by its markers and its folder."""
+        marks = _marks(self.test)
+        if "drill" in marks:
+            return DRILLS
+        if "full" in marks:
+            return FULL
+        return UNIT if self.test.startswith("tests/unit/") else TEST
+
+
+class Promises(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
+    """The content of ``reviewed/promises.yaml``."""
+
+    promises: list[Promise]
+    mutants: dict[str, list[str]] = {}
+    """How rows of docs/reliability.md begin whose tests ``make mutants`` holds, by the module that it changes."""
+
+
+def read(path: Path = LIST) -> Promises:
+    """Read the list. Raises UserError, which names the field, where the file is not such a list."""
+    return convert(read_yaml(path), Promises, str(path))
+
+
+def page(promises: Promises) -> str:
+    """Return the page for a list."""
+    rows = "".join(
+        f"| {_cell(each.promise)} | {_places(each)} | {_tests(each)} | `make {each.suite}` | {_mutation(each)} |\n"
+        for each in promises.promises
+    )
+    mutants = "".join(
+        f"| `{module}` | {'; '.join(map(_cell, rows))} |\n" for module, rows in sorted(promises.mutants.items())
+    )
+    header = "\n| promise | stands in | test | suite | mutation |\n|---|---|---|---|---|\n"
+    return _INTRODUCTION + header + rows + _MUTANTS + mutants
+
+
+def promised_rows() -> dict[str, set[str]]:
+    """Return the first cell of each row of docs/reliability.md that has a test, and the functions that it names."""
+    return {row[0]: set(_TEST.findall(row[-1])) for row in _rows(RELIABILITY) if row[-1] != _NO_TEST}
+
+
+def readme_promises() -> list[str]:
+    """Return the promises of README.md: each item under "What you get", and the first cell of each row about what
+    happens."""
+    _, _, rest = README.read_text("utf-8").partition(f"\n{_BULLETS}\n")
+    section = rest.partition("\n## ")[0]
+    items = re.findall(r"^- (.*(?:\n  .*)*)", section, re.MULTILINE)
+    return [*map(one_line, items), *(row[0] for row in _rows(README))]
+
+
+def one_line(text: str) -> str:
+    """Return a text with one space in place of each line break and indentation."""
+    return re.sub(r"\s+", " ", text)
+
+
+def test_exists(test: str) -> bool:
+    """Whether the file of a test exists and has it."""
+    path, _, name = test.partition("::")
+    name = name.partition("[")[0]
+    file = ROOT / path
+    if not file.is_file():
+        return False
+    if file.suffix == ".java":
+        return re.search(rf"\bvoid {name}\(", file.read_text("utf-8")) is not None
+    return any(function.name == name.rpartition("::")[2] for function, _ in _functions(file))
+
+
+def _rows(page: Path) -> Iterator[list[str]]:
+    """The cells of each row of the tables about what happens, and about faults."""
+    promising = False
+    for line in page.read_text("utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("| ").split(" | ")]
+        if not line.startswith("|") or line.startswith("|---"):
+            promising = promising and line.startswith("|")
+        elif cells[0] in _PROMISING:
+            promising = True
+        elif promising:
+            yield cells
+
+
+def _functions(file: Path) -> Iterator[tuple[ast.FunctionDef, list[ast.expr]]]:
+    """The functions of a file of tests, each with the file's ``pytestmark``, its class's decorators and its own."""
+    module = ast.parse(file.read_text("utf-8"))
+    common: list[ast.expr] = []
+    for node in module.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            common += node.value.elts if isinstance(node.value, ast.List) else [node.value]
+    for node in module.body:
+        inner, outer = (node.body, node.decorator_list) if isinstance(node, ast.ClassDef) else ([node], [])
+        for function in inner:
+            if isinstance(function, ast.FunctionDef):
+                yield function, [*common, *outer, *function.decorator_list]
+
+
+def _marks(test: str) -> set[str]:
+    """The names of pytest's markers of a test, but for those of single parameters."""
+    path, _, name = test.partition("::")
+    if not path.endswith(".py"):
+        return set()
+    wanted = name.partition("[")[0].rpartition("::")[2]
+    marks = [mark for function, marks in _functions(ROOT / path) if function.name == wanted for mark in marks]
+    return {name for mark in marks for name in re.findall(r"^pytest\.mark\.(\w+)", ast.unparse(mark))}
+
+
+def _places(promise: Promise) -> str:
+    places = {"[README](../README.md)": promise.readme, "[reliability](reliability.md)": promise.rows}
+    return ", ".join(link for link, phrases in places.items() if phrases)
+
+
+def _tests(promise: Promise) -> str:
+    also = ", ".join(f"`{test}`" for test in promise.also)
+    return f"`{promise.test}`{also and ', also '}{also}"
+
+
+def _mutation(promise: Promise) -> str:
+    old, new = (" ".join(lines) for lines in promise.change)
+    return f"`{promise.file}`: " + (f"{_code(old)} → {_code(new)}" if new else f"without {_code(old)}")
+
+
+def _code(text: str) -> str:
+    text = text.replace("|", "\\|")
+    return f"`` {text} ``" if "`" in text else f"`{text}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")

@@ -1,0 +1,176 @@
+"""Every promise is in the list of promises, and `make promises` fails where a test does not see its mutation."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import tomllib
+from functools import partial
+from pathlib import Path
+
+import psutil
+import pytest
+
+from headwater.documentation import promises
+from headwater.documentation.promises import PAGE, README, Promise, page, promised_rows, read, readme_promises
+from headwater.local.processes import wait_until
+from headwater.paths import ROOT
+
+LIST = read()
+NAMES = [promise.name for promise in LIST.promises]
+STARTS = {
+    *(row for promise in LIST.promises for row in promise.rows),
+    *(row for rows in LIST.mutants.values() for row in rows),
+}
+LISTED = {
+    start: [start] if start in promised_rows() else [row for row in promised_rows() if row.startswith(start)]
+    for start in STARTS
+}
+"""The rows that begin so, by how the list says that one begins."""
+TOOL = ROOT / "tools" / "promises.py"
+MUTATED = "headwater/lake/s3_uri.py"
+GUARDED = f"""promises:
+  - name: guarded
+    promise: An address has a prefix without slashes at its ends.
+    test: tests/unit/test_s3_uri.py::test_an_address_is_a_bucket_and_a_prefix_without_slashes_at_its_ends
+    file: {MUTATED}
+    old: 'OLD'
+    new: 'NEW'
+"""
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
+
+
+def test_the_page_of_promises_is_up_to_date() -> None:
+    assert PAGE.read_text() == page(LIST), f"{PAGE} is stale: run `make reference`"
+
+
+def test_a_promise_has_a_name_of_its_own() -> None:
+    assert sorted(set(NAMES)) == sorted(NAMES)
+
+
+@pytest.mark.parametrize("promise", LIST.promises, ids=NAMES)
+def test_a_mutation_changes_one_line_that_is_there_once(promise: Promise) -> None:
+    assert (ROOT / promise.file).read_text().count(promise.old) == 1
+    old, new = promise.change
+    assert len(old) == 1
+    assert len(new) <= 1
+    assert not promise.file.startswith("tests/")
+    assert [test for test in (promise.test, *promise.also) if not promises.test_exists(test)] == []
+
+
+def test_every_row_about_reliability_is_in_the_list() -> None:
+    rows = promised_rows()
+    assert len(rows) > 90
+    assert {start: found for start, found in LISTED.items() if len(found) != 1} == {}
+    assert rows.keys() - {row for found in LISTED.values() for row in found} == set()
+
+
+def test_every_test_of_such_a_row_is_in_the_list() -> None:
+    by_mutants = {row for starts in LIST.mutants.values() for start in starts for row in LISTED[start]}
+    listed = {test.rpartition("::")[2] for promise in LIST.promises for test in (promise.test, *promise.also)}
+    rows = promised_rows()
+    assert len(set.union(*rows.values())) > 60
+    assert {row: tests - listed for row, tests in rows.items() if tests - listed and row not in by_mutants} == {}
+
+
+def test_every_promise_of_the_readme_is_in_the_list() -> None:
+    text = promises.one_line(README.read_text())
+    phrases = [phrase for promise in LIST.promises for phrase in promise.readme]
+    assert {phrase: text.count(phrase) for phrase in phrases if phrase not in text} == {}
+    expected = readme_promises()
+    assert len(expected) > 30
+    assert [each for each in expected if not any(phrase in each for phrase in phrases)] == []
+
+
+def test_every_promise_stands_somewhere() -> None:
+    assert [promise.name for promise in LIST.promises if not promise.rows and not promise.readme] == []
+
+
+def test_what_mutants_show_is_of_modules_that_are_mutated() -> None:
+    mutated = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mutmut"]["only_mutate"]
+    assert LIST.mutants.keys() <= {Path(file).stem for file in mutated}
+
+
+@pytest.mark.parametrize(
+    ("marks", "folder", "suite"),
+    [
+        ("", "unit", "unit"),
+        ("", "lake", "test"),
+        ("@pytest.mark.drill\n", "lake", "drills"),
+        ("@pytest.mark.full\n", "local", "test-full"),
+        ("pytestmark = pytest.mark.drill\n\n\n", "local", "drills"),
+        ("pytestmark = [pytest.mark.slow, pytest.mark.full]\n\n\n", "unit", "test-full"),
+        ('@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.drill)])\n', "lake", "test"),
+    ],
+)
+def test_the_suite_of_a_test_is_told_by_its_markers_and_folder(
+    marks: str, folder: str, suite: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(promises, "ROOT", tmp_path)
+    file = tmp_path / "tests" / folder / "test_a.py"
+    file.parent.mkdir(parents=True)
+    file.write_text(f"import pytest\n\n\n{marks}def test_b(a: int = 0) -> None:\n    pass\n")
+    assert Promise("a", "A.", f"tests/{folder}/test_a.py::test_b", "app.py", "a", "b").suite == suite
+
+
+def listed(folder: Path, old: str, new: str) -> list[str]:
+    """The command that checks a promise with that mutation, which has its copies of the checkout in a folder."""
+    path = folder / "promises.yaml"
+    path.write_text(GUARDED.replace("OLD", old).replace("NEW", new))
+    return [sys.executable, str(TOOL), "--list", str(path), "--folder", str(folder / "copies")]
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "status", "said"),
+    [
+        ('prefix.strip("/")', "prefix", 0, "guarded: .* failed,.*\nEach of 1 mutations makes its test fail"),
+        ('prefix.strip("/")', 'prefix.strip("/").strip("/")', 1, "guarded: .* passed,.*\nNot as it should be: guarded"),
+        (
+            "a line that is gone",
+            "x",
+            1,
+            "guarded: .* found 'a line that is gone' 0 times.*\nNot as it should be: guarded",
+        ),
+        ("def split_uri", "def split_url", 1, "guarded: .* did not run to the end .*\nNot as it should be: guarded"),
+    ],
+    ids=["caught", "survives", "gone", "breaks the test's imports"],
+)
+def test_a_mutation_that_its_test_does_not_catch_fails(
+    tmp_path: Path, old: str, new: str, status: int, said: str
+) -> None:
+    before = (ROOT / MUTATED).read_bytes()
+    command = [*listed(tmp_path, old, new), "--mutations-only"]
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+    assert re.search(said, done.stdout), done.stdout
+    assert (ROOT / MUTATED).read_bytes() == before
+    assert [path.name for path in (tmp_path / "copies").iterdir() if path.is_dir()] == []
+
+
+def test_a_test_that_fails_without_its_mutation_proves_nothing(tmp_path: Path) -> None:
+    command = listed(tmp_path, 'prefix.strip("/")', "prefix")
+    path = tmp_path / "promises.yaml"
+    path.write_text(path.read_text().replace("slashes_at_its_ends", "a_name_that_is_none"))
+    done = subprocess.run(command, cwd=ROOT, env=ENVIRONMENT, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "Not as it should be: tests/unit, guarded." in done.stdout
+
+
+def test_ctrl_c_leaves_no_copy_and_no_process(tmp_path: Path) -> None:
+    before = (ROOT / MUTATED).read_bytes()
+    command = [*listed(tmp_path, 'prefix.strip("/")', "prefix"), "--mutations-only"]
+    log = tmp_path / "copies" / "guarded.log"
+    # Whoever runs the tests in the background may ignore Ctrl-C.
+    heeds = partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+    with subprocess.Popen(
+        command, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, preexec_fn=heeds
+    ) as process:
+        wait_until("the test to begin", lambda: log.exists() and "test session starts" in log.read_text())
+        children = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        said, _ = process.communicate()
+    assert (process.returncode, said) == (130, "Interrupted\n")
+    assert [child for child in children if child.is_running()] == []
+    assert (ROOT / MUTATED).read_bytes() == before
+    assert list((tmp_path / "copies").iterdir()) == [log]
