@@ -12,7 +12,7 @@ from headwater.local.kafka import Broker
 from headwater.local.postgresql_server import PostgresqlServer
 from tests.postgresql_versions import MAJORS, binaries
 
-pytest_plugins = ["tests.heavy_starts"]
+pytest_plugins = ["tests.heavy_starts", "tests.suites"]
 
 # Importing aws_cdk starts the first `node` on the PATH: the one of the virtual environment, whatever the machine has.
 # An old one takes minutes for what that one does in seconds.

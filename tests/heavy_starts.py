@@ -62,8 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker tells what it started; the run fails if that is too much in all."""
     config = session.config
+    started: Counter[str] = config.stash[_STARTED]
     if hasattr(config, "workeroutput"):
-        config.workeroutput["heavy_starts"] = {**config.stash[_STARTED]}
+        config.workeroutput["heavy_starts"] = dict(started)
     elif session.exitstatus == pytest.ExitCode.OK and too_many(config):
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
 

@@ -1,0 +1,36 @@
+"""Which tests of ``tests/lake`` and ``tests/local`` each suite runs. ``make test`` runs those that guard a promise of
+``reviewed/promises.yaml``, one each. ``make test-full`` runs the rest too. All other folders belong to ``make test``."""
+
+from __future__ import annotations
+
+import pytest
+
+from headwater.documentation import promises
+from headwater.paths import ROOT
+
+PROMISED, REST = "promised", "rest"
+_SLOW = ("tests/lake", "tests/local")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--suite", choices=(PROMISED, REST), help="which tests of tests/lake and tests/local to run")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out what belongs to the other suite."""
+    suite = config.getoption("--suite")
+    if suite is None:
+        return
+    guards = {promise.test for promise in promises.read().promises}
+    left_out = [item for item in items if is_promised(item, guards) != (suite == PROMISED)]
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [item for item in items if item not in set(left_out)]
+
+
+def is_promised(item: pytest.Item, guards: set[str]) -> bool:
+    """Whether ``make test`` runs a test: it guards a promise, or is quick."""
+    path = item.path.relative_to(ROOT).as_posix()
+    if not path.startswith(_SLOW):
+        return True
+    _, _, name = item.nodeid.partition("::")
+    return f"{path}::{name.partition('[')[0]}" in guards
