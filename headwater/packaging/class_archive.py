@@ -10,7 +10,6 @@ import importlib.util
 import os
 import subprocess
 import sys
-import tempfile
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,6 +17,7 @@ from headwater import process_groups
 from headwater.console import Announce, one_line, say
 from headwater.errors import UserError
 from headwater.packaging import jars, jdk, stamps
+from headwater.packaging.unfinished import unfinished
 from headwater.paths import BUILD
 
 _USES = Path(__file__).with_name("used_classes.py")
@@ -83,8 +83,8 @@ def _use(archive: Path, log: Path, build: Path) -> None:
     then, which is whole if there is one."""
     hudi = next(path for path in jars.class_path("spark", build) if path.name.startswith("hudi-"))
     log.unlink(missing_ok=True)
-    with tempfile.TemporaryDirectory(dir=archive.parent) as folder:
-        made = Path(folder) / archive.name
+    with unfinished("class-archive", build) as folder:
+        made = folder / archive.name
         options = f"-XX:ArchiveClassesAtExit={made} -XX:+UseSerialGC -Xlog:cds=error -Djava.io.tmpdir={folder}"
         # For a run this short one compiler is enough, and Hudi's JOL attaches to its own JVM in vain, for seconds.
         options += " -XX:TieredStopAtLevel=1 -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true"
@@ -94,8 +94,8 @@ def _use(archive: Path, log: Path, build: Path) -> None:
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.driver.host": "127.0.0.1",
             "spark.jars": str(hudi),
-            "spark.local.dir": folder,
-            "spark.sql.warehouse.dir": folder,
+            "spark.local.dir": str(folder),
+            "spark.sql.warehouse.dir": str(folder),
             "spark.ui.enabled": "false",
         }
         arguments = [part for name, value in settings.items() for part in ("--conf", f"{name}={value}")]
@@ -108,7 +108,7 @@ def _use(archive: Path, log: Path, build: Path) -> None:
         }
         environment.pop("SPARK_CONF_DIR", None)
         submit = str(spark_home() / "bin" / "spark-submit")
-        command = [submit, "--master", "local[2]", *arguments, str(_USES), folder]
+        command = [submit, "--master", "local[2]", *arguments, str(_USES), str(folder)]
         status = process_groups.run("the program that uses the classes", command, log, environment)
         if status or not made.exists():
             raise UserError(f"the program that uses the classes ended with {status}. Its log is {log}")

@@ -14,6 +14,7 @@ from pathlib import Path
 from headwater.console import Announce
 from headwater.errors import UserError
 from headwater.log_files import tail
+from headwater.packaging.unfinished import take_place, unfinished
 from headwater.paths import ASSETS_JARS, BUILD, ROOT
 
 # The plugins that MSK Connect gets, and the folder under build/ of each.
@@ -21,7 +22,7 @@ PLUGINS: Mapping[str, str] = {
     "debezium-postgres": "plugins/debezium-postgres",
     "headwater-connect": "plugins/headwater-connect",
 }
-# Where a plugin's folder holds what is made from this repository, beside the locked jars.
+# Where a set's folder holds what is made here, beside the locked jars.
 OWN = "headwater"
 # Profiles of the pom, and the folder under build/ that gets the jars of each.
 SETS: Mapping[str, str] = {
@@ -146,11 +147,9 @@ def resolve(name: str, build: Path = BUILD) -> Path:
     """Have Maven resolve one set and replace the set's folder under ``build``, which is returned. Raises UserError with
     the end of Maven's log where it fails."""
     folder = build / _FOLDERS[name]
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+    with unfinished(name, build) as temporary:
         _dependencies(name, build, "copy-dependencies", f"-DoutputDirectory={temporary}/jars")
-        shutil.rmtree(folder, ignore_errors=True)
-        Path(temporary, "jars").rename(folder)
+        take_place(temporary / "jars", folder)
     return folder
 
 
@@ -186,13 +185,13 @@ def maven(arguments: list[str], log: Path) -> None:
 
 
 def fetch(announce: Announce, build: Path = BUILD, sets: Iterable[str] = tuple(SETS)) -> None:
-    """Resolve those of the sets that are not as locked, each announced, then verify them all."""
-    wanted = tuple(sets)
-    for name in wanted:
+    """Resolve those of the sets that are not as locked, each announced. Raises UserError where Maven fails, or a jar
+    that it brings is not as locked."""
+    for name in sets:
         if problems([name], build):
             with announce(f"Fetching the jars of {name} into build/{_FOLDERS[name]}"):
                 resolve(name, build)
-    verify(wanted, build)
+                verify([name], build)
 
 
 def write_lock(announce: Announce, build: Path = BUILD, lock: Path = LOCK) -> None:

@@ -6,15 +6,14 @@ and the local step run it, on the driver and on the workers.
 
 import gzip
 import io
-import shutil
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from headwater.console import Announce
-from headwater.folder_lock import claim
 from headwater.packaging import stamps, wheels
+from headwater.packaging.unfinished import take_place, unfinished
 from headwater.paths import BUILD
 
 # boto3, msgspec, and what boto3 needs: pip refuses the list when a package is missing.
@@ -43,9 +42,12 @@ def build_archives(announce: Announce, build: Path = BUILD) -> None:
         inputs = requirements + " ".join(wheels.tags(platform))
         stamp = build / "stamps" / f"wheels-{platform}"
         if not stamps.is_current(stamp, inputs, [fetched]):
-            with announce(f"Fetching the wheels of EMR and Glue for {platform}"):
-                shutil.rmtree(fetched, ignore_errors=True)
-                wheels.download(requirements, platform, fetched)
+            with (
+                announce(f"Fetching the wheels of EMR and Glue for {platform}"),
+                unfinished(f"wheels-{platform}", build) as temporary,
+            ):
+                wheels.download(requirements, platform, temporary / platform)
+                take_place(temporary / platform, fetched)
             stamps.write(stamp, inputs, [fetched])
         inputs += LAUNCHER_TEXT
         stamp = build / "stamps" / f"python-{platform}"
@@ -61,11 +63,12 @@ def unpack(platform: str, build: Path = BUILD) -> Path:
     archive = path(platform, build)
     folder, stamp = archive.parent / platform, build / "stamps" / f"python-{platform}-unpacked"
     inputs = (build / "stamps" / f"python-{platform}").read_text()
-    with claim(folder, "another unpacking", wait=True):
+    with unfinished(f"python-{platform}", build) as temporary:
         if not (folder.is_dir() and stamps.is_current(stamp, inputs)):
-            shutil.rmtree(folder, ignore_errors=True)
             with tarfile.open(archive) as packed:
-                packed.extractall(folder, filter="data")
+                packed.extractall(temporary / platform, filter="data")
+            stamp.unlink(missing_ok=True)
+            take_place(temporary / platform, folder)
             stamps.write(stamp, inputs)
     return folder / LAUNCHER
 

@@ -19,10 +19,10 @@ from headwater.waiting import wait_until
 
 pytestmark = pytest.mark.drill
 
-# When somebody ends it, by what it says then, and how.
+# By what it has said last, how somebody ends it: while it deploys, while it waits for rows, while it deploys an update.
 ENDED = {
-    "Deploying the stacks by cdk deploy": signal.SIGINT,
-    "Waiting for the first rows": signal.SIGTERM,
+    "Starting a local AWS, and synthesizing the stacks … done": signal.SIGINT,
+    "Loading the order database and DynamoDB … done": signal.SIGTERM,
     "Deploying an update under load": signal.SIGKILL,
 }
 

@@ -66,6 +66,22 @@ def test_a_missing_set_is_named_jar_by_jar(tmp_path: Path, build: Path) -> None:
     assert str(caught.value).count("is missing") == len(jars.SETS)
 
 
+def test_jars_of_which_half_came_take_no_place(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    maven = build.parent / "bin" / "mvn"
+    maven.parent.mkdir()
+    maven.write_text(
+        "#!/bin/sh\nfor word; do case $word in -DoutputDirectory=*) "
+        "mkdir -p ${word#*=} && echo half >${word#*=}/half.jar ;; esac; done\nexit 1\n"
+    )
+    maven.chmod(0o755)
+    monkeypatch.setenv("PATH", str(maven.parent), prepend=":")
+    before = sorted(build.rglob("*.jar"))
+    with pytest.raises(UserError, match="failed"):
+        jars.resolve("debezium-postgres", build)
+    assert sorted(build.rglob("*.jar")) == before
+    verify(build)
+
+
 @pytest.mark.parametrize("stranger", ["stranger.jar", "stranger.txt", "deeper/stranger.jar"])
 def test_a_file_that_nobody_locked_is_named(build: Path, stranger: str) -> None:
     place = build / "plugins" / "debezium-postgres" / stranger

@@ -31,6 +31,29 @@ def test_an_open_folder_is_closed(tmp_path: Path) -> None:
     assert mode(tmp_path) == 0o700
 
 
+def test_a_file_is_replaced_whole_whatever_a_kill_left(tmp_path: Path) -> None:
+    path = tmp_path / "key"
+    path.write_text("former")
+    (tmp_path / ".key.part").write_text("ha")
+    before = path.stat().st_ino
+    private_files.write(path, "whole")
+    assert (path.read_text(), mode(path)) == ("whole", 0o600)
+    # Not the former file, emptied and written again.
+    assert path.stat().st_ino != before
+    assert [file.name for file in tmp_path.iterdir()] == ["key"]
+
+
+def test_a_link_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.write_text("theirs")
+    for name in ("key", ".key.part"):
+        (tmp_path / name).symlink_to(elsewhere)
+    private_files.write(tmp_path / "key", "ours")
+    assert elsewhere.read_text() == "theirs"
+    assert (tmp_path / "key").read_text() == "ours"
+    assert not (tmp_path / "key").is_symlink()
+
+
 def test_a_log_is_its_owners_alone_from_the_start(tmp_path: Path) -> None:
     log = tmp_path / "logs" / "part.log"
     with private_files.append(log):

@@ -14,7 +14,7 @@ import pytest
 
 from headwater.documentation import promises
 from headwater.documentation.promises import PAGE, README, Promise, page, promised_rows, read, readme_promises
-from headwater.local.processes import wait_until
+from headwater.waiting import wait_until
 from headwater.paths import ROOT
 
 LIST = read()
@@ -98,9 +98,8 @@ def test_what_mutants_show_is_of_modules_that_are_mutated() -> None:
         ("", "unit", "unit"),
         ("", "lake", "test"),
         ("@pytest.mark.drill\n", "lake", "drills"),
-        ("@pytest.mark.full\n", "local", "test-full"),
         ("pytestmark = pytest.mark.drill\n\n\n", "local", "drills"),
-        ("pytestmark = [pytest.mark.slow, pytest.mark.full]\n\n\n", "unit", "test-full"),
+        ("pytestmark = [pytest.mark.slow, pytest.mark.drill]\n\n\n", "unit", "drills"),
         ('@pytest.mark.parametrize("a", [pytest.param(1, marks=pytest.mark.drill)])\n', "lake", "test"),
     ],
 )

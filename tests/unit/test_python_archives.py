@@ -64,6 +64,40 @@ def test_an_archive_has_the_same_bytes_each_time(build: Path) -> None:
     assert not [entry.name for entry in entries if ".data/" in entry.name]
 
 
+def test_wheels_of_which_half_came_are_fetched_again(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(requirements: str, platform: str, folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "half.whl").write_bytes(b"PK")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(wheels, "download", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        python_archives.build_archives(lambda text: nullcontext(), build)
+    monkeypatch.setattr(wheels, "download", installed)
+    python_archives.build_archives(lambda text: nullcontext(), build)
+    assert list(build.rglob("half.whl")) == []
+    # One that was cut short later is noticed too.
+    whole, *_ = sorted(wheels.folder(wheels.AARCH64, build).glob("*.whl"))
+    whole.write_bytes(whole.read_bytes()[:10])
+    python_archives.build_archives(lambda text: nullcontext(), build)
+    assert zipfile.is_zipfile(whole)
+
+
+def test_half_an_unpacked_archive_takes_no_place(build: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    python_archives.build_archives(lambda text: nullcontext(), build)
+
+    def half(archive: tarfile.TarFile, folder: Path, filter: str) -> None:
+        folder.mkdir()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tarfile.TarFile, "extractall", half)
+        with pytest.raises(KeyboardInterrupt):
+            python_archives.unpack(wheels.AARCH64, build)
+    assert not (build / "python" / wheels.AARCH64).exists()
+    assert python_archives.unpack(wheels.AARCH64, build).exists()
+
+
 @pytest.mark.skipif(sys.version_info[:2] != (3, 11) or sys.platform != "linux", reason="the archive is for Python 3.11")
 def test_the_launcher_runs_the_packages_of_the_archive_and_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
