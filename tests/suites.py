@@ -1,5 +1,7 @@
-"""Which tests of ``tests/lake`` and ``tests/local`` each suite runs. ``make test`` runs those that guard a promise of
-``reviewed/promises.yaml``, one each. ``make test-full`` runs the rest too. All other folders belong to ``make test``."""
+"""Which tests of ``tests/lake`` and ``tests/local`` each suite runs. All other folders belong to ``make test``.
+
+``make test`` runs those that guard a promise of ``reviewed/promises.yaml``, one each; ``make rest`` runs the others.
+"""
 
 from __future__ import annotations
 

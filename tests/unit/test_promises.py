@@ -14,8 +14,8 @@ import pytest
 
 from headwater.documentation import promises
 from headwater.documentation.promises import PAGE, README, Promise, page, promised_rows, read, readme_promises
-from headwater.waiting import wait_until
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 
 LIST = read()
 NAMES = [promise.name for promise in LIST.promises]

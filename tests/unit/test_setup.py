@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from headwater.local.processes import wait_until
 from headwater.paths import ROOT
+from headwater.waiting import wait_until
 
 INPUTS = ("requirements.txt", "requirements-dev.txt", "pyproject.toml", "package.json", "package-lock.json")
 # What set-up calls besides, as any machine has it.
