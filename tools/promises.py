@@ -18,8 +18,6 @@ from headwater.errors import UserError
 from headwater.local_aws.checkout import Checkout
 from headwater.paths import BUILD
 
-SECONDS = 1800
-"""How long one test may take: a mutation must make it fail, not wait."""
 PASSED, FAILED = 0, 1
 """The exit status of pytest where all tests passed, and where one failed. With any other, they did not run."""
 NOT_COMPILED = "COMPILATION ERROR"
@@ -98,7 +96,8 @@ def _ran(name: str, tests: Sequence[str], mutation: Promise | None, place: Path)
 
 
 def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
-    """Run tests in a copy, and return the exit status. Raises UserError if the assets cannot be made or time is up."""
+    """Run tests in a copy, and return the exit status. Raises UserError if the assets cannot be made, or what runs
+    stands still."""
     environment = checkout.environment({"PYTHONPATH": str(checkout.folder)})
     if ".java::" in tests[0]:
         methods = ",".join(
@@ -109,12 +108,10 @@ def _run(checkout: Checkout, tests: Sequence[str], log: Path) -> int:
         command = [sys.executable, "-m", "pytest", "--exitfirst", "-p", "no:cacheprovider", *tests]
         # Jars and the package that runs in AWS are made of the changed code. Unit tests need neither.
         if not tests[0].startswith("tests/unit/"):
-            assets = process_groups.run(
-                "assets", checkout.headwater("assets"), log, SECONDS, environment, checkout.folder
-            )
+            assets = process_groups.run("assets", checkout.headwater("assets"), log, environment, checkout.folder)
             if assets:
                 raise UserError(f"`headwater assets` failed. Its log is {log}")
-    return process_groups.run("the run", command, log, SECONDS * len(tests), environment, checkout.folder)
+    return process_groups.run("the run", command, log, environment, checkout.folder)
 
 
 def _end(message: str, status: int) -> int:
