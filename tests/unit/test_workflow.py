@@ -68,12 +68,24 @@ def test_no_workflow_has_credentials_of_aws() -> None:
 
 def test_the_site_is_kept_of_every_change_and_published_from_main_alone(workflow: dict[str, Any]) -> None:
     assert workflow["on"]["push"] == {"branches": ["main"]}
-    [kept, published] = [step for step in workflow["jobs"]["site"]["steps"] if "upload-" in step.get("uses", "")]
+    [kept, published, _] = [step for step in workflow["jobs"]["test"]["steps"] if "upload-" in step.get("uses", "")]
     assert "if" not in kept
     assert published["if"] == "github.event_name == 'push'"
     assert workflow["jobs"]["publish"]["if"].startswith("github.event_name == 'push' && ")
     [folder] = re.findall(r"^site_dir: (.*)$", (ROOT / "mkdocs.yml").read_text(), re.MULTILINE)
     assert {upload["with"]["path"] for upload in (kept, published)} == {f"{folder}/"}
+
+
+def test_a_change_runs_each_suite_once_and_side_by_side(workflow: dict[str, Any]) -> None:
+    runs = {
+        name: [step["run"] for _, step in _steps({"jobs": {name: job}}) if "run" in step]
+        for name, job in workflow["jobs"].items()
+    }
+    assert (runs["test"], runs["rest"]) == (["make test"], ["make rest"])
+    assert all("needs" not in workflow["jobs"][name] for name in ("test", "rest"))
+    assert (ROOT / ".ci" / "run").read_text().splitlines()[-1] == "exec make test-full"
+    named = re.findall(r"call pytest,([a-z-]+)\)", (ROOT / "Makefile").read_text())
+    assert len(named) == len(set(named)) == 6
 
 
 def test_actions_are_pinned_to_a_commit_with_its_version_beside() -> None:
@@ -163,7 +175,7 @@ def test_every_environment_is_synthesized_and_compared(workflow: dict[str, Any])
 def test_every_target_and_every_command_exists(workflow: dict[str, Any]) -> None:
     runs = "\n".join(step.get("run", "") for _, step in _steps(workflow))
     made = {word for line in re.findall(r"^make (.*)$", runs, re.MULTILINE) for word in line.split() if "=" not in word}
-    assert {"setup", "assets", "lint", "unit", "synth", "test", "site"} <= made <= _targets()
+    assert {"setup", "assets", "synth", "test", "rest"} <= made <= _targets()
     verbs = set(re.findall(r"bin/headwater ([a-z]+)", runs))
     assert verbs
     assert verbs <= set(VERBS)
