@@ -178,13 +178,18 @@ def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse
     table = make()
     stream = KinesisStream(boto3.client("kinesis"), table.stream_arn, options.starting_position)
 
+    due = 0.0
+
     def commit_next() -> bool:
+        nonlocal due
+        if running.stop.wait(max(due - time.monotonic(), 0)):
+            return False
         began = time.monotonic()
         worked = table.changes.commit_read(stream)
         worked = table.requested.commit_next() or worked
         worked = table.upkeep.do_next() or worked
         if worked and not options.once:
-            running.stop.wait(max(began + options.window_seconds - time.monotonic(), 0))
+            due = began + options.window_seconds
         return worked
 
     return commit_next

@@ -17,7 +17,7 @@ import time
 import traceback
 import uuid
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -47,6 +47,10 @@ CommitNext = Callable[[], bool]
 
 _EXPECTED = (*LASTING, LeaseLost)
 _IDLE_REPORT_SECONDS = 30.0
+_FIRST_POLL_SECONDS = 15.0
+"""A table that waits for its lease, or loads much, does not keep the others cold for longer."""
+_WARM_UP_END_SECONDS = 10.0
+"""How long a job that ends waits for its warm-up to end, too."""
 PASSING_PAUSE = IdlePause(first=2.0, longest=300.0)
 """How long a table rests after a failure that may pass by itself."""
 LASTING_PAUSE = IdlePause(first=60.0, longest=900.0)
@@ -152,31 +156,20 @@ class Job:
     ) -> None:
         """Do the work of each table in a thread of its own until all of it is done (``--once``) or the job is told to
         stop. ``work`` prepares it. A table without work is looked at again after ``pause``, and reported as idle where
-        ``is_idle`` says so: a silent table raises an alarm. Once each table has been looked at, so that what waited for
-        the job does not wait for this, ``warm_up`` is done beside the work, and the job says that it is ready.
+        ``is_idle`` says so: a silent table raises an alarm. When every table has been polled once, ``warm_up`` runs in
+        a thread of its own, and the job reports that it is ready. Changes that wait are committed first.
 
         A table that fails rests and is prepared anew, alone: ``PASSING_PAUSE`` or ``LASTING_PAUSE``, with jitter. The
         job ends if all of its tables fail for good (``Failures``), or without a living Spark, since a new process may
         help then. It raises the error of a table that failed last, where there is one."""
         failures = Failures(work)
-        looked_at = {table: threading.Event() for table in work}
-
-        def warm() -> None:
-            for looked in looked_at.values():
-                looked.wait()
-            self._warm(warm_up)
-
-        def follow(table: str, prepare: Callable[[], CommitNext]) -> None:
-            try:
-                loop(table, prepare)
-            finally:
-                looked_at[table].set()
+        polled = {table: threading.Event() for table in work}
 
         def loop(table: str, prepare: Callable[[], CommitNext]) -> None:
             self.spark.sparkContext.setLocalProperty("spark.scheduler.pool", table)
             while not self.stop.is_set():
                 try:
-                    self._work(table, _first_told(prepare(), looked_at[table]), pause, is_idle, failures)
+                    self._work(table, prepare(), pause, is_idle, failures, polled[table])
                     if table in self.writers:
                         self.writers[table].settle()
                     return
@@ -185,19 +178,23 @@ class Job:
                         return  # nothing is left to do that needs it
                     rest = self._rest(table, error, failures)
                 finally:
-                    looked_at[table].set()
+                    polled[table].set()
                     self.services.decoding.rest(table)
                 if rest is None:
                     return
                 self.stop.wait(rest)
 
-        threads = [threading.Thread(target=follow, args=item, name=f"writer {item[0]}") for item in work.items()]
-        if not self.options.once:
-            threads.append(threading.Thread(target=warm, name="warm-up"))
+        threads = [threading.Thread(target=loop, args=item, name=f"writer {item[0]}") for item in work.items()]
+        # A daemon: a store that does not answer it must not keep the process from ending.
+        warming = threading.Thread(target=self._warm, args=(warm_up, polled.values()), name="warm-up", daemon=True)
         for thread in threads:
             thread.start()
+        if not self.options.once:
+            warming.start()
         for thread in threads:
             thread.join()
+        if warming.is_alive():
+            warming.join(_WARM_UP_END_SECONDS)
         # Before the leases are given back.
         with ExitStack() as closed:
             for writer in self.writers.values():
@@ -205,17 +202,24 @@ class Job:
             closed.callback(self.services.decoding.close)
         failures.raise_first()
 
-    def _warm(self, warm_up: Callable[[Job], None]) -> None:
-        """Warm up and say that the job is ready. A warm-up that fails is reported, and the job goes on without."""
+    def _warm(self, warm_up: Callable[[Job], None], polled: Iterable[threading.Event]) -> None:
+        """Warm up once every table is polled, or has had ``_FIRST_POLL_SECONDS`` for it, and report that the job is
+        ready. If that fails, report it: the job goes on without."""
+        deadline = time.monotonic() + _FIRST_POLL_SECONDS
+        for each in polled:
+            while not (each.wait(0.1) or self.stop.is_set() or time.monotonic() > deadline):
+                pass
         if self.stop.is_set():
             return
         began = self.clock()
-        event: dict[str, Any] = {"event": "ready"}
         try:
             warm_up(self)
         except Exception as failed:
-            event["warm_up_failed"] = f"{type(failed).__name__}: {failed}"
-        print_event(event | {"warm_up_seconds": round(self.clock() - began, 3)})
+            if not self.stop.is_set():
+                print_event({"event": "warm-up failed", "error": type(failed).__name__, "message": str(failed)})
+            return
+        if not self.stop.is_set():
+            print_event({"event": "ready", "warm_up_seconds": round(self.clock() - began, 3)})
 
     def _work(
         self,
@@ -224,12 +228,15 @@ class Job:
         pause: IdlePause,
         is_idle: Callable[[str], bool],
         failures: Failures,
+        polled: threading.Event,
     ) -> None:
-        """Do the work of a table until it is done, it fails, or the job is told to stop."""
+        """Do the work of a table until it is done, it fails, or the job is told to stop. Sets ``polled`` when it has
+        been asked for work once."""
         reported = -math.inf
         idle_looks = 0
         while not self.stop.is_set():
             worked = commit_next()
+            polled.set()
             idle = not worked and is_idle(table)
             if (worked or idle) and failures.forget(table):
                 self.services.report({"event": "recovered", "table": table})
@@ -274,17 +281,6 @@ class Job:
             return not self.spark.sparkContext._jsc.sc().isStopped()
         except Exception:  # the JVM does not even answer
             return False
-
-
-def _first_told(commit_next: CommitNext, told: threading.Event) -> CommitNext:
-    """``commit_next``, which sets ``told`` when it has looked once."""
-
-    def commit() -> bool:
-        worked = commit_next()
-        told.set()
-        return worked
-
-    return commit
 
 
 @contextmanager

@@ -13,33 +13,31 @@ from headwater.lake.job import Job
 from headwater.lake.landed_changes import LandedChanges
 from headwater.lake.landing import Landing
 from headwater.lake.s3_uri import split_uri
-from headwater.lake.warm_up import COMMITS, KEYS, contract, scratch_table
+from headwater.lake.warm_up import KEYS, TABLE, Scratch, commit_batches, scratch_contract
 
-_SCHEMA, _TABLE = "public", "warm_up"
-_COLUMNS = {
-    "id": ("bigint", "bigint"),
-    "note": ("string", "text"),
-    "number": ("int", "integer"),
-    "amount": ("decimal(12,2)", "numeric(12,2)"),
-    "ratio": ("double", "double precision"),
-    "is_open": ("boolean", "boolean"),
-    "day": ("date", "date"),
-    "at": ("timestamp", "timestamp with time zone"),
-    "lines": ("array<struct<price:decimal(12,4),note:string>>", "from document.lines"),
-}
+_SCHEMA = "public"
+_COLUMNS = [
+    {"name": "id", "type": "bigint", "source_type": "bigint"},
+    {"name": "part", "type": "string", "source_type": "text"},
+    {"name": "number", "type": "int", "source_type": "integer"},
+    {"name": "amount", "type": "decimal(12,2)", "source_type": "numeric(12,2)"},
+    {"name": "ratio", "type": "double", "source_type": "double precision"},
+    {"name": "is_open", "type": "boolean", "source_type": "boolean"},
+    {"name": "day", "type": "date", "source_type": "date"},
+    {"name": "at", "type": "timestamp", "source_type": "timestamp with time zone"},
+    {"name": "lines", "type": "array<struct<price:decimal(12,4),note:string>>", "from": "document.lines"},
+]
 
 
 def warm_up(running: Job) -> None:
-    """Warm up a job that commits landing objects. Raises what boto3 and Spark raise."""
-    s3 = running.services.s3
-    with scratch_table(running, contract(POSTGRESQL, f"{_SCHEMA}.{_TABLE}", _COLUMNS)) as scratch:
+    """Warm up a job that commits landing objects. Raises as ``commit_batches`` does."""
+
+    def commit(scratch: Scratch, number: int) -> None:
         landing = f"{scratch.uri}/landing"
-        changes = LandedChanges(scratch.writer, Landing(s3, landing, _TABLE))
-        for number in range(COMMITS):
-            if running.stop.is_set():
-                return
-            _land(s3, f"{landing}/{_TABLE}/0", number)
-            changes.commit_next()
+        _land(running.services.s3, f"{landing}/{TABLE}/0", number)
+        LandedChanges(scratch.writer, Landing(running.services.s3, landing, TABLE)).commit_next()
+
+    commit_batches(running, scratch_contract(POSTGRESQL, f"{_SCHEMA}.{TABLE}", _COLUMNS), commit)
 
 
 def _land(s3: Any, folder: str, number: int) -> None:
@@ -68,7 +66,7 @@ def _events(number: int) -> Iterator[dict[str, Any]]:
         op = "r" if number == 0 else "cud"[(id_ + number) % 3]
         row = {
             "id": id_,
-            "note": f"note {number}",
+            "part": f"part {id_ % 2}",
             "number": number,
             "amount": f"{number}.50",
             "ratio": 0.5,
@@ -79,7 +77,7 @@ def _events(number: int) -> Iterator[dict[str, Any]]:
         }
         source = {
             "schema": _SCHEMA,
-            "table": _TABLE,
+            "table": TABLE,
             "lsn": 1000 * number + id_ + 1,
             "ts_us": 1_700_000_000_000_000,
             "snapshot": "true" if op == "r" else "false",

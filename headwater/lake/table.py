@@ -153,9 +153,10 @@ class HudiTable:
     def last_commit(self) -> Commit | None:
         """The newest completed commit that carries progress, or None for a new table. Raises ProgressMissing and
         ClockAhead."""
+        self._has_commit = None
         client = self._meta_client()
-        self._has_commit = False
         if client is None:
+            self._has_commit = False
             return None
         self._declare_ordering(client)
         client = self._with_ordered_compactions(client)
@@ -176,6 +177,7 @@ class HudiTable:
                 f"{self.uri}: the table has commits but none carries a cursor. Was it written by something else? "
                 "Restore its timeline, or move the table away and start again with a raised epoch."
             )
+        self._has_commit = False
         return None
 
     def _read_progress(self, text: str) -> Progress:
@@ -262,6 +264,7 @@ class HudiTable:
         """Commit rows (at most one per partition and key) into an empty table, together with the progress, as one
         atomic step. It costs less than ``upsert``, which looks for rows to merge with; for few rows ``upsert_few``
         costs a fraction of both."""
+        self._ensure_created()
         return self._commit(rows, progress, {"hoodie.datasource.write.operation": "bulk_insert"})
 
     def upsert(self, rows: DataFrame, progress: Progress) -> Commit:
@@ -311,7 +314,8 @@ class HudiTable:
         try:
             written = commit(small, {NOTED_AS: progress.to_json()}) if small.fits(schema) else None
         except BaseException:
-            # The next one takes back what this one has begun.
+            # The next one takes back what this one has begun. It may be complete nevertheless.
+            self._has_commit = None
             self.close()
             raise
         if written is None:
@@ -324,10 +328,7 @@ class HudiTable:
     def _opened(self) -> Any:
         """Java's ``SmallUpserts`` of the table, which is created if there is none."""
         if self._small_upserts is None:
-            if self._has_commit is None:
-                self.last_commit()
-            if not self._has_commit:
-                self._create()
+            self._ensure_created()
             first_type = None if self._has_commit else self._lake_type
             options = {**self._options, "hoodie.datasource.write.operation": "upsert"}
             spark: Any = self.spark.sparkContext
@@ -336,15 +337,37 @@ class HudiTable:
             self._small_upserts = made(spark._jsc, self.uri, options, place, _FEW_MEGABYTES, first_type)
         return self._small_upserts
 
-    def _create(self) -> None:
-        """Create the table, or one without a commit anew: the contract may have changed since."""
-        properties = {**_TABLE_PROPERTIES, **_table_properties(self.contract)}
+    def _ensure_created(self) -> None:
+        """Create the table unless it is there, with the properties that Hudi's Spark writer would give it. Raises
+        ValueError if a writer that was killed before its first commit created it for another contract, and RuntimeError
+        if another writer has committed meanwhile."""
+        if self._has_commit is None:
+            self.last_commit()
+        if self._has_commit:
+            return
+        expected = {**_TABLE_PROPERTIES, **_table_properties(self.contract)}
+        client = self._meta_client()
+        if client is not None:
+            if not client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty():
+                raise RuntimeError(
+                    f"{self.uri}: found a commit, expected none: another writer has committed to the table"
+                )
+            stored = client.getTableConfig().getProps()
+            differing = {
+                name: stored.getProperty(name) for name in expected if stored.getProperty(name, "") != expected[name]
+            }
+            if differing:
+                raise ValueError(
+                    f"{self.uri}: found a table without a commit and with {differing}, expected "
+                    f"{ {name: expected[name] for name in differing} }. Delete the table's folder, and start again."
+                )
+            return
+        properties = self._java("java.util.Properties")()
+        properties.putAll(expected)
         builder = self._java("org.apache.hudi.common.table.HoodieTableMetaClient").newTableBuilder()
         configuration = self.spark.sparkContext._jsc.hadoopConfiguration()
         storage = self._java("org.apache.hudi.storage.hadoop.HadoopStorageConfiguration")(configuration)
-        as_java = self._java("java.util.Properties")()
-        as_java.putAll(properties)
-        self._declare_ordering(builder.fromProperties(as_java).initTable(storage, self.uri))
+        self._declare_ordering(builder.fromProperties(properties).initTable(storage, self.uri))
 
     def run_open_compaction(self) -> None:
         """Run the compaction that a killed writer has left, if there is one: hudi-rs leaves out what was committed

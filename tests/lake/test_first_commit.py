@@ -10,11 +10,15 @@ import pytest
 from pyspark.sql import DataFrame
 
 from headwater.contract.model import Contract
-from headwater.lake.progress import Progress
+from headwater.lake import table as lake_table
+from headwater.lake.progress import NOTED_AS, Progress
+from headwater.lake.s3_deletion import delete_below
 from headwater.lake.table import HudiTable
 from tests.lake.pipeline import BUCKET, Pipeline, account, event
+from tests.lake.readers import Hudi015, assert_same_to_every_reader
 
 PROPERTIES = ".hoodie/hoodie.properties"
+MADE_BY = ("spark", "bulk insert", "driver")
 
 
 def one_row(pipeline: Pipeline, contract: Contract) -> DataFrame:
@@ -34,47 +38,110 @@ def properties(pipeline: Pipeline, folder: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in lines)
 
 
-def first_schema(pipeline: Pipeline, folder: str) -> Any:
+def first_instant(pipeline: Pipeline, folder: str) -> tuple[str, Any]:
+    """The action of a table's only commit, and the schema that it names."""
     prefix = f"{pipeline.prefix}/{folder}/accounts/"
     listed = pipeline.s3.list_objects_v2(Bucket=BUCKET, Prefix=f"{prefix}.hoodie/2")["Contents"]
     (name,) = (entry["Key"].removeprefix(prefix) for entry in listed if entry["Key"].endswith("commit"))
-    return json.loads(read(pipeline, folder, name))["extraMetadata"]["schema"]
+    return name.rpartition(".")[2], json.loads(read(pipeline, folder, name))["extraMetadata"]["schema"]
 
 
 @pytest.mark.parametrize("partitions", [("month",), ()])
 def test_the_driver_makes_the_table_that_spark_makes(pipeline: Pipeline, partitions: tuple[str, ...]) -> None:
     contract = replace(pipeline.contract, partition_by=partitions)
     rows = one_row(pipeline, contract)
-    for folder in ("spark", "driver"):
-        table = HudiTable(pipeline.spark, contract, f"s3://{BUCKET}/{pipeline.prefix}/{folder}", 2)
-        written = table.insert(rows, Progress()) if folder == "spark" else table.upsert_few(rows, Progress())
-        assert written is not None
-        assert table.last_commit() == written
-        assert table.read().count() == 1
+    made = {name: HudiTable(pipeline.spark, contract, f"s3://{BUCKET}/{pipeline.prefix}/{name}", 2) for name in MADE_BY}
+    options = {**made["spark"]._options, "hoodie.datasource.write.operation": "bulk_insert"}
+    writer = rows.write.format("hudi").options(**options).option(NOTED_AS, Progress().to_json())
+    writer.mode("append").save(made["spark"].uri)
+    for table, write in ((made["driver"], HudiTable.upsert_few), (made["bulk insert"], HudiTable.insert)):
+        assert write(table, rows, Progress()) == table.last_commit()
         table.close()
-    assert properties(pipeline, "driver") == properties(pipeline, "spark")
-    assert first_schema(pipeline, "driver") == first_schema(pipeline, "spark")
+    assert made["spark"].last_commit() is not None  # which names the ordering field for Hudi 0.15
+    for name, table in made.items():
+        assert table.read().count() == 1
+        assert properties(pipeline, name) == properties(pipeline, "spark")
+        assert first_instant(pipeline, name)[1] == first_instant(pipeline, "spark")[1]
+    # Hudi's bulk insert calls its first commit as it does in a table without log files.
+    assert [first_instant(pipeline, name)[0] for name in MADE_BY] == ["commit", "commit", "deltacommit"]
 
 
-def test_few_first_changes_take_no_job_of_spark(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
-    def insert(*_: object) -> None:
-        raise AssertionError("a job of Spark")
+@pytest.mark.parametrize("few", [True, False])
+def test_every_reader_reads_a_table_after_its_first_commit(
+    pipeline: Pipeline, hudi_015: Hudi015, monkeypatch: pytest.MonkeyPatch, *, few: bool
+) -> None:
+    if not few:
+        # More bytes than the driver takes: the table is created already when Spark writes it.
+        monkeypatch.setattr(lake_table, "_FEW_BYTES", 1)
+        monkeypatch.setattr(HudiTable, "upsert_held", lambda *_, **__: None)
+    pipeline.land(event("c", 10, after=account(1)), event("c", 11, after=account(2, month="2024-02")))
+    pipeline.drain()
+    assert pipeline.alive() == [account(1), account(2, month="2024-02")]
+    assert_same_to_every_reader(pipeline, hudi_015)
 
-    monkeypatch.setattr(HudiTable, "insert", insert)
-    monkeypatch.setattr(HudiTable, "upsert_few", insert)
+
+def test_few_first_changes_take_no_job_of_spark(pipeline: Pipeline) -> None:
     pipeline.land(*(event("r", 10 + id_, after=account(id_), snapshot="true") for id_ in range(3)), event("t", 20))
     pipeline.land(event("c", 30, after=account(1)))
-    pipeline.drain()
+    context = pipeline.spark.sparkContext
+    context.setJobGroup(pipeline.prefix, "the first commit")
+    try:
+        pipeline.drain()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)  # type: ignore[arg-type]
+    assert context.statusTracker().getJobIdsForGroup(pipeline.prefix) == []
     assert pipeline.alive() == [account(1)]
 
 
-def test_a_table_without_a_commit_follows_its_contract(pipeline: Pipeline) -> None:
+def test_a_writer_that_slept_writes_nothing_into_anothers_new_table(
+    pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asleep = pipeline.table()
+    assert asleep.last_commit() is None
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    before = properties(pipeline, "lake")
+    asleep.contract = replace(pipeline.contract, partition_by=())
+    with pytest.raises(Exception, match="another writer has committed"):
+        asleep.upsert_few(one_row(pipeline, pipeline.contract), Progress())
+    # Or it falls asleep when it has looked.
+    asleep._has_commit = False
+    monkeypatch.setattr(asleep, "_ensure_created", lambda: None)
+    with pytest.raises(Exception, match="another writer has committed"):
+        asleep.upsert_few(one_row(pipeline, pipeline.contract), Progress())
+    assert properties(pipeline, "lake") == before
+    assert pipeline.alive() == [account(1)]
+
+
+def test_a_table_whose_last_commit_could_not_be_read_stays(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
+    pipeline.land(event("c", 10, after=account(1)))
+    pipeline.drain()
+    table = pipeline.table()
+
+    def fails(*_: object) -> None:
+        raise OSError("S3 does not answer")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HudiTable, "_with_ordered_compactions", fails)
+        with pytest.raises(OSError, match="S3 does not answer"):
+            table.last_commit()
+        with pytest.raises(OSError, match="S3 does not answer"):
+            table.upsert_few(table.read().limit(0), Progress())
+    written = table.upsert_few(table.read().limit(0), Progress())
+    table.close()
+    assert written is not None
+    assert pipeline.alive() == [account(1)]
+
+
+def test_a_table_without_a_commit_and_of_another_contract_is_refused(pipeline: Pipeline) -> None:
     made = pipeline.table()
     made._opened()
     made.close()
-    assert properties(pipeline, "lake")["hoodie.table.partition.fields"] == "month"
     pipeline.contract = replace(pipeline.contract, partition_by=())
     pipeline.land(event("c", 10, after=account(1)))
+    with pytest.raises(ValueError, match=r"without a commit and with .*month.* Delete the table's folder"):
+        pipeline.drain()
+    delete_below(pipeline.s3, BUCKET, f"{pipeline.prefix}/lake/accounts/")
     pipeline.drain()
     assert properties(pipeline, "lake")["hoodie.table.partition.fields"] == ""
     assert pipeline.alive() == [account(1)]

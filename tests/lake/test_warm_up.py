@@ -43,9 +43,14 @@ def test_a_warm_up_commits_its_changes_and_leaves_nothing(
         written.append(table.read().where("_deleted").count())
         closed(table)
 
+    def by_spark(*_: object) -> None:
+        raise AssertionError("a commit by Spark")
+
     closed = HudiTable.close
     with monkeypatch.context() as patch:
         patch.setattr(HudiTable, "close", close)
+        for name in ("insert", "upsert") if warm is streamed_warm_up.of_glue else ("insert", "upsert", "upsert_few"):
+            patch.setattr(HudiTable, name, by_spark)
         warm(job)
     assert written[-2] == 50
     assert 0 < written[-1] < 50
@@ -67,11 +72,18 @@ def test_what_a_killed_warm_up_left_is_deleted_later(
 
 
 def test_a_job_that_is_told_to_stop_warms_up_no_further(pipeline: Pipeline, job: Job) -> None:
+    landed: list[str] = []
+
     class Stopping:
         def __getattr__(self, name: str) -> Any:
-            if name == "put_object":
-                job.stop.set()
             return getattr(job.services.s3, name)
 
+        def put_object(self, **request: Any) -> Any:
+            if request["Key"].endswith(".gz"):
+                landed.append(request["Key"])
+                job.stop.set()
+            return job.services.s3.put_object(**request)
+
     landed_warm_up.warm_up(replace(job, services=replace(job.services, s3=Stopping())))
+    assert len(landed) == 1
     assert keys(pipeline) == []

@@ -81,6 +81,7 @@ def test_a_job_that_is_told_to_stop_commits_what_it_has_begun(aws_api: AwsApi, t
         wait_until("the first commit", lambda: said() == ["started", "commit"])
         landed.land(*(event("u", 2000 + id_, account(id_), account(id_, "Bea")) for id_ in range(1000)))
         wait_until("the next one to begin, which writes log files", has_begun, poll=0.02)
+        wait_until("the job to be ready", lambda: '"event": "ready"' in (tmp_path / "run" / "events.jsonl").read_text())
         # As EMR does: it tells spark-submit's process, which is the JVM.
         job.stop(60)
         assert job.wait() == 0

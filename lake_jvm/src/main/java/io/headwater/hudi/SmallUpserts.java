@@ -211,6 +211,10 @@ public final class SmallUpserts implements AutoCloseable {
         try {
             client.rollbackFailedWrites(metaClient);
             readTable();
+            if (firstType != null && commits > 0) {
+                throw new HoodieException(basePath + ": found " + commits
+                        + " commits, expected none: another writer has committed to the table");
+            }
             untilCompaction = config.getInlineCompactDeltaCommitMax() - commitsSinceCompaction();
         } catch (RuntimeException failed) {
             client.close();
