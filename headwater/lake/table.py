@@ -91,7 +91,6 @@ _TABLE_PROPERTIES = {
     "hoodie.archivelog.folder": "history",
     "hoodie.table.recordkey.fields": "_key",
     "hoodie.table.ordering.fields": "_order",
-    "hoodie.record.merge.mode": "EVENT_TIME_ORDERING",
     "hoodie.compaction.payload.class": "org.apache.hudi.common.model.DefaultHoodieRecordPayload",
     "hoodie.datasource.write.hive_style_partitioning": "true",
     "hoodie.datasource.write.partitionpath.urlencode": "true",
@@ -349,9 +348,7 @@ class HudiTable:
         client = self._meta_client()
         if client is not None:
             if not client.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().empty():
-                raise RuntimeError(
-                    f"{self.uri}: found a commit, expected none: another writer has committed to the table"
-                )
+                raise RuntimeError(f"{self.uri}: found a commit, expected none: another writer has committed")
             stored = client.getTableConfig().getProps()
             differing = {
                 name: stored.getProperty(name) for name in expected if stored.getProperty(name, "") != expected[name]

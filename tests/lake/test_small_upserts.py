@@ -560,8 +560,8 @@ def test_a_plan_that_is_full_is_followed_by_the_next_one(pipeline: Pipeline, few
     pipeline.drain()
     changes = pipeline.writer()
     compacted = []
-    for number in range(4):
-        changed = accounts if number < 2 else accounts[:1]
+    for number in range(3):
+        changed = accounts if number == 0 else accounts[:1]
         pipeline.land(*(event("u", 100 * number + 100 + row["id"], row, {**row, "balance": "2.50"}) for row in changed))
         assert changes.commit_next()
         if changes.writer.table.is_compacting():
@@ -569,10 +569,11 @@ def test_a_plan_that_is_full_is_followed_by_the_next_one(pipeline: Pipeline, few
             timeline = pipeline.table()._meta_client().getActiveTimeline().getCommitTimeline()
             done = timeline.filterCompletedInstants().lastInstant().get()
             compacted.append((number, timeline.readCommitMetadata(done).getWriteStats().size()))
-    # After two commits; after the one that follows, where the first account's may be among those left; and two later.
-    assert compacted[0] == (1, 64)
-    assert compacted[1] in [(2, groups - 64), (2, groups - 64 + 1)]
-    assert compacted[2:] == [(3, 1)]
+    # After two commits, the table's first one among them; after the one that follows, where the first account's may be
+    # among those left; and after the next.
+    assert compacted[0] == (0, 64)
+    assert compacted[1] in [(1, groups - 64), (1, groups - 64 + 1)]
+    assert compacted[2:] == [(2, 1)]
     assert set(few) == {True}
     assert {row["balance"] for row in pipeline.alive()} == {"2.50"}
 
@@ -817,7 +818,7 @@ def test_a_table_that_fails_gives_its_turn_back(pipeline: Pipeline) -> None:
 def test_a_job_ends_what_a_tables_former_writer_does(pipeline: Pipeline, monkeypatch: pytest.MonkeyPatch) -> None:
     ended: list[TableWriter] = []
     monkeypatch.setattr(TableWriter, "close", lambda self: ended.append(self))
-    job = pipeline.job(argparse.Namespace(lake=pipeline.lake))
+    job = pipeline.job(argparse.Namespace(lake=pipeline.lake, once=True))
     first = job.writer(pipeline.contract)
     assert ended == []
     second = job.writer(pipeline.contract)
