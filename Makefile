@@ -26,7 +26,7 @@ COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gen
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: ## Set up .venv and node_modules (takes minutes once, then a moment)
 	@tools/setup
@@ -42,20 +42,22 @@ demo: setup ## Run the pipeline here, compare lake and sources (DATA=DIR SCALE=1
 		$(if $(SECONDS),--seconds $(SECONDS)) $(if $(RATE),--rate $(RATE)) $(if $(KEEP),--keep) \
 		$(if $(DEPLOYED),--deployed)
 
-test: assets ## Check each promise once: lint, the connectors' tests, the site, quick tests, and those of docs/promises.md
+test: assets ## Run lint, the site, the connectors' tests, all quick tests, and one test per promise
 	@echo "Testing connect/ (Maven) beside lint"
 	@mvn -q -f connect/pom.xml test & java=$$!; \
 		$(MAKE) --no-print-directory lint; lint=$$?; wait $$java && exit $$lint
 	@$(MAKE) --no-print-directory site
-	@$(call pytest,quick) tests/synth tests/unit
-	@$(call pytest,promised-lake) --suite promised --most-starts promised-lake tests/lake
-	@$(call pytest,promised-local) --suite promised --most-starts promised-local tests/local
+	@$(call pytest,quick) --most-starts quick tests/synth tests/unit
+	@$(call pytest,promised-lake) --promised only --most-starts promised-lake tests/lake
+	@$(call pytest,promised-local) --promised only --most-starts promised-local tests/local
 
-test-full: test rest ## Check everything but the drills
+test-full: ## Check everything but the drills: `make test`, then `make rest`
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory rest
 
-rest: assets ## Run what `make test` leaves to `make test-full`
-	@$(call pytest,rest-lake) --suite rest tests/lake
-	@$(call pytest,rest-local) --suite rest tests/local
+rest: assets ## Run the tests that `make test` leaves out, without the drills
+	@$(call pytest,rest-lake) --promised without tests/lake
+	@$(call pytest,rest-local) --promised without tests/local
 
 unit: setup ## Run the tests that need no services, in under a minute
 	@$(call pytest,unit) tests/unit
@@ -120,9 +122,9 @@ soak: assets ## Draw ten thousand histories of keys, then run the demo under loa
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
 drills: assets ## Run what `make test` leaves out: each part killed KILLS=3 times, a faulty store, source changes, …
-	@$(BIN)/pytest -m drill $(if $(KILLS),--kills $(KILLS)) tests/lake tests/local
+	@$(BIN)/pytest -m drill --durations 25 --junitxml build/junit/drills.xml $(if $(KILLS),--kills $(KILLS)) tests/lake tests/local
 
-busy: assets ## Run the demo and all tests beside eight loops that take every core (LOOPS=N)
+busy: assets ## Run the demo and `make test` beside eight loops that take every core (LOOPS=N)
 	@tools/busy $(or $(LOOPS),8) -- $(MAKE) --no-print-directory demo
 	@tools/busy $(or $(LOOPS),8) -- $(MAKE) --no-print-directory test
 

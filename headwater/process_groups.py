@@ -46,7 +46,7 @@ def run(
             umask=private_files.UMASK,
         )
     try:
-        await_end(name, child, patience)
+        await_end(name, child, patience, progress=lambda: log.stat().st_size)
     except BaseException as error:
         kill(child)
         if isinstance(error, StuckError):
@@ -60,12 +60,14 @@ def await_end(
     child: subprocess.Popen[bytes],
     patience: float = PATIENCE_SECONDS,
     work: Callable[[], float] | None = None,
+    progress: Callable[[], object] = lambda: None,
 ) -> None:
-    """Wait until a program has ended. ``patience`` and ``work`` are those of ``wait_until``, which raises StuckError;
-    by default the work is the program's and its descendants'."""
+    """Wait until a program has ended. ``patience``, ``work`` and ``progress`` are those of ``wait_until``, which raises
+    StuckError; by default the work is the program's and its descendants'."""
     wait_until(
         f"{name} to end",
         lambda: child.poll() is not None,
+        progress,
         poll=_POLL_SECONDS,
         patience=patience,
         work=work or partial(cpu_seconds, child.pid),

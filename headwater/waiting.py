@@ -15,6 +15,8 @@ PATIENCE_SECONDS = 180.0
 """For how long nothing may move, unless a caller says otherwise."""
 MOST_PATIENCES = 5
 """Processor time alone extends a wait to so many times its patience, so that an endless loop ends too."""
+MOST_IN_ALL = 40
+"""A wait takes at most so many times its patience, whatever moves: some things move for ever."""
 WORKING_SHARE = 0.05
 """The share of one core from which processes count as working. Parts of a pipeline that only poll need less, and a
 thread that wants a core gets more even if eight others want it too."""
@@ -64,7 +66,8 @@ def wait_until(
     ``progress`` returns any value that changes while the awaited work advances, such as an offset. Errors show it.
     ``patience`` is the least number of seconds without a change of that value after which the wait ends in vain.
     ``work`` returns the processor time of those who do the awaited work, in seconds. The wait also goes on while they
-    use ``WORKING_SHARE`` of a core, up to ``MOST_PATIENCES`` times the patience.
+    use ``WORKING_SHARE`` of a core, up to ``MOST_PATIENCES`` times the patience. It ends after ``MOST_IN_ALL`` times
+    the patience in any case.
     ``clock`` and ``sleep`` are the time module's.
 
     Raises ``StuckError`` with ``what``, the last progress and the seconds for which that stood still.
@@ -80,9 +83,9 @@ def wait_until(
             latest, latest_work = progress(), work()
             # On macOS the time of a process that ends is lost to its parent: that is a sign of life too.
             is_working = abs(latest_work - worked) >= WORKING_SHARE * (now - checked)
-            if latest != reached:
+            if latest != reached and now - began < MOST_IN_ALL * patience:
                 reached, moved = latest, now
-            elif not is_working or now - moved >= MOST_PATIENCES * patience:
+            elif latest != reached or not is_working or now - moved >= MOST_PATIENCES * patience:
                 raise StuckError(_in_vain(what, now - began, now - moved, reached, is_working=is_working))
             worked, checked = latest_work, now
         sleep(poll)

@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from headwater.local.processes import Process
+from headwater.local_aws.daemon import Running
 
 KINDS = {
     "the Spark driver": "Spark",
@@ -22,9 +23,8 @@ KINDS = {
     "PostgreSQL": "PostgreSQL",
     "DynamoDB Local": "DynamoDB Local",
     "the object store (SeaweedFS)": "object store",
-    "the emulator of AWS (ministack)": "local AWS",
 }
-"""What each heavy process counts as, by its name."""
+"""What each heavy process counts as, by its name. A local AWS is a process of another kind, and counted beside."""
 _MOST = Path(__file__).with_name("most_starts.toml")
 _STARTED: pytest.StashKey[Counter[str]] = pytest.StashKey()
 
@@ -36,7 +36,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Count in this process from now on."""
     started = config.stash[_STARTED] = Counter()
-    start, get_or_create = Process.start, SparkSession.Builder.getOrCreate
+    start, get_or_create, run = Process.start, SparkSession.Builder.getOrCreate, Running.start
 
     def counted_start(self: Process) -> None:
         if self.name in KINDS:
@@ -48,10 +48,16 @@ def pytest_configure(config: pytest.Config) -> None:
             started["Spark"] += 1
         return get_or_create(self)
 
+    def counted_run(*given: Any) -> Running:
+        started["local AWS"] += 1
+        return run(*given)
+
+    Running.start = counted_run  # type: ignore[method-assign, assignment]
     Process.start = counted_start  # type: ignore[method-assign]
     SparkSession.Builder.getOrCreate = counted_session  # type: ignore[method-assign]
 
     def restore() -> None:
+        Running.start = run  # type: ignore[method-assign]
         Process.start = start  # type: ignore[method-assign]
         SparkSession.Builder.getOrCreate = get_or_create  # type: ignore[method-assign]
 
@@ -60,7 +66,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
-    """A worker tells what it started; the run fails if that is too much in all."""
+    """A worker reports what it started; the run fails if that is too much in all."""
     config = session.config
     started: Counter[str] = config.stash[_STARTED]
     if hasattr(config, "workeroutput"):

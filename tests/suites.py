@@ -10,23 +10,23 @@ import pytest
 from headwater.documentation import promises
 from headwater.paths import ROOT
 
-PROMISED, REST = "promised", "rest"
+ONLY, WITHOUT = "only", "without"
 _SLOW = ("tests/lake", "tests/local")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--suite", choices=(PROMISED, REST), help="which tests of tests/lake and tests/local to run")
+    parser.addoption("--promised", choices=(ONLY, WITHOUT), help="tests of promises, in tests/lake and tests/local")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out what belongs to the other suite."""
-    suite = config.getoption("--suite")
-    if suite is None:
+    promised = config.getoption("--promised")
+    if promised is None:
         return
     guards = {promise.test for promise in promises.read().promises}
-    left_out = [item for item in items if is_promised(item, guards) != (suite == PROMISED)]
-    config.hook.pytest_deselected(items=left_out)
-    items[:] = [item for item in items if item not in set(left_out)]
+    chosen = [item for item in items if is_promised(item, guards) == (promised == ONLY)]
+    config.hook.pytest_deselected(items=set(items) - set(chosen))
+    items[:] = chosen
 
 
 def is_promised(item: pytest.Item, guards: set[str]) -> bool:

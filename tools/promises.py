@@ -56,7 +56,10 @@ def _chosen(options: argparse.Namespace) -> list[Promise]:
     if unknown := [name for name in options.names if name not in promises]:
         raise UserError(f"{options.list}: found no promise {', '.join(unknown)}, expected one of {', '.join(promises)}")
     named = [promises[name] for name in options.names] or list(promises.values())
-    return [promise for promise in named if options.suite in (None, promise.suite)]
+    chosen = [promise for promise in named if options.suite in (None, promise.suite)]
+    if not chosen:
+        raise UserError(f"{options.list}: found no promise that `make {options.suite}` guards, expected one at least")
+    return chosen
 
 
 def _failing(promises: Sequence[Promise], place: Path) -> list[str]:

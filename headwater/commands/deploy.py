@@ -34,7 +34,7 @@ IMPATIENT = ROOT / "local_aws" / "impatient.js"
 """What is loaded into CDK's command line where it deploys to the local AWS."""
 # The stacks that only one kind of a source has, and the stack of the other kind that stands in their place, if any.
 _OF_A_KIND = {"database": "", "database-content": "", "key-value": "", "database-peering": "database"}
-# Its waiters and rules look every few minutes.
+# Its waiters and rules poll every few minutes.
 _PATIENCE_SECONDS = 600.0
 
 

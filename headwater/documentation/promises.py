@@ -31,8 +31,8 @@ _NO_TEST = "–"
 _TEST = re.compile(r"`(test_\w+)`")
 _INTRODUCTION = """# Promises and their tests
 This page lists each promise of the [README](../README.md) and of [What a source may do](reliability.md), with the test
-that guards it. The suite is the quickest target of make that runs the test. `make test` runs all of `make unit`, and of
-the tests that start something heavy only those of this page. `make test-full` runs all tests but the drills.
+that guards it. The suite is the quickest target of make that runs the test. `make test` runs all of `make unit`. Of the
+tests in tests/lake and tests/local it runs those of this page. `make test-full` runs all tests but the drills.
 
 The mutation is a change of one line of the product's code that the test must catch. `make promises` applies each
 mutation to a copy of the checkout and runs the promise's test there. It fails if the test passes, and if the test

@@ -26,7 +26,7 @@ _WRITTEN = {
     "wheels",
 }
 # What runs from a checkout, and what it has said.
-_ITS_OWN = {"demo", "logs", "promises", "run", _LOCAL_AWS.name}
+_ITS_OWN = {".assets.lock", "demo", "junit", "logs", "promises", "run", "unfinished", _LOCAL_AWS.name}
 
 
 class Checkout:

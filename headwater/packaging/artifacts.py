@@ -72,7 +72,7 @@ def build_connect(announce: Announce, build: Path = BUILD) -> None:
     if connect_is_current(build):
         return
     with announce("Building the connectors and the config provider (connect/)"):
-        # One short test: Maven fetches what runs tests when the first one runs, and later there may be no network.
+        # One short test: Maven downloads its test runner with the first test, and later there may be no network.
         command = ["-f", str(jars.CONNECT_POM), "clean", "package", "-Dtest=LandingObjectTest"]
         jars.maven(command, build / "logs" / "maven-connect.log")
         for jar in (CONNECT / "target").glob("*.jar"):

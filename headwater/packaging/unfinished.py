@@ -1,4 +1,4 @@
-"""Where folders are made before they take their places under ``build/``: what stands in its place is whole."""
+"""Builds a folder aside, and moves it into its place under ``build/`` once it is complete."""
 
 import shutil
 import tempfile

@@ -38,7 +38,7 @@ from headwater.local.processes import ProcessError, occurrences
 from headwater.order_database.administration import read_again
 from headwater.order_database.conditions import Condition
 from headwater.order_database.gradually import Gradual
-from headwater.waiting import wait_until
+from headwater.waiting import StuckError, wait_until
 from tests.history_analyst import Analyst
 
 MIB = 1 << 20
@@ -139,7 +139,7 @@ class Capture:
 
         try:
             wait_until(f"{table} to have {titles}", there, poll=0.2)
-        except ProcessError:
+        except (ProcessError, StuckError):
             assert alive == titles
             raise
 

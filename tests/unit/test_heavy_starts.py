@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from headwater.paths import ROOT
+from tests.heavy_starts import KINDS
 
 TESTS = """
 import sys
@@ -39,3 +40,8 @@ def test_a_suite_fails_that_starts_more_than_it_may(tmp_path: Path, most: int) -
     assert "PostgreSQL 4" in run.stdout, run.stdout + run.stderr
     assert ("PostgreSQL: 4 starts, at most 3" in run.stdout) == (most == 3)
     assert run.returncode == (1 if most == 3 else 0)
+
+
+def test_each_counted_process_has_the_name_that_it_is_counted_by() -> None:
+    code = "".join(path.read_text() for path in (ROOT / "headwater" / "local").glob("*.py"))
+    assert [name for name in KINDS if f'"{name}"' not in code] == []

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from headwater.waiting import MOST_PATIENCES, StuckError, cpu_seconds, wait_until, work_beside
+from headwater.waiting import MOST_IN_ALL, MOST_PATIENCES, StuckError, cpu_seconds, wait_until, work_beside
 
 PATIENCE = 60.0
 
@@ -46,8 +46,15 @@ def test_a_condition_that_holds_is_not_waited_for() -> None:
 
 def test_a_wait_goes_on_while_its_progress_changes() -> None:
     world = World()
-    world.wait(lambda: world.now >= 100 * PATIENCE, lambda: world.now // (PATIENCE / 2))
-    assert world.now == 100 * PATIENCE
+    world.wait(lambda: world.now >= 30 * PATIENCE, lambda: world.now // (PATIENCE / 2))
+    assert world.now == 30 * PATIENCE
+
+
+def test_what_moves_for_ever_is_not_waited_for_so_long() -> None:
+    world = World()
+    with pytest.raises(StuckError, match="in vain for the moon"):
+        world.wait(lambda: False, lambda: world.now)
+    assert MOST_IN_ALL * PATIENCE <= world.now <= (MOST_IN_ALL + 2) * PATIENCE
 
 
 def test_a_wait_goes_on_while_processes_work() -> None:
