@@ -239,8 +239,8 @@ class HudiTable:
             self._options |= _WIDER_TYPES
 
     def _stored_type(self) -> StructType:
-        """The columns of the table's rows, without Hudi's, by the last commit's schema. Asking Spark's reader would add a
-        second to the start."""
+        """The columns of the table's rows, without Hudi's, by the last commit's schema. Asking Spark's reader would
+        add a second to the start."""
         schema = self._java("org.apache.hudi.common.table.TableSchemaResolver")(self._meta_client())
         utilities = self._java("org.apache.hudi.AvroConversionUtils")
         type_ = utilities.convertAvroSchemaToStructType(schema.getTableAvroSchema(False))
