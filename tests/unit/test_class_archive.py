@@ -108,7 +108,7 @@ def submit(build: Path) -> Submit:
 def too_late(submit: Submit, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program stands still once it has started all that it starts."""
 
-    def late(name: str, *_: Any) -> None:
+    def late(name: str, *_: Any, **__: object) -> None:
         wait_until("both processes", lambda: len(submit.begun()) == 3)
         raise StuckError(f"waited in vain for {name} to end")
 
@@ -173,7 +173,7 @@ def test_ctrl_c_ends_the_command_and_leaves_no_process(
 ) -> None:
     late = process_groups.await_end
 
-    def pressed(name: str, child: subprocess.Popen[bytes], patience: float) -> None:
+    def pressed(name: str, child: subprocess.Popen[bytes], patience: float, **_: object) -> None:
         try:
             late(name, child, patience)
         except StuckError:
