@@ -133,13 +133,14 @@ def refusals(endpoint: str) -> set[tuple[int, bool]]:
     }
 
 
-def test_the_aws_api_answers_its_own_credentials_only(aws_api: AwsApi) -> None:
+def test_the_aws_api_answers_its_own_credentials_only(aws_api: AwsApi, tmp_path: Path) -> None:
     assert refusals(aws_api.endpoint) == {(403, False)}
     assert aws_api.client("sts").get_caller_identity()["Account"] == "123456789012"
     stranger = aws.client("secretsmanager", aws_api.endpoint, {**aws_api.credentials, "AWS_SECRET_ACCESS_KEY": "x"})
     with pytest.raises(ClientError, match="InvalidSignatureException"):
         stranger.list_secrets()
-    assert aws_api.variables.stat().st_mode & 0o777 == 0o600
+    aws.write_variables(tmp_path / "variables", aws_api.environment())
+    assert (tmp_path / "variables").stat().st_mode & 0o777 == 0o600
     assert aws_api.credentials["AWS_SECRET_ACCESS_KEY"] != aws.make_credentials()["AWS_SECRET_ACCESS_KEY"]
 
 

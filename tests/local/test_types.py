@@ -132,24 +132,26 @@ def insert(connection: psycopg.Connection, first: int, values: dict[str, list[st
 
 @pytest.fixture(scope="module")
 def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
-    folder = tmp_path_factory.mktemp("types")
-    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE) as pipeline:
-        yield pipeline
+    """A pipeline that has drained all values, as rows of a snapshot and as changes."""
 
-
-def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipeline) -> None:
     def load(owner: psycopg.Connection) -> None:
         insert(owner, 1, EXACT)
         insert(owner, 1001, UNFIT)
         insert(owner, 1501, EARLY)
 
-    pipeline.start(lambda text: nullcontext(), load)
-    pipeline.drain()
-    with pipeline.postgres.connect(DATABASE) as owner:
-        insert(owner, 2001, EXACT)
-        insert(owner, 3001, UNFIT)
-        insert(owner, 3501, EARLY)
-    pipeline.drain()
+    folder = tmp_path_factory.mktemp("types")
+    with Pipeline(folder, read_contracts(CONTRACTS), CONTRACTS, sql=TABLE) as pipeline:
+        pipeline.start(lambda text: nullcontext(), load)
+        pipeline.drain()
+        with pipeline.postgres.connect(DATABASE) as owner:
+            insert(owner, 2001, EXACT)
+            insert(owner, 3001, UNFIT)
+            insert(owner, 3501, EARLY)
+        pipeline.drain()
+        yield pipeline
+
+
+def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipeline) -> None:
     (compared,) = pipeline.verify()
     unfit, early = (sum(map(len, values.values())) for values in (UNFIT, EARLY))
     assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
