@@ -121,7 +121,7 @@ soak: assets ## Draw ten thousand histories of keys, then run the demo under loa
 		--seed $$(date +%s)
 	@$(BIN)/headwater demo --seconds $(or $(SECONDS),1800)
 
-drills: assets ## Run what `make test` leaves out: each part killed KILLS=3 times, a faulty store, source changes, …
+drills: assets ## Run what `make test-full` leaves out: each part killed KILLS=3 times, a faulty store, source changes, …
 	@$(BIN)/pytest -m drill --durations 25 --junitxml build/junit/drills.xml $(if $(KILLS),--kills $(KILLS)) tests/lake tests/local
 
 busy: assets ## Run the demo and `make test` beside eight loops that take every core (LOOPS=N)

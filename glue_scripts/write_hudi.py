@@ -177,7 +177,6 @@ def follow_api(running: Job, work: MakeTableWork, options: argparse.Namespace) -
 def _commits_read(running: Job, make: Callable[[], TableWork], options: argparse.Namespace) -> CommitNext:
     table = make()
     stream = KinesisStream(boto3.client("kinesis"), table.stream_arn, options.starting_position)
-
     due = 0.0
 
     def commit_next() -> bool:

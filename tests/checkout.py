@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import subprocess
-from contextlib import suppress
 from pathlib import Path
 
 from headwater.local_aws import checkout
@@ -54,26 +51,8 @@ class Checkout(checkout.Checkout):
     def confirm(self, *arguments: str, **variables: str) -> tuple[int, str]:
         """The status and the output of a command of Headwater's on a terminal, at which somebody says yes to all that
         it asks."""
-        ours, its = pty.openpty()
-        with subprocess.Popen(
-            self.headwater(*arguments),
-            cwd=self.folder,
-            env=self.environment(variables),
-            stdin=its,
-            stdout=its,
-            stderr=its,
-        ) as process:
-            os.close(its)
-            said, answered = b"", 0
-            # The terminal ends with an error when nobody has it open any more.
-            with suppress(OSError):
-                while got := os.read(ours, 65536):
-                    said += got
-                    while answered < said.count(QUESTION):
-                        answered += 1
-                        os.write(ours, b"y\n")
-        os.close(ours)
-        return process.returncode, said.decode(errors="replace")
+        environment = self.environment(variables)
+        return programs.run_on_terminal(self.headwater(*arguments), QUESTION, cwd=self.folder, env=environment)
 
 
 def succeeded(done: subprocess.CompletedProcess[str]) -> str:

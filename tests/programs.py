@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import subprocess
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,3 +40,21 @@ def run(
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True, **options) as process:
         out, errors = said_by(process, given, patience)
     return subprocess.CompletedProcess(command, process.returncode, out, errors)
+
+
+def run_on_terminal(command: Sequence[str | Path], question: bytes | None = None, **options: Any) -> tuple[int, str]:
+    """Run a command on a terminal, at which somebody says yes to each ``question``. Returns its exit status and what it
+    has written there. ``options`` are those of ``subprocess.Popen``."""
+    ours, its = pty.openpty()
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, **options) as process:
+        os.close(its)
+        said, answered = b"", 0
+        # The terminal ends with an error when nobody has it open any more.
+        with suppress(OSError):
+            while got := os.read(ours, 65536):
+                said += got
+                while question is not None and answered < said.count(question):
+                    answered += 1
+                    os.write(ours, b"y\n")
+    os.close(ours)
+    return process.returncode, said.decode(errors="replace")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import pty
 import re
 import subprocess
 import sys
-from contextlib import suppress
 
 from headwater.paths import ROOT
+from tests.programs import run_on_terminal
 
 STEPS = """
 import time
@@ -40,17 +38,9 @@ def test_a_step_is_one_line_with_its_result_and_its_time() -> None:
 
 
 def test_a_terminal_ticks_and_keeps_the_same_lines() -> None:
-    ours, its = pty.openpty()
-    with subprocess.Popen(COMMAND, cwd=ROOT, stdout=its) as process:
-        os.close(its)
-        said = b""
-        # The terminal ends with an error when nobody has it open any more.
-        with suppress(OSError):
-            while got := os.read(ours, 65536):
-                said += got
-    os.close(ours)
-    assert process.returncode == 0
-    lines = said.decode().split("\r\n")
+    status, said = run_on_terminal(COMMAND, cwd=ROOT)
+    assert status == 0
+    lines = said.split("\r\n")
     assert re.search(r"Building … 0 s\x1b\[K\r", lines[0])
     # What ticked is erased when the line is written.
     for line, expected in zip(lines[:-1], LINES, strict=True):

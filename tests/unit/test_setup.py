@@ -6,19 +6,18 @@ It runs in a small checkout, with programs in the place of Python, uv, npm and J
 from __future__ import annotations
 
 import os
-import pty
 import re
 import shutil
 import signal
 import subprocess
 import sys
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from headwater.paths import ROOT
 from headwater.waiting import wait_until
+from tests.programs import run_on_terminal
 
 INPUTS = ("requirements.txt", "requirements-dev.txt", "pyproject.toml", "package.json", "package-lock.json")
 # What set-up calls besides, as any machine has it.
@@ -117,19 +116,11 @@ def test_what_is_set_up_already_is_left_and_nothing_is_said(machine: Machine) ->
 
 
 def test_on_a_terminal_the_seconds_tick(machine: Machine) -> None:
-    ours, its = pty.openpty()
     command = ["/bin/sh", "tools/setup"]
-    with subprocess.Popen(command, cwd=machine.folder, env=machine.environment(), stdout=its) as process:
-        os.close(its)
-        said = b""
-        # The terminal ends with an error when nobody has it open any more.
-        with suppress(OSError):
-            while got := os.read(ours, 65536):
-                said += got
-    os.close(ours)
-    assert process.returncode == 0
-    assert "\rPython packages … 0 s" in said.decode()
-    *_, last = said.decode().strip().split("\r")
+    status, said = run_on_terminal(command, cwd=machine.folder, env=machine.environment())
+    assert status == 0
+    assert "\rPython packages … 0 s" in said
+    *_, last = said.strip().split("\r")
     assert re.fullmatch(r"\x1b\[KNode packages … 1 installed, \d+ s", last)
 
 
