@@ -319,7 +319,9 @@ def test_hidden_columns_leave_the_database_by_no_name(capture: Capture, owner: p
     known = len(capture.landed("people"))
     connect.put(name, config)
     connect.await_running(name)
-    seen += [event["after"] for event in capture.await_landed("people", known + 2)[known:]]
+    # A connector that starts again repeats changes: only all of them tell that the last is there.
+    capture.await_all_landed()
+    seen += [event["after"] for event in capture.landed("people")[known:]]
     assert seen[-1].keys() == {"id", "note", "Paßwort", "Größe", "account"}
     owner.execute("ALTER TABLE shop.people RENAME password TO code")
     # Capture goes on behind a column that is dropped.

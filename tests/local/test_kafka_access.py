@@ -22,6 +22,7 @@ from headwater.errors import UserError
 from headwater.local.connect import ConnectWorker
 from headwater.local.kafka import USER, Access, Broker
 from headwater.local.processes import ProcessError
+from headwater.waiting import wait_until
 
 WORKER = {
     "key.converter": "org.apache.kafka.connect.converters.ByteArrayConverter",
@@ -170,7 +171,13 @@ def test_what_workers_ask_each_other_is_signed(worker: ConnectWorker, method: st
         "Internal request missing required signature",
     )
     forged = {"X-Connect-Request-Signature-Algorithm": "HmacSHA256", "X-Connect-Authorization": "Zm9yZ2Vk"}
-    signed = requests.request(method, worker.url + path, json=body, headers=forged, timeout=30)
+
+    def answer() -> requests.Response:
+        return requests.request(method, worker.url + path, json=body, headers=forged, timeout=30)
+
+    unavailable = requests.codes.service_unavailable
+    wait_until("the worker to read the key of signatures", lambda: answer().status_code != unavailable)
+    signed = answer()
     assert (signed.status_code, signed.json()["message"]) == (
         requests.codes.forbidden,
         "Internal request contained invalid signature.",
