@@ -19,9 +19,10 @@ endif
 endif
 # Without CDK's notices, synthesis needs no network.
 CDK := PATH="$(CURDIR)/$(BIN):$$PATH" node_modules/.bin/cdk --no-notices --context env=$(ENV)
-# Two processes, each with whole files; drills are left out. The results of $(1) go to build/junit/$(1).xml.
+# Two processes, each with whole files, in an order whose seed is printed: SEED=N repeats it. Drills are left out. The
+# results of $(1) go to build/junit/$(1).xml.
 pytest = $(BIN)/pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder -m "not drill" --durations 25 \
-	--junitxml build/junit/$(1).xml
+	--junitxml build/junit/$(1).xml $(if $(SEED),--randomly-seed $(SEED))
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
 	--no-emit-index-url --no-annotate --custom-compile-command "make lock"
 
@@ -51,7 +52,7 @@ test: assets ## Run lint, the site, the connectors' tests, all quick tests, and 
 	@$(call pytest,promised-lake) --promised only --most-starts promised-lake tests/lake
 	@$(call pytest,promised-local) --promised only --most-starts promised-local tests/local
 
-test-full: ## Check everything but the drills: `make test`, then `make rest`
+test-full: ## Check everything but the drills: `make test`, then `make rest` (SEED=N: in the order of an earlier run)
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory rest
 
