@@ -2,6 +2,7 @@
 
 import fcntl
 import shutil
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,16 +16,19 @@ def claim(folder: Path, what: str, *, wait: bool = False) -> Iterator[None]:
     """Keep other processes that claim the folder out of it. The claim ends with the process, however that ends.
 
     It is a lock on a file beside the folder, so the folder need not exist and may be removed meanwhile. ``what`` names
-    the claimant in the error, as in ``the demo``. Raises UserError where another process holds the claim, or with
-    ``wait`` waits for its end.
+    the claimant in messages, as in ``the demo``. If another process holds the claim, raises UserError, or with ``wait``
+    says so on standard error and waits for its end.
     """
     lock = folder.parent / f".{folder.name}.lock"
     lock.parent.mkdir(parents=True, exist_ok=True)
     with lock.open("w") as file:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
-            raise UserError(f"{folder} is in use: {what} runs already. Wait until it ends, or stop it.") from error
+            if not wait:
+                raise UserError(f"{folder} is in use: {what} runs already. Wait until it ends, or stop it.") from error
+            sys.stderr.write(f"{folder} is in use: waiting for {what} to end\n")
+            fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
 

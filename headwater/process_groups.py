@@ -75,12 +75,12 @@ def await_end(
 
 
 def kill(leader: subprocess.Popen[bytes]) -> None:
-    """End a program that leads a process group of its own, by SIGKILL: with its group, and with its descendants outside
-    of it."""
+    """End a program by SIGKILL, with its descendants and, if it leads a process group of its own, with that group."""
     # Such as PostgreSQL's backends and PySpark's daemon, which would end by themselves, but later.
     descendants = _descendants(leader.pid)
     with suppress(ProcessLookupError):
         os.killpg(leader.pid, signal.SIGKILL)
+    leader.kill()
     for descendant in descendants:
         with suppress(psutil.NoSuchProcess):
             descendant.kill()

@@ -6,6 +6,7 @@ The tests run once without a mutation first, because a test that fails anyway pr
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import tempfile
 import time
@@ -123,4 +124,6 @@ def _end(message: str, status: int) -> int:
 
 
 if __name__ == "__main__":
+    # A run that is terminated ends its tests, as one that is interrupted does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     sys.exit(main(sys.argv[1:]))

@@ -169,7 +169,7 @@ def cdk(name: str, arguments: Sequence[str], running: Running | None = None) -> 
             try:
                 process_groups.await_end("CDK", child, _PATIENCE_SECONDS, lambda: _work(child, running))
             except BaseException:
-                child.kill()
+                process_groups.kill(child)
                 raise
         status = child.returncode
         failed = f"ended with {status}" if status else ""

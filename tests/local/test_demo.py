@@ -65,7 +65,7 @@ def test_a_demo_that_is_ended_leaves_nothing_that_runs(moment: str) -> None:
         time.sleep(15)
         assert left()
         process.send_signal(ENDED[moment])
-        process.wait()
+        wait_until("the demo to end", lambda: process.poll() is not None)
     wait_until("nothing to run", lambda: not left())
 
 

@@ -159,7 +159,8 @@ def test_what_was_lost_is_named_and_mended_while_all_writes_go_on(pipeline: Pipe
         finally:
             sys.stdout.write("\n".join(said))
         process.send_signal(signal.SIGINT)
-        assert process.wait() == 0, "\n".join(said)
+        wait_until("the comparison to end", lambda: process.poll() is not None)
+        assert process.poll() == 0, "\n".join(said)
     text = "\n".join(said)
     named = re.findall(r"(\w+) (\w+) = (\S+): (extra|different|missing)", text)
     assert {(table, key, kind) for table, _, key, kind in named} == {

@@ -34,3 +34,18 @@ def test_a_killed_process_holds_no_claim(tmp_path: Path) -> None:
         claimant.kill()
     with claim(folder, "x"):
         pass
+
+
+def test_a_claim_that_waits_says_for_what(tmp_path: Path) -> None:
+    folder = tmp_path / "demo"
+    program = (
+        "import pathlib, sys; from headwater.folder_lock import claim\n"
+        "with claim(pathlib.Path(sys.argv[1]), 'another run', wait=True): print('claimed', flush=True)"
+    )
+    command = [sys.executable, "-c", program, str(folder)]
+    with claim(folder, "x"):
+        waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert waiting.stderr is not None
+        assert waiting.stderr.readline() == f"{folder} is in use: waiting for another run to end\n"
+    said, errors = waiting.communicate()
+    assert (said, errors, waiting.returncode) == ("claimed\n", "", 0)

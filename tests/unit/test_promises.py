@@ -156,7 +156,8 @@ def test_a_test_that_fails_without_its_mutation_proves_nothing(tmp_path: Path) -
     assert "Not as it should be: tests/unit, guarded." in done.stdout
 
 
-def test_ctrl_c_leaves_no_copy_and_no_process(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ends", [signal.SIGINT, signal.SIGTERM])
+def test_a_run_that_is_ended_leaves_no_copy_and_no_process(tmp_path: Path, ends: signal.Signals) -> None:
     before = (ROOT / MUTATED).read_bytes()
     command = [*listed(tmp_path, 'prefix.strip("/")', "prefix"), "--mutations-only"]
     log = tmp_path / "copies" / "guarded.log"
@@ -167,7 +168,7 @@ def test_ctrl_c_leaves_no_copy_and_no_process(tmp_path: Path) -> None:
     ) as process:
         wait_until("the test to begin", lambda: log.exists() and "test session starts" in log.read_text())
         children = psutil.Process(process.pid).children(recursive=True)
-        process.send_signal(signal.SIGINT)
+        process.send_signal(ends)
         said, _ = process.communicate()
     assert (process.returncode, said) == (130, "Interrupted\n")
     assert [child for child in children if child.is_running()] == []

@@ -176,7 +176,8 @@ def test_what_a_killed_set_up_left_running_ends_first(machine: Machine) -> None:
         process.kill()
     (machine.folder / "uv").write_text(UV)
     # It has brought the Python packages to their end meanwhile.
-    (_, node), _ = machine.set_up()
+    (_, waiting, node), _ = machine.set_up()
+    assert waiting == "Waiting for another set-up of this folder to end"
     assert node.startswith("Node packages")
     assert (machine.folder / ".venv" / "late").exists()
 
