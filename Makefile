@@ -63,12 +63,13 @@ rest: assets ## Run the tests that `make test` leaves out, without the drills
 unit: setup ## Run the tests that need no services, in under a minute
 	@$(call pytest,unit) tests/unit
 
-lint: setup ## Check style, types and who imports whom
-	@echo "Checking style, types and imports"
+lint: setup ## Check style, types, who imports whom, and prose
+	@echo "Checking style, types, imports and prose"
 	@$(BIN)/ruff check
 	@$(BIN)/ruff format --check
 	@$(BIN)/mypy
 	@$(BIN)/lint-imports --no-logo --no-cache
+	@$(BIN)/python -m tools.prose
 
 synth: assets ## Synthesize the stacks of ENV=dev into cdk.out/, without credentials
 	@$(CDK) synth --quiet

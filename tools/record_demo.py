@@ -55,13 +55,15 @@ class Output:
 
 @dataclass(frozen=True)
 class Shown:
-    """A line of the terminal: its ``row``, counted from the first line of all, and from when to when it is shown, in
-    seconds of the recording. ``until`` is None if it stays."""
+    """A line of the terminal."""
 
     row: int
+    """Counted from the first line of the output."""
     text: Text
     since: float
+    """When it appears, in seconds of the recording."""
     until: float | None
+    """When another text takes its place; None if it stays."""
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -112,7 +112,7 @@ def _changes(table: str, old: Contract | None, new: Contract | None) -> Iterator
             REFUSED,
             "the contract is gone",
             "its topic or its DynamoDB table, and its Glue table, would be deleted; the lake's files stay",
-            "see KNOWN_LIMITS.md, Adding a table, and agree to the losses that `headwater review gate` names",
+            "see docs/reference/contracts.md, Limits, and agree to the losses that `headwater review gate` names",
             resources=True,
         )
     elif old is None:

@@ -178,7 +178,7 @@ def source_connector(contracts: Iterable[Contract], settings: CaptureSettings) -
         "skipped.operations": "none",
         # Exact values: no doubles for numerics, no ISO text for times (24:00 would become 00:00), no base64 (it turns a
         # TOAST placeholder into null), and no null in place of what cannot be converted. Debezium's PostgreSQL
-        # connector does not heed the last one: KNOWN_LIMITS.md, Values of the relational pipeline.
+        # connector does not heed the last one: docs/decisions/exact-values.md, Limits.
         "event.converting.failure.handling.mode": "fail",
         "decimal.handling.mode": "string",
         "time.precision.mode": "adaptive_time_microseconds",

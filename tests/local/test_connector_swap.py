@@ -279,7 +279,16 @@ def deployment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployment]
             yield Deployment(pipeline, msk)
 
 
-def test_swapped_plugins_and_workers_go_on_where_the_former_ones_stopped(deployment: Deployment) -> None:
+def test_connectors_are_swapped_changed_and_deleted_and_lose_no_change(deployment: Deployment) -> None:
+    swap_plugins_and_workers(deployment)
+    change_a_configuration(deployment)
+    swap_without_the_offset_topic(deployment)
+    delete_the_source(deployment)
+    create_the_source_without_its_slot(deployment)
+
+
+def swap_plugins_and_workers(deployment: Deployment) -> None:
+    """Swapped plugins and workers go on where the former ones stopped."""
     for name in RENDER:
         deployment.deploy(deployment.request("Create", name, "arn:plugin-1", "arn:worker-1"))
     deployment.run(moved_to("Before"))
@@ -304,7 +313,8 @@ def test_swapped_plugins_and_workers_go_on_where_the_former_ones_stopped(deploym
     assert set(offsets.values()) == {1}
 
 
-def test_a_changed_configuration_keeps_cluster_and_position(deployment: Deployment) -> None:
+def change_a_configuration(deployment: Deployment) -> None:
+    """A changed configuration keeps cluster and position."""
     snapshot = deployment.read_by_snapshots()
     deployment.calls.clear()
     event = deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-2", **{"poll.interval.ms": "50"})
@@ -317,23 +327,23 @@ def test_a_changed_configuration_keeps_cluster_and_position(deployment: Deployme
     assert deployment.read_by_snapshots() == snapshot
 
 
-def test_without_its_offset_topic_a_swap_would_take_a_new_snapshot(deployment: Deployment) -> None:
-    """Shows that the first test would fail if positions did not hang on the offset topic."""
+def swap_without_the_offset_topic(deployment: Deployment) -> None:
+    """Shows that the first swap would be found wrong if positions did not hang on the offset topic."""
     snapshot = deployment.read_by_snapshots()
     deployment.deploy(deployment.request("Update", SOURCE, "arn:plugin-2", "arn:worker-without-position"))
     wait_until("a second snapshot", lambda: deployment.read_by_snapshots().total() > snapshot.total(), poll=0.5)
 
 
-def test_on_delete_the_slot_goes_after_the_connector(deployment: Deployment) -> None:
+def delete_the_source(deployment: Deployment) -> None:
+    """On delete the slot goes after the connector."""
     assert not deployment.publication("Delete")
     deployment.deploy(deployment.request("Delete", SOURCE, "", ""))
     wait_until("the slot to be dropped", lambda: deployment.publication("Delete"))
     assert deployment.slot() is None
 
 
-def test_a_source_whose_slot_was_dropped_fails_rather_than_skip_changes_and_can_be_told_to_read_all(
-    deployment: Deployment,
-) -> None:
+def create_the_source_without_its_slot(deployment: Deployment) -> None:
+    """A source whose slot was dropped fails rather than skip changes, and can be told to read all."""
     snapshot = deployment.read_by_snapshots()
     assert deployment.publication("Create")
     deployment.run(moved_to("Unseen"))

@@ -108,7 +108,8 @@ def clinic(versioned_postgres: PostgresqlServer, tmp_path: Path, monkeypatch: py
         made.owner.close()
         made.application.close()
         maintenance.execute(f"DROP DATABASE {name} WITH (FORCE)".encode())
-        maintenance.execute(f"DROP ROLE {name}".encode())
+        for role in (name, "headwater_cdc"):
+            maintenance.execute(f"DROP ROLE IF EXISTS {role}".encode())
 
 
 def kinds(clinic: Clinic) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -334,9 +334,19 @@ def run_with(pipeline: Pipeline, kills: Sequence[Callable[[Pipeline], None]], se
 def test_each_sink_task_has_partitions_of_each_topic_and_changes_land_in_all(pipeline: Pipeline) -> None:
     topics = connectors.table_topics(pipeline.contracts, pipeline.settings)
     partitions = {(topic, number) for topic in topics for number in range(SPREAD.partitions)}
-    assigned = pipeline.broker.assignments(connectors.sink_group(pipeline.settings))
-    assert [{topic for topic, _ in task} for task in assigned] == [set(topics)] * SPREAD.sink_tasks
-    assert set.union(*assigned) >= partitions
+
+    def assigned() -> list[set[tuple[str, int]]]:
+        # While the group shares them out, as after a kill, nobody has any.
+        with suppress(TypeError):
+            return pipeline.broker.assignments(connectors.sink_group(pipeline.settings))
+        return []
+
+    def are_shared_out() -> bool:
+        tasks = assigned()
+        of_each = [{topic for topic, _ in task} for task in tasks]
+        return of_each == [set(topics)] * SPREAD.sink_tasks and set.union(*tasks) >= partitions
+
+    wait_until("each sink task to have partitions of each topic", are_shared_out, assigned)
     # The cursor has the partitions of which something has landed.
     assert pipeline.events.cursor().keys() >= {f"{topic}/{number}" for topic, number in partitions}
 

@@ -220,7 +220,10 @@ def test_whoever_has_a_key_is_answered_and_no_page_may_read_it(account: LocalAcc
 def test_a_function_works_with_its_role_and_a_role_not_the_emulator(account: LocalAccount, function: str) -> None:
     client = account.client("lambda")
     client.update_function_code(FunctionName=FUNCTION, ZipFile=zipped(COUNTS))
-    assert json.load(client.invoke(FunctionName=FUNCTION)["Payload"]) == 1
+    try:
+        assert json.load(client.invoke(FunctionName=FUNCTION)["Payload"]) == 1
+    finally:
+        client.update_function_code(FunctionName=FUNCTION, ZipFile=zipped(CODE))
     role = f"arn:aws:iam::{account.surroundings.account}:role/{ROLE}"
     got = account.client("sts").assume_role(
         RoleArn=role, RoleSessionName="lambda.amazonaws.com", ExternalId="function"

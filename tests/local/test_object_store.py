@@ -49,7 +49,19 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ObjectStore]:
         aws.client("s3", part.endpoint, KEY).create_bucket(
             Bucket=BUCKET, CreateBucketConfiguration={"LocationConstraint": REGION}
         )
+        await_servers(part)
         yield part
+
+
+def await_servers(store: ObjectStore) -> None:
+    """Wait until all servers of a store listen, which they begin to one after another, and it takes objects."""
+
+    def listen() -> int:
+        return sum(str(store.folder) in command for command in listening_programs()[0])
+
+    wait_until("every server of the store to listen", lambda: listen() == 11)
+    s3 = aws.client("s3", store.endpoint, KEY)
+    wait_until("the store to take objects", lambda: answer(s3, "taken") == 200)
 
 
 def answer(s3: Any, key: str, **conditions: str) -> int:
@@ -326,10 +338,6 @@ def test_no_setting_of_the_user_opens_the_store(tmp_path: Path) -> None:
 
 
 def test_it_listens_on_the_loopback_only(store: ObjectStore) -> None:
-    def ports() -> int:
-        return sum(str(store.folder) in command for command in listening_programs()[0])
-
-    wait_until("every server of the store to listen", lambda: ports() == 11)
     _, reachable = listening_programs()
     assert reachable == []
 
@@ -361,6 +369,7 @@ def test_objects_outlive_a_crash_at_the_same_address(store: ObjectStore) -> None
     for key, body in bodies.items():
         wait_until(f"the store to serve {key}", partial(serves, s3, key))
         assert s3.get_object(Bucket=BUCKET, Key=key)["Body"].read() == body
+    await_servers(store)
 
 
 def test_how_many_buckets_there_may_be_does_not_depend_on_the_disk(store: ObjectStore) -> None:

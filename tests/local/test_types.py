@@ -151,13 +151,18 @@ def pipeline(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pipeline]:
         yield pipeline
 
 
-def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipeline) -> None:
+@pytest.fixture(scope="module", autouse=True)
+def reported_unfit(pipeline: Pipeline) -> int:
+    """How many rows with a value that does not fit the writer has reported before any test."""
+    return sum(event["unfit"] for event in pipeline.commits())
+
+
+def test_every_value_arrives_exactly_or_is_kept_beside_its_row(pipeline: Pipeline, reported_unfit: int) -> None:
     (compared,) = pipeline.verify()
     unfit, early = (sum(map(len, values.values())) for values in (UNFIT, EARLY))
     assert (compared.missing, compared.extra, compared.different) == (0, 0, 0), compared.examples
     assert compared.unfit == 2 * unfit + early, compared.examples
-    committed = [event for event in pipeline.events.update() if event["event"] == "commit"]
-    assert sum(event["unfit"] for event in committed) == compared.unfit
+    assert reported_unfit == compared.unfit
     # The contract excludes one column of the source, and drops the other because it does not name it.
     landed = list(landed_values(pipeline))
     assert len(landed) > len(EXACT)
@@ -241,8 +246,6 @@ def test_what_a_row_was_before_the_source_is_asked_has_a_lower_order_than_anothe
 def test_a_person_is_forgotten_by_the_command_while_changes_are_on_their_way_and_a_new_one_may_come(
     pipeline: Pipeline, tmp_path: Path
 ) -> None:
-    """The last of the module's tests: it rewrites landing objects."""
-
     def lived(owner: psycopg.Connection) -> None:
         insert(owner, 771177, {"c_text": ["Zebedee"]})
         owner.execute("UPDATE shop.things SET c_text = 'Zachariah' WHERE id = 771177")
@@ -317,9 +320,10 @@ def lake_contents(pipeline: Pipeline) -> Iterator[bytes]:
 
 
 def landed_values(pipeline: Pipeline) -> Iterator[bytes]:
-    """The events that left the source connector, as Debezium's JSON."""
+    """The events that left the source connector, as Debezium's JSON, but for those that gave way to a forgotten key."""
     s3 = pipeline.aws.client("s3")
     for page in s3.get_paginator("list_objects_v2").paginate(Bucket=LANDING_BUCKET):
         for entry in page.get("Contents", ()):
             body = s3.get_object(Bucket=LANDING_BUCKET, Key=entry["Key"])["Body"].read()
-            yield from (base64.b64decode(json.loads(line)["value"]) for line in gzip.decompress(body).splitlines())
+            values = [json.loads(line)["value"] for line in gzip.decompress(body).splitlines()]
+            yield from (base64.b64decode(value) for value in values if value is not None)

@@ -192,6 +192,7 @@ def test_progress_counts_both_sides(source: psycopg.Connection) -> None:
     assert calls[-1] == ("counted", "lake", 20000)
 
 
+@pytest.mark.usefixtures("source")
 def test_a_connection_inside_a_transaction_is_refused(postgres: PostgresqlServer) -> None:
     with (
         postgres.connect(DATABASE) as connection,

@@ -36,7 +36,7 @@ ON_GLUE = {"awsglue"}
 # What the app and the jobs start from; the modules that these import follow.
 ENTRIES = ("app.py", "stacks/*.py", "custom_resources/*.py", "emr_steps/*.py", "glue_scripts/*.py")
 OWN = ("headwater", "stacks", "custom_resources", "emr_steps", "glue_scripts", "tests")
-ALL = ("app.py", *(f"{folder}/**/*.py" for folder in OWN))
+ALL = ("app.py", "tools/prose/*.py", *(f"{folder}/**/*.py" for folder in OWN))
 
 
 def test_the_app_and_the_jobs_import_only_what_requirements_in_names() -> None:
@@ -166,7 +166,7 @@ def _unnamed(modules: Iterable[str], named: set[str]) -> dict[str, set[str]]:
 
 def _providers(modules: Iterable[str]) -> dict[str, set[str]]:
     """The distributions that hold each imported package; several share ``aws_cdk``."""
-    packages = {name.partition(".")[0] for name in modules} - set(OWN) - ON_GLUE - sys.stdlib_module_names
+    packages = {name.partition(".")[0] for name in modules} - {*OWN, "tools"} - ON_GLUE - sys.stdlib_module_names
     installed = metadata.packages_distributions()
     return {package: {_normalized(name) for name in installed.get(package, [])} for package in packages}
 

@@ -1,0 +1,1 @@
+"""Checks the prose of this repository: pages, docstrings, doc comments and messages."""
