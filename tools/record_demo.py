@@ -105,7 +105,8 @@ def read(path: Path) -> list[Output]:
 
 
 def record(command: Sequence[str], columns: int, rows: int) -> tuple[list[Output], int]:
-    """Run a command on a terminal of that size, show its output, and return it with the exit status."""
+    """Run a command on a terminal of that size, show its output, and return it with the exit status. Paths below the
+    working directory become relative: a reader has another one."""
     ours, its = pty.openpty()
     ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": str(columns), "LINES": str(rows)}
@@ -118,7 +119,7 @@ def record(command: Sequence[str], columns: int, rows: int) -> tuple[list[Output
             sys.stdout.flush()
             # A character of several bytes may come in two pieces.
             text, waiting = _decoded(waiting + piece)
-            outputs.append(Output(round(time.monotonic() - began, 3), text))
+            outputs.append(Output(round(time.monotonic() - began, 3), text.replace(f"{Path.cwd()}/", "")))
         status = process.wait()
     os.close(ours)
     return outputs, status

@@ -62,7 +62,7 @@ def test_a_line_wider_than_the_terminal_is_folded(tmp_path: Path) -> None:
 
 
 def test_a_command_is_recorded_on_a_terminal_with_its_status(tmp_path: Path) -> None:
-    program = "import sys; print(sys.stdout.isatty(), 'grüße'); sys.exit(3)"
+    program = "import os, sys; print(sys.stdout.isatty(), 'grüße', os.getcwd() + '/report'); sys.exit(3)"
     svg, kept = tmp_path / "demo.svg", tmp_path / "kept.jsonl"
     command = [
         sys.executable,
@@ -78,5 +78,11 @@ def test_a_command_is_recorded_on_a_terminal_with_its_status(tmp_path: Path) -> 
     ]
     done = subprocess.run(command, check=False, capture_output=True)
     assert done.returncode == 3
-    assert at_rest(svg.read_text()) == ["True grüße"]
-    assert "".join(text for _, text in map(json.loads, kept.read_text().splitlines())) == "True grüße\r\n"
+    assert at_rest(svg.read_text()) == ["True grüße report"]
+    assert "".join(text for _, text in map(json.loads, kept.read_text().splitlines())) == "True grüße report\r\n"
+
+
+def test_the_recording_beside_the_readme_is_of_a_run_that_succeeded() -> None:
+    lines = at_rest((ROOT / "docs" / "images" / "demo.svg").read_text())
+    assert lines[-1] == "The lake equals its sources."
+    assert any("source rows" in line and "different" in line for line in lines)
