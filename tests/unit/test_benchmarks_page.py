@@ -35,9 +35,14 @@ def below(anchor: str) -> str:
 
 def cells(row: str) -> list[str]:
     """The cells of a row of the README's table of environments, behind its name."""
-    lines = [line for line in README.splitlines() if line.startswith(f"| {row}")]
-    assert len(lines) == 1, row
-    return [cell.strip() for cell in lines[0].strip("|").split("|")[1:]]
+    return rows_of(README, row)[0]
+
+
+def rows_of(page: str, row: str) -> list[list[str]]:
+    """The cells of each row of a page whose first cell begins so, behind that cell."""
+    rows = [line.strip("|").split("|") for line in page.splitlines() if line.startswith(f"| {row}")]
+    assert rows, row
+    return [[cell.strip() for cell in cells[1:]] for cells in rows]
 
 
 def test_the_readme_has_at_most_eight_kilobytes() -> None:
@@ -74,6 +79,13 @@ def test_the_pauses_in_the_readme_are_those_of_the_files() -> None:
         f"{each.connect.flush_ms / 1000:g} s, {each.emr.idle_seconds_max:g} s" for each in known
     ]
     assert cells("DynamoDB: the job commits") == [f"{each.glue.window_seconds} s" for each in known]
+
+
+def test_the_freshness_in_the_readme_is_that_of_the_runs() -> None:
+    runs = [rows_of(below("as-each-environment-waits"), name)[0] for name in ENVIRONMENTS]
+    assert rows_of(README, "half of its changes") == [
+        [f"{run[first]}, {run[first + 1]}" for run in runs] for first in (1, 4)
+    ]
 
 
 def test_the_readmes_contract_makes_the_table_beside_it(tmp_path: Path) -> None:
